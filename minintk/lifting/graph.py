@@ -357,7 +357,7 @@ def bound(node: Node, defaults: dict[str, Any]) -> Any:
 
 
 def arguments(node: Node) -> str:
-    """What it is called with beside arrays, for errors."""
+    """Write down its arguments but arrays, for errors."""
     rest = [a for a in node.args if not isinstance(a, Node)]
     given = [*map(repr, rest), *(f"{key}={a!r}" for key, a in node.kwargs.items() if not isinstance(a, Node))]
     return f" with {', '.join(given)}" if given else ""

@@ -32,7 +32,7 @@ def lift(
     """Return (net, theta): the network that computes what `module` does, with the same gradients in its weights.
 
     module : a torch.nn module in evaluation mode, its `state_dict()`, or a dictionary of arrays, nested or with dots in
-        its names, where a layer has weight (kernel, scale, W, w), bias (b), and a BatchNorm mean and var (running_mean,
+        its names.  A layer has weight (kernel, scale, W, w) and bias (b), a BatchNorm mean and var (running_mean,
         running_var) too.  From CuPy arrays theta is on the GPU.
     input_shape : the shape of one example, channels last, (H, W, C) or (d,).
     spec : for a dictionary, and for a module whose `forward` cannot be read.  Each Dense, convolution and BatchNorm

@@ -1,6 +1,6 @@
 """Pair the layers of a network with the arrays that they are lifted from, and turn the arrays' axes.
 
-Torch writes z = x A' + b, here it is z = m x W + c b: the axes of A are turned, (out, in, *window) to (*window, in,
+Torch writes z = x A' + b, here it is z = m x W + c b.  The axes of A are turned, (out, in, *window) to (*window, in,
 out), and A is divided by the multiplier m of the parametrization (1 for `PyTorch`).  Images are channels-first there,
 so that Flatten lists their features in the order (C, H, W), here (H, W, C): the Dense after it has its rows reordered.
 Flax has the axes and the order of minintk.
@@ -57,7 +57,7 @@ class Slot:
     alone: bool
 
     def takes(self, keys: set[str]) -> bool:
-        """Whether these are the arrays of the layer."""
+        """True if these are the arrays of the layer."""
         if self.tensors:
             return keys == set(self.tensors)
         return keys - {"bias"} == {"weight"} if self.alone else keys - {"weight", "bias"} == {"mean", "var"}

@@ -1,11 +1,13 @@
 """GroupedConv2d:  y_g = m P_g(x) W_g + c b_g     for each group g of channels; m, c: multipliers
 
-P_g(x) are the patches that the windows read from the group's own channels, one row for each window: (N R, K c) for R
-windows of K pixels and c channels; W_g : (K c, o) gives o channels.  With a dilation d, windows read every d-th pixel.
+P_g(x) : (N R, K c) are the patches that windows read from the group's own channels, for R windows of K pixels and c
+channels.  W_g : (K c, o) gives o channels.  With a dilation d, windows read every d-th pixel.
 
 jvp     dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g
-vjp     dW_g = m P_g(x)' u_g,   db = c sum u over examples and windows,   dx_g = m P_g'(u_g W_g')
-gram    S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m,   dW_gn = P_g(x_n)' u_gn and db_n = sum u_n of example n
+vjp     dW_g = m P_g(x)' u_g,   db = c sum u,   dx_g = m P_g'(u_g W_g')
+gram    S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m
+
+where dW_gn = P_g(x_n)' u_gn and db_n = sum u_n are example n's own.
 """
 
 from __future__ import annotations

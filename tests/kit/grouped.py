@@ -13,7 +13,7 @@ from minintk import testing
 from minintk.testing import assert_close
 from tests.kit.oracles_images import window
 
-Array = np.ndarray[Any, Any]
+Array = mn.Array
 Conv = more.GroupedConv2d
 
 CASES: list[tuple[more.GroupedConv2d, tuple[int, int, int]]] = [

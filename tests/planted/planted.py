@@ -19,6 +19,7 @@ from tests.planted import (
     planted_finite_training,  # noqa: F401
     planted_gate,  # noqa: F401
     planted_infinite,  # noqa: F401
+    planted_more_layers,  # noqa: F401
     planted_mup,  # noqa: F401
     planted_rates,  # noqa: F401
     planted_sequences,  # noqa: F401
@@ -34,10 +35,10 @@ HEAD = """# Planted errors
 A test that cannot fail shows nothing. Each line is a wrong formula, planted in place of the right one, the law that
 refused it, and what the law said. Without the error, the same law passes.
 
-In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, `planted_mup.py`, `planted_rates.py`,
+In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, `planted_m*.py`, `planted_rates.py`,
 `planted_sequences.py`, `planted_structure.py` and `planted_together.py` hold the errors, `planted_laws*.py`,
-`planted_mup.py`, `planted_sequences.py`, `planted_structure.py`, `tests/kit/learning_rates.py` and
-`tests/kit/same_bits.py` the laws; `planted.py` prints this page.
+`planted_m*.py`, `planted_sequences.py`, `planted_structure.py`, `tests/kit/grouped.py`,
+`tests/kit/learning_rates.py` and `tests/kit/same_bits.py` the laws; `planted.py` prints this page.
 `test_planted.py` plants them again on every run, and `tests/laws/` runs the laws over random networks.
 
 | planted error | law that caught it | how it failed |

@@ -20,8 +20,11 @@ TOUR = ROOT / "docs" / "tour.md"
 
 KINDS = "code", "docstring", "comment", "blank"
 
-LIMITS = {"core": 18_500, "speed": 3_300, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000}
-"""{circle: the most lines}; 30,000 together."""
+LIMITS = {
+    "core": 18_500, "speed": 3_300, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000,
+    "lifting": 1_800,
+}  # fmt: skip
+"""{circle: the most lines}; 35,000 together."""
 
 DEBT = {"core": 1_400, "speed": 100}
 """Lines that a circle may have beyond its limit for now; may only shrink."""

@@ -57,7 +57,7 @@ L, R = mn.Dense(4, b_std=1.0), mn.ReLU()
 
 
 def written(case: Callable[[Written], Node]) -> tuple[mn.spec.Layer, list[str]]:
-    """What a graph of `three` is read as."""
+    """Read a graph of `three`."""
     g = Written(three(), 4)
     return g.end(case(g))
 
