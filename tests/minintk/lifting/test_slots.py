@@ -37,3 +37,14 @@ def test_arrays_that_do_not_fit_are_named(name: str) -> None:
     state, message = WRONG[name]
     with pytest.raises(ValueError, match=message):
         mn.lift(state, (3,), spec=SPEC)
+
+
+def test_lift_walks_the_branches() -> None:
+    rng = np.random.default_rng(0)
+    W, V, U = rng.standard_normal((2, 3)), rng.standard_normal((4, 3)), rng.standard_normal((1, 6))
+    spec = mn.Sequential(mn.Concat(mn.Dense(2), mn.Sequential(mn.Dense(4), mn.ReLU())), mn.Dense(1))
+    state, x = {"a.weight": W, "b.weight": V, "c.weight": U}, rng.standard_normal((5, 3))
+    net, theta = mn.lift(state, (3,), spec=spec)
+    y = np.concatenate([x @ W.T, np.maximum(x @ V.T, 0)], axis=1) @ U.T
+    np.testing.assert_allclose(net(theta, x), y, rtol=1e-12)
+    assert np.array_equal(mn.unlift(net, theta, state)["b.weight"], V)
