@@ -29,6 +29,13 @@ def check_module(module: Any) -> None:
     noisy = [m for m in module.modules() if m.training and (hasattr(m, "running_mean") or hasattr(m, "p"))]
     if noisy:
         raise ValueError(f"lift expects a module in evaluation mode, {noisy[0]!r} is in training: model.eval()")
+    for name, m in module.named_modules():
+        if "forward" in vars(m):
+            raise UnsupportedLayer(f"write forward into the class: {name or 'the top'!r} has one of the instance alone")
+        if hasattr(m, "parametrizations"):
+            first_of = next(iter(m.parametrizations))
+            remedy = f"torch.nn.utils.parametrize.remove_parametrizations(module, {first_of!r})"
+            raise UnsupportedLayer(f"{remedy}: {name or 'the top'!r} computes {first_of!r} from other arrays")
     parameters, first = list(module.named_parameters(remove_duplicate=False)), dict[int, str]()
     for name, one in (*module.named_modules(), *parameters):
         if hooks := [hook[1:] for hook in HOOKS if getattr(one, hook, None)]:

@@ -69,6 +69,17 @@ def test_frozen_weights_are_refused_and_frozen_scales_are_not() -> None:
         mn.lift(model, (3,), check=False)
 
 
+def test_a_forward_of_the_instance_and_computed_weights_are_refused() -> None:
+    model = NN.Sequential(NN.Linear(3, 3))
+    vars(vars(model)["0"])["forward"] = lambda x: 2 * x
+    with pytest.raises(mn.UnsupportedLayer, match=r"^write forward into the class: '0' has one"):
+        mn.lift(model, (3,), check=False)
+    model = NN.Sequential(NN.Linear(3, 3))
+    vars(vars(model)["0"])["parametrizations"] = {"weight": None}
+    with pytest.raises(mn.UnsupportedLayer, match=r"remove_parametrizations\(module, 'weight'\): '0' computes"):
+        mn.lift(model, (3,), check=False)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_is_refused(dtype: str) -> None:
     model = NN.Linear(3, 4)
