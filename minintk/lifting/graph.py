@@ -47,12 +47,12 @@ class Node:
 
     @property
     def inputs(self) -> list[Node]:
-        """The arrays among its arguments, in order."""
+        """Return the arrays among its arguments, in order."""
         return [a for a in nested((*self.args, *self.kwargs.values())) if isinstance(a, Node) and a.shape is not None]
 
     @property
     def example(self) -> Shape:
-        """The shape of one example, channels last."""
+        """Return the shape of one example, channels last."""
         assert self.shape is not None
         return (*self.shape[2:], *self.shape[1:2])
 
@@ -84,7 +84,7 @@ def read(module: Any, shape: Shape, path: str = "") -> Piece:
 
 
 def trace(module: Any, shape: Shape, path: str) -> list[Node]:
-    """The nodes of `forward` in their order, with the shapes that a run on two examples gives."""
+    """Return the nodes of `forward` in their order, with the shapes that a run on two examples gives."""
     where = f"{type(module).__name__} at {path or 'the top'!r}"
     bases = {f"{kind.__module__}.{kind.__name__}" for kind in type(module).__mro__}
     library = sys.modules.get("torch")
@@ -114,7 +114,7 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
 
 
 def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
-    """Run a graph on x; the shapes of the arrays that its nodes give."""
+    """Run a graph on x and return the shapes of the arrays that its nodes give."""
     shapes, run_node = dict[Any, Shape](), interpreter.run_node
 
     def noted(one: Any) -> Any:
@@ -129,7 +129,7 @@ def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
 
 
 def from_fx(one: Any, found: Mapping[Any, Node], shape: Shape | None, library: Any) -> Node:
-    """A node of torch.fx as one of ours; a function that is not the library's own keeps its module in its name."""
+    """Copy a node of torch.fx; a function that is not the library's own keeps its module in its name."""
 
     def with_ours(value: Any) -> Any:
         if isinstance(value, (tuple, list)):
@@ -212,7 +212,7 @@ class Reader:
             self.dominators[node] = frozenset({node}).union(frozenset.intersection(*above) if above else ())
 
     def piece(self) -> Piece:
-        """The whole `forward` as layers."""
+        """Read the whole `forward`."""
         given = [node for node in self.nodes if node.kind == "input" and node.shape is not None]
         end = self.nodes[-1]
         if len(given) != 1 or len(end.args) != 1 or not isinstance(end.args[0], Node) or end.args[0].shape is None:
@@ -243,7 +243,7 @@ class Reader:
         return node.in_place or node.target in (*RESHAPES, *MASKS)
 
     def chain(self, node: Node, stop: Node) -> Piece:
-        """The layers from the node `stop` to this one."""
+        """Read the layers from the node `stop` to this one."""
         parts = list[Piece]()
         while node is not stop:
             self.steps += 1
@@ -255,7 +255,7 @@ class Reader:
         return reduce(Piece.then, reversed(parts), Piece())
 
     def module(self, node: Node) -> tuple[Piece, Node]:
-        """A call of a module as a layer, and what it reads."""
+        """Return a called module as a layer, and the node that it reads."""
         path = f"{self.path}.{node.target}" if self.path else node.target
         if len(node.inputs) != 1 or len(node.args) != 1 or node.kwargs:
             raise refusal(repr(path), "is called with other arguments than one array", SPEC)
@@ -271,7 +271,7 @@ class Reader:
         return found, node.inputs[0]
 
     def operation(self, node: Node) -> tuple[Piece, Node]:
-        """An operation as a layer, and what it reads."""
+        """Return an operation as a layer, and the node that it reads."""
         inputs, name = node.inputs, node.target
         if arrays := [a.target for a in inputs if a.kind == "array"]:
             raise refusal(self.where, f"reads the array {arrays[0]!r} itself", SPEC)
@@ -283,7 +283,7 @@ class Reader:
         return Piece([] if layer == s.Identity() else [layer], [] if layer == s.Identity() else [None]), inputs[0]
 
     def alone(self, node: Node, x: Node) -> s.Layer | None:
-        """An operation on one array as a layer; None if it is unknown."""
+        """Return an operation on one array as a layer; None if it is unknown."""
         name, rest, shape = node.target, node.args[1:], x.example
         if not node.args or node.args[0] is not x:
             return scale(node, x)
@@ -308,7 +308,7 @@ class Reader:
         return scale(node, x)
 
     def joined(self, node: Node) -> tuple[Piece, Node]:
-        """A sum, product or concatenation as branches, and the node that they begin at."""
+        """Return a sum, product or concatenation as branches, and the node that they begin at."""
         kind, inputs = JOINS[node.target], node.inputs
         if kind == "concat":
             dims = [*node.args[1:], *node.kwargs.values()] or [0]
@@ -328,7 +328,7 @@ class Reader:
         return Piece([branches(kind, layers)], [None], owners), base
 
     def spread(self, a: Node, node: Node) -> Piece:
-        """A factor of one pixel, (N, C, 1, 1), repeated at all pixels of the product."""
+        """Repeat a factor of one pixel, (N, C, 1, 1), at all pixels of the product."""
         if JOINS[node.target] == "concat" or a.shape == node.shape:
             return Piece()
         assert a.shape is not None
@@ -340,7 +340,7 @@ class Reader:
 
 
 def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
-    """Residual for a sum with x itself, otherwise Sum, Product or Concat."""
+    """Make a Residual for a sum with x itself, otherwise a Sum, Product or Concat."""
     if kind == "sum" and len(layers) == 2 and s.Identity() in layers:
         branch = layers[1] if layers[0] == s.Identity() else layers[0]
         return s.Residual(branch)
@@ -348,7 +348,7 @@ def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
 
 
 def bound(node: Node, defaults: dict[str, Any]) -> Any:
-    """The options of a function, from its arguments behind the first; None if it has others."""
+    """Return the options of a function, from its arguments behind the first; None if it has others."""
     rest = node.args[1:]
     if len(rest) > len(defaults) or not set(node.kwargs) <= set(defaults):
         return None
@@ -364,7 +364,7 @@ def arguments(node: Node) -> str:
 
 
 def scale(node: Node, x: Node) -> s.Layer | None:
-    """x times a number, or by a number; None for others."""
+    """Return x times a number, or divided by one, as a layer; None for others."""
     if len(node.args) != 2 or node.kwargs:
         return None
     number = node.args[1] if node.args[0] is x else node.args[0]
@@ -376,7 +376,7 @@ def scale(node: Node, x: Node) -> s.Layer | None:
 
 
 def mean(node: Node, x: Node) -> s.Layer | None:
-    """The mean over all pixels; None for other axes."""
+    """Return the mean over all pixels as a layer; None for other axes."""
     options, rank = bound(node, {"dim": None, "keepdim": False}), len(x.shape or ())
     if options is None or options.dim is None or rank < 3:
         return None

@@ -26,15 +26,15 @@ class Piece:
 
     @property
     def layer(self) -> s.Layer:
-        """The layers as one."""
+        """Return the layers as one."""
         return self.layers[0] if len(self.layers) == 1 else s.Sequential(*self.layers) if self.layers else s.Identity()
 
     def at(self, path: str) -> Piece:
-        """The layers as one, of the module at this path."""
+        """Return the layers as one, of the module at this path."""
         return replace(self, layers=[self.layer], places=[path])
 
     def then(self, other: Piece) -> Piece:
-        """This piece and the next; the mean over all pixels and Flatten are GlobalAvgPool, which has a kernel."""
+        """Return this piece and the next; an average over all pixels and Flatten become GlobalAvgPool."""
         owners = self.owners + other.owners
         if other.layers[:1] == [s.Flatten()] and self.layers[-1:] == [more.AdaptiveAvgPool(1)]:
             layers = [*self.layers[:-1], s.GlobalAvgPool(), *other.layers[1:]]
@@ -43,7 +43,7 @@ class Piece:
 
 
 def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...") -> UnsupportedLayer:
-    """An error that begins with what to do."""
+    """Make an error that begins with what to do."""
     return UnsupportedLayer(f"{remedy}: {where} {what}")
 
 
@@ -51,22 +51,22 @@ def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...")
 
 
 def size(value: Any) -> Any:
-    """A number where a tuple has one number alone."""
+    """Return the number of a tuple that has one number alone, other values as they are."""
     return value[0] if isinstance(value, (tuple, list)) and len(set(value)) == 1 else value
 
 
 def each(value: Any, axes: int) -> tuple[Any, ...]:
-    """A value for each axis."""
+    """Return a value for each axis."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
 
 
 def bias(m: Any) -> float:
-    """b_std: 1, or 0 without a bias."""
+    """Return b_std: 1, or 0 without a bias."""
     return 0.0 if m.bias is None else 1.0
 
 
 def convolution(m: Any, shape: Shape) -> s.Layer:
-    """Conv1d or Conv2d; GroupedConv2d if it has groups or holes."""
+    """Make a Conv1d or Conv2d, or a GroupedConv2d if there are groups or holes."""
     window: Any = size(m.kernel_size)
     how: Any = {"stride": size(m.stride), "padding": size(m.padding), "b_std": bias(m)}
     if m.groups != 1 or size(m.dilation) != 1:
@@ -77,7 +77,7 @@ def convolution(m: Any, shape: Shape) -> s.Layer:
 
 
 def paddings(m: Any, shape: Shape) -> Any:
-    """torch's padding, with what ceil_mode adds after the image.
+    """Return torch's padding, with what ceil_mode adds after the image.
 
     ceil_mode keeps a last window that begins in the image or in the padding before it, and reaches over its end.
     """
@@ -92,7 +92,7 @@ def paddings(m: Any, shape: Shape) -> Any:
 
 
 def average(m: Any, shape: Shape) -> s.Layer:
-    """AvgPool; windows that reach over the padding's end by ceil_mode count those pixels alone that are there."""
+    """Make an AvgPool; where ceil_mode lets windows reach over the end, they count only the pixels that are there."""
     padding, beyond = paddings(m, shape), isinstance(paddings(m, shape), tuple) and m.ceil_mode
     if beyond and m.count_include_pad and size(m.padding) != 0:
         raise refusal("AvgPool", "has ceil_mode=True, and counts its padding", "take count_include_pad=False")
@@ -101,25 +101,25 @@ def average(m: Any, shape: Shape) -> s.Layer:
 
 
 def maximum(m: Any, shape: Shape) -> s.Layer:
-    """MaxPool."""
+    """Make a MaxPool."""
     return s.MaxPool(size(m.kernel_size), stride=size(m.stride), padding=paddings(m, shape))
 
 
 def adaptive(m: Any, shape: Shape) -> s.Layer:
-    """AdaptiveAvgPool; None is the size that the axis has."""
+    """Make an AdaptiveAvgPool; None stands for the size that the axis has."""
     wanted = each(m.output_size, len(shape) - 1)
     return more.AdaptiveAvgPool(size(tuple(n if a is None else a for n, a in zip(shape, wanted))))
 
 
 def layer_norm(m: Any, shape: Shape) -> s.Layer:
-    """LayerNorm of vectors, with scale and offset as a BatchNorm."""
+    """Make a LayerNorm of vectors, with scale and offset as a BatchNorm."""
     if tuple(m.normalized_shape) != shape:
         raise refusal("LayerNorm", f"is over {m.normalized_shape}; here it is over the last axis of {shape}")
     return s.Sequential(s.LayerNorm(eps=m.eps), *[s.BatchNorm()] * m.elementwise_affine)
 
 
 def dense(m: Any, shape: Shape) -> s.Layer:
-    """Dense, of vectors."""
+    """Make a Dense, of vectors."""
     if len(shape) != 1:
         raise refusal("Linear", f"acts on the last axis of {shape}; here it takes vectors", "put Flatten before it")
     return s.Dense(m.out_features, b_std=bias(m))
@@ -162,7 +162,7 @@ TAKEN = {"Conv2d": ("groups", "dilation")}
 
 
 def known(module: Any) -> str | None:
-    """The name of the torch.nn class whose `forward` the module has, if lift knows it."""
+    """Return the name of the torch.nn class whose `forward` the module has, if lift knows it."""
     kinds: tuple[Any, ...] = type(module).__mro__
     for kind in kinds:
         if kind.__module__.startswith("torch.nn.modules") and kind.__name__ in ("Sequential", *MODULES):
@@ -171,7 +171,7 @@ def known(module: Any) -> str | None:
 
 
 def as_layer(kind: str, m: Any, shape: Shape, where: str) -> s.Layer:
-    """The layer of a module of this kind, on examples of this shape, or of what has its options."""
+    """Make the layer of a module of this kind, or of anything with its options, for examples of this shape."""
     for option, value in ONLY.items():
         if option not in TAKEN.get(kind, ()) and size(getattr(m, option, value)) != value:
             raise refusal(where, f"has {option}={getattr(m, option)!r}; here it is {value!r} alone")
@@ -182,7 +182,7 @@ def as_layer(kind: str, m: Any, shape: Shape, where: str) -> s.Layer:
 
 
 def leaf(module: Any, shape: Shape, path: str) -> Piece:
-    """A module without modules inside as a piece of one layer, for examples of this shape."""
+    """Read a module without modules inside as a piece of one layer, for examples of this shape."""
     kind, where = known(module), f"{type(module).__name__} at {path or 'the top'!r}"
     if kind is None:
         raise refusal(where, "is none of the modules that lift knows, the table in `minintk.lifting.modules`")

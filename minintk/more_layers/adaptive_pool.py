@@ -52,7 +52,7 @@ def _(layer: AdaptiveAvgPool, shape: Shape) -> Shape:
 
 
 def means(m: int, n: int) -> Host:
-    """A : (n, m), the means over n windows of m pixels.
+    """Return A : (n, m), the means over n windows of m pixels.
 
     >>> means(3, 2)
     array([[0.5, 0.5, 0. ],
@@ -91,7 +91,7 @@ class BoundAdaptiveAvgPool:
 
 
 def along(matrices: list[Host], x: Array) -> Array:
-    """x : (..., H, W, C) times a matrix along H and another along W; along L alone for sequences (..., L, C)."""
+    """Multiply x : (..., H, W, C) by a matrix along H and another along W; sequences (..., L, C) along L alone."""
     xp, (*_, last) = array_namespace(x), matrices
     A, B = (to_library(one.astype(str(x.dtype)), xp) for one in (matrices[0], last))
     if len(matrices) == 2:

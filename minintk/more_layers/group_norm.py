@@ -80,11 +80,11 @@ class BoundGroupNorm:
         return self.joined(y), GroupNormJacobian(self, NormJacobian(y, r, axes))
 
     def split(self, x: Array) -> Array:
-        """(..., C) as (..., groups, C / groups)."""
+        """Turn (..., C) into (..., groups, C / groups)."""
         return x.reshape((*x.shape[:-1], self.groups, x.shape[-1] // self.groups))
 
     def joined(self, x: Array) -> Array:
-        """(..., groups, C / groups) as (..., C)."""
+        """Turn (..., groups, C / groups) into (..., C)."""
         return x.reshape((*x.shape[:-2], self.shape[-1]))
 
 

@@ -71,19 +71,19 @@ class GroupedConv2d(s.Layer):
 
     @property
     def window(self) -> tuple[int, int]:
-        """Pixels that a window reads, below each other and side by side."""
+        """Return the pixels that a window reads, below each other and side by side."""
         return pair(self.kernel_size)
 
     @property
     def span(self) -> s.Conv2d:
-        """The convolution without groups and holes whose windows reach as far."""
+        """Return the convolution without groups and holes whose windows reach as far."""
         reach = tuple(d * (k - 1) + 1 for d, k in zip(pair(self.dilation), self.window, strict=True))
         scales = {"w_std": self.w_std, "b_std": self.b_std, "b_init": self.b_init}
         return s.Conv2d(self.channels, reach, stride=self.stride, padding=self.padding, **scales)  # type: ignore[arg-type]
 
 
 def pair(size: s.Size) -> tuple[int, int]:
-    """A number for each axis."""
+    """Return a number for each axis."""
     down, right = size if isinstance(size, tuple) else (size, size)
     return int(down), int(right)
 
@@ -149,7 +149,7 @@ class GroupedConvJacobian(LayerJacobian):
 
 
 def flat(dW: Array) -> Array:
-    """(..., groups, K c, o) as (..., groups K c o)."""
+    """Turn (..., groups, K c, o) into (..., groups K c o)."""
     return dW.reshape((*dW.shape[:-3], -1))
 
 
@@ -170,7 +170,7 @@ class BoundGroupedConv:
 
     @cached_property
     def places(self) -> list[Index]:
-        """For every pixel that a window reads, in row-major order, the index of these pixels, one of each window."""
+        """Index, for every place in a window in row-major order, the pixels that are read there, one of each window."""
         down, right = (
             [axis.along(k) for k in range(0, axis.kernel, d)]
             for axis, d in zip((self.windows.rows, self.windows.columns), self.dilation, strict=True)
@@ -184,7 +184,7 @@ class BoundGroupedConv:
         return y, GroupedConvJacobian(self, x, W)
 
     def read(self, x: Array) -> Array:
-        """P(x) : (..., groups, N R, K c)."""
+        """Read P(x) : (..., groups, N R, K c)."""
         xp, x = array_namespace(x), self.windows.pad(x)
         P = xp.stack([x[pixels] for pixels in self.places], axis=-2)  # (..., N, H', W', K, C)
         *lead, N, H, W, K, C = P.shape
@@ -192,7 +192,7 @@ class BoundGroupedConv:
         return P.reshape((*lead, self.groups, N * H * W, K * C // self.groups))
 
     def add(self, P: Array) -> Array:
-        """The transpose of `read`: every entry of P is added to the pixel that it was read from."""
+        """Add every entry of P to the pixel that it was read from: the transpose of `read`."""
         xp, (H, W, _), C, K = array_namespace(P), self.after, self.before[-1], len(self.places)
         lead, N = P.shape[:-3], P.shape[-2] // (H * W)
         P = xp.moveaxis(P.reshape((*lead, self.groups, N, H, W, K, C // self.groups)), -6, -2)
@@ -203,22 +203,22 @@ class BoundGroupedConv:
         return self.windows.crop(canvas)
 
     def by_group(self, W: Array) -> Array:
-        """([E], *window, c, groups o) as ([E], groups, K c, o)."""
+        """Turn ([E], *window, c, groups o) into ([E], groups, K c, o)."""
         lead, rows = W.shape[:-4], prod(W.shape[-4:-1])
         return W.reshape((*lead, rows, self.groups, W.shape[-1] // self.groups)).swapaxes(-2, -3)
 
     def as_weight(self, W: Array) -> Array:
-        """([E], groups, K c, o) as ([E], *window, c, groups o)."""
+        """Turn ([E], groups, K c, o) into ([E], *window, c, groups o)."""
         return W.swapaxes(-2, -3).reshape((*W.shape[:-3], *self.parameters.W.shape))
 
     def as_images(self, y: Array, b: Array | None) -> Array:
-        """m y + c b, from (..., groups, N R, o) to (..., N, *after)."""
+        """Return m y + c b, with y turned from (..., groups, N R, o) into (..., N, *after)."""
         p, (H, W, n) = self.parameters, self.after
         y = p.m * y.swapaxes(-2, -3).reshape((*y.shape[:-3], y.shape[-2] // (H * W), H, W, n))
         return y if b is None else y + p.c * b[..., None, None, None, :]
 
     def as_rows(self, u: Array) -> Array:
-        """(..., N, *after) as (..., groups, N R, o)."""
+        """Turn (..., N, *after) into (..., groups, N R, o)."""
         *lead, N, H, W, n = u.shape
         return u.reshape((*lead, N * H * W, self.groups, n // self.groups)).swapaxes(-2, -3)
 
