@@ -11,6 +11,7 @@ Reading order:
     large        regression with kernels that do not fit into memory
     limits       moving features, finite width
     spectra      eigenvalues, and what they predict
+    curves       test loss against steps, parameters and examples
 """
 
 import lazy_loader

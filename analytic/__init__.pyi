@@ -1,6 +1,8 @@
 """The names of the package and where they are; `__init__` reads this file and imports each when it is used."""
 
 from . import textbook
+from .curves.curve import learning_curve
+from .curves.powers import compute_optimal, exponents, power_law
 from .kernels import Both, Kernel, kernel
 from .large.estimators import NetworkKernel, NNGPRegressor, NTKClassifier, NTKRegressor
 from .large.solve import solve
@@ -17,9 +19,9 @@ from .vectors.rules import lower
 from .vectors.textbook_dual import register_dual
 
 __all__ = [
-    "Both", "Kernel", "Modes", "NNGPRegressor", "NTKClassifier", "NTKRegressor", "NetworkKernel",
+    "Both", "Kernel", "Modes", "NNGPRegressor", "NTKClassifier", "NTKRegressor", "NetworkKernel", "compute_optimal",
     "critical_learning_rate", "cube_modes", "data_modes", "deep_linear_limit", "depth_over_width", "eigenlearning",
-    "ensemble", "feature_learning_limit", "finite_width", "gradient_descent", "gradient_flow", "kernel", "lower",
-    "max_learning_rate", "posterior", "register_dual", "solve", "sphere_modes", "textbook", "two_layer_limit",
-    "width_correction",
+    "ensemble", "exponents", "feature_learning_limit", "finite_width", "gradient_descent", "gradient_flow", "kernel",
+    "learning_curve", "lower", "max_learning_rate", "posterior", "power_law", "register_dual", "solve", "sphere_modes",
+    "textbook", "two_layer_limit", "width_correction",
 ]  # fmt: skip

@@ -219,11 +219,28 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
     """
     from scipy.optimize import bisect
 
+    lam, h, rest = check_modes(modes)
+    n, ridge = whole("n", n), number("ridge", ridge, zero=True)
+    trace, held = float(h @ lam) + rest, ridge + rest
+    if held == 0 and n >= (count := float(h[lam > 0].sum())):
+        raise ValueError(
+            f"{n} examples determine all {count:.0f} modes: nothing is left to predict; take fewer, or ridge > 0"
+        )
+    most = log((trace + held) / n) + 1  # kappa <= (trace + ridge) / n
+    kappa = exp(bisect(lambda u: h @ (lam / (lam + exp(u))) + held / exp(u) - n, -700, most, xtol=1e-300))
+    L = lam / (lam + kappa)
+    return Eigenlearning(modes, n, ridge, kappa, L, float(n / (n - h @ L**2)))
+
+
+def check_modes(modes: Modes) -> tuple[Host, Host, float]:
+    """Return eigenvalues >= 0, multiplicities and the rest in float64; rounding errors are set to zero.
+
+    TypeError unless it is `Modes`.  ValueError for other shapes than (K,) and (K,), and for negative eigenvalues.
+    """
     if not isinstance(modes, Modes):
         raise TypeError(
             f"modes expects analytic.sphere_modes(...), cube_modes(...) or data_modes(...)[0], got {modes!r}"
         )
-    n, ridge = whole("n", n), number("ridge", ridge, zero=True)
     lam, h = np.asarray(modes.eigenvalue, dtype=np.float64), np.asarray(modes.multiplicity, dtype=np.float64)
     if lam.shape != h.shape or lam.ndim != 1:
         raise ValueError(f"modes expect an eigenvalue and multiplicity per level, (K,), got {lam.shape} and {h.shape}")
@@ -233,13 +250,4 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
             f"modes expect eigenvalues >= 0, got {lam.min()!r} (rest {modes.rest!r}, trace {trace:.3g}): no kernel has "
             "such a spectrum"
         )
-    lam = np.maximum(lam, 0.0)
-    held = ridge + (modes.rest if modes.rest > 1e-12 * trace else 0.0)
-    if held == 0 and n >= (count := float(h[lam > 0].sum())):
-        raise ValueError(
-            f"{n} examples determine all {count:.0f} modes: nothing is left to predict; take fewer, or ridge > 0"
-        )
-    most = log((trace + held) / n) + 1  # kappa <= (trace + ridge) / n
-    kappa = exp(bisect(lambda u: h @ (lam / (lam + exp(u))) + held / exp(u) - n, -700, most, xtol=1e-300))
-    L = lam / (lam + kappa)
-    return Eigenlearning(modes, n, ridge, kappa, L, float(n / (n - h @ L**2)))
+    return np.maximum(lam, 0.0), h, modes.rest if modes.rest > 1e-12 * trace else 0.0

@@ -1,0 +1,10 @@
+"""Learning curves: the test loss of linear and random-feature models against steps, parameters and examples.
+
+Reading order:
+
+    equivalent  the model's deterministic equivalent: kappa(s), and the loss as a function of two Laplace variables
+    contours    integrals around a spectrum: inverse Laplace transforms, and powers of a step's operator
+    curve       `learning_curve`: gradient flow and ridge from a spectrum
+    sgd         one-pass SGD: a Volterra equation
+    powers      power laws: their spectra, exponents and phases; how to divide a budget between width and steps
+"""

@@ -1,0 +1,117 @@
+"""`learning_curve`: the test loss of random-feature models and kernels against time, parameters and examples.
+
+    E loss(t) = (1 / 2 pi i)^2 int int e^{(s + s') t} E(s, s') / (s s') ds ds'       gradient flow
+    E loss    = E(ridge / N, ridge / N)                                              ridge; ridge -> 0: t -> infinity
+
+with E(s, s') of `analytic.curves.equivalent`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isinf
+from typing import Any
+
+import numpy as np
+
+from analytic.curves import contours, sgd
+from analytic.curves.equivalent import Equivalent
+from analytic.spectra import Modes, check_modes
+from minintk.arrays import Host
+from minintk.validate import number, numbers, times, whole
+
+
+@dataclass(frozen=True, eq=False)
+class LearningCurve:
+    """Test losses E (f(x) - y)^2, the noise of new labels included; built by `learning_curve`."""
+
+    equivalent: Equivalent
+
+    def flow(self, t: Any) -> Host:
+        """Return the test loss at times t, of t's shape, () or (T,): gradient flow on the training loss from f = 0.
+
+        T steps of gradient descent at rate lr, lr lambda << 1, are t = T lr.  inf: the end of training, ridge(0).
+        ValueError unless t is a number >= 0 or a one-dimensional array of them.
+        """
+        axis = times(t)
+        return np.array([self._at(float(one)) for one in axis.ravel()]).reshape(axis.shape)
+
+    def ridge(self, ridge: float = 0.0) -> float:
+        """Return the test loss of regression with k + ridge I, as in `eigenlearning`; 0: the end of gradient flow.
+
+        Infinitely many examples take ridge = 0 only.  ValueError for another ridge there, and for a negative one.
+        """
+        ridge, e = number("ridge", ridge, zero=True), self.equivalent
+        if ridge and isinf(e.N):
+            raise ValueError(f"ridge expects finite examples=, got ridge = {ridge!r} with examples = inf: pass ridge=0")
+        trace = float(e.h @ e.lam) + e.rest
+        if isinf(e.N) and isinf(e.n):
+            return float(e.v2[e.lam == 0].sum()) + e.sigma2
+        kappa = np.array([e.start(ridge / e.N if ridge else 1e-20 * trace)])
+        return float(e.error(kappa, kappa)[0, 0])
+
+    def sgd(self, steps: Any, lr: float, *, batch: int = 1) -> Host:
+        """Return the test loss after each number of steps, of steps' shape: one-pass SGD, `batch` new examples a step.
+
+            loss(T) = F(T) + (lr^2 / batch) sum_{u < T} K(T - 1 - u) loss(u)          (Paquette et al. 2024, eq. 7)
+            F(T) = sum_j v_j^2 q_j^T + noise,    K(T) = sum_j z_j^2 q_j^T
+            q_j = 1 - 2 lr z_j + lr^2 (1 + 1/batch) z_j^2,    z_j eigenvalues of A = Lambda^1/2 W W' Lambda^1/2
+
+        Exact in the mean for Gaussian inputs and given W; sums over z_j are integrals over their limit.  ValueError for
+        finite examples=, for lr at which a step diverges, and unless steps are whole numbers from 0 to 10^6.
+        """
+        if not isinf(self.equivalent.N):
+            raise ValueError(
+                f"sgd is one-pass and expects examples=inf, got {self.equivalent.N:g}: it sees steps x batch"
+            )
+        axis = times(steps, finite=True)
+        if np.any(axis != axis.round()) or np.any(axis > 1e6):
+            raise ValueError(f"steps expect whole numbers from 0 to 1000000, got {steps!r}")
+        lr, batch = number("lr", lr), whole("batch", batch)
+        return np.asarray(sgd.loss(self.equivalent, int(axis.max(initial=0)), lr, batch)[axis.astype(int)])
+
+    def _at(self, t: float) -> float:
+        e = self.equivalent
+        if t == 0:
+            return float(e.v2.sum()) + e.sigma2
+        if isinf(t):
+            return self.ridge()
+        if isinf(e.n) and isinf(e.N):
+            return float(e.v2 @ np.exp(-2 * e.lam * t)) + e.sigma2
+        s, weight = contours.laplace(t)
+        tip = np.array([contours.NODES * (0.5017 / 0.6407 - 0.6122) / t])
+        kappa, w = e.follow(np.concatenate([tip, s]))[1:], weight / s
+        both, conj = np.concatenate([kappa, kappa.conj()]), np.concatenate([w, w.conj()])
+        return float(2 * np.real(w @ e.error(kappa, both) @ conj))
+
+
+def learning_curve(
+    modes: Modes, power: Any, *, width: float = inf, examples: float = inf, noise: float = 0.0
+) -> LearningCurve:
+    """Return the learning curve of a random-feature model with `width` parameters on `examples` random examples.
+
+        f(x) = sum_i theta_i sum_k W_ki lambda_k^1/2 phi_k(x),    W_ki ~ N(0, 1/width),    theta from 0
+        width = inf: the kernel sum_k lambda_k phi_k(x) phi_k(x') itself
+
+    modes : a spectrum, `sphere_modes`, `cube_modes`, `data_modes`, `power_law`.  power : (K,), the sum of v_k^2 over
+    each level's functions.  noise : the variance of labels, in training and in the test.
+
+    The formulas hold for Gaussian phi_k as width and examples grow; corrections are of order 1/width and 1/examples.
+    Real phi_k are close, as for `eigenlearning`, which is the case width = inf, t = inf.  A network in the lazy regime
+    is no such model: its kernel fluctuates, but its features are as many as its parameters.
+    ValueError for powers that are not (K,) and >= 0, for negative noise, and for sizes other than whole numbers or inf.
+    Sources: Bordelon, Atanasov and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
+
+    >>> modes, power = power_law(1.5, 1.8, count=10_000)
+    >>> curve = learning_curve(modes, power, width=100, examples=400)
+    >>> curve.flow([0, 10, 1000]).round(4), round(curve.ridge(1.0), 4)
+    """
+    lam, h, rest = check_modes(modes)
+    v2 = np.array(numbers(power), dtype=np.float64)
+    if v2.shape != lam.shape or not (np.all(v2 >= 0) and np.all(np.isfinite(v2))):
+        raise ValueError(f"power expects a finite number >= 0 for each of {len(lam)} levels, got {power!r}")
+    if not np.any(lam):
+        raise ValueError("modes expect an eigenvalue > 0, got none: pass the spectrum of a kernel that is not zero")
+    n = inf if width == inf else whole("width", width)
+    N = inf if examples == inf else whole("examples", examples)
+    return LearningCurve(Equivalent(lam, h, v2, rest, n, N, number("noise", noise, zero=True)))
