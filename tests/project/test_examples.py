@@ -28,6 +28,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "cnn_kernel_regression": {"sizes": (20, 120), "test": 60, "depth": 2},
     "edge_of_stability": {"steps": 1600, "n": 100, "width": 32},
     "eigenlearning": {"sizes": (16, 64, 256)},
+    "learning_curves": {"widths": (16, 64, 128), "work": 2048},
     "learning_rate_transfer": {"widths": {"mlp": (64, 128, 256)}, "seeds": 2},
     "spectral_norms": {"widths": (64, 128, 256, 512), "networks": 10},
     "feature_learning_limit": {"widths": (64, 128, 256), "seeds": 32},
@@ -171,6 +172,12 @@ def check_eigenlearning(found: dict[str, float]) -> None:
     assert abs(found["sphere, d = 3: exponent of nngp"] + 5) < 0.1
 
 
+def check_curves(found: dict[str, float]) -> None:
+    assert found["widths >= 64: largest distance"] < 0.01 + 3 * found["widths >= 64: largest standard error"] < 0.15
+    assert found["digits: largest relative distance"] < 0.1
+    assert abs(found["budget: exponent"] - found["budget: exponent, theory"]) < 0.02
+
+
 def check_catapult(found: dict[str, float]) -> None:
     for rate, rises, converges in ((1.0, 0, 1), (1.8, 0, 1), (2.5, 1, 1), (3.0, 1, 1), (3.5, 1, 1), (4.5, 1, 0)):
         name = f"lr x lambda_0 = {rate}"
@@ -311,6 +318,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "catapult": check_catapult,
     "cnn_kernel_regression": check_regression,
     "coordinate_check": check_coordinates,
+    "learning_curves": check_curves,
     "learning_rate_transfer": check_transfer,
     "spectral_norms": check_norms,
     "edge_of_stability": check_edge,
@@ -341,6 +349,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "learning_in_depth": {"Adam, muP": 0.8},
     "edge_of_stability": {"lr = 2 / (2 s): largest": 2.5},
     "eigenlearning": {"sphere, d = 3: exponent of ntk": -5.0},
+    "learning_curves": {"budget: exponent": 0.53},
     "learning_rate_transfer": {"mlp, SGD, muP: spread": 2.5},
     "spectral_norms": {"|dW2|": 0.5},
     "feature_learning_limit": {"2 hidden, NTK: exponent": -0.5},
