@@ -102,9 +102,11 @@ def learning_curve(
     ValueError for powers that are not (K,) and >= 0, for negative noise, and for sizes other than whole numbers or inf.
     Sources: Bordelon, Atanasov and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 
+    >>> from analytic import power_law
     >>> modes, power = power_law(1.5, 1.8, count=10_000)
     >>> curve = learning_curve(modes, power, width=100, examples=400)
     >>> curve.flow([0, 10, 1000]).round(4), round(curve.ridge(1.0), 4)
+    (array([1.8814, 0.266 , 0.1233]), 0.1211)
     """
     lam, h, rest = check_modes(modes)
     v2 = np.array(numbers(power), dtype=np.float64)

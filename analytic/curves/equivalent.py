@@ -6,7 +6,7 @@
 
     C = Z'Z / N,    A = Lambda^1/2 W W' Lambda^1/2
 
-The residual r = v - Lambda^1/2 W theta of gradient flow obeys dr/dt = -A C r + A Z' eps / N.  Its Laplace transform is
+The residual r = v - Lambda^1/2 W theta of gradient flow obeys dr/dt = -A C r - A Z' eps / N.  Its Laplace transform is
 a resolvent, and at s = ridge / N, s r(s) is the residual of regression with the kernel and ridge.  So one function of
 two variables, E(s, s') = s s' E[r(s) . r(s')] + sigma2, gives both.  With L_k = lambda_k / (lambda_k + kappa),
 

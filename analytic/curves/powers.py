@@ -28,6 +28,7 @@ def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Hos
 
     >>> modes, power = power_law(2.0, 1.5, count=1000)
     >>> modes.eigenvalue[:3].round(4), float(modes.multiplicity.sum()), round(float(power.sum()), 4)
+    (array([1.    , 0.25  , 0.1111]), 1000.0, 2.5491)
     """
     from scipy.special import zeta
 
@@ -90,6 +91,7 @@ def compute_optimal(modes: Modes, power: Any, compute: Any, *, noise: float = 0.
 
     >>> widths, losses = compute_optimal(*power_law(1.5, 1.8, 10_000), [100.0, 1000.0])
     >>> widths.round(), losses.round(3)
+    (array([21., 56.]), array([0.473, 0.237]))
     """
     from scipy.optimize import minimize_scalar
 

@@ -1,0 +1,156 @@
+"""Learning curves against random models, exact Wishart means, each other and the exponents of power laws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import analytic as an
+from analytic.curves import contours, equivalent, sgd
+from analytic.curves.equivalent import Equivalent
+
+Host = np.ndarray[Any, Any]
+K = np.arange(1, 301.0)
+LAM, V2 = K**-1.5, K**-1.6
+MODES = an.Modes(LAM, np.ones(300))
+T = np.array([0.3, 3.0, 30.0, 300.0])
+
+
+def simulated(n: int, N: int, noise: float, draws: int = 60) -> tuple[Host, Host]:
+    """Flow at T, then ridge .5: mean and standard error over random features and examples."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(draws):
+        H = np.sqrt(LAM)[:, None] * rng.standard_normal((300, n)) / np.sqrt(n)
+        Z = rng.standard_normal((N, 300))
+        X, y = Z @ H, Z @ np.sqrt(V2) + np.sqrt(noise) * rng.standard_normal(N)
+        mu, Q = np.linalg.eigh(X.T @ X / N)
+        mu = np.maximum(mu, 1e-12)[:, None]
+        c = np.hstack([-np.expm1(-mu * T) / mu, 1 / (mu + 0.5 / N)])
+        r = np.sqrt(V2)[:, None] - H @ Q @ (c * (Q.T @ (X.T @ y / N))[:, None])
+        found.append((r**2).sum(0) + noise)
+    return np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / np.sqrt(draws)
+
+
+def law_of_models() -> None:
+    for n, N, noise in ((60, 150, 0.3), (150, 60, 0.3)):
+        mean, error = simulated(n, N, noise)
+        curve = an.learning_curve(MODES, V2, width=n, examples=N, noise=noise)
+        theory = np.append(curve.flow(T), curve.ridge(0.5))
+        assert np.all(np.abs(mean - theory) < 3 * error + 0.01 * theory), mean / theory - 1
+
+
+def law_of_sgd() -> None:
+    """The recursion of every eigenvalue, for 40 draws of W."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(40):
+        H = np.sqrt(LAM)[:, None] * rng.standard_normal((300, 80)) / np.sqrt(80)
+        z, Q = np.linalg.eigh(H.T @ H)
+        R = (Q.T @ (H.T @ np.sqrt(V2))) ** 2 / z
+        still, row = V2.sum() - R.sum() + 0.1, []
+        for _step in range(101):
+            row.append(R.sum() + still)
+            R = R * (1 - 0.6 * z + 0.09 * 1.5 * z**2) + 0.09 / 2 * z**2 * row[-1]
+        found.append(row)
+    steps = [1, 10, 100]
+    mean, error = np.mean(found, axis=0)[steps], np.std(found, axis=0)[steps] / np.sqrt(40)
+    theory = an.learning_curve(MODES, V2, width=80, noise=0.1).sgd(steps, 0.3, batch=2)
+    assert np.all(np.abs(mean - theory) < 3 * error + 0.003 * theory), mean / theory - 1
+
+
+def law_of_regression() -> None:
+    curve = an.learning_curve(MODES, V2, examples=40, noise=0.2)
+    want = an.eigenlearning(MODES, 40, ridge=0.3).test_error(V2, 0.2)
+    assert curve.ridge(0.3) == pytest.approx(want, rel=1e-9)
+
+
+def law_of_one_resolvent() -> None:
+    """Infinitely many examples: one contour integral, e^{2 s t} sum v^2 kappa / (s (lambda + kappa))."""
+    curve = an.learning_curve(MODES, V2, width=50)
+    s, w = contours.laplace(20.0)
+    tip = contours.NODES * (0.5017 / 0.6407 - 0.6122) / 20.0
+    kappa = curve.equivalent.follow(np.append(tip, s))[1:, None]
+    once = 2 * np.real(w @ ((kappa / (LAM + kappa)) @ V2 / s))
+    assert float(curve.flow(10.0)) == pytest.approx(once, rel=1e-8)
+
+
+LAWS: dict[str, Callable[[], None]] = {
+    "models": law_of_models,
+    "sgd": law_of_sgd,
+    "regression": law_of_regression,
+    "one resolvent": law_of_one_resolvent,
+}
+
+
+@pytest.mark.parametrize("law", sorted(LAWS))
+def test_laws(law: str) -> None:
+    LAWS[law]()
+
+
+PLANTS: dict[str, tuple[Any, str, str, str, str]] = {
+    "features add no variance": (Equivalent, "error", "added = kk", "added = 0 * kk", "models"),
+    "variance twice": (Equivalent, "error", "added = kk", "added = 2 * kk", "one resolvent"),
+    "no overfitting": (Equivalent, "error", "1 - p * (1 / self.N)", "1", "regression"),
+    "no feedback of features": (Equivalent, "error", "(p + added * m)", "p", "models"),
+    "noise left out": (Equivalent, "error", "q0 + self.sigma2 + added", "q0 + added", "models"),
+    "width not in kappa": (Equivalent, "s", ", 1 - df / self.n", ", 1 + 0 * df", "models"),
+    "data not in kappa": (Equivalent, "s", "= 1 - df / self.N", "= 1 + 0 * df", "models"),
+    "power weighs q1 once more": (Equivalent, "error", "self.lam * self.v2", "self.v2", "one resolvent"),
+    "batch not in the noise": (sgd, "loss", "lr**2 / batch * (kernel", "lr**2 * (kernel", "sgd"),
+    "no noise of SGD": (sgd, "loss", "lr**2 / batch * (kernel", "0 * (kernel", "sgd"),
+    "kernel of first order": (sgd, "nodes", "-z * e.freedom", "-e.freedom", "sgd"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(PLANTS))
+def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import inspect
+    import textwrap
+
+    owner, what, right, wrong, law = PLANTS[name]
+    source = textwrap.dedent(inspect.getsource(getattr(owner, what)))
+    assert right in source
+    module = equivalent if owner is Equivalent else sgd
+    space = dict(vars(module))
+    exec(source.replace(right, wrong), space)
+    monkeypatch.setattr(owner, what, space[what])
+    with pytest.raises((AssertionError, ArithmeticError, ValueError)):
+        LAWS[law]()
+
+
+def test_the_distance_falls_as_one_over_the_size() -> None:
+    """Pure noise on 2N equal modes without ridge: exactly 1 + N / (2N - N - 1), in the limit 2."""
+    apart = []
+    for N in (10, 100, 1000):
+        curve = an.learning_curve(an.Modes(np.ones(1), np.array([2 * N])), [0.0], examples=N, noise=1.0)
+        apart.append(N * (1 + N / (N - 1) - curve.ridge()))
+    np.testing.assert_allclose(apart, [10 / 9, 100 / 99, 1000 / 999], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.5, 1.8), (2.0, 3.5), (1.5, 3.8), (2.5, 2.0)])
+def test_exponents(alpha: float, beta: float) -> None:
+    """Of flow, width, examples within .02; examples at 2 alpha > beta - 1 by less than 1 converge more slowly."""
+    want, spectrum = an.exponents(alpha, beta), an.power_law(alpha, beta, 10**11)
+    flow = an.learning_curve(*spectrum).flow([1e4, 1e5])
+    width, examples = (
+        [an.learning_curve(*spectrum, **{size: n}).ridge() for n in (10**5, 10**6)] for size in ("width", "examples")
+    )
+    for loss, exponent in ((flow, want.flow), (width, want.width), (examples, want.examples)):
+        assert abs(np.log10(loss[0] / loss[1]) - exponent) < 0.02
+    assert abs(np.log10(flow[0] / flow[1]) - want.flow - 0.1) > 0.02
+
+
+def test_refusals() -> None:
+    curve = an.learning_curve(MODES, V2)
+    with pytest.raises(ValueError, match="ridge expects finite examples"):
+        curve.ridge(1.0)
+    with pytest.raises(ValueError, match="sgd is one-pass"):
+        an.learning_curve(MODES, V2, examples=5).sgd(3, 0.1)
+    with pytest.raises(ValueError, match="lr expects less than"):
+        curve.sgd(3, 2.0)
+    with pytest.raises(ValueError, match="power expects"):
+        an.learning_curve(MODES, V2[1:])
+    with pytest.raises(ValueError, match="alpha expects a number > 1"):
+        an.power_law(1.0, 2.0)
