@@ -23,26 +23,22 @@ WIDTHS, TIMES, NOISE = (4, 8, 16, 32, 64, 128, 256, 512), np.geomspace(0.3, 1000
 
 def losses(lam: Host, v: Host, n: int, rng: np.random.Generator) -> Host:
     """Test loss (T,) at TIMES of one random-feature model, gradient flow on N = 4n examples; its gram diagonalised."""
-    features = np.sqrt(lam)[:, None] * rng.standard_normal((len(lam), n)) / np.sqrt(n)
-    z = rng.standard_normal((4 * n, len(lam)))
+    features, z = np.sqrt(lam / n)[:, None] * rng.standard_normal((len(lam), n)), rng.standard_normal((4 * n, len(lam)))
     x, y = z @ features, z @ v + np.sqrt(NOISE) * rng.standard_normal(4 * n)
     mu, Q = np.linalg.eigh(x.T @ x / (4 * n))
-    mu = np.maximum(mu, 1e-12)
     theta = Q @ (-np.expm1(-np.outer(mu, TIMES)) / mu[:, None] * (Q.T @ (x.T @ y / (4 * n)))[:, None])
     return np.asarray(np.sum((v[:, None] - features @ theta) ** 2, axis=0) + NOISE)
 
 
-def digits(sizes: tuple[int, ...], draws: int) -> tuple[Host, Host, Host]:
+def digits(sizes: tuple[int, ...], draws: int = 20) -> tuple[Host, Host, Host]:
     """Test loss of gradient flow on the parity of digits, (sizes, T): mean over draws, standard error, theory."""
     x, y = mn.datasets.digits().on_sphere().parity()
     k = an.kernel(mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))).ntk(x)
-    modes, power = an.data_modes(k, y)
-    rng, found = np.random.default_rng(2), []
+    (modes, power), rng, found = an.data_modes(k, y), np.random.default_rng(2), []
     for N in sizes:
         for _ in range(draws):
             at = rng.choice(len(x), N, replace=False)
-            f = an.gradient_flow(k[np.ix_(at, at)], y[at]).predict(TIMES, k[:, at])
-            found.append(((f - y) ** 2).mean((1, 2)))
+            found.append(((an.gradient_flow(k[np.ix_(at, at)], y[at]).predict(TIMES, k[:, at]) - y) ** 2).mean((1, 2)))
     error = np.reshape(found, (len(sizes), draws, -1))
     theory = [an.learning_curve(modes, power, examples=N).flow(TIMES) for N in sizes]
     return error.mean(1), error.std(1, ddof=1) / np.sqrt(draws), np.array(theory)
@@ -58,10 +54,9 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 1
         means.append(sample.mean(0) / theory[-1] - 1)
         errors.append(sample.std(0, ddof=1) / np.sqrt(len(sample)) / theory[-1])
     apart, error, wide = np.array(means), np.array(errors), np.array(widths) >= 64
-    rms = np.sqrt(np.mean(apart**2, axis=1))
     found = {"widths >= 64: largest distance": float(np.abs(apart[wide]).max())}
-    found |= {"widths >= 64: largest standard error": float(error[wide].max())}
-    mean, spread, predicted = digits(sizes := (16, 64, 256), 20)
+    found["widths >= 64: largest standard error"] = float(error[wide].max())
+    mean, spread, predicted = digits(sizes := (16, 64, 256))
     found["digits: largest relative distance"] = float(np.abs(mean / predicted - 1).max())
     found["digits: largest standard error"] = float((spread / predicted).max())
     (modes, power), budgets = an.power_law(1.5, 1.8, 10**9), np.geomspace(1e2, 1e8, 7)
@@ -81,10 +76,10 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 1
                 TIMES, theory[i] * (1 + apart[i]), f"C{i // 2}{MARKERS[i // 2]}", label=f"n = {n}, N = {4 * n}"
             )
         first.set(xlabel="time (steps x rate)", ylabel="test loss", title="random features, and theory (dashed)")
-        second.loglog(widths, rms, "o", label="root mean square over times")
+        second.loglog(widths, np.sqrt(np.mean(apart**2, axis=1)), "o", label="root mean square over times")
         second.loglog(widths, np.sqrt(np.mean(error**2, axis=1)), "x", label="standard error")
         second.loglog(widths, 0.4 / np.array(widths), "k--", label="0.4 / n")
-        second.set(xlabel="width n", ylabel="relative distance of the mean", title="from the formula")
+        second.set(xlabel="width n", ylabel="relative distance", title="of the mean, from the formula")
         for i, N in enumerate(sizes):
             third.semilogx(TIMES, predicted[i], f"C{i}--")
             third.errorbar(TIMES, mean[i], spread[i], fmt=f"C{i}{MARKERS[i]}", label=f"N = {N}")

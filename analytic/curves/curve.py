@@ -98,7 +98,7 @@ def learning_curve(
 
     The formulas hold for Gaussian phi_k as width and examples grow; corrections are of order 1/width and 1/examples.
     Real phi_k are close, as for `eigenlearning`, which is the case width = inf, t = inf.  A network in the lazy regime
-    is no such model: its kernel fluctuates, but its features are as many as its parameters.
+    differs: its kernel fluctuates, but its features are as many as its parameters.
     ValueError for powers that are not (K,) and >= 0, for negative noise, and for sizes other than whole numbers or inf.
     Sources: Bordelon, Atanasov and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 
