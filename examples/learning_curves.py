@@ -47,10 +47,11 @@ def digits(sizes: tuple[int, ...], draws: int = 20) -> tuple[Host, Host, Host]:
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 16384) -> dict[str, float]:
     """Relative distances of simulated losses from theory, and the exponent of the loss that a budget buys."""
     k, rng, means, errors, theory = np.arange(1, 1001.0), np.random.default_rng(1), [], [], []
-    lam, v2 = k**-1.5, k**-1.8
     for n in widths:
-        sample = np.array([losses(lam, np.sqrt(v2), n, rng) for _ in range(work // n)])
-        theory.append(an.learning_curve(an.Modes(lam, k**0), v2, width=n, examples=4 * n, noise=NOISE).flow(TIMES))
+        sample = np.array([losses(k**-1.5, k**-0.9, n, rng) for _ in range(work // n)])
+        theory.append(
+            an.learning_curve(an.Modes(k**-1.5, k**0), k**-1.8, width=n, examples=4 * n, noise=NOISE).flow(TIMES)
+        )
         means.append(sample.mean(0) / theory[-1] - 1)
         errors.append(sample.std(0, ddof=1) / np.sqrt(len(sample)) / theory[-1])
     apart, error, wide = np.array(means), np.array(errors), np.array(widths) >= 64
