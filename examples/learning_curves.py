@@ -49,9 +49,8 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 1
     k, rng, means, errors, theory = np.arange(1, 1001.0), np.random.default_rng(1), [], [], []
     for n in widths:
         sample = np.array([losses(k**-1.5, k**-0.9, n, rng) for _ in range(work // n)])
-        theory.append(
-            an.learning_curve(an.Modes(k**-1.5, k**0), k**-1.8, width=n, examples=4 * n, noise=NOISE).flow(TIMES)
-        )
+        curve = an.learning_curve(an.Modes(k**-1.5, k**0), k**-1.8, width=n, examples=4 * n, noise=NOISE)
+        theory.append(curve.flow(TIMES))
         means.append(sample.mean(0) / theory[-1] - 1)
         errors.append(sample.std(0, ddof=1) / np.sqrt(len(sample)) / theory[-1])
     apart, error, wide = np.array(means), np.array(errors), np.array(widths) >= 64
@@ -62,7 +61,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 1
     found["digits: largest standard error"] = float((spread / predicted).max())
     (modes, power), budgets = an.power_law(1.5, 1.8, 10**9), np.geomspace(1e2, 1e8, 7)
     best, least = an.compute_optimal(modes, power, budgets)
-    found["budget: exponent"] = -np.log(least[-1] / least[-3]) / np.log(1e2)
+    found["budget: exponent"] = -np.log10(least[-1] / least[-3]) / 2
     found["budget: exponent, theory"] = an.exponents(1.5, 1.8).budget
     if out:
         import matplotlib.pyplot as plt
@@ -73,9 +72,8 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 1
         figure, ((first, second), (third, last)) = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
         for i, n in list(enumerate(widths))[::2]:
             first.loglog(TIMES, theory[i], f"C{i // 2}--")
-            first.loglog(
-                TIMES, theory[i] * (1 + apart[i]), f"C{i // 2}{MARKERS[i // 2]}", label=f"n = {n}, N = {4 * n}"
-            )
+            each = theory[i] * (1 + apart[i])
+            first.loglog(TIMES, each, f"C{i // 2}{MARKERS[i // 2]}", label=f"n = {n}, N = {4 * n}")
         first.set(xlabel="time (steps x rate)", ylabel="test loss", title="random features, and theory (dashed)")
         second.loglog(widths, np.sqrt(np.mean(apart**2, axis=1)), "o", label="root mean square over times")
         second.loglog(widths, np.sqrt(np.mean(error**2, axis=1)), "x", label="standard error")
@@ -85,9 +83,9 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 1
             third.semilogx(TIMES, predicted[i], f"C{i}--")
             third.errorbar(TIMES, mean[i], spread[i], fmt=f"C{i}{MARKERS[i]}", label=f"N = {N}")
         third.set(xlabel="time", ylabel="test loss", title="parity of digits, and theory from the spectrum")
-        for i, n in enumerate((10, 100, 1000)):
-            t = np.geomspace(1, 1e8 / n, 30)
-            last.loglog(n * t, an.learning_curve(modes, power, width=n).flow(t), f"C{i}", label=f"n = {n}")
+        for n in (10, 100, 1000):
+            curve, t = an.learning_curve(modes, power, width=n), np.geomspace(1, 1e8 / n)
+            last.loglog(n * t, curve.flow(t), label=f"n = {n}")
         last.loglog(budgets, least, "k--", label=f"best width ({best[0]:.0f} to {best[-1]:.0f})")
         last.set(xlabel="budget: width x time", ylabel="test loss", title="power law, infinitely many examples")
         _ = [axes.legend() for axes in figure.axes]
