@@ -53,7 +53,7 @@ class LearningCurve:
     def sgd(self, steps: Any, lr: float, *, batch: int = 1) -> Host:
         """Return the test loss after each number of steps, of steps' shape: one-pass SGD, `batch` new examples a step.
 
-            loss(T) = F(T) + (lr^2 / batch) sum_{u < T} K(T - 1 - u) loss(u)          (Paquette et al. 2024, eq. 7)
+            loss(T) = F(T) + (lr^2 / batch) sum_{u < T} K(T - 1 - u) loss(u)          (Paquette et al. 2024)
             F(T) = sum_j v_j^2 q_j^T + noise,    K(T) = sum_j z_j^2 q_j^T
             q_j = 1 - 2 lr z_j + lr^2 (1 + 1/batch) z_j^2,    z_j eigenvalues of A = Lambda^1/2 W W' Lambda^1/2
 

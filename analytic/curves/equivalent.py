@@ -18,7 +18,7 @@ two variables, E(s, s') = s s' E[r(s) . r(s')] + sigma2, gives both.  With L_k =
     g (n - p)   = q1 + m E / N
 
 n -> infinity is kernel regression, N -> infinity the population's gradient.  The page docs/learning-curves.md derives
-this.  (Bordelon, Atanasov and Pehlevan 2024, eqs. of their section 3; without time, Simon et al. 2023.)
+this.  (Bordelon, Atanasov and Pehlevan 2024; without time, Simon et al. 2023.)
 """
 
 from __future__ import annotations
