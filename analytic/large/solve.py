@@ -4,6 +4,8 @@
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
     "pivoted"   U, lam    steps times n^2          U : (n, rank)                       K, U and the state
 
+    "landmarks" takes steps times n M and M^2 of memory, for f = k(., z) a alone: `analytic.large.landmarks`
+
 The factor is in the precision of K, for instance float32; residuals and steps are in float64.  So the steps also refine
 what rounding in the factor leaves.
 """
@@ -15,8 +17,9 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import ceil, inf, log, sqrt
+from os import PathLike
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -24,6 +27,7 @@ from analytic.kernels import Kernel
 from analytic.large import gram
 from analytic.large.factor import Factor
 from analytic.large.gram import inverse, pivoted
+from analytic.large.landmarks import Nystrom, check_landmark_memory, check_weight, chosen
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind
 from analytic.training.posterior import posterior
@@ -36,7 +40,7 @@ from minintk.progress import progress_of
 from minintk.validate import number, whole
 
 Precondition = Callable[[Array], Array]
-By = Literal["cholesky", "pivoted"]
+By = Literal["cholesky", "pivoted", "landmarks"]
 
 MOST_STEPS = 1000
 """Steps after which the residual is reported as it is, with a warning."""
@@ -51,6 +55,8 @@ class Solved:
 
     coefficients : a, (N, C), float64.   residual : |y - (K + ridge I) a| / |y| in float64, the largest of the C
     columns.   steps : of conjugate gradients.
+    landmarks : None, or for by="landmarks" their indices, (M,).  Then f(x) = k(x, X[landmarks]) a with a : (M, C), and
+    the residual takes a as 0 at the other examples.  It is near the error on the training set; it bounds nothing.
     """
 
     coefficients: Array
@@ -58,12 +64,15 @@ class Solved:
     steps: int
     _of: Callable[[Array, Array | None], Array]
     _examples: Ensemble
+    landmarks: Host | None = None
 
     def predict(self, x_test: Array) -> Array:
         """f : (M, C) at x_test : (M, *shape of an example), in pieces of 256 MiB of the kernel."""
         self._examples.check(x_test)
         X = self._examples.x
-        xp, rows = array_namespace(X), max(1, CHUNK // (int(X.dtype.itemsize) * X.shape[0]))
+        xp = array_namespace(X)
+        X = X if self.landmarks is None else X[to_library(self.landmarks, xp)]
+        rows = max(1, CHUNK // (int(X.dtype.itemsize) * int(X.shape[0])))
         pieces = [x_test[i : i + rows] for i in range(0, x_test.shape[0], rows)]
         found = [xp.astype(self._of(piece, X), xp.float64) @ self.coefficients for piece in pieces]
         return xp.astype(xp.concat(found) if found else self.coefficients[:0], X.dtype)
@@ -71,24 +80,28 @@ class Solved:
 
 def solve(
     kernel: KernelLike, x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "ntk", by: By = "cholesky",
-    rank: int | None = None, tol: float = 1e-8, store: Store = None, progress: bool = False,
+    rank: int | None = None, landmarks: Any = None, weight: Array | None = None, tol: float = 1e-8,
+    store: Store = None, progress: bool = False,
 ) -> Solved:  # fmt: skip
     """f(x) = k(x, X) (k(X, X) + ridge I)^-1 y: the mean of `posterior`, for more examples than fit into memory.
 
     kernel, x, y, ridge, kind : as in `posterior`, with no more than a few panels of 2048 rows of the kernel in memory.
     by : "cholesky" factorises the kernel, on the host, and fails with the pivot's number where it is not positive
         definite.  "pivoted", randomly pivoted Cholesky, only approximates it, by `rank`, 4 sqrt(N) unless given, and
-        then takes more steps: for large ridges, fast decaying spectra, or arrays on a GPU.
+        then takes more steps: for large ridges, fast decaying spectra, or arrays on a GPU.  "landmarks" minimises the
+        same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over f = k(., z) a, an approximation in O(N M).
+    landmarks : for by="landmarks": the number M of examples to draw, 5000 unless given, or their indices.
+    weight : for by="landmarks": w, (N,), 1 unless given.
     tol : the residual |y - (K + ridge I) a| / |y| at which the steps end, of each column of y.
     store : a folder for the kernel, its factor and the state: if the process is killed, the same call continues where
         it stopped and gives the same bytes (docs/large-kernels.md).  Without it, the factor is in memory, half of
         N^2 numbers, and blocks of the kernel are computed again for each step.
     progress : bars with the time left, on stderr.
 
-    ValueError for what `posterior` refuses, for a kernel that is not positive definite, a residual of 1 or more, and a
-    store of another kernel.  RuntimeWarning if tol is not reached.  Held if another process works in the store.
-    MemoryError, OSError before the work where memory or disk do not suffice.  Hestenes and Stiefel 1952; beta as in
-    Golub and Ye 1999.
+    ValueError for what `posterior` refuses, landmarks that are no examples, a kernel that is not positive definite, a
+    residual of 1 or more, and a store of another kernel.  RuntimeWarning if tol is not reached.  Held if another
+    process works in the store.  MemoryError, OSError before the work where memory or disk do not suffice.  Hestenes and
+    Stiefel 1952; beta as in Golub and Ye 1999; landmarks as in Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 
     >>> import numpy as np, minintk as mn, analytic as an
     >>> x = np.random.default_rng(0).standard_normal((20, 5))
@@ -96,27 +109,30 @@ def solve(
     >>> fit = solve(k, x, x[:, :2], ridge=0.1)
     >>> bool(np.allclose(fit.predict(x[:3]), an.posterior(k, x, x[:, :2], ridge=0.1, kind="ntk").predict(x[:3])))
     True
+    >>> solve(k, x, x[:, :2], ridge=0.1, by="landmarks", landmarks=10).coefficients.shape
+    (10, 2)
     """
     examples = posterior(kernel, x, y, ridge=ridge, kind=kind).ensemble  # checked, and copied
     x, y, ridge, xp = examples.x, examples.y, examples.ridge, array_namespace(examples.x)
     if by not in get_args(By):
-        raise ValueError(f"by expects 'cholesky' or 'pivoted', got {by!r}")
+        raise ValueError(f"by expects 'cholesky', 'pivoted' or 'landmarks', got {by!r}")
+    if by != "landmarks" and not (landmarks is None and weight is None):
+        raise ValueError(f"landmarks and weight expect by='landmarks', got by={by!r}")
     if by == "cholesky" and not on_host(xp):
         raise TypeError("by='cholesky' is for arrays of NumPy: on a GPU use posterior, or by='pivoted'")
     if not (tol := number("tol", tol)) < 1:
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
+    if by == "landmarks":
+        return _on_landmarks(examples, kind, chosen(landmarks, int(x.shape[0])), weight, tol, store, progress)
     rank = min(x.shape[0], ceil(4 * sqrt(x.shape[0])) if rank is None else whole("rank", rank))
     _check_memory(x, y, by, rank, store)
-    of = examples.of(kind)
     folder, stored = None, None
+    of: Any = examples.of(kind)
     if store is not None:
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"store= is for kernels of analytic.kernel, which say what they are, got {kernel!r}")
-        parts = (repr(kernel), kind, by, rank if by != "cholesky" else "", ridge, gram.BLOCK)
-        mark = digest(f"minintk solve 2; {parts}", x)
-        folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
+        parts = (kind, by, rank if by != "cholesky" else "", ridge, gram.BLOCK)
+        folder = _folder(store, by, kernel, parts, x)
         with progress_of("kernel", 1.0, progress) as advance:
-            stored = getattr(kernel, kind)(x, store=store, progress=_shares(advance))
+            stored = of(x, store=store, progress=_shares(advance))
     with nullcontext() if folder is None else claim_or_say_who(folder / "solve.lock", f"solve in {folder}"):
         K = gram.Gram(of, x, ridge, stored)
         if by == "cholesky":
@@ -125,17 +141,55 @@ def solve(
             precondition = _low_rank(K, rank, folder, progress)
         state = None if folder is None else folder / f"state-{digest(y)}.npz"
         a, residual, steps = _gradients(K, precondition, xp.astype(y, xp.float64), tol, state, progress)
+    _check_residual(residual, steps, tol)
+    return Solved(a, residual, steps, of, examples)
+
+
+def _on_landmarks(
+    examples: Ensemble, kind: Kind, at: Host, weight: Array | None, tol: float, store: Store, progress: bool
+) -> Solved:
+    """`solve` by landmarks, the examples number `at` : (M,)."""
+    x, ridge, xp = examples.x, examples.ridge, array_namespace(examples.x)
+    of: Any = examples.of(kind)
+    y = xp.astype(examples.y, xp.float64)
+    check_weight(weight, y)
+    check_landmark_memory(x, len(at), int(y.shape[1]))
+    folder, stored = None, None
+    if store is not None:
+        arrays = (x, to_library(at, xp), *(() if weight is None else (weight,)))
+        folder = _folder(store, "landmarks", examples.kernel, (kind, ridge), *arrays)
+        with progress_of("kernel", 1.0, progress) as advance:
+            z = x[to_library(at, xp)]
+            stored = of(x, z, store=folder / "kernel", progress=_shares(advance))
+    with nullcontext() if folder is None else claim_or_say_who(folder / "solve.lock", f"solve in {folder}"):
+        S = Nystrom(of, x, at, ridge, weight, stored)
+        state = None if folder is None else folder / f"state-{digest(y)}.npz"
+        v, residual, steps = _gradients(S, S.precondition, S.right(y), tol, state, progress)
+    _check_residual(residual, steps, tol)
+    a = S.coefficients(v)
+    return Solved(a, S.residual(a, y), steps, of, examples, at)
+
+
+def _folder(store: str | PathLike[str], by: By, kernel: Any, parts: tuple[Any, ...], *arrays: Array) -> Path:
+    """Make the folder in the store for a solve of these parts; TypeError for a kernel that does not say what it is."""
+    if not isinstance(kernel, Kernel):
+        raise TypeError(f"store= is for kernels of analytic.kernel, which say what they are, got {kernel!r}")
+    mark = digest(f"minintk solve 2; {(repr(kernel), *parts)}", *arrays)
+    return made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
+
+
+def _check_residual(residual: float, steps: int, tol: float) -> None:
+    """RuntimeWarning for a residual above tol; ValueError for one of 1 or more."""
     if not residual <= tol:
         what = f"the residual after {steps} steps is {residual:.2g}, not tol={tol:.2g}"
         remedy = "pass a larger ridge, rank or tol, float64 examples, or remove examples that coincide"
         if not residual < 1:
             raise ValueError(f"{what}, so the kernel + ridge may be singular: {remedy}")
-        warnings.warn(f"{what}: {remedy}", RuntimeWarning, stacklevel=2)
-    return Solved(a, residual, steps, of, examples)
+        warnings.warn(f"{what}: {remedy}", RuntimeWarning, stacklevel=3)
 
 
 def _gradients(
-    K: gram.Gram, precondition: Precondition, y: Array, tol: float, state: Path | None, progress: bool
+    K: gram.Gram | Nystrom, precondition: Precondition, y: Array, tol: float, state: Path | None, progress: bool
 ) -> tuple[Array, float, int]:
     """(a, residual, steps): conjugate gradients for each column of y, with one product for all of them.
 
@@ -176,7 +230,7 @@ def _gradients(
     return now["a"] * sizes, residual, steps
 
 
-def _step(K: gram.Gram, precondition: Precondition, now: dict[str, Array]) -> dict[str, Array]:
+def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Array]) -> dict[str, Array]:
     """One step; ValueError where p'(K + ridge)p shows a negative eigenvalue."""
     xp, a, r = K.xp, now["a"], now["r"]
     z = precondition(r)
