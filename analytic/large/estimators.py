@@ -5,19 +5,22 @@ Needs the extra `sklearn`.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.polynomial.hermite_e import hermegauss
-from scipy.linalg import cho_solve
-from scipy.special import ndtr
+from scipy.linalg import cho_solve, eigh
+from scipy.linalg.lapack import dtrtri
+from scipy.optimize import minimize_scalar
+from scipy.special import log_ndtr
 
 from analytic.kernels import Kernel, kernel
+from analytic.large.solve import Solved, solve
 from analytic.training.gp import Kind, check_wanted
-from analytic.training.posterior import posterior
+from analytic.training.posterior import Posterior, posterior
 from analytic.vectors.derivatives import PARAMETERS, scaled
 from minintk import spec as s
 from minintk.arrays import Host
@@ -30,7 +33,7 @@ try:
     from sklearn.gaussian_process.kernels import Kernel as SklearnKernel
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError("the estimators need scikit-learn: pip install minintk[sklearn]") from error
 
@@ -49,6 +52,59 @@ def network(depth: int, activation: str | s.Activation, w_std: float, b_std: flo
     return zoo.mlp(depth, 1, 1, activation=activation, w_std=w_std, b_std=b_std)
 
 
+RIDGES = 10.0 ** np.arange(-6, 1.25, 0.5)
+"""What ridge="loo" chooses from, relative to the mean of the kernel's diagonal."""
+
+PROBES = 4
+"""Columns of random signs z that estimate the trace of a smoother S by E z'S z."""
+
+
+def _left_out(Y: Host, w: Host, inverse: Callable[[Host], Host], d: Host) -> Host:
+    """y_i - (r_i - m_i s_i) / d_i of `leave_one_out`; inverse : v -> G^-1 v.   d : (N,), the diagonal of G^-1."""
+    others = (w @ Y - w[:, None] * Y) / np.maximum(w.sum() - w, 1e-300)[:, None]
+    return Y - (inverse(Y) - others * inverse(np.ones((len(Y), 1)))) / d[:, None]
+
+
+def _best_ridge(k: Host, Y: Host, w: Host, ridges: Host) -> float:
+    """Return the ridge of least sum_i w_i |left-out error_i|^2, from W^1/2 k W^1/2 = Q diag(lam) Q'."""
+    root = np.sqrt(w)[:, None]
+    lam, Q = eigh(root * k * root.T, overwrite_a=True, check_finite=False)
+    errors = []
+    for ridge in ridges:
+        gain, R = 1 / (np.maximum(lam, 0) + ridge), root * Q  # G^-1 = R diag(gain) R', G = k + ridge W^-1
+        left = _left_out(Y, w, lambda v, gain=gain, R=R: R @ (gain[:, None] * (R.T @ v)), R**2 @ gain)  # type: ignore[misc]
+        errors.append(float(w @ ((Y - left) ** 2).sum(axis=1)))
+    return float(ridges[np.argmin(errors)])
+
+
+def shares(f: Host) -> Host:
+    """Return P(f_k + z_k is the largest), (M, C), z ~ N(0, I), for f : (M, C), in O(M C).
+
+    p_k = int phi(t - f_k) prod_{j != k} Phi(t - f_j) dt,    by the trapezoidal rule, one grid t for all k
+    """
+    top, p = f.max(axis=1, keepdims=True), np.zeros(f.shape)
+    for t in np.arange(-9, 9.1, 0.2):
+        apart = top + t - f
+        below = log_ndtr(apart)
+        p += np.exp(below.sum(axis=1, keepdims=True) - below - apart**2 / 2)
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def _best_scale(f: Host, Y: Host, w: Host) -> float:
+    """Return the s of least sum_i w_i -log p_i(label of i), p = shares(f / s), on at most 2000 of the examples.
+
+    One more example, of all labels in equal parts, keeps s from 0 where all of f are right.
+    """
+    some = slice(None, None, -(-len(f) // 2000))
+    f, w = f[some], w[some]
+    target = w[:, None] * (Y[some] + 1 / (w.sum() * Y.shape[1]))
+
+    def loss(log_s: float) -> float:
+        return -float(np.sum(target * np.log(np.maximum(shares(f / np.exp(log_s)), 1e-300))))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-7, 5), method="bounded").x))
+
+
 def _examples(X: Host, image_shape: tuple[int, ...] | None) -> Host:
     """Rows, or images of this shape."""
     return X if image_shape is None else X.reshape(len(X), *image_shape)
@@ -65,51 +121,92 @@ class _Network(BaseEstimator):  # type: ignore[misc]
     w_std: float = 2**0.5
     b_std: float = 0.1
     image_shape: tuple[int, ...] | None = None
-    ridge: float = 1e-4
+    ridge: float | Literal["loo"] = 1e-4
     relative: bool = True
+    landmarks: Any = None
     _kind: ClassVar[Kind] = "ntk"
 
-    def _fit(self, X: Host, Y: Host) -> None:
-        """Y : (N, C)."""
+    def _fit(self, X: Host, Y: Host, sample_weight: Any) -> None:
+        """Centre Y : (N, C), then factorise the kernel, or solve on landmarks."""
         flat = network(self.depth, self.activation, self.w_std, self.b_std)
         self.kernel_: Kernel = kernel(flat if self.spec is None else self.spec)
-        x = _examples(X, self.image_shape)
-        diagonal = self.kernel_.diag(x)
-        size = float(np.mean(diagonal.ntk if self._kind == "ntk" else diagonal.nngp)) if self.relative else 1.0
-        self.ridge_ = self.ridge * size
-        self.mean_ = Y.mean(axis=0)
         self._time = getattr(self, "time", inf) * number("lr", getattr(self, "lr", 1.0))
+        w = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+        x, Y, w = _examples(X, self.image_shape)[w > 0], Y[w > 0], w[w > 0]
+        loo, plain = self.ridge == "loo", bool((w == w[:1]).all())
+        if self._time != inf and not (plain and self.landmarks is None and not loo):
+            what = "sample_weight, landmarks and ridge='loo' expect time=inf"
+            raise ValueError(f"{what}, got time={self._time}: pass a larger ridge in place of a time")
+        if loo and self.landmarks is not None:
+            raise ValueError("ridge='loo' expects landmarks=None, for it needs the factor of the whole kernel")
+        size = float(np.average(getattr(self.kernel_.diag(x), self._kind), weights=w)) if loo or self.relative else 1.0
+        self.ridge_ = 0.0 if loo else number("ridge", self.ridge, zero=True) * size
+        self._Y, self._w, self.mean_ = Y, w, np.average(Y, axis=0, weights=w)
         y = (Y - self.mean_).astype(X.dtype)
-        self._limit = posterior(self.kernel_, x, y, ridge=self.ridge_, kind=self._kind)
+        if self.landmarks is not None:
+            y = np.hstack([y, np.random.default_rng(0).choice([-1.0, 1.0], (len(y), PROBES)).astype(X.dtype)])
+            how: Any = {"ridge": self.ridge_, "kind": self._kind, "landmarks": self.landmarks, "weight": w}
+            self._limit: Any = solve(self.kernel_, x, y, by="landmarks", tol=1e-6, **how)
+            return
+        noise = self.ridge_ / w
+        self._limit = posterior(self.kernel_, x, y, ridge=float(noise[0]) if plain else noise, kind=self._kind)
+        if loo:
+            self._limit.ensemble.check_memory(self._kind, 0, None)
+            k = self._limit.ensemble.block(self._kind)
+            self.ridge_ = _best_ridge(k, Y, w, RIDGES * size)
+            noise = self.ridge_ / w
+            chosen = replace(self._limit.ensemble, ridge=float(noise[0]))
+            chosen._train[self._kind] = k
+            self._limit = Posterior(chosen, self._kind, None if plain else noise)
+        if self._time != inf or self._limit.factor is None:
+            self._limit.ensemble.dynamics(self._kind)
 
     def _predict(self, X: Any, **wanted: bool) -> Any:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        limit = self._limit
+        limit, C = self._limit, len(self.mean_)
+        if wanted and isinstance(limit, Solved):
+            raise ValueError("a spread expects landmarks=None: landmarks approximate the mean alone")
         x = _examples(X.astype(limit.ensemble.x.dtype, copy=False), self.image_shape)
         early: Any = partial(limit.ensemble.predict, t=self._time, kind=self._kind)
         found = (limit.predict if self._time == inf else early)(x, **wanted)
         mean, *spread = found if wanted else (found,)
-        return (mean + self.mean_, *spread)
+        return (mean[:, :C] + self.mean_, *spread)
 
     def leave_one_out(self) -> Host:
         """What the network, trained on all examples but the i-th, says of the i-th, (N, C), for time = inf.
 
-            y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge I
+            y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
-        m_i : the mean target of the others.  From one factorisation, with the ridge of the whole set.  ValueError for
-        another time, and where G is singular.
+        m_i : the mean target of the others.  From one factorisation and N^3 / 3, with the ridge of the whole set.
+        Examples of weight 0 are left out.  ValueError for another time, for landmarks, and where G is singular.
         """
         check_is_fitted(self)
-        if self._time != inf:
-            raise ValueError(f"leave_one_out expects time=inf, got {self._time}")
+        if self._time != inf or self.landmarks is not None:
+            raise ValueError(f"leave_one_out expects no landmarks and time=inf, got {self._time}")
         if (L := self._limit.factor) is None:
             raise ValueError("leave_one_out expects a kernel + ridge that is not singular: pass a larger ridge")
-        y = self._limit.ensemble.y + self.mean_
-        N = len(y)
-        inverse = cho_solve((L, True), np.eye(N))
-        others = (y.sum(axis=0) - y) / max(N - 1, 1)
-        return y - (inverse @ y - others * inverse.sum(axis=1)[:, None]) / np.diagonal(inverse)[:, None]
+        half = np.tril(dtrtri(L, lower=1)[0])  # G^-1 = half' half
+        return _left_out(self._Y, self._w, partial(cho_solve, (L, True)), np.einsum("ij,ij->j", half, half))
+
+    def _held_out(self) -> tuple[Any, Host]:
+        """(rows, `leave_one_out` there); or, of a smoother S, by generalised cross-validation, (y - S y) / (1 - h).
+
+        h : the mean of S_ii; over examples that are no landmarks, and these are the rows, if there are such.
+        """
+        limit, N, C = self._limit, len(self._Y), len(self.mean_)
+        if self._time == inf and self.landmarks is None and limit.factor is not None:
+            return slice(None), self.leave_one_out()
+        ens = limit.ensemble
+        if self.landmarks is not None:
+            f = limit.predict(ens.x)
+            rows = np.setdiff1d(np.arange(N), limit.landmarks) if len(limit.landmarks) < N else np.arange(N)
+            h = float((ens.y * f)[rows, C:].mean())
+        else:
+            f, of = ens.predict(ens.x, self._time, kind=self._kind), ens.dynamics(self._kind).spectrum
+            rows, mu = np.arange(N), np.maximum(of.mu, 1e-300)
+            h = float(np.mean(of.lam / mu * -np.expm1(-self._time * mu / N)))
+        return rows, (self._Y - (self._Y - self.mean_ - f[:, :C]) / max(1 - h, 1 / N))[rows]
 
 
 @dataclass(eq=False, repr=False)
@@ -126,11 +223,11 @@ class _Regressor(RegressorMixin, _Network):  # type: ignore[misc]
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """X : (N, d), y : (N,) or (N, C)."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """X : (N, d), y : (N,) or (N, C), sample_weight : (N,), of each example's squared error."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
         self._flat = y.ndim == 1
-        self._fit(X, np.asarray(y, dtype=np.float64).reshape(len(y), -1))
+        self._fit(X, np.asarray(y, dtype=np.float64).reshape(len(y), -1), sample_weight)
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
@@ -155,7 +252,9 @@ class NTKRegressor(_Regressor, _Trained):
 
     spec : a `minintk` spec; or, without one, `depth` hidden layers with `activation`, w_std and b_std, for grids.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
-    ridge : pull towards the initial weights; relative to the mean of Theta(x, x) unless relative=False.
+    ridge : pull towards the initial weights; relative to the mean of Theta(x, x) unless relative=False.  "loo": the one
+        of 15 with the least squared leave-one-out error, from one factorisation.
+    landmarks : a number of examples, or their indices, for `solve(by="landmarks")`: O(N M) work, the mean alone.
     time : lr x steps on L = 1/(2N) sum |f - y|^2 if lr = 1, steps if lr is the network's own; inf: trained to the end.
     Targets are centred by their mean.  UnsupportedLayer for a spec without a kernel, ValueError for a singular kernel.
     Lee et al. 2019, eqs. (14) to (16).
@@ -191,8 +290,8 @@ class NNGPRegressor(_Regressor):
 class NTKClassifier(ClassifierMixin, _Trained):  # type: ignore[misc]
     """`NTKRegressor` on one column for each class, 1 for its examples and 0 for others; arguments as there.
 
-    A class's probability is the share of the trained ensemble's networks whose largest output it is: outputs are
-    Gaussian with the ensemble's mean, its variance + ridge, independent across classes.
+    A class's probability is the share of outputs N(mean, scale_^2 I) whose largest it is; scale_ has the least log-loss
+    on the leave-one-out means (with landmarks or a finite time, those of generalised cross-validation).
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 9)[:, None]
@@ -201,14 +300,16 @@ class NTKClassifier(ClassifierMixin, _Trained):  # type: ignore[misc]
     (['near', 'far'], True)
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """X : (N, d), y : (N,), labels of two classes or more."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """X : (N, d), y : (N,), labels of two classes or more, sample_weight : (N,)."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y expects two classes or more, got one class, {self.classes_[0]!r}")
-        self._fit(X, np.eye(len(self.classes_))[index])
+        self._fit(X, np.eye(len(self.classes_))[index], sample_weight)
+        rows, left_out = self._held_out()
+        self.scale_ = _best_scale(left_out, self._Y[rows], self._w[rows])
         return self
 
     def predict(self, X: Any) -> Host:
@@ -217,20 +318,13 @@ class NTKClassifier(ClassifierMixin, _Trained):  # type: ignore[misc]
         return self.classes_[mean.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Host:
-        """P(class k's output is the largest), (M, C): E_z prod_j Phi(z + f_k - f_j), z ~ N(0, 1), f = mu / sigma.
+        """P(class k's output is the largest), (M, C): `shares` of the means / scale_."""
+        (mean,) = self._predict(X)
+        return shares(mean / self.scale_)
 
-        sigma^2 : the ensemble's variance + ridge, the noise that its labels are taken to have.
-        """
-        mean, std = self._predict(X, std=True)
-        f = mean / np.sqrt(std**2 + max(self.ridge_, np.finfo(np.float32).eps))[:, None]
-        apart, own = f[:, :, None] - f[:, None, :], np.arange(f.shape[1])
-        z, weights = hermegauss(64)
-        p = np.zeros(f.shape)
-        for at, weight in zip(z, weights / weights.sum()):
-            beats = ndtr(at + apart)  # (M, k, j)
-            beats[:, own, own] = 1.0
-            p += weight * beats.prod(axis=2)
-        return p / p.sum(axis=1, keepdims=True)
+    def predict_log_proba(self, X: Any) -> Host:
+        """log `predict_proba`, (M, C), not below log 1e-300."""
+        return np.log(np.maximum(self.predict_proba(X), 1e-300))
 
 
 @dataclass(eq=False, repr=False)

@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import ceil, inf, log, sqrt
-from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from analytic.kernels import Kernel
 from analytic.large import gram
 from analytic.large.factor import Factor
 from analytic.large.gram import inverse, pivoted
-from analytic.large.landmarks import Nystrom, check_landmark_memory, check_weight, chosen
+from analytic.large.landmarks import PIECE, Nystrom, chosen, weights
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind
 from analytic.training.posterior import posterior
@@ -63,13 +62,13 @@ class Solved:
     residual: float
     steps: int
     _of: Callable[[Array, Array | None], Array]
-    _examples: Ensemble
+    ensemble: Ensemble
     landmarks: Host | None = None
 
     def predict(self, x_test: Array) -> Array:
         """f : (M, C) at x_test : (M, *shape of an example), in pieces of 256 MiB of the kernel."""
-        self._examples.check(x_test)
-        X = self._examples.x
+        self.ensemble.check(x_test)
+        X = self.ensemble.x
         xp = array_namespace(X)
         X = X if self.landmarks is None else X[to_library(self.landmarks, xp)]
         rows = max(1, CHUNK // (int(X.dtype.itemsize) * int(X.shape[0])))
@@ -122,70 +121,41 @@ def solve(
         raise TypeError("by='cholesky' is for arrays of NumPy: on a GPU use posterior, or by='pivoted'")
     if not (tol := number("tol", tol)) < 1:
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
-    if by == "landmarks":
-        return _on_landmarks(examples, kind, chosen(landmarks, int(x.shape[0])), weight, tol, store, progress)
     rank = min(x.shape[0], ceil(4 * sqrt(x.shape[0])) if rank is None else whole("rank", rank))
-    _check_memory(x, y, by, rank, store)
-    folder, stored = None, None
-    of: Any = examples.of(kind)
+    of: Callable[..., Array] = examples.of(kind)
+    at = chosen(5000 if landmarks is None else landmarks, int(x.shape[0])) if by == "landmarks" else None
+    z, w = (None, y) if at is None else (x[to_library(at, xp)], weights(weight, x))
+    _check_memory(x, y, by, rank if at is None else len(at), store)
+    folder, stored, precondition = None, cast(Any, None), cast(Precondition, None)
     if store is not None:
-        parts = (kind, by, rank if by != "cholesky" else "", ridge, gram.BLOCK)
-        folder = _folder(store, by, kernel, parts, x)
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"store= is for kernels of analytic.kernel, which say what they are, got {kernel!r}")
+        parts = (repr(kernel), kind, by, rank if by == "pivoted" else "", ridge, gram.BLOCK)
+        mark = digest(f"minintk solve 2; {parts}", x, *(() if z is None else (z, w)))
+        folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
-            stored = of(x, store=store, progress=_shares(advance))
+            stored = of(x, z, store=store if z is None else folder / "kernel", progress=_shares(advance))
     with nullcontext() if folder is None else claim_or_say_who(folder / "solve.lock", f"solve in {folder}"):
-        K = gram.Gram(of, x, ridge, stored)
-        if by == "cholesky":
-            precondition: Precondition = Factor(K, folder, progress).solve
+        K = gram.Gram(of, x, ridge, stored) if at is None else Nystrom(of, x, at, ridge, w, stored)
+        y = xp.astype(y, xp.float64)
+        if isinstance(K, Nystrom):
+            right, precondition = K.right(y), K.precondition
+        elif by == "cholesky":
+            right, precondition = y, Factor(K, folder, progress).solve
         else:
-            precondition = _low_rank(K, rank, folder, progress)
-        state = None if folder is None else folder / f"state-{digest(y)}.npz"
-        a, residual, steps = _gradients(K, precondition, xp.astype(y, xp.float64), tol, state, progress)
-    _check_residual(residual, steps, tol)
-    return Solved(a, residual, steps, of, examples)
-
-
-def _on_landmarks(
-    examples: Ensemble, kind: Kind, at: Host, weight: Array | None, tol: float, store: Store, progress: bool
-) -> Solved:
-    """`solve` by landmarks, the examples number `at` : (M,)."""
-    x, ridge, xp = examples.x, examples.ridge, array_namespace(examples.x)
-    of: Any = examples.of(kind)
-    y = xp.astype(examples.y, xp.float64)
-    check_weight(weight, y)
-    check_landmark_memory(x, len(at), int(y.shape[1]))
-    folder, stored = None, None
-    if store is not None:
-        arrays = (x, to_library(at, xp), *(() if weight is None else (weight,)))
-        folder = _folder(store, "landmarks", examples.kernel, (kind, ridge), *arrays)
-        with progress_of("kernel", 1.0, progress) as advance:
-            z = x[to_library(at, xp)]
-            stored = of(x, z, store=folder / "kernel", progress=_shares(advance))
-    with nullcontext() if folder is None else claim_or_say_who(folder / "solve.lock", f"solve in {folder}"):
-        S = Nystrom(of, x, at, ridge, weight, stored)
-        state = None if folder is None else folder / f"state-{digest(y)}.npz"
-        v, residual, steps = _gradients(S, S.precondition, S.right(y), tol, state, progress)
-    _check_residual(residual, steps, tol)
-    a = S.coefficients(v)
-    return Solved(a, S.residual(a, y), steps, of, examples, at)
-
-
-def _folder(store: str | PathLike[str], by: By, kernel: Any, parts: tuple[Any, ...], *arrays: Array) -> Path:
-    """Make the folder in the store for a solve of these parts; TypeError for a kernel that does not say what it is."""
-    if not isinstance(kernel, Kernel):
-        raise TypeError(f"store= is for kernels of analytic.kernel, which say what they are, got {kernel!r}")
-    mark = digest(f"minintk solve 2; {(repr(kernel), *parts)}", *arrays)
-    return made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
-
-
-def _check_residual(residual: float, steps: int, tol: float) -> None:
-    """RuntimeWarning for a residual above tol; ValueError for one of 1 or more."""
+            right, precondition = y, _low_rank(K, rank, folder, progress)
+        state = None if folder is None else folder / f"state-{digest(examples.y)}.npz"
+        a, residual, steps = _gradients(K, precondition, right, tol, state, progress)
     if not residual <= tol:
         what = f"the residual after {steps} steps is {residual:.2g}, not tol={tol:.2g}"
         remedy = "pass a larger ridge, rank or tol, float64 examples, or remove examples that coincide"
         if not residual < 1:
             raise ValueError(f"{what}, so the kernel + ridge may be singular: {remedy}")
-        warnings.warn(f"{what}: {remedy}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{what}: {remedy}", RuntimeWarning, stacklevel=2)
+    if isinstance(K, Nystrom):
+        a = K.coefficients(a)
+        residual = K.residual(a, y)
+    return Solved(a, residual, steps, of, examples, at)
 
 
 def _gradients(
@@ -309,4 +279,6 @@ def _check_memory(x: Array, y: Array, by: By, rank: int, store: Store) -> None:
     need = 2 * item * n * min(n, gram.BLOCK) + 80 * n * y.shape[1]
     need += 32 * n * rank if by != "cholesky" else 0 if store is not None else item * n * n // 2
     remedy = "pass store=, a smaller rank, or float32 examples"
+    if by == "landmarks":
+        need, remedy = 48 * rank**2 + 2 * PIECE + 8 * y.shape[1] * (6 * rank + 4 * n), "take fewer landmarks"
     check_memory(array_namespace(x), f"the solve with {n} examples, by {by!r},", need, remedy)

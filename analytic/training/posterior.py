@@ -21,6 +21,9 @@ from analytic.training.gp import Ensemble, Given, KernelLike, Kind, check_wanted
 from minintk.arrays import Array, array_namespace, check_finite, check_floating, on_host, own, scipy_module, to_library
 from minintk.validate import generator, whole
 
+PIECE = 2**28
+"""Bytes of the kernel between test and training examples, in float64, from which a prediction goes by pieces."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
@@ -46,6 +49,11 @@ class Posterior:
         check_wanted(self.kind, cov, std)
         ens = self.ensemble
         ens.check(x_test)
+        rows = max(1, PIECE // (8 * int(ens.x.shape[0])))
+        if not cov and x_test.shape[0] > rows:
+            found = [self.predict(x_test[i : i + rows], std=std) for i in range(0, x_test.shape[0], rows)]
+            xp = array_namespace(ens.x)
+            return tuple(map(xp.concat, zip(*found, strict=True))) if std else xp.concat(found)
         ens.check_memory(self.kind, x_test.shape[0], 3 if cov else 0 if std else None, self._factor_bytes)
         if self._factor_bytes:
             ens.block(self.kind, spread=cov or std)

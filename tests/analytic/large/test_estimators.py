@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import analytic as an
 import minintk as mn
@@ -22,8 +23,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
+from analytic.large.estimators import RIDGES, shares
+
 MODELS = [
     an.NTKRegressor(), an.NTKRegressor(time=100.0), an.NNGPRegressor(activation="erf"), an.NTKClassifier(),
+    an.NTKClassifier(landmarks=1000, ridge=0.01), an.NTKRegressor(ridge="loo"),
 ]  # fmt: skip
 
 
@@ -34,10 +38,15 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_scikit_learns_own_checks(model: Any) -> None:
+    """Two are for weights: who leaves an example out leaves out all its weight, and a finite time takes none."""
+    timed = getattr(model, "time", inf) < inf
+    left_out = isinstance(model, an.NTKClassifier) or model.ridge == "loo"
+    expected = ["check_sample_weights_not_overwritten"] if timed else []
+    expected += ["check_sample_weight_equivalence_on_dense_data"] if timed or left_out else []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of checks that are skipped
         found = check_estimator(model, on_fail=None)
-    assert [check["check_name"] for check in found if check["status"] == "failed"] == []
+    assert [check["check_name"] for check in found if check["status"] == "failed"] == expected
     skipped = {check["check_name"] for check in found if check["status"] == "skipped"}
     assert skipped <= {"check_array_api_input"}  # which scikit-learn 1.6 leaves out without a word
     assert len(found) > 50
@@ -67,6 +76,75 @@ def test_leave_one_out_is_leaving_one_out(model: Any) -> None:
     assert abs(model.leave_one_out()[:, 0] - model.predict(x)).max() > 0.1  # what it must not be: the fit itself
 
 
+WEIGHTS = np.random.default_rng(3).uniform(0.2, 3, 30)
+
+
+def test_leave_one_out_with_weights() -> None:
+    x, y = digits(30)
+    model = an.NTKRegressor(ridge=0.01).fit(x, y, WEIGHTS)
+    model.set_params(ridge=model.ridge_, relative=False)
+    each = [an.NTKRegressor(ridge=model.ridge_, relative=False)
+            .fit(np.delete(x, i, 0), np.delete(y, i), np.delete(WEIGHTS, i)).predict(x[i : i + 1])[0]
+            for i in range(len(x))]  # fmt: skip
+    assert np.allclose(model.leave_one_out()[:, 0], each, rtol=1e-8, atol=1e-10)
+    assert abs(an.NTKRegressor(ridge=0.01).fit(x, y).leave_one_out()[:, 0] - each).max() > 1e-4
+
+
+@pytest.mark.parametrize("how", [{}, {"landmarks": np.arange(0, 20, 2)}], ids=str)
+def test_weights_are_repetitions(how: dict[str, Any]) -> None:
+    x, y = digits(30)
+    times = np.tile([1, 0, 2], 10)
+    again = np.repeat(np.arange(30), times)
+    fit = an.NTKRegressor(ridge=0.1, **how).fit(x, y, times)
+    at = {name: np.searchsorted(again, np.flatnonzero(times)[value]) for name, value in how.items()}
+    want = an.NTKRegressor(ridge=0.1, **at).fit(x[again], y[again]).predict(x)
+    assert np.allclose(fit.predict(x), want, atol=1e-5 if how else 1e-9)
+    assert abs(an.NTKRegressor(ridge=0.1, **how).fit(x[times > 0], y[times > 0]).predict(x) - want).max() > 1e-3
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["plain", "weighted"])
+def test_the_ridge_is_that_of_the_least_left_out_error(weight: Any) -> None:
+    """Each ridge fitted by itself, whose left-out errors are those of the test above."""
+    x, y = digits(30)
+    y = y + np.random.default_rng(0).standard_normal(30)
+    w = np.ones(30) if weight is None else weight
+    model = an.NTKRegressor(ridge="loo").fit(x, y, weight)
+    size = np.average(model.kernel_.diag(x).ntk, weights=w)
+    errors = []
+    for ridge in RIDGES * size:
+        left = an.NTKRegressor(ridge=ridge, relative=False).fit(x, y, weight).leave_one_out()[:, 0]
+        errors.append(w @ (y - left) ** 2)
+    best = int(np.argmin(errors))
+    assert 0 < best < len(RIDGES) - 1
+    assert np.isclose(model.ridge_, RIDGES[best] * size)
+    again = an.NTKRegressor(ridge=model.ridge_, relative=False).fit(x, y, weight)
+    assert np.allclose(model.predict(x), again.predict(x), rtol=1e-8)
+    assert np.allclose(model.predict(x, return_std=True)[1], again.predict(x, return_std=True)[1], rtol=1e-6)
+
+
+def test_landmarks_are_solved_as_by_solve() -> None:
+    x, y = digits(60)
+    model = an.NTKRegressor(landmarks=15, ridge=0.1, relative=False).fit(x[:40], y[:40])
+    centred = (y[:40] - y[:40].mean())[:, None]
+    fit = an.solve(model.kernel_, x[:40], centred, ridge=0.1, by="landmarks", landmarks=15)
+    assert np.allclose(model.predict(x), fit.predict(x)[:, 0] + y[:40].mean(), atol=1e-5)
+    exact = an.NTKRegressor(ridge=0.1, relative=False).fit(x[:40], y[:40])
+    everything = an.NTKRegressor(landmarks=40, ridge=0.1, relative=False).fit(x[:40], y[:40])
+    assert np.allclose(everything.predict(x), exact.predict(x), atol=1e-5)
+    assert abs(model.predict(x) - exact.predict(x)).max() > 0.01
+
+
+def test_fit_factorises_and_a_copy_has_the_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = digits(40)
+    models = [an.NTKRegressor().fit(x, y), an.NTKRegressor(time=5.0).fit(x, y), an.NTKRegressor(landmarks=9).fit(x, y)]
+    want = [model.predict(x) for model in models]
+    copies = [pickle.loads(pickle.dumps(model)) for model in models]  # noqa: S301
+    for name in ("analytic.training.posterior.cholesky", "analytic.training.eigen.spectrum"):
+        monkeypatch.setattr(name, lambda *args, **how: pytest.fail("factorised again"))
+    monkeypatch.setattr("analytic.training.dynamics.spectrum", lambda *args: pytest.fail("again"), raising=False)
+    assert all(np.array_equal(model.predict(x), f) for model, f in zip(copies, want, strict=True))
+
+
 @pytest.mark.parametrize("model", [an.NTKRegressor(time=100.0), an.NNGPRegressor(activation="erf")], ids=repr)
 def test_samples_have_the_mean_and_the_covariance(model: Any) -> None:
     x, y = digits(36)
@@ -88,14 +166,59 @@ def test_a_probability_is_a_share_of_networks() -> None:
     data = mn.datasets.digits().subset(60, np.random.default_rng(1))
     model = an.NTKClassifier(depth=1, ridge=0.1).fit(data.x[:40], data.labels[:40])
     p = model.predict_proba(data.x[40:45])
-    mean, std = model._predict(data.x[40:45], std=True)
-    spread = np.sqrt(std**2 + model.ridge_)
+    (mean,) = model._predict(data.x[40:45])
+    spread = np.full(5, model.scale_)
     draws, rng = 40_000, np.random.default_rng(2)
     outputs = mean[:, None] + spread[:, None, None] * rng.standard_normal((len(p), draws, p.shape[1]))
     wins = (outputs.argmax(axis=2)[:, :, None] == np.arange(p.shape[1])).sum(axis=1)
     z = (wins / draws - p) / np.sqrt(np.maximum(p * (1 - p), 1e-6) / draws)
     assert abs(z).max() < 4.5  # fifty of them
     assert abs((wins / draws - np.full_like(p, 0.1)) / np.sqrt(0.09 / draws)).max() > 20
+
+
+def test_shares_are_an_integral() -> None:
+    """For two classes Phi((f_1 - f_2) / sqrt 2); for more, by a fine quadrature; far apart, no NaN."""
+    f = np.random.default_rng(0).standard_normal((20, 5)) * 3
+    two = shares(f[:, :2])
+    assert np.allclose(two[:, 0], ndtr((f[:, 0] - f[:, 1]) / 2**0.5), rtol=1e-12)
+    t = np.linspace(-25, 25, 20_001)[:, None, None]
+    below = ndtr(t - f)
+    others = np.stack([np.delete(below, k, axis=2).prod(axis=2) for k in range(5)], axis=2)
+    p = (np.exp(-((t - f) ** 2) / 2) * others).sum(axis=0) * (50 / 20_000) / np.sqrt(2 * np.pi)
+    assert np.allclose(shares(f), p, atol=1e-13)
+    assert np.allclose(p.sum(axis=1), 1)
+    assert np.array_equal(shares(np.array([[1e4, 0.0, -1e4]])), [[1.0, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize("how", [{"ridge": 0.0}, {"ridge": 1.0}, {"time": 300.0}, {"landmarks": 60}], ids=str)
+def test_probabilities_are_calibrated(how: dict[str, Any]) -> None:
+    """The log-loss on other digits is near the least that any scale gives, and below that of others."""
+    one, two = mn.datasets.digits().split(200, 600, np.random.default_rng(0))
+    model = an.NTKClassifier(**how).fit(one.x, one.labels)
+
+    def loss(scale: float) -> float:
+        (mean,) = model._predict(two.x)
+        p = shares(mean / scale)[np.arange(600), np.searchsorted(model.classes_, two.labels)]
+        return -float(np.log(np.maximum(p, 1e-300)).mean())
+
+    losses = [loss(model.scale_ * factor) for factor in (0.25, 0.5, 0.7, 1, 1.4, 2, 4)]
+    assert losses[3] < min(losses) + 0.03
+    assert min(losses[0], losses[-1]) > losses[3] + 0.1
+    assert np.allclose(np.exp(model.predict_log_proba(two.x)), model.predict_proba(two.x))
+
+
+def test_generalised_cross_validation_by_probes_is_near_the_trace() -> None:
+    """With all examples as landmarks 1 - tr S / N is the mean of ridge diag G^-1."""
+    x, y = digits(60)
+    model = an.NTKRegressor(landmarks=60, ridge=0.05).fit(x, y)
+    G = model.kernel_.ntk(x) + model.ridge_ * np.eye(60)
+    want = np.trace(np.linalg.inv(G)) * model.ridge_ / 60
+    got = (y - model.predict(x)) / (y - model._held_out()[1][:, 0])
+    assert np.allclose(got, got[0])
+    assert abs(got[0] - want) < 0.1
+    early = an.NTKRegressor(time=1e12, ridge=0.05).fit(x, y)
+    got = (y - early.predict(x)) / (y - early._held_out()[1][:, 0])
+    assert np.allclose(got, want, rtol=1e-4)
 
 
 def test_grids_pipelines_images_and_pickles() -> None:
@@ -150,6 +273,20 @@ def test_what_is_refused() -> None:
             model.fit(x, y)
     with pytest.raises(ValueError, match="return_std or return_cov, got both"):
         an.NTKRegressor().fit(x, y).predict(x, return_std=True, return_cov=True)
+    for how in ({"sample_weight": np.arange(10)}, {"landmarks": 5}, {"ridge": "loo"}):
+        model = an.NTKRegressor(time=2.0).set_params(**{k: v for k, v in how.items() if k != "sample_weight"})
+        with pytest.raises(ValueError, match=r"expect time=inf, got time=2"):
+            model.fit(x, y, how.get("sample_weight"))
+    with pytest.raises(ValueError, match="expects landmarks=None, for it needs"):
+        an.NTKRegressor(ridge="loo", landmarks=3).fit(x, y)
+    with pytest.raises(ValueError, match="a spread expects landmarks=None"):
+        an.NTKRegressor(landmarks=3).fit(x, y).predict(x, return_std=True)
+    with pytest.raises(ValueError, match="Negative"):
+        an.NTKRegressor().fit(x, y, -np.ones(10))
+    with pytest.raises((ValueError, TypeError), match="ridge"):
+        an.NTKRegressor(ridge="gcv").fit(x, y)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no landmarks and time=inf"):
+        an.NTKRegressor(landmarks=3).fit(x, y).leave_one_out()
     with pytest.raises(ValueError, match="time=inf, got 2"):
         an.NTKRegressor(time=2.0).fit(x, y).leave_one_out()
     assert an.NTKRegressor().time == inf

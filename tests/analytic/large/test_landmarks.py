@@ -82,10 +82,11 @@ def test_all_examples_as_landmarks_are_the_exact_solution(ridge: float) -> None:
 @pytest.mark.parametrize("wrong", ["ridge", "weight", "order", "piece", "factor"])
 def test_a_wrong_formula_is_another_answer(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, _, w = data()
-    product, coefficients, rows = Nystrom.product, Nystrom.coefficients, Nystrom.rows
+    product, coefficients = Nystrom.product, Nystrom.coefficients
+    right, rows = Nystrom.right, Nystrom.rows
     planted = {
         "ridge": ("product", lambda self, v: product(self, v) + self.ridge * v),
-        "weight": ("_weighted", lambda self, residual, i: residual),
+        "weight": ("right", lambda self, y: right(self, y / np.maximum(w, 0.01)[:, None])),
         "order": ("coefficients", lambda self, v: self.L @ v),
         "piece": ("rows", lambda self, i: rows(self, i) * (i > 0)),
         "factor": ("coefficients", lambda self, v: coefficients(self, v) * 1.001),
@@ -164,7 +165,7 @@ def test_pieces_that_are_held_are_computed_once(monkeypatch: pytest.MonkeyPatch)
         sizes.append(len(x1))
         return KERNEL.ntk(x1, x2)
 
-    S = Nystrom(counted, x, np.arange(20), RIDGE, None, None)
+    S = Nystrom(counted, x, np.arange(20), RIDGE, np.ones(N), None)
     assert len(S.pieces) == 7
     assert S.room == 2
     S.right(y)
@@ -210,5 +211,5 @@ def test_wrong_arguments_are_refused(change: dict[str, Any], error: str) -> None
 def test_memory_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, _, _ = data()
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 1000)
-    with pytest.raises(MemoryError, match=r"on 20 landmarks needs .* take fewer landmarks"):
+    with pytest.raises(MemoryError, match=r"by 'landmarks', needs .* take fewer landmarks"):
         an.solve(KERNEL, x, y, by="landmarks", landmarks=20)
