@@ -18,7 +18,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr
 
 from analytic.kernels import Kernel, kernel
-from analytic.large.solve import Solved, solve
+from analytic.large.solve import solve
 from analytic.training.gp import Kind, check_wanted
 from analytic.training.posterior import Posterior, posterior
 from analytic.vectors.derivatives import PARAMETERS, scaled
@@ -53,7 +53,7 @@ def network(depth: int, activation: str | s.Activation, w_std: float, b_std: flo
 
 
 RIDGES = 10.0 ** np.arange(-6, 1.25, 0.5)
-"""What ridge="loo" chooses from, relative to the mean of the kernel's diagonal."""
+"""Of these times the mean of the kernel's diagonal ridge="loo" takes that of the least squared leave-one-out error."""
 
 PROBES = 4
 """Columns of random signs z that estimate the trace of a smoother S by E z'S z."""
@@ -69,12 +69,14 @@ def _best_ridge(k: Host, Y: Host, w: Host, ridges: Host) -> float:
     """Return the ridge of least sum_i w_i |left-out error_i|^2, from W^1/2 k W^1/2 = Q diag(lam) Q'."""
     root = np.sqrt(w)[:, None]
     lam, Q = eigh(root * k * root.T, overwrite_a=True, check_finite=False)
-    errors = []
-    for ridge in ridges:
-        gain, R = 1 / (np.maximum(lam, 0) + ridge), root * Q  # G^-1 = R diag(gain) R', G = k + ridge W^-1
-        left = _left_out(Y, w, lambda v, gain=gain, R=R: R @ (gain[:, None] * (R.T @ v)), R**2 @ gain)  # type: ignore[misc]
-        errors.append(float(w @ ((Y - left) ** 2).sum(axis=1)))
-    return float(ridges[np.argmin(errors)])
+    R = root * Q
+
+    def error(ridge: float) -> float:
+        gain = 1 / (np.maximum(lam, 0) + ridge)  # G^-1 = R diag(gain) R', G = k + ridge W^-1
+        left = _left_out(Y, w, lambda v: R @ (gain[:, None] * (R.T @ v)), np.einsum("ij,ij,j->i", R, R, gain))
+        return float(w @ ((Y - left) ** 2).sum(axis=1))
+
+    return float(min(ridges, key=error))
 
 
 def shares(f: Host) -> Host:
@@ -99,10 +101,8 @@ def _best_scale(f: Host, Y: Host, w: Host) -> float:
     f, w = f[some], w[some]
     target = w[:, None] * (Y[some] + 1 / (w.sum() * Y.shape[1]))
 
-    def loss(log_s: float) -> float:
-        return -float(np.sum(target * np.log(np.maximum(shares(f / np.exp(log_s)), 1e-300))))
-
-    return float(np.exp(minimize_scalar(loss, bounds=(-7, 5), method="bounded").x))
+    log_p: Any = lambda log_s: np.log(np.maximum(shares(f / np.exp(log_s)), 1e-300))  # noqa: E731
+    return float(np.exp(minimize_scalar(lambda v: -np.sum(target * log_p(v)), bounds=(-7, 5), method="bounded").x))
 
 
 def _examples(X: Host, image_shape: tuple[int, ...] | None) -> Host:
@@ -131,7 +131,9 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         flat = network(self.depth, self.activation, self.w_std, self.b_std)
         self.kernel_: Kernel = kernel(flat if self.spec is None else self.spec)
         self._time = getattr(self, "time", inf) * number("lr", getattr(self, "lr", 1.0))
-        w = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+        w = _check_sample_weight(sample_weight, X, dtype=X.dtype)
+        if (w < 0).any() or not w.any():
+            raise ValueError(f"sample_weight expects numbers >= 0, not all 0, got {w.min()} to {w.max()}: drop some")
         x, Y, w = _examples(X, self.image_shape)[w > 0], Y[w > 0], w[w > 0]
         loo, plain = self.ridge == "loo", bool((w == w[:1]).all())
         if self._time != inf and not (plain and self.landmarks is None and not loo):
@@ -145,8 +147,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         y = (Y - self.mean_).astype(X.dtype)
         if self.landmarks is not None:
             y = np.hstack([y, np.random.default_rng(0).choice([-1.0, 1.0], (len(y), PROBES)).astype(X.dtype)])
-            how: Any = {"ridge": self.ridge_, "kind": self._kind, "landmarks": self.landmarks, "weight": w}
-            self._limit: Any = solve(self.kernel_, x, y, by="landmarks", tol=1e-6, **how)
+            how: Any = {"kind": self._kind, "landmarks": self.landmarks, "weight": w, "tol": 1e-6}
+            self._limit: Any = solve(self.kernel_, x, y, ridge=self.ridge_, by="landmarks", **how)
             return
         noise = self.ridge_ / w
         self._limit = posterior(self.kernel_, x, y, ridge=float(noise[0]) if plain else noise, kind=self._kind)
@@ -165,7 +167,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         limit, C = self._limit, len(self.mean_)
-        if wanted and isinstance(limit, Solved):
+        if wanted and self.landmarks is not None:
             raise ValueError("a spread expects landmarks=None: landmarks approximate the mean alone")
         x = _examples(X.astype(limit.ensemble.x.dtype, copy=False), self.image_shape)
         early: Any = partial(limit.ensemble.predict, t=self._time, kind=self._kind)
@@ -189,15 +191,14 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         half = np.tril(dtrtri(L, lower=1)[0])  # G^-1 = half' half
         return _left_out(self._Y, self._w, partial(cho_solve, (L, True)), np.einsum("ij,ij->j", half, half))
 
-    def _held_out(self) -> tuple[Any, Host]:
-        """(rows, `leave_one_out` there); or, of a smoother S, by generalised cross-validation, (y - S y) / (1 - h).
+    def _held_out(self) -> tuple[Host, Host, Host]:
+        """(`leave_one_out`, y, w); or, of a smoother S, by generalised cross-validation, y - (y - S y) / (1 - h).
 
-        h : the mean of S_ii; over examples that are no landmarks, and these are the rows, if there are such.
+        h : the mean of S_ii.  With landmarks it is that of the other examples, if there are some, whose rows these are.
         """
-        limit, N, C = self._limit, len(self._Y), len(self.mean_)
+        limit, ens, N, C = self._limit, self._limit.ensemble, len(self._Y), len(self.mean_)
         if self._time == inf and self.landmarks is None and limit.factor is not None:
-            return slice(None), self.leave_one_out()
-        ens = limit.ensemble
+            return self.leave_one_out(), self._Y, self._w
         if self.landmarks is not None:
             f = limit.predict(ens.x)
             rows = np.setdiff1d(np.arange(N), limit.landmarks) if len(limit.landmarks) < N else np.arange(N)
@@ -206,7 +207,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
             f, of = ens.predict(ens.x, self._time, kind=self._kind), ens.dynamics(self._kind).spectrum
             rows, mu = np.arange(N), np.maximum(of.mu, 1e-300)
             h = float(np.mean(of.lam / mu * -np.expm1(-self._time * mu / N)))
-        return rows, (self._Y - (self._Y - self.mean_ - f[:, :C]) / max(1 - h, 1 / N))[rows]
+        left = self._Y - (self._Y - self.mean_ - f[:, :C]) / max(1 - h, 1 / N)
+        return left[rows], self._Y[rows], self._w[rows]
 
 
 @dataclass(eq=False, repr=False)
@@ -252,8 +254,7 @@ class NTKRegressor(_Regressor, _Trained):
 
     spec : a `minintk` spec; or, without one, `depth` hidden layers with `activation`, w_std and b_std, for grids.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
-    ridge : pull towards the initial weights; relative to the mean of Theta(x, x) unless relative=False.  "loo": the one
-        of 15 with the least squared leave-one-out error, from one factorisation.
+    ridge : pull towards the initial weights; relative to the mean of Theta(x, x) unless relative=False; or "loo".
     landmarks : a number of examples, or their indices, for `solve(by="landmarks")`: O(N M) work, the mean alone.
     time : lr x steps on L = 1/(2N) sum |f - y|^2 if lr = 1, steps if lr is the network's own; inf: trained to the end.
     Targets are centred by their mean.  UnsupportedLayer for a spec without a kernel, ValueError for a singular kernel.
@@ -308,8 +309,7 @@ class NTKClassifier(ClassifierMixin, _Trained):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError(f"y expects two classes or more, got one class, {self.classes_[0]!r}")
         self._fit(X, np.eye(len(self.classes_))[index], sample_weight)
-        rows, left_out = self._held_out()
-        self.scale_ = _best_scale(left_out, self._Y[rows], self._w[rows])
+        self.scale_ = _best_scale(*self._held_out())
         return self
 
     def predict(self, X: Any) -> Host:

@@ -120,10 +120,7 @@ class Nystrom:
         return triangular(self.L, v, trans=1)
 
     def residual(self, a: Array, y: Array) -> float:
-        """|W (y - K_nm a) - ridge a| / |W y|, the largest of the C columns, with a = 0 at other examples.
-
-        Zero for the exact solution, W (y - f) = ridge a.
-        """
+        """|W (y - K_nm a) - ridge a| / |W y|, the largest of the C columns, with a = 0 at other examples."""
         xp, W = self.xp, self.weight[:, None]
         left = W * (y - xp.concat([self.rows(i) @ a for i in range(len(self.pieces))]))
         left[to_library(self.at, xp)] -= self.ridge * a

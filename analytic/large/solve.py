@@ -3,8 +3,7 @@
     preconditioner        work                     memory beside x                     on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
     "pivoted"   U, lam    steps times n^2          U : (n, rank)                       K, U and the state
-
-    "landmarks" takes steps times n M and M^2 of memory, for f = k(., z) a alone: `analytic.large.landmarks`
+    "landmarks" L, B      steps times n M          M^2, for f = k(., z) a alone        k(x, z) and the state
 
 The factor is in the precision of K, for instance float32; residuals and steps are in float64.  So the steps also refine
 what rounding in the factor leaves.
@@ -68,8 +67,7 @@ class Solved:
     def predict(self, x_test: Array) -> Array:
         """f : (M, C) at x_test : (M, *shape of an example), in pieces of 256 MiB of the kernel."""
         self.ensemble.check(x_test)
-        X = self.ensemble.x
-        xp = array_namespace(X)
+        X, xp = self.ensemble.x, array_namespace(self.ensemble.x)
         X = X if self.landmarks is None else X[to_library(self.landmarks, xp)]
         rows = max(1, CHUNK // (int(X.dtype.itemsize) * int(X.shape[0])))
         pieces = [x_test[i : i + rows] for i in range(0, x_test.shape[0], rows)]
@@ -89,8 +87,7 @@ def solve(
         definite.  "pivoted", randomly pivoted Cholesky, only approximates it, by `rank`, 4 sqrt(N) unless given, and
         then takes more steps: for large ridges, fast decaying spectra, or arrays on a GPU.  "landmarks" minimises the
         same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over f = k(., z) a, an approximation in O(N M).
-    landmarks : for by="landmarks": the number M of examples to draw, 5000 unless given, or their indices.
-    weight : for by="landmarks": w, (N,), 1 unless given.
+    landmarks, weight : for by="landmarks": M examples to draw, 5000 unless given, or their indices; w, (N,), or ones.
     tol : the residual |y - (K + ridge I) a| / |y| at which the steps end, of each column of y.
     store : a folder for the kernel, its factor and the state: if the process is killed, the same call continues where
         it stopped and gives the same bytes (docs/large-kernels.md).  Without it, the factor is in memory, half of

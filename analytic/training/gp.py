@@ -151,9 +151,7 @@ class Ensemble:
         need = factor + (item * len(missing) + 24 * both) * N * N
         need += ((4 if covariances is None else 6) * 8 * N + 8 * (covariances or 0) * M) * M
         what = f"this prediction of {M} outputs from {N} examples"
-        check_memory(
-            xp, what, need, "take analytic.solve, fewer examples, or std for cov; or landmarks= of an estimator"
-        )
+        check_memory(xp, what, need, "take analytic.solve, an estimator's landmarks=, fewer examples, or std for cov")
 
     def of(self, kind: Kind) -> Callable[..., Array]:
         """The kernel's K or Theta, a function of (x1, x2); TypeError for Theta of a kernel with nngp alone."""

@@ -13,6 +13,7 @@ import pytest
 
 import analytic as an
 import minintk as mn
+from analytic.training import posterior
 from analytic.training.gp import Kind
 from minintk.arrays import Array as A
 
@@ -223,3 +224,26 @@ def test_bad_matrices_are_refused() -> None:
             an.ensemble((K, K), rows, y).predict(bad)
     with pytest.raises(TypeError, match=r"or the matrices \(nngp, ntk\), got tuple"):
         an.ensemble((K,), rows, y)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_a_long_prediction_goes_by_pieces(ridge: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven rows at a time; an example twice has no factor without a ridge, and the pieces are those of the limit."""
+    x, x_test, y = (np.random.default_rng(0).standard_normal(shape) for shape in ((12, 3), (30, 3), (12, 2)))
+    x[1], y[1] = x[0], y[0]
+    gp = an.posterior(KERNEL, x, y, ridge=ridge, kind="ntk")
+    mean, std = gp.predict(x_test, std=True)
+    sizes: list[int] = []
+    whole = posterior.Posterior.predict
+
+    def counted(self: Any, x: Any, cov: bool = False, std: bool = False) -> Any:
+        sizes.append(len(x))
+        return whole(self, x, cov, std)
+
+    monkeypatch.setattr(posterior, "PIECE", 8 * 12 * 7)
+    monkeypatch.setattr(posterior.Posterior, "predict", counted)
+    pieces = gp.predict(x_test, std=True)
+    assert sizes == [30, 7, 7, 7, 7, 2]
+    np.testing.assert_allclose(pieces[0], mean, atol=1e-12)
+    np.testing.assert_allclose(pieces[1], std, atol=1e-7)
+    np.testing.assert_allclose(gp.predict(x_test), mean, atol=1e-12)
