@@ -295,7 +295,7 @@ class NTKClassifier(ClassifierMixin, _Trained):  # type: ignore[misc]
     on the leave-one-out means (with landmarks or a finite time, those of generalised cross-validation).
 
     >>> import numpy as np
-    >>> X = np.linspace(-1, 1, 9)[:, None]
+    >>> X = np.linspace(-1, 1, 41)[:, None]
     >>> model = NTKClassifier(activation="erf", b_std=0.5).fit(X, np.where(abs(X[:, 0]) < 0.6, "near", "far"))
     >>> model.predict([[0.1], [0.9]]).tolist(), bool(model.predict_proba([[0.1]])[0, 1] > 0.9)
     (['near', 'far'], True)

@@ -1,0 +1,50 @@
+"""Log-loss of `NTKClassifier` on examples that it has not seen, calibrated and not, beside logistic regression.
+
+    python3 make.py python benchmarks/calibration.py
+
+The data are scikit-learn's digits and breast cancer, scaled by StandardScaler and shuffled with seed 0; two thirds, but
+at most 600 examples, are for training.  Uncalibrated: outputs have the variance of the trained ensemble + ridge.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.preprocessing import StandardScaler
+
+import analytic as an
+from analytic.large.estimators import shares
+
+RIDGES: tuple[Any, ...] = (0.0, 1e-4, 1.0, "loo")
+
+
+def losses(load: Any) -> tuple[list[float], list[float], float]:
+    """Return the log-losses: calibrated and uncalibrated for each of RIDGES, and logistic regression's."""
+    X, y = load(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    X, y, n = X[order], y[order], min(len(y) * 2 // 3, 600)
+    X = StandardScaler().fit(X[:n]).transform(X)
+    ours, plain = [], []
+    for ridge in RIDGES:
+        model = an.NTKClassifier(ridge=ridge).fit(X[:n], y[:n])
+        ours.append(float(log_loss(y[n:], model.predict_proba(X[n:]))))
+        mean, std = model._predict(X[n:], std=True)
+        spread = np.sqrt(std**2 + max(model.ridge_, 1e-7))
+        plain.append(float(log_loss(y[n:], shares(mean / spread[:, None]))))
+    logistic = LogisticRegression(max_iter=5000).fit(X[:n], y[:n]).predict_proba(X[n:])
+    return ours, plain, float(log_loss(y[n:], logistic))
+
+
+if __name__ == "__main__":
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of feature columns that are constant
+        print("| data | way |", *(f"ridge {ridge} |" for ridge in RIDGES), "logistic regression |")
+        for load in (load_digits, load_breast_cancer):
+            ours, plain, logistic = losses(load)
+            print("|", load.__name__[5:], "| calibrated |", *(f"{v:.3f} |" for v in ours), f"{logistic:.3f} |")
+            print("|", load.__name__[5:], "| uncalibrated |", *(f"{v:.3f} |" for v in plain), "|")
