@@ -15,7 +15,7 @@ import numpy as np
 from minintk.arrays import Host
 
 NODES = 24
-SLOPE = 1.0471975511965976  # pi / 3: the rays are at 30 degrees to the spectrum, inside |1 - lr z| < 1
+SLOPE = np.pi / 3  # the rays are at 30 degrees to the spectrum, inside |1 - lr z| < 1
 
 
 def laplace(t: float) -> tuple[Host, Host]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from analytic.kernels import kernel
 from minintk import spec as s
-from minintk.fast.numba_here import numba_is_here, with_numba
+from minintk.fast.numba_here import with_numba
 from minintk.undisturbed import undisturbed
 
 
@@ -21,8 +21,7 @@ class Faster:
     @cached_property
     def passes(self) -> Any:
         """`analytic.fast.vectors.passes`; None without Numba's compiler, or, with a warning, if that does not load."""
-        found = with_numba("analytic.fast.vectors") if numba_is_here() else None
-        return found and found.passes
+        return getattr(with_numba("analytic.fast.vectors"), "passes", None)
 
     @cached_property
     def planes(self) -> Any:

@@ -23,7 +23,7 @@ from analytic.vectors.results import Examples
 from analytic.vectors.state import Dual, Program
 from minintk.arrays import Array, block_memory, on_host
 from minintk.cores import cores
-from minintk.fast.numba_here import numba_is_here, with_numba
+from minintk.fast.numba_here import with_numba
 from minintk.spec.shapes import Shape
 
 __all__ = ["added_up", "bytes_of", "prepared", "steps_taken", "summed", "sums_suffice"]
@@ -56,7 +56,7 @@ def fits_a_block(xp: Any, program: Program, shape: Shape) -> bool:
 @cache
 def numba_works() -> bool:
     """Whether Numba is there and loads; warns, once, if it is there and does not (it needs another NumPy)."""
-    return numba_is_here() and with_numba("analytic.fast.numba_kernels") is not None
+    return with_numba("analytic.fast.numba_kernels") is not None
 
 
 def steps_taken(program: Program, shape: Shape, layout: FieldLayout, pairs: int) -> int:

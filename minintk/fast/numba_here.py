@@ -19,7 +19,7 @@ def numba_is_here() -> bool:
 
 
 def with_numba(module: str) -> Any:
-    """Import a module that needs Numba; None, with a warning, where that does not load (it needs another NumPy)."""
+    """Import a module that needs Numba; None without it and, with a warning, where it does not load (another NumPy)."""
 
     def load() -> Any:
         try:
@@ -27,11 +27,10 @@ def with_numba(module: str) -> Any:
         except Exception as error:  # whatever an extension module raises
             return error
 
-    found = undisturbed(load)
-    if isinstance(found, Exception):
-        warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {found}", RuntimeWarning, 3)
-        return None
-    return found
+    found = undisturbed(load) if numba_is_here() else None
+    if not isinstance(found, Exception):
+        return found
+    warnings.warn(f"Numba is installed but does not load, so NumPy is used alone: {found}", RuntimeWarning, 3)
 
 
 @cache

@@ -25,7 +25,7 @@ SATELLITES = {
     "laboratory": ("minintk/lab", "analytic/verify"),
     "course": ("minintk/grade", "course"),
     "large": ("analytic/large", "minintk/large"),
-    "beyond": ("analytic/limits", "minintk/beyond"),
+    "beyond": ("analytic/curves", "analytic/limits", "minintk/beyond"),
     "lifting": ("minintk/lifting", "minintk/more_layers"),
 }
 """{satellite: its folders}; the tests of a folder stand in tests/ under the same path."""

@@ -120,27 +120,6 @@ def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
         LAWS[law]()
 
 
-def test_the_distance_falls_as_one_over_the_size() -> None:
-    """Pure noise on 2N equal modes without ridge: exactly 1 + N / (2N - N - 1), in the limit 2."""
-    apart = []
-    for N in (10, 100, 1000):
-        curve = an.learning_curve(an.Modes(np.ones(1), np.array([2 * N])), [0.0], examples=N, noise=1.0)
-        apart.append(N * (1 + N / (N - 1) - curve.ridge()))
-    np.testing.assert_allclose(apart, [10 / 9, 100 / 99, 1000 / 999], rtol=1e-6)
-
-
-@pytest.mark.parametrize(("alpha", "beta"), [(1.5, 1.8), (2.0, 3.5), (1.5, 3.8), (2.5, 2.0)])
-def test_exponents(alpha: float, beta: float) -> None:
-    """Flow, width and examples agree within .02; a wrong exponent, off by .1, is refused."""
-    want, spectrum = an.exponents(alpha, beta), an.power_law(alpha, beta, 10**11)
-    flow = an.learning_curve(*spectrum).flow([1e4, 1e5])
-    width = [an.learning_curve(*spectrum, width=n).ridge() for n in (10**5, 10**6)]
-    examples = [an.learning_curve(*spectrum, examples=n).ridge() for n in (10**5, 10**6)]
-    for loss, exponent in ((flow, want.flow), (width, want.width), (examples, want.examples)):
-        assert abs(np.log10(loss[0] / loss[1]) - exponent) < 0.02
-    assert abs(np.log10(flow[0] / flow[1]) - want.flow - 0.1) > 0.02
-
-
 def test_refusals() -> None:
     curve = an.learning_curve(MODES, V2)
     with pytest.raises(ValueError, match="ridge expects finite examples"):

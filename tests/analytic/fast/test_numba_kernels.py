@@ -180,7 +180,7 @@ def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "analytic.fast.numba_kernels", None)
     with pytest.warns(RuntimeWarning, match="does not load"):
         assert not works()
-    monkeypatch.setattr(plan, "numba_is_here", lambda: False)
+    monkeypatch.setattr("minintk.fast.numba_here.numba_is_here", lambda: False)
     assert not works()
 
 
