@@ -12,6 +12,7 @@ PAPERS = {
     "Geiger et al.": "Geiger et al. 2020: disentangling feature and lazy training",
     "Samarin et al.": "Samarin et al. 2022: feature learning against random features",
     "terative linearis": "Iterative linearised training",
+    "Pleiss": "Pleiss, lecture 11: spectral muP",
 }
 """{what the docstring of a script says: title of the paper}"""
 DATA = {"digits": "8 x 8 digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}

@@ -31,7 +31,7 @@ PLAN = {
         "lee_parametrizations": ("evening", 12), "lenet_and_its_linearisation": ("small", 6),
         "time_to_learn": ("small", 10), "kernel_movement_exponents": ("small", 12), "lee_movement": ("evening", 6),
         "iterative_linearisation": ("evening", 2), "lazy_and_feature_phase": ("small", 12),
-        "frozen_final_kernel": ("small", 10),
+        "frozen_final_kernel": ("small", 10), "mup_lecture": ("evening", 8),
     },
     "cifar10": {
         "lee_convolutional_kernels": ("evening", 32), "lee_cnn": ("evening", 12), "lee_linearisation": ("evening", 8),
