@@ -95,7 +95,7 @@ def limit(seed: int) -> Iterator[Finding]:
     away: tuple[list[Host], ...] = [], []
     for n in widths:
         net = Network(spec(n), x.shape[1:], MeanField())
-        theta = net.init(np.random.default_rng([seed, n]), ensemble=2**16 // n)
+        theta = net.init(np.random.default_rng([seed, n]), ensemble=2**17 // n)
         *_, end = train(net, theta, x, y, loss=mse, optimizer=SGD(lr=how["lr"]), steps=steps)
         f = (net(end.theta, x) - net(theta, x))[..., 0]
         frozen = theory.descend(theory.kernels(net.spec, x)[1], y, np.zeros(len(x)), np.array([steps]), how["lr"])[0]

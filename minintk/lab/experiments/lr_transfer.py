@@ -70,12 +70,12 @@ class Transfer:
 
     @property
     def regret(self) -> float:
-        """The loss at the best rate tried at the narrowest width, over the best loss, at the width where it is largest.
+        """The loss at the best rate tried at another width, over the best loss, for the worst pair of widths.
 
         It is steady where a minimum is flat, and the place of the minimum, `spread`, is not.
         """
         logs = _logs(self.losses).mean(axis=-1)
-        return float(np.exp(np.max(logs[:, logs[0].argmin()] - logs.min(axis=-1))))
+        return float(np.exp(np.max(logs[:, logs.argmin(axis=-1)] - logs.min(axis=-1)[:, None])))
 
     @property
     def passed(self) -> bool:
