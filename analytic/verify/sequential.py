@@ -76,7 +76,7 @@ def refuses(exponents: Host) -> bool:
     """True if exponents : (K, S) of another quantity, after as many rounds, are above REFUSED_ABOVE.
 
     >>> rng = np.random.default_rng(0)
-    >>> [refuses(b + 0.3 * rng.standard_normal((1, SEEDS))) for b in (-0.5, 0.0)]
+    >>> [refuses(b + 0.3 * rng.standard_normal((2, SEEDS))) for b in (-0.5, 0.0)]
     [False, True]
     """
     return bool(z_scores(exponents, REFUSED_ABOVE)[-1] > CRITICAL_OF_OTHERS)
