@@ -24,7 +24,8 @@ PUBLIC = ("minintk", "analytic")
 """What these export has a page of its own each."""
 
 SHOWN = (
-    "minintk.datasets", "minintk.diagnostics", "minintk.grade", "minintk.spec.zoo", "minintk.testing",
+    "minintk.datasets", "minintk.diagnostics", "minintk.grade", "minintk.more_layers", "minintk.spec.zoo",
+    "minintk.testing",
     "minintk.training.checkpoints", "analytic.verify", "analytic.textbook",
 )  # fmt: skip
 """Modules whose page is part of the public reference."""
