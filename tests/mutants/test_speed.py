@@ -42,7 +42,7 @@ SLOWER = [
     (NETWORKS, "minintk/models/empirical.py", "range(i if x2 is None else 0, M, size)", "range(0, M, size)"),
     (NETWORKS, "minintk/training/train.py", "size = E if E * member <= limit else", "size = 1 if E else"),
     (NETWORKS, "minintk/large/least_squares.py", "cho_factor(k.T,", "cho_factor(k.T.copy(),"),
-    (NETWORKS, "minintk/doors.py", "return getattr(import_module(module), name)", "return otherwise"),
+    (NETWORKS, "minintk/doors.py", "getattr(undisturbed(partial(import_module, module)), name)", "otherwise"),
 ]  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, 
 
 def test_verify_writes_a_report_and_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run(*QUICK, "--out", str(tmp_path / "out"), capsys=capsys)
-    assert status in (cli.OK, cli.FAILED)  # a few of the intervals may be too wide to decide
+    assert status in (cli.OK, cli.FAILED, cli.UNDECIDED)  # a few of the intervals may be too wide to decide
     assert "tangent kernel at the start" in out
     assert "covariance of f_t, eq. (15)" in out
     assert str(tmp_path / "out" / "report.html") in out
@@ -53,7 +53,7 @@ def found(verdict: str) -> Any:
     return thing
 
 
-@pytest.mark.parametrize(("verdict", "status"), [("pass", 0), ("fail", 1), ("undecided", 1)])
+@pytest.mark.parametrize(("verdict", "status"), [("pass", 0), ("fail", 1), ("undecided", 3)])
 def test_the_exit_status_is_the_verdict(
     verdict: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
