@@ -21,6 +21,9 @@ from minintk.spec.shapes import UnsupportedLayer
 TOLERANCE = 1e-7
 """Relative to the largest entry, in float64.  torch's Softplus is off by 2e-9 / beta; a wrong layer by far more."""
 
+LARGER = 10.0, 1000.0
+"""Sizes of inputs beside 1: bounds and thresholds, as in relu6 or softplus(threshold=), show there."""
+
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -72,12 +75,26 @@ def check_run(
         place = departs([*map(to_host, net.layer_outputs(theta, x))], slots, calls, places)
         remedy = "give spec=... that is what forward computes, its arrays in the order of the calls"
         raise ValueError(f"lift computes other outputs than the module, by {off:.2g} of the largest{place}: {remedy}")
+    for scale in LARGER:
+        there = outputs(twin, np.ascontiguousarray(np.moveaxis(scale * x, -1, 1)))
+        off = apart(to_host(net(theta, scale * x)), there) if np.all(np.isfinite(there)) else 0.0
+        if off > TOLERANCE:
+            what = (
+                f"lift computes other outputs than the module at inputs of size {scale:g}, by {off:.2g} of the largest"
+            )
+            raise ValueError(f"{what}: give spec=... that is what forward computes, its bounds and thresholds too")
     pulled = J.vjp(u)
     home, size = unlift(net, pulled, state, layout=layout), float(np.abs(pulled).max())
     for name in (name for slot, names in slots if slot.tensors for name in names):
         if (off := apart(home[name], gradients[name], size)) > TOLERANCE:
             what = f"{name!r} has another gradient than in the module, by {off:.2g} of the largest"
             raise ValueError(f"{what}: forward may not detach it, nor use it twice")
+
+
+def outputs(twin: Any, x: Host) -> Host:
+    """Return f alone, by torch."""
+    f: Host = twin(next(iter(twin.parameters())).detach().new_tensor(x)).detach().numpy()
+    return f
 
 
 def run(twin: Any, x: Host, u: Host) -> tuple[Host, dict[str, Host], dict[str, Host]]:

@@ -137,3 +137,21 @@ def test_what_torch_runs_decides() -> None:
         mn.lift(frozen, (8,))
     with pytest.raises(TypeError, match=r"'0\.weight' expects float32 or float64, got torch\.bfloat16"):
         mn.lift(nn.Sequential(nn.Linear(8, 8)).bfloat16(), (8,))
+
+
+def test_a_bound_that_small_inputs_do_not_reach_is_seen() -> None:
+    """relu6 for ReLU, and softplus with a threshold: what differs at inputs of 10 and more."""
+    torch = pytest.importorskip("torch")
+    for function, phi in ((torch.nn.functional.relu6, mn.ReLU()), (torch.nn.functional.hardtanh, mn.Identity())):
+
+        class Net(torch.nn.Module):  # type: ignore[name-defined, misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.a, self.b = torch.nn.Linear(4, 8).double(), torch.nn.Linear(8, 2).double()
+
+            def forward(self, x: Any, function: Any = function) -> Any:
+                return self.b(function(self.a(x)))
+
+        spec = mn.Sequential(mn.Dense(8, b_std=1.0), phi, mn.Dense(2, b_std=1.0))
+        with pytest.raises(ValueError, match="lift computes other outputs than the module"):
+            mn.lift(Net().eval(), (4,), spec=spec)
