@@ -10,8 +10,8 @@ Reading order:
     training     closed-form training, Gaussian processes
     large        regression with kernels that do not fit into memory
     limits       moving features, finite width
-    spectra      eigenvalues, and what they predict
-    curves       test loss against steps, parameters and examples
+    curves       eigenvalues, and what they predict: test loss against steps, parameters and examples
+    phases       deep networks: fixed points, depth scales, critical initialisations
 """
 
 import lazy_loader

@@ -3,6 +3,7 @@
 from . import textbook
 from .curves.curve import learning_curve
 from .curves.powers import compute_optimal, exponents, power_law
+from .curves.spectra import Modes, cube_modes, data_modes, eigenlearning, sphere_modes
 from .kernels import Both, Kernel, kernel
 from .large.estimators import NetworkKernel, NNGPRegressor, NTKClassifier, NTKRegressor
 from .large.solve import solve
@@ -11,7 +12,8 @@ from .limits.finite_width import depth_over_width, finite_width
 from .limits.nonlinear import feature_learning_limit
 from .limits.two_layer import two_layer_limit
 from .limits.width_correction import width_correction
-from .spectra import Modes, cube_modes, data_modes, eigenlearning, sphere_modes
+from .phases.critical import critical
+from .phases.phase import phase
 from .training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
 from .training.gp import ensemble
 from .training.posterior import posterior
@@ -20,8 +22,8 @@ from .vectors.textbook_dual import register_dual
 
 __all__ = [
     "Both", "Kernel", "Modes", "NNGPRegressor", "NTKClassifier", "NTKRegressor", "NetworkKernel", "compute_optimal",
-    "critical_learning_rate", "cube_modes", "data_modes", "deep_linear_limit", "depth_over_width", "eigenlearning",
-    "ensemble", "exponents", "feature_learning_limit", "finite_width", "gradient_descent", "gradient_flow", "kernel",
-    "learning_curve", "lower", "max_learning_rate", "posterior", "power_law", "register_dual", "solve", "sphere_modes",
-    "textbook", "two_layer_limit", "width_correction",
+    "critical", "critical_learning_rate", "cube_modes", "data_modes", "deep_linear_limit", "depth_over_width",
+    "eigenlearning", "ensemble", "exponents", "feature_learning_limit", "finite_width", "gradient_descent",
+    "gradient_flow", "kernel", "learning_curve", "lower", "max_learning_rate", "phase", "posterior", "power_law",
+    "register_dual", "solve", "sphere_modes", "textbook", "two_layer_limit", "width_correction",
 ]  # fmt: skip

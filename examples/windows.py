@@ -59,14 +59,15 @@ class Window:
 
     def step(self, lr: float, steps: int, last: bool = False) -> None:
         """Gradient descent; FloatingPointError if it leaves the floating-point numbers.  last : f is not needed."""
-        total = 0 * self.f
+        total, xp = 0 * self.f, array_namespace(self.f)
         for i in range(steps):
             u = CrossEntropy.cotangent(self.f, self.y)
+            if not bool(xp.all(xp.isfinite(u))):
+                raise FloatingPointError("the outputs are no longer finite")
             total += u
             if not (last and i == steps - 1):
                 self.f = self.f - lr * self.product(u, steps > 5)
         self.theta = self.theta - lr * self.J.vjp(total)
-        xp = array_namespace(total)
         if not bool(xp.all(xp.isfinite(self.theta))):
             raise FloatingPointError("the weights are no longer finite")
 

@@ -6,6 +6,7 @@ from . import datasets, diagnostics, more_layers, testing
 from .arrays import Array
 from .beyond.hierarchy import hierarchy
 from .diagnostics.curvature import max_learning_rate
+from .examination.examine import examine
 from .lab.experiments.coordinate_check import CoordinateCheck, coordinate_check
 from .lab.experiments.lr_transfer import Transfer, learning_rate_transfer
 from .lab.experiments.sweeps import Table, sweep
@@ -100,7 +101,7 @@ __all__ = [
     "Residual", "Run", "Scale", "Sequential", "Shift", "Sigmoid", "Sign", "Sin", "Snapshot", "SoftmaxCrossEntropy",
     "Softplus", "Solution", "Solver", "SpectralDescent", "SpectralMuP", "Standard", "State", "StepDecay", "Steps",
     "Sum", "SumOfSquares", "Swish", "Table", "Tanh", "Taylor", "Transfer", "UnsupportedLayer", "WarmUp",
-    "checkpoints", "coordinate_check", "datasets", "diagnostics", "evaluate", "exponents", "fit", "flow",
+    "checkpoints", "coordinate_check", "datasets", "diagnostics", "evaluate", "examine", "exponents", "fit", "flow",
     "hierarchy", "hinge", "kernel_descent", "kernel_flow", "learning_rate_transfer", "lift", "logistic",
     "max_learning_rate", "more_layers", "mse", "nngp", "ntk", "ntk_full", "softmax_cross_entropy", "solve_gram",
     "solve_lsqr", "sum_of_squares", "sweep", "testing", "train", "unlift", "zoo",

@@ -2,6 +2,7 @@
 
 Reading order:
 
+    spectra     eigenvalues of kernels on the sphere, the cube and data, and the error after N examples
     equivalent  the model's deterministic equivalent: kappa(s), and the loss as a function of two Laplace variables
     contours    integrals around a spectrum: inverse Laplace transforms, and powers of a step's operator
     curve       `learning_curve`: gradient flow and ridge from a spectrum

@@ -16,7 +16,7 @@ import numpy as np
 
 from analytic.curves import contours, sgd
 from analytic.curves.equivalent import Equivalent
-from analytic.spectra import Modes, check_modes
+from analytic.curves.spectra import Modes, check_modes
 from minintk.arrays import Host
 from minintk.validate import number, numbers, times, whole
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from analytic.curves.curve import learning_curve
-from analytic.spectra import Modes
+from analytic.curves.spectra import Modes
 from minintk.arrays import Host
 from minintk.validate import number, whole
 

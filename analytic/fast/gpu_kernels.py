@@ -74,13 +74,13 @@ __device__ T add_up(const T *a, int step, int count) {
 }
 
 extern "C" __global__ void planes(
-    const int *shape, const int *table, const T *factors, const int *pairs, const T *values, int dy, double *total,
-    T *field
+    const int *shape, const int *table, const T *factors, const int *pairs, const T *values, int dy, const int *offsets,
+    const double *across, const double *along, double *total, T *field
 ) {
     extern __shared__ double memory[];
     const int steps = shape[0], H = shape[1], W = shape[2], arrays = shape[3], channels = shape[4], slots = shape[5];
     const int top = shape[6], bottom = shape[7], left = shape[8], right = shape[9], fewer = shape[10];
-    const int dx = (int)blockIdx.y - (int)(gridDim.y / 2), lines = H - abs(dy);
+    const int dx = offsets[blockIdx.y], lines = H - abs(dy);
     const int width = W - abs(dx) + left + right, stride = W + left + right, plane = (top + H + bottom) * stride;
     const int size = (lines + top + bottom) * width, start = top * width;
     const unsigned part = 0xffffffffu / width;
@@ -147,8 +147,10 @@ extern "C" __global__ void planes(
             field[at] = work[m];
             if (TANGENT) field[at + (long long)pixels * gridDim.x * pixels] = work[size + m];
         } else if (place >= 0 && place < last) {
-            found += work[m];
-            if (TANGENT) found_theta += work[size + m];
+            const int x = place + (dx < 0 ? -dx : 0);
+            const double counts = across[line] * along[x * w + x + dx];
+            found += counts * work[m];
+            if (TANGENT) found_theta += counts * work[size + m];
         }
     }
     sums[threadIdx.x] = found, sums[blockDim.x + threadIdx.x] = found_theta;
@@ -167,7 +169,8 @@ extern "C" __global__ void planes(
 """
 """All layers on the plane at the offset (dy, dx) of a pair of images, by a block of threads; its sums of D and Theta.
 
-shape, table, factors, values : see `analytic.fast.offsets`.   pairs : numbers of the images.   field : gets the plane
+shape, table, factors, values : see `analytic.fast.offsets`.   pairs : numbers of the images.   offsets : dx of the
+blocks.   across, along : how much a line counts, and pairs of places, (w, w).   field : gets the plane
 itself, if asked for in `shape`.   A phase between two barriers reads no entry that another thread writes.
 """
 

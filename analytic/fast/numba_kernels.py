@@ -125,17 +125,19 @@ def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any,
 
 
 @compiled
-def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts: Any, shape: Any, start: Any,
-           lefts: Any, rights: Any, work: Any, total: Any, into: Any, field: Any, tangent: Any) -> None:  # fmt: skip
+def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts: Any, offsets: Any, across: Any,
+           shape: Any, start: Any, lefts: Any, rights: Any, work: Any, total: Any, into: Any, field: Any, tangent: Any
+           ) -> None:  # fmt: skip
     """total[0 and 1, b] = the sums of D and Theta over the planes of image `one` with that of number `two` + b `some`.
 
-    forms : addresses of the activations.   pairs : (one, two, some, reach, each, row), planes of `reach` lines' offset
-    and less; if `each`, of images `one` + b `some` in the place of `one`; in the field from line `row` on.
+    forms : addresses of the activations.   pairs : (one, two, some, each, row); if `each`, of images `one` + b `some`
+    in the place of `one`; in the field from line `row` on.
+    offsets, across : of the planes, across their lines, and how much each line counts.
     shape : (H, channels, top, bottom, left, W of the last grid).
     parts : of a line, (number of x' from `two` + b `some` on, first place, places, first pixel of x', and of x).
     field : (2, pixels of x, images x', pixels of x'), which gets the planes, if it is not empty; see `store`.
     """
-    (one, two, some, reach, each, row), (H, channels, top, bottom, left, last), width = pairs, shape, total.shape[2]
+    (one, two, some, each, row), (H, channels, top, bottom, left, last), width = pairs, shape, total.shape[2]
     turned = parts.copy()
     turned[:, 3], turned[:, 4] = parts[:, 4], parts[:, 3]
     for b in range(total.shape[1]):
@@ -143,11 +145,14 @@ def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts:
             lift(values, one + each * b * some, each, parts, 4, lefts)
         lift(values, two + b * some, 1, parts, 3, rights)
         twice = each > 0 or (some == 1 and two + b == one)  # an image with itself: offsets o and -o give the same
-        for offset in range(0 if twice else -reach, reach + 1):
+        for k in range(offsets.size):
+            offset = offsets[k]
+            if twice and offset < 0:
+                continue
             y, y2, lines = max(0, -offset), max(0, offset), H - abs(offset)
             plane(steps, numbers, forms, lefts, rights, y, y2, lines, work, start, width, (channels, top, bottom),
                   tangent)  # fmt: skip
-            weight, after = 2.0 if twice and offset > 0 else 1.0, lines - steps[-1, 3]
+            after = lines - steps[-1, 3]
             if field.size > 0:
                 store(work, start + left, width, parts, (y, y2, after, last, row), b * some, into, field, tangent)
                 if twice and offset > 0:
@@ -157,5 +162,6 @@ def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts:
                 sums = total[what, b]
                 for line in range(after):
                     found = work[what, start + line * width : start + (line + 1) * width]
+                    counts = 2 * across[k, line] if twice and offset > 0 else across[k, line]
                     for n in range(width):
-                        sums[n] += found[n] * weight
+                        sums[n] += found[n] * counts

@@ -25,11 +25,12 @@ from typing import Any
 import numpy as np
 
 from analytic.fast import gpu_kernels
+from analytic.fast.readouts import Readout, readout
 from analytic.images.activations import FormCoefficients, KinkedCoefficients, form_of
 from analytic.images.fields import Field
 from analytic.images.memory import CACHE_LINE_BYTES, PixelValues, Workspace, rounded
 from analytic.images.pixel_pairs import Selves
-from analytic.images.rules import Flat, Mixing, Pool, Window, all_steps
+from analytic.images.rules import Pool, Window, all_steps
 from analytic.images.steps import ForkCoefficients, WindowCoefficients
 from analytic.images.window_sums import window_matrix
 from analytic.vectors.duals import Homogeneous
@@ -52,11 +53,12 @@ def split(program: Program) -> int:
     return count if any(isinstance(step, Dual) for step in all_steps(program[:count])) else 0
 
 
-def sums_suffice(program: Program) -> bool:
-    """Whether the step after these planes needs their sums alone, as it pools all pixels, and what follows it too."""
-    end, *tail = program[split(program) :] or (None,)
-    whole = isinstance(end, Pool) and all(a.kernel == a.size and a.out == 1 and a.before == 0 for a in end.axes)
-    return (whole or isinstance(end, Flat)) and not any(isinstance(step, Mixing) for step in all_steps(tuple(tail)))
+def sums_suffice(program: Program, grid: tuple[int, int]) -> Readout | None:
+    """Return what reads these planes of (H, W) pixels if weighted sums are enough; None if a field has to follow."""
+    count = split(program)
+    for step in all_steps(program[:count]):
+        grid = (step.axes[0].out, step.axes[1].out) if isinstance(step, Window) else grid
+    return readout(program[count:], grid)
 
 
 PIXELS_ADDED_UP = 4
@@ -207,39 +209,58 @@ def encode_all(program: Program, rows: tuple[Any, ...], steps: Steps, slot: int 
         encode(step, row, steps, slot)
 
 
-def lines_of_places(
-    size: tuple[int, int], reach: tuple[int, int], some: int, equal: bool
-) -> Iterator[tuple[Array, Array]]:
-    """The parts of lines, as in `numba_kernels.follow`, and which places to sum for each image x', (places, some).
+def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -> Iterator[tuple[Array, Array]]:
+    """Yield the parts of lines, as in `numba_kernels.follow`, and each place's weight for each x', (places, some).
 
-    size : W, and W of the last grid.  reach : how far windows reach before a pixel, and after it.   some : images x'.
+    weights : (w, w), of the last grid.   reach : of windows, before a pixel and after it.   some : images x'.
     """
-    (W, last), ends, more = size, 0 if equal else size[1] - 1, sum(reach)
-    left = [(image, offset) for offset in range(-ends, ends + 1) for image in range(some)]
+    last, more = len(weights), sum(reach)
+    left = [(image, offset) for offset in offsets_of(weights) for image in range(some)]
     while left:
         parts: list[tuple[int, ...]] = []
         at, wanted = 0, np.zeros((PLACES_IN_LINE + W + more + 16, some))
         while left and (not parts or at + W - abs(left[0][1]) + more <= PLACES_IN_LINE):
             image, offset = left.pop(0)
             parts.append((image, at, W - abs(offset) + more, max(0, offset), max(0, -offset)))
-            wanted[at + reach[0] : at + reach[0] + last - abs(offset), image] = 1
+            begin = at + reach[0]
+            wanted[begin : begin + last - abs(offset), image] = np.diagonal(weights, offset)
             at += W - abs(offset) + more
         yield np.array(parts, dtype=np.int64), wanted[: rounded(at, 16)]
+
+
+def offsets_of(weights: Array) -> list[int]:
+    """The offsets at which some pair has weight; weights : (n, n), symmetric."""
+    return [o for o in range(1 - len(weights), len(weights)) if np.diagonal(weights, o).any()]
 
 
 @dataclass(frozen=True)
 class Planes:
     """The planes of some images: their steps and where everything is.
 
-    equal : whether only equal pixels are asked for, the plane at offset 0.   tangent : whether Theta is, too.
+    readout : what reads them; all pairs of pixels if it is None.   tangent : whether Theta is asked for.
     pool : a pooling whose windows are added up on the way into a field.
     """
 
     steps: Steps
     workspace: Workspace
-    equal: bool
+    readout: Readout | None
     tangent: bool
     pool: Pool | None = None
+
+    @cached_property
+    def weights(self) -> tuple[Array, Array]:
+        """The weights of pairs of lines, and of places in them: at most 1, so that global pooling has ones."""
+        if self.readout is None:
+            return np.ones((self.steps.grid[0],) * 2), np.ones((self.steps.grid[1],) * 2)
+        return self.readout.weights[:2]
+
+    @cached_property
+    def across(self) -> tuple[Array, Array]:
+        """The offsets across the lines, and how much each line counts there, (offsets, H)."""
+        H, rows = self.steps.size[0], self.weights[0]
+        found = [np.diagonal(rows, offset) for offset in offsets_of(rows)]
+        padded = [np.concatenate((one, np.zeros(H - len(one)))) for one in found]
+        return np.array(offsets_of(rows), dtype=np.int64), np.array(padded)
 
     @property
     def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -256,11 +277,10 @@ class Planes:
 
     @cached_property
     def lines(self) -> tuple[int, list[tuple[Array, Array]]]:
-        """How many images x' a line holds, and the lines."""
-        (_, W), (_, last), ends = self.steps.size, self.steps.grid, self.reach[1]
-        whole = W + sum(ends) if self.equal else sum(W - abs(k) + sum(ends) for k in range(1 - last, last))
-        some = max(1, PLACES_IN_LINE // whole)
-        return some, list(lines_of_places((W, last), ends, some, self.equal))
+        """Return how many images x' a line holds, and the lines."""
+        (_, W), ends, columns = self.steps.size, self.reach[1], self.weights[1]
+        some = max(1, PLACES_IN_LINE // sum(W - abs(k) + sum(ends) for k in offsets_of(columns)))
+        return some, list(lines_of_places(W, columns, ends, some))
 
     @cached_property
     def arrays(self) -> tuple[Array, Array]:
@@ -292,16 +312,18 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """The sums of D and Theta over all planes, (2, n, m), float64, of the first n images with m from `first` on.
+        """Return what is read of D and Theta, (2, n, m), float64, of the first n images with m from `first` on.
 
         same : of the first n with themselves, the upper triangle alone.
         """
+        assert self.readout is not None
+        unit = self.readout.weights[2]
         if not on_host(self.xp):
             left, right = np.triu_indices(n) if same else (k.reshape(-1) for k in np.indices((n, m)))
             found = self.launch(np.stack((left, first + right), axis=1), None)
             both = self.xp.zeros((2, n, m), dtype=self.xp.float64)
             both[:, to_library(left, self.xp), to_library(right, self.xp)] = found.T
-            return both
+            return both * unit
         some, lines = self.lines
         none = np.zeros((2, 0, 0, 0), self.workspace.dtype)
 
@@ -316,10 +338,13 @@ class Planes:
         items = [(i, at) for i in range(n) for at in range(len(lines))]
         for (i, _), found in zip(items, parallel(work, items), strict=True):
             out[:, i, i if same else 0 :] += found
-        return out
+        return out * unit
 
     def fill(self, out: Field) -> Field:
-        """The field of all pairs of pixels, or of windows, after these steps: `out`, in which they are written."""
+        """The field of pairs of pixels, or of windows, after these steps: `out`, in which they are written.
+
+        Pairs that the read-out does not need are 0.
+        """
         out.live, out.added_up = 1 + (self.tangent and self.steps.live), self.pool is not None
         out.a[...] = 0
         if on_host(self.xp):
@@ -344,20 +369,19 @@ class Planes:
         H, ((top, bottom), ends), values = self.steps.size[0], self.reach, self.laid_out
         (some, lines), (table, factors) = self.lines, self.arrays
         width, rows = total.shape[2], top + H + bottom
-        room, reach = rounded(max(ends), CACHE_LINE_BYTES), 0 if self.equal else self.steps.grid[0] - 1
+        room = rounded(max(ends), CACHE_LINE_BYTES)
         shapes = ((values.shape[1], rows * width),) * 2 + ((2 * self.steps.slots + 1, rows * width + 2 * room),)
         lefts, rights, buffers = (self.workspace.take(shape) for shape in shapes)
         forms = [steps_of_form(name, values.dtype, self.tangent, *sizes) for name, *sizes in self.steps.forms]
-        follow(table, factors, np.array(forms, dtype=np.int64), values, (*images, some, reach, *where), lines[at][0],
-               (H, self.steps.channels, top, bottom, ends[0], self.steps.grid[1]), room + top * width, lefts, rights,
-               buffers, total, self.into, field, self.tangent)  # fmt: skip
+        follow(table, factors, np.array(forms, dtype=np.int64), values, (*images, some, *where), lines[at][0],
+               *self.across, (H, self.steps.channels, top, bottom, ends[0], self.steps.grid[1]), room + top * width,
+               lefts, rights, buffers, total, self.into, field, self.tangent)  # fmt: skip
         self.workspace.give(lefts, rights, buffers)
 
     def launch(self, pairs: Array, field: Array | None, others: int = 1) -> Array:
-        """The sums of D and Theta, (pairs, 2), or the field, in which each x meets so many others, on a GPU."""
+        """Return what is read of D and Theta, (pairs, 2), or the field, where each x meets so many others, on a GPU."""
         steps, values, xp = self.steps, self.laid_out, self.xp
-        (H, W), (h, w), (rows, columns) = steps.size, steps.grid, self.reach
-        reach_y, reach_x = (0, 0) if self.equal else (h - 1, w - 1)
+        (H, W), w, (rows, columns) = steps.size, steps.grid[1], self.reach
         shape = (len(steps.table), H, W, values.shape[1], steps.channels, steps.slots, *rows, *columns, W - w,
                  field is not None, others)  # fmt: skip
         arguments = (np.array(a).astype(np.int32) for a in (shape, steps.table, pairs))
@@ -367,12 +391,15 @@ class Planes:
         kernel = raw_kernel(xp, "planes", source)
         assert kernel is not None
         field = xp.empty(1, dtype=self.workspace.dtype) if field is None else field
-        blocks = len(pairs), 2 * reach_x + 1
+        along = np.array(offsets_of(self.weights[1]), dtype=np.int32)
+        places, along_counts, counts = (to_library(a, xp) for a in (along, self.weights[1], self.across[1]))
+        blocks = len(pairs), len(along)
         total, found = xp.zeros((len(pairs), 2), dtype=xp.float64), xp.zeros((*blocks, 2), dtype=xp.float64)
-        for dy in range(-reach_y, reach_y + 1):  # a launch for each offset across the lines
+        for k, dy in enumerate(self.across[0].tolist()):  # a launch for each offset across the lines
             size = (H - abs(dy) + sum(rows)) * (W + sum(columns))
             threads = gpu_kernels.threads_for(size)
             memory = gpu_kernels.block_bytes(size, steps.slots, threads, values.dtype.itemsize)
-            kernel(blocks, threads, (whole, table, factors, images, values, np.int32(dy), found, field), memory)
+            kernel(blocks, threads, (whole, table, factors, images, values, np.int32(dy), places, counts[k],
+                                     along_counts, found, field), memory)  # fmt: skip
             total += xp.sum(found, axis=1)
         return total

@@ -16,7 +16,7 @@ from analytic.images.fields import Pixels
 from analytic.images.memory import FieldLayout, Workspace
 from analytic.images.pixel_pairs import Diagonal
 from analytic.images.plan import ImagePlan, pixel_pairs_followed
-from analytic.images.rules import Pool, Window, all_steps, depth, grid
+from analytic.images.rules import Window, all_steps, depth, grid
 from analytic.images.steps import Tile, add_pending, apply_all, half_variances, pooled_difference, prepare_all
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.results import Examples
@@ -63,7 +63,7 @@ def steps_taken(program: Program, shape: Shape, layout: FieldLayout, pairs: int)
     """Return how many steps from the first on go plane by plane, for so many pairs of images; 0 if none."""
     xp, item = layout.xp, layout.number
     jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape)
-    return split(program) if jit and (not layout.diagonal or sums_suffice(program)) else 0
+    return split(program) if jit and (not layout.diagonal or sums_suffice(program, grid(shape))) else 0
 
 
 def bytes_of(plan: ImagePlan, inputs: Examples, images: int) -> int:
@@ -82,7 +82,7 @@ def prepared(plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, ntk
     head = plan.program[: plan.by_offsets]
     pixels, rows = prepare_all(head, images.pixels, tile)
     first = [values.left.reshape((-1, *plan.grid)) for values in images.channels]
-    planes = Planes(Steps(plan.grid, first), workspace, plan.layout.diagonal, ntk, plan.pool)
+    planes = Planes(Steps(plan.grid, first), workspace, sums_suffice(plan.program, plan.grid), ntk, plan.pool)
     encode_all(head, rows, planes.steps)
     planes.steps.settle(half_variances(pixels, tile.layout), 0)
     return pixels, planes
@@ -98,12 +98,13 @@ def summed(
     after, rows = prepare_all(tail, pixels, replace(tile, layout=layout))
     field = Diagonal(layout, Workspace(xp, xp.float64), slice(0, n), slice(first, first + m), (1, 1), asked=ntk)
     field.live = 1 + (ntk and planes.steps.live)
-    count = prod(pixels.grid) ** (1 if planes.equal else 2)
-    field.a[...] = planes.sums(*pairs)[: 1 + ntk, ..., None] / count
+    assert planes.readout is not None
+    field.a[...] = planes.sums(*pairs)[: 1 + ntk, ..., None]
     field.set_arrays(field.a)
-    if isinstance(tail[0], Pool):
-        pooled_difference(rows[0], field, plan.layout.dtype)
-    apply_all(tail[1:], rows[1:], field)
+    for k in range(count := len(planes.readout.pools)):
+        pooled_difference(planes.readout.averaged(k, rows[k], layout), field, plan.layout.dtype)
+    count += planes.readout.flat
+    apply_all(tail[count:], rows[count:], field)
     add_pending(field, half_variances(after, layout))
     theta = field.d * 0 if field.theta is None else field.theta
     return after, field.d[..., 0], theta[..., 0]

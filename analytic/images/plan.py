@@ -68,7 +68,7 @@ class ImagePlan:
     @property
     def summed(self) -> bool:
         """Whether these steps leave sums alone."""
-        return self.by_offsets > 0 and bool(planes().sums_suffice(self.program))
+        return self.by_offsets > 0 and bool(planes().sums_suffice(self.program, self.grid))
 
     @property
     def pooled(self) -> list[tuple[int, int]]:
@@ -95,7 +95,7 @@ def plan_images(
     """
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
     dtype = inputs.dtype if each else field_precision(program, inputs)
-    pairs = 0 if each else N * M // (2 if inputs.symmetric else 1)
+    pairs = N if each else N * M // (2 if inputs.symmetric else 1)
     first = min((k for k, step in enumerate(program) if mixes_pixels((step,))), default=None)
     layout = FieldLayout(xp, dtype, first is None and pixels[1] == 1)
     recorded = has_masks(program) or (first is not None and is_nonlinear(program[first:]))

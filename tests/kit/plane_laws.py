@@ -53,6 +53,8 @@ def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOO
     ends: list[list[mn.spec.Layer]] = [
         [mn.Flatten()],
         [mn.GlobalAvgPool(), *deep],
+        [mn.AvgPool(2, stride=1, padding="same", normalize_edges=draw(some())), mn.Flatten(), *deep],
+        [mn.AvgPool((1, 2), stride=(1, draw(pick([1, 2])))), mn.GlobalAvgPool(), *deep],
         [mn.AvgPool((1, 2), padding="same"), window(), phi(), mn.GlobalAvgPool()],
         [mn.AvgPool(2, padding="same", normalize_edges=draw(some())), window(), phi(), mn.GlobalAvgPool()],
         [mn.Conv2d(5, (1, 3), stride=(1, 2)), phi(), mn.GlobalAvgPool()],

@@ -104,16 +104,23 @@ def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: St
 @pytest.mark.parametrize("kind", long_runs.FILES)
 @pytest.mark.parametrize("starters", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Each unit is computed once, in one process or another, and more than one has a share."""
+    """Each unit is computed once, in one process or another, and more than one has a share.
+
+    On a busy machine one may be done before the next has begun; then they start again.
+    """
     want, _ = unbroken(kind)
-    together = [start(kind, folder / "shared") for _ in range(starters)]
-    for process in together:
-        process.join()
-        assert process.exitcode == 0
-    assert long_runs.result(kind, folder / "shared") == want
-    assert long_runs.computed(folder / "shared") == long_runs.UNITS[kind]
-    assert len(list(folder.glob("shared-*.log"))) > 1
-    assert not leftovers(folder / "shared")
+    for attempt in range(5):
+        shared = folder / f"shared-{attempt}"
+        together = [start(kind, shared) for _ in range(starters)]
+        for process in together:
+            process.join()
+            assert process.exitcode == 0
+        assert long_runs.result(kind, shared) == want
+        assert long_runs.computed(shared) == long_runs.UNITS[kind]
+        assert not leftovers(shared)
+        if len(list(folder.glob(f"shared-{attempt}-*.log"))) > 1:
+            return
+    pytest.fail("one process did all the work, five times")
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import analytic.training.dynamics
 import analytic.training.gp
 import analytic.vectors.rules
 import minintk as mn
-from analytic import spectra
+from analytic.curves import spectra
 from analytic.images import fields, steps
 from analytic.images.memory import PixelValues
 from analytic.images.pixel_pairs import Diagonal

@@ -1,6 +1,6 @@
 """Delete satellites from a copy of the checkout and run the core's tests there.
 
-    python3 make.py deletions [speed laboratory course large beyond lifting all]
+    python3 make.py deletions [speed laboratory course large beyond examination lifting all]
 
 Without names: each satellite in turn, with the laws and the examples of docstrings; then all of them, with every test
 of the core.  Tests that import a satellite go with it, and are listed.
@@ -25,7 +25,8 @@ SATELLITES = {
     "laboratory": ("minintk/lab", "analytic/verify"),
     "course": ("minintk/grade", "course"),
     "large": ("analytic/large", "minintk/large"),
-    "beyond": ("analytic/curves", "analytic/limits", "minintk/beyond"),
+    "beyond": ("analytic/curves", "analytic/limits", "analytic/phases", "minintk/beyond"),
+    "examination": ("minintk/examination",),
     "lifting": ("minintk/lifting", "minintk/more_layers"),
 }
 """{satellite: its folders}; the tests of a folder stand in tests/ under the same path."""

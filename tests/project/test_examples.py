@@ -28,6 +28,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "cnn_kernel_regression": {"sizes": (20, 120), "test": 60, "depth": 2},
     "edge_of_stability": {"steps": 1600, "n": 100, "width": 32},
     "eigenlearning": {"sizes": (16, 64, 256)},
+    "examine_digits": {"width": 64, "n": 40, "widths": False},
     "learning_curves": {"widths": (16, 64, 128), "work": 2048},
     "learning_rate_transfer": {"widths": {"mlp": (64, 128, 256)}, "seeds": 2},
     "spectral_norms": {"widths": (64, 128, 256, 512), "networks": 10},
@@ -312,12 +313,20 @@ def check_linearised(found: dict[str, float]) -> None:
     assert 0.9 < found["last tenth, linearised over network"] < 1.1
 
 
+def check_examined(found: dict[str, Any]) -> None:
+    assert found["NTK"]["regime"] in ("lazy", "undecided")  # 64 is near the border
+    assert found["NTK"]["gap"] < 0.06
+    assert found["mean field"]["regime"] == "rich"
+    assert found["last layer x 30"]["findings"] == ["badly scaled"]
+
+
 CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "authors_by_attention": check_authors,
     "backprop_by_hand": check_backprop,
     "catapult": check_catapult,
     "cnn_kernel_regression": check_regression,
     "coordinate_check": check_coordinates,
+    "examine_digits": check_examined,
     "learning_curves": check_curves,
     "learning_rate_transfer": check_transfer,
     "spectral_norms": check_norms,
@@ -349,6 +358,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "learning_in_depth": {"Adam, muP": 0.8},
     "edge_of_stability": {"lr = 2 / (2 s): largest": 2.5},
     "eigenlearning": {"sphere, d = 3: exponent of ntk": -5.0},
+    "examine_digits": {"mean field": {"regime": "lazy", "findings": [], "gap": 0.01, "kernel": 0.01}},
     "learning_curves": {"budget: exponent": 0.53},
     "learning_rate_transfer": {"mlp, SGD, muP: spread": 2.5},
     "spectral_norms": {"|dW2|": 0.5},

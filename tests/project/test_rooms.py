@@ -91,7 +91,7 @@ def test_the_rooms_stand_on_few_floors_without_a_circle() -> None:
     """So no room imports one above it; 51 rooms on 17 floors before they were folders."""
     found = rooms()
     height = floors(found)
-    assert len(found) <= 27, sorted(found)  # six of them are single files that the pool needs, eight are satellites
+    assert len(found) <= 28, sorted(found)  # six of them are single files that the pool needs, nine are satellites
     assert max(height.values()) <= 12, height
 
 

@@ -26,7 +26,7 @@ from minintk.lab.cli.options import COMMANDS, FAILED, INTERRUPTED, OK, UNDECIDED
 
 __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "OK", "UNDECIDED", "USAGE", "main"]
 
-ELSEWHERE = ("analytic.verify.command",)
+ELSEWHERE = ("analytic.verify.command", "minintk.examination.command")
 """Modules of rooms above this one that hold commands; one that was taken away is left out."""
 
 

@@ -97,7 +97,7 @@ def replaced(old: str, new: str, count: int = 1) -> Callable[[str], str]:
 BARRIER, HALF = "__syncthreads();", "if (threadIdx.x < half)"
 PLANTED: dict[str, Callable[[str], str]] = {
     "an offset's range is off by one": replaced("lines = H - abs(dy)", "lines = H - abs(dy) - 1"),
-    "offsets are of the next place": replaced("dx = (int)blockIdx.y", "dx = 1 + (int)blockIdx.y"),
+    "offsets are of the next place": replaced("dx = offsets[blockIdx.y]", "dx = 1 + offsets[blockIdx.y]"),
     "pixels outside are like those inside": replaced("values[x + at] + values[x2 + at]", "values[x + at]"),
     "no barrier before the first step": replaced(BARRIER, ""),
     "no barrier between the two sums": replaced(f"            {BARRIER}\n            EACH", "            EACH"),
@@ -105,11 +105,14 @@ PLANTED: dict[str, Callable[[str], str]] = {
         f"        {BARRIER}\n    }}\n\n    const int store", "    }\n\n    const int store"
     ),
     "a pair has its neighbour's number in a field": replaced("field[at] = work[m]", "field[at] = work[m + 1]"),
+    "all lines count alike": replaced("across[line] * ", ""),
+    "pairs count as their pixels do": replaced("along[x * w + x + dx]", "along[x * w + x]"),
     "not all threads come to a barrier": replaced(f"{BARRIER}\n        {HALF}", f"{HALF} {BARRIER}\n        {HALF}"),
 }
 
 
-POOLED = mn.Sequential(*DEEP.layers[:2], mn.AvgPool((1, 2), padding="same"), mn.Flatten(), mn.Dense(1))
+POOLED = mn.Sequential(*DEEP.layers[:2], mn.AvgPool((1, 2), padding="same"), *DEEP.layers)
+LOCAL = mn.Sequential(*DEEP.layers[:2], mn.AvgPool((2, 3), stride=1, padding="same"), mn.Flatten(), mn.Dense(1))
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -119,6 +122,7 @@ def test_a_planted_error_is_found_out(name: str) -> None:
     with pytest.raises(AssertionError):  # noqa: PT012
         law_planes((DEEP, x), by(PLANTED[name]))
         law_planes((POOLED, x), by(PLANTED[name]))
+        law_planes((LOCAL, x), by(PLANTED[name]))
 
 
 @pytest.mark.parametrize("memory", [0, 3000, 10**6])

@@ -89,7 +89,7 @@ def change(number: int, where: Any, value: Any) -> Callable[..., None]:
 
 
 PLANTED: dict[str, Callable[..., None]] = {
-    "the largest offset is left out": change(4, 3, lambda reach: reach - 1),
+    "the largest offset is left out": change(7, -1, lambda counts: 0 * counts),
     "pixels outside are like those inside": change(3, slice(None), lambda v: np.where(v == 0, 1.0, v)),
     "windows reach one pixel less to the left": change(0, (slice(None), 6), lambda before: np.maximum(before - 1, 0)),
     "Theta without the layer's own": change(1, (slice(None), 0), lambda ratio: 0 * ratio),
@@ -99,7 +99,7 @@ PLANTED: dict[str, Callable[..., None]] = {
 
 @pytest.mark.parametrize(
     "planted",
-    [change(12, 0, lambda into: into + 1), change(12, -1, lambda into: into + 1), change(4, 5, lambda row: 0 * row)],
+    [change(14, 0, lambda into: into + 1), change(14, -1, lambda into: into + 1), change(4, 4, lambda row: 0 * row)],
     ids=["a pixel is in the next window", "one outside is in the first", "all images x are the first"],
 )
 def test_windows_are_added_up_on_the_way_into_a_field(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from scipy.special import eval_gegenbauer
 
 import analytic as an
 import minintk as mn
-from analytic.spectra import Eigenlearning, harmonics
+from analytic.curves.spectra import Eigenlearning, harmonics
 
 Array = np.ndarray[Any, Any]
 SPEC = mn.Sequential(*[mn.Dense(8, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))

@@ -1,0 +1,86 @@
+"""Read-outs of planes: poolings, then equal pixels or one window, are a weighted sum of the pairs of pixels.
+
+Poolings average with T_1, ..., T_K, one matrix an axis, so A = T_K ... T_1 : (out, H).  What follows reads the mean
+over equal outputs, or the single one that is left:
+
+    D'' = sum_pp' (A' A / out)_pp' D_pp',  less what each pooling subtracts, as `steps.pooled_difference` has it
+
+A pair of pixels further apart than the windows reach has no weight.  So only planes at the other offsets are computed:
+2 % of them for windows of 3 x 3 on 32 x 32 pixels (the read-out of Li et al. 2019, section 4.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+
+import numpy as np
+
+from analytic.images.memory import FieldLayout
+from analytic.images.rules import Flat, Mixing, Pool, all_steps
+from analytic.images.steps import PoolCoefficients, averaging_matrix
+from analytic.images.window_sums import window_matrix
+from analytic.vectors.state import Program
+from minintk.arrays import Array, to_library
+from minintk.spec.windows import Axis
+
+
+def averages(step: Pool, k: int) -> tuple[Array, int]:
+    """The matrix T, (out, size), of axis k, times a number: exact where that is the window's, as all counts are."""
+    if step.normalised:
+        return averaging_matrix(np, step.axes[k], normalised=True), 1
+    return window_matrix(step.axes[k]), step.axes[k].kernel
+
+
+def whole(axis: Axis) -> bool:
+    """Say whether every window is inside the image."""
+    return axis.circular or all(count == axis.kernel for count in axis.inside)
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Hold what reads planes of (H, W) pixels: these poolings, then equal pixels if `flat`."""
+
+    grid: tuple[int, int]
+    pools: tuple[Pool, ...]
+    flat: bool
+
+    @cached_property
+    def weights(self) -> tuple[Array, Array, float]:
+        """A' A / out of both axes, (H, H) and (W, W), as parts of the largest, and the product of the largest."""
+        parts, largest, counts = [], 1.0, 1
+        for k in (0, 1):
+            A = np.eye(self.grid[k])
+            for T, count in (averages(step, k) for step in self.pools):
+                A, counts = T @ A, counts * count**2
+            parts.append(A.T @ A)
+            largest, counts = largest * float(parts[k].max()), counts * len(A)
+        rows, columns = (one / one.max() for one in parts)
+        return rows, columns, largest / counts
+
+    def averaged(self, number: int, row: PoolCoefficients, layout: FieldLayout) -> PoolCoefficients:
+        """Return what the pooling subtracts, averaged as all that follows it does.
+
+        Its shares drop out: they are 1, or those of equal pixels, of which the difference is 0.
+        """
+        own = row.own.right.reshape((-1, *row.grid))
+        for k, axis in ((0, 1), (1, 2)):
+            A = np.eye(row.grid[k])
+            for T, count in (averages(step, k) for step in self.pools[number + 1 :]):
+                A = T @ A / count
+            weights = to_library(A.mean(axis=0), layout.xp).reshape((-1, 1) if k == 0 else (-1,))
+            own = layout.xp.sum(own * weights, axis=axis, keepdims=True)
+        return row._replace(own=layout.spread(own), share=None, mean=None, grid=(1, 1))
+
+
+def readout(program: Program, grid: tuple[int, int]) -> Readout | None:
+    """The read-out that a program begins with, if planes of (H, W) pixels are all that it needs."""
+    pools = tuple(step for step in takewhile(lambda step: isinstance(step, Pool), program) if isinstance(step, Pool))
+    rest = program[len(pools) :]
+    one = bool(pools) and pools[-1].grid == (1, 1)
+    flat = not one and bool(rest) and isinstance(rest[0], Flat)
+    complete = len(pools) == flat == 1 or all(step.normalised or all(map(whole, step.axes)) for step in pools)
+    if not (one or flat) or not complete or any(isinstance(step, Mixing) for step in all_steps(rest)):
+        return None
+    return Readout(grid, pools, flat)

@@ -1,0 +1,122 @@
+"""The block of layers that a deep network repeats, as steps of the kernels' recursion.
+
+    Dense(512), Tanh(), Dense(512), Tanh(), Dense(10)      repeats   Tanh(), Dense(512)
+
+A block ends with its last weights, so its state is that of pre-activations, as in the papers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from analytic.images.rules import has_masks, needs_images
+from analytic.kernels import every
+from analytic.vectors.rules import lower
+from analytic.vectors.state import Law, Program, run_law
+from minintk import spec as s
+from minintk.spec.parametrization import Parametrization
+from minintk.spec.shapes import Site, UnsupportedLayer, count_residuals
+
+WIDTHS = "width", "channels"
+
+
+def repeated(spec: s.Layer) -> s.Sequential:
+    """Return the block that a network repeats; the spec itself if it repeats nothing, as one block of a deeper one.
+
+    Widths may differ from block to block.  Of several runs of equal blocks the longest counts, and in it the shortest
+    block.  A spec that ends in layers like those it begins with, Dense(..), Tanh(), Dense(1), is a block and an output.
+
+    >>> repeated(s.Sequential(s.Dense(9), s.Tanh(), s.Dense(8), s.Tanh(), s.Dense(1)))
+    Sequential(Tanh(), Dense(width=8, w_std=1.0, b_std=0.0, b_init='normal'))
+    """
+    layers = flat(spec)
+    kinds = [unsized(layer) for layer in layers]
+    best, chosen = 0, layers[:-1] if len(layers) > 2 and kinds[0] == kinds[-1] else layers
+    for period in range(1, len(layers) // 2 + 1):
+        for start in range(len(layers) - 2 * period + 1):
+            run = period
+            while start + run < len(layers) and kinds[start + run] == kinds[start + run - period]:
+                run += 1
+            if run >= 2 * period and run > best:
+                best, chosen = run, layers[start + period : start + 2 * period]
+    ends = [i for i, layer in enumerate(chosen) if layer.weights or isinstance(layer, s.GlobalSelfAttention)]
+    first = ends[-1] + 1 if ends else 0
+    return s.Sequential(*chosen[first:], *chosen[:first])
+
+
+def flat(layer: s.Layer) -> list[s.Layer]:
+    """Return the layers of a chain, those of nested chains among them."""
+    return [each for inner in layer for each in flat(inner)] if isinstance(layer, s.Sequential) else [layer]
+
+
+def unsized(layer: s.Layer) -> s.Layer:
+    """Return the layer with widths of 1, so that layers of different widths compare equal."""
+    return rebuilt(layer, lambda name, value: 1 if name in WIDTHS else value)
+
+
+def rebuilt(layer: s.Layer, change: Any) -> s.Layer:
+    """Return the layer with every field, and those of layers inside it, replaced by change(name, value)."""
+    if isinstance(layer, s.Several):
+        return type(layer)(*(rebuilt(inner, change) for inner in layer))
+    here: Any = layer
+    of = {each.name: getattr(layer, each.name) for each in fields(here) if each.init}
+    new = {n: rebuilt(v, change) if isinstance(v, s.Layer) else change(n, v) for n, v in of.items()}
+    changed = {name: value for name, value in new.items() if value is not of[name]}
+    return replace(here, **changed) if changed else layer
+
+
+def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) -> Program:
+    """Return a block's steps of the recursion; UnsupportedLayer, with the reason, if they cannot follow each other.
+
+    of : the whole network, whose number of residual branches some parametrizations need.
+    """
+    vector = on_vectors(block)
+    changed = vector != block
+    widths = [int(layer.width) for layer in every(vector) if isinstance(layer, s.Dense)]
+    site = Site((widths[-1] if widths else 1,), first=False, last=False, residuals=sum(map(count_residuals, flat(of))))
+    program = lower(vector, site, parametrization)
+    if any(isinstance(layer, s.Sign) for layer in every(vector)):
+        raise UnsupportedLayer(
+            "Sign has an infinite chi_1, from its jump, and no depth scales: take mn.Erf() with a large w_std before it"
+        )
+    if needs_images(program) or (changed and has_masks(program)):
+        raise UnsupportedLayer(
+            f"{block!r} has no phase here: its pixels or positions do not stay equal, so their angles are a state of "
+            "their own; leave Dropout out, or take layers on vectors"
+        )
+    law = Law(gaussian=True, fresh=True, alike=True)
+    run_law(program, run_law(program, law))
+    return program
+
+
+def on_vectors(layer: s.Layer) -> s.Layer:
+    """Return the layer as it acts on examples whose pixels, or positions, are all equal; they stay equal.
+
+    UnsupportedLayer for one that tells pixels apart: a convolution with zeros outside, attention of another kind.
+    """
+    match layer:
+        case s.Convolution():
+            if layer.kernel_size not in (1, (1, 1)) and layer.padding != "circular":
+                raise UnsupportedLayer(
+                    f"{layer!r} pads with zeros or leaves the edge out, so pixels at the edge have a variance of their "
+                    'own: take padding="circular", which is what the middle of a large image sees'
+                )
+            return s.Dense(layer.channels, w_std=layer.w_std, b_std=layer.b_std, b_init=layer.b_init)
+        case s.GlobalSelfAttention():
+            if layer.scaling != "linear" or layer.zeta != "softmax" or layer.masked:
+                raise UnsupportedLayer(
+                    f"{layer!r} weighs positions by sums that depend on their number or are random: between equal "
+                    'positions only scaling="linear" with the softmax, which takes their mean, has a phase'
+                )
+            out = s.Dense(layer.channels, w_std=layer.w_std, b_std=layer.b_std)
+            return s.Sequential(s.Dense(layer.heads * layer.sizes[1]), out)
+        case s.GlobalAvgPool() | s.Flatten() | s.AvgPool(padding="valid"):
+            return s.Identity()
+        case s.LayerNorm() if -1 in layer.over:
+            return s.LayerNorm(eps=layer.eps)
+        case s.Several():
+            return type(layer)(*(on_vectors(inner) for inner in layer))
+        case s.Residual():
+            return s.Residual(on_vectors(layer.branch), on_vectors(layer.shortcut))
+    return layer

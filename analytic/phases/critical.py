@@ -1,0 +1,135 @@
+"""Critical initialisations of fully connected networks: w_std and b_std for which chi_1 = 1.
+
+With V(q) = E phi(u)^2 and D(q) = E phi'(u)^2 for u ~ N(0, q), a Dense layer and an activation have Q = w^2 V + b^2 and
+chi_1 = w^2 D.  So q itself runs along the edge of chaos:
+
+    w^2 = 1 / D(q)        b^2 = q - V(q) / D(q)        (Schoenholz et al. 2017, section 3; Hayou et al. 2019)
+"""
+
+from __future__ import annotations
+
+from math import exp, isfinite, log, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analytic.kernels import DEFAULT_PARAMETRIZATION
+from analytic.phases.maps import Maps
+from analytic.vectors.rules import lower
+from minintk import spec as s
+from minintk.spec.shapes import Site
+from minintk.validate import number
+
+SMALLEST, LARGEST, STEP = 1e-6, 1e6, 0.25
+"""The range of variances that is searched, and the steps in log q."""
+
+NOTHING = 1e-9
+"""A relative distance from the edge, or from a fixed variance, that is zero."""
+
+
+class Critical(NamedTuple):
+    """w_std and b_std of all Dense layers, and the variance q* of pre-activations there."""
+
+    w_std: float
+    b_std: float
+    q: float
+
+
+def critical(activation: s.Activation, *, b_std: float | None = None, q: float | None = None) -> Critical:
+    """Return w_std and b_std at which a deep network of Dense layers and `activation` is at the edge of chaos.
+
+    b_std : that point of the edge with this bias, whose q* is stable: |dQ / dq| <= 1.
+    q : that point of the edge with this variance of pre-activations.
+    Neither : the point where variances keep too, dQ/dq = chi_1 = 1, that is, E phi(u) phi''(u) = 0.  GELU and Swish
+    have it at q > 0.  Tanh, erf and sine have it at b_std = 0 and q = 0, ReLU's family at b_std = 0 and any q (1 is
+    given).  TypeError for anything but an activation with a derivative.  ValueError for both arguments, and if there is
+    no such point, at q = 0 or at q from 1e-6 to 1e6.
+    Sources: Schoenholz et al. 2017 (tanh); He et al. 2015 (ReLU); Roberts, Yaida, Hanin 2022, chapter 5 (GELU, Swish).
+
+    >>> import minintk as mn
+    >>> [round(value, 9) for value in critical(mn.ReLU())]
+    [1.414213562, 0.0, 1.0]
+    >>> at = critical(mn.Tanh(), b_std=0.05)
+    >>> round(at.w_std, 6), round(at.q, 6)
+    (1.122539, 0.153692)
+    """
+    if not isinstance(activation, s.Activation) or isinstance(activation, s.Sign):
+        raise TypeError(f"critical expects an activation with a derivative, such as mn.Tanh(), got {activation!r}")
+    if b_std is not None and q is not None:
+        raise ValueError(f"critical expects b_std or q, got both, {b_std!r} and {q!r}: leave one out")
+    edge = Edge(Maps(lower(activation, Site((1,), first=False), DEFAULT_PARAMETRIZATION)))
+    if q is not None:
+        return edge.at(number("q", q), activation)
+    if b_std is not None:
+        return edge.with_bias(number("b_std", b_std, zero=True), activation)
+    return edge.doubly(activation)
+
+
+class Edge:
+    """The edge of chaos of one activation, as a curve in q.   maps : of the activation alone, Q = V, chi = D."""
+
+    def __init__(self, maps: Maps) -> None:
+        self.maps = maps
+
+    def bias2(self, q: float) -> float:
+        """Return b^2 / q = 1 - V / (q D)."""
+        V, D, _ = self.maps.variance(q)
+        return 1 - V / D / q if isfinite(V) and D > 0 else -np.inf
+
+    def keeps(self, q: float) -> float:
+        """Return dQ/dq - 1 on the edge, V' / D - 1."""
+        V, D, _ = self.maps.variance(q)
+        return self.maps.chi_q(q) * V / D / q - 1 if isfinite(V) and D > 0 else -np.inf
+
+    def at(self, q: float, activation: s.Activation) -> Critical:
+        """Return the point of variance q."""
+        share = self.bias2(q)
+        if not share > -NOTHING:
+            raise ValueError(
+                f"{activation!r} has no edge of chaos at q = {q:g}: with chi_1 = 1 the weights alone give a variance "
+                f"of {q * (1 - share):.4g}; take another q"
+            )
+        b2 = 0.0 if share < 1e-14 else q * share
+        return Critical(1 / sqrt(self.maps.variance(q)[1]), sqrt(b2), q)
+
+    def with_bias(self, b: float, activation: s.Activation) -> Critical:
+        """Return the stable point of this bias with the smallest q."""
+        if b == 0 and (start := self.start()) is not None:
+            return start
+        for q in self.roots(lambda q: self.bias2(q) - b * b / q):
+            if abs(self.keeps(q) + 1) <= 1 + NOTHING:
+                return self.at(q, activation)._replace(b_std=b)
+        raise ValueError(
+            f"{activation!r} has no stable variance on the edge of chaos with b_std = {b:g}: take another b_std, or q"
+        )
+
+    def doubly(self, activation: s.Activation) -> Critical:
+        """Return the point where dQ/dq = 1 too."""
+        for q in self.roots(self.keeps):
+            if self.bias2(q) > -NOTHING:
+                return self.at(q, activation)
+        if (start := self.start()) is not None:
+            return start
+        raise ValueError(f"{activation!r} has no point with dQ/dq = chi_1 = 1: give b_std or q, of the edge of chaos")
+
+    def start(self) -> Critical | None:
+        """Return the point b = 0 where small variances keep to first order, w = 1 / |phi'(0)|, or None."""
+        if any(abs(self.bias2(q)) > NOTHING for q in (1e-14, 1e-12)):
+            return None
+        alike = all(abs(self.bias2(q)) <= NOTHING for q in (0.1, 1.0, 10.0))
+        q = 1.0 if alike else 1e-16
+        return Critical(1 / sqrt(self.maps.variance(q)[1]), 0.0, 1.0 if alike else 0.0)
+
+    def roots(self, f: Any) -> list[float]:
+        """Return the roots of f(q) between SMALLEST and LARGEST, ascending."""
+        from scipy.optimize import brentq
+
+        grid = np.exp(np.arange(log(SMALLEST), log(LARGEST), STEP))
+        values = [f(float(q)) for q in grid]
+        found = []
+        for k in range(len(grid) - 1):
+            low, high = values[k : k + 2]
+            if min(abs(low), abs(high)) > NOTHING and low * high < 0 and isfinite(low) and isfinite(high):
+                ends = log(grid[k]), log(grid[k + 1])
+                found.append(exp(brentq(lambda u: f(exp(u)), *ends, xtol=1e-14, rtol=1e-14)))
+        return found

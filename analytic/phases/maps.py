@@ -1,0 +1,69 @@
+"""One block as a map: of a variance q, of an angle between two equal variances, and of their tangent kernel.
+
+    q'     = Q(q)                   K'(x, x)
+    p'     = P(q, p)                p = (1 - c) / 2, c = K(x, x') / q
+    Theta' = chi Theta + A          chi = dK'(x, x') / dK(x, x'),  at x = x' and A(x, x)
+
+The recursion of kernels computes all three.  The slope chi comes from its line for Theta.  The factor of Theta there,
+E phi'(u) phi'(u'), is the derivative of E phi(u) phi(u') in E u u' (Price's theorem).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import exp, inf, isfinite, log
+
+import numpy as np
+
+from analytic.vectors.state import Listing, Program, RowState, Scratch, run_pairs, run_rows
+from minintk.arrays import Host
+
+HALF_WIDTH, NODES = 0.05, 9
+"""Of the interpolation, in log q, whose derivative is Q's: its error is about 1e-13."""
+
+
+@dataclass(frozen=True)
+class Maps:
+    """The three maps of a block's steps."""
+
+    program: Program
+
+    def variance(self, q: float) -> tuple[float, float, float]:
+        """Return Q(q), chi at equal inputs and A(x, x); infinity where a variance overflows."""
+        return _variance(self.program, q)
+
+    def log_gain(self, q: float) -> float:
+        """Return log(Q(q) / q)."""
+        after = self.variance(q)[0]
+        return log(after / q) if after > 0 else -inf
+
+    def chi_q(self, q: float) -> float:
+        """Return dlog Q / dlog q, which is dQ/dq at a fixed point, from a Chebyshev interpolation."""
+        t = np.cos(np.pi * (np.arange(NODES) + 0.5) / NODES)
+        values = [self.log_gain(q * exp(HALF_WIDTH * u)) for u in t]
+        series = np.polynomial.chebyshev.Chebyshev.fit(t, values, NODES - 1, domain=[-1, 1])
+        return 1 + float(series.deriv()(0.0)) / HALF_WIDTH
+
+    def pairs(self, q: float, p: Host) -> tuple[Host, Host, Host]:
+        """Return P(q, p), chi and A(x, x') for angles p (K,), between 0 and 1, all of variance q."""
+        tau = np.stack([np.zeros_like(p), np.full_like(p, 0.5)])  # Theta = 0 and Theta = q, in units of 2 q
+        twice = np.stack([p, p])
+        scratch, index = Scratch(np, np.dtype(np.float64), twice.size), np.zeros(twice.size, dtype=np.int64)
+        rows, coefficients = run_rows(self.program, RowState(np.array([q, q]), np.zeros(2)))
+        state = Listing(scratch, index, index + 1, twice.ravel(), 1 - twice.ravel(), tau.ravel())
+        run_pairs(self.program, state, coefficients)
+        theta = 2 * float(rows.q[0]) * np.asarray(state.tau).reshape(2, -1)
+        return state.p[: p.size], (theta[1] - theta[0]) / q, theta[0]
+
+
+@lru_cache(maxsize=4096)
+def _variance(program: Program, q: float) -> tuple[float, float, float]:
+    rows = RowState(np.array([q, q]), np.array([0.0, q]))
+    try:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            after = run_rows(program, rows)[0]
+    except FloatingPointError:  # a quadrature's
+        return inf, inf, inf
+    found = float(after.q[0]), float(after.theta[1] - after.theta[0]) / q, float(after.theta[0])
+    return found if all(map(isfinite, found)) else (inf, inf, inf)

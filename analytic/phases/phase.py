@@ -1,0 +1,188 @@
+"""The phase of a deep network: fixed points of a block's maps, their slopes, and the depths at which inputs are lost.
+
+    q*   = Q(q*)              the variance of deep pre-activations           chi_q = Q'(q*)     xi_q = -1 / log |chi_q|
+    c*   = c'(q*, c*)         the correlation of two deep inputs             chi, slope at c*   xi = -1 / log chi
+    chi_1                     the slope at c = 1, and what a block multiplies |gradient|^2 by
+
+chi_1 < 1: ordered, all inputs become one, gradients vanish.  chi_1 > 1: chaotic, nearby inputs part, gradients explode.
+chi_1 = 1: critical, and xi is infinite.  |c - c*| falls as e^(-l / xi) with the number l of blocks, and networks train
+up to a depth of about 6 xi.  (Poole et al. 2016, eqs. (3) to (7); Schoenholz et al. 2017, eqs. (4) to (9).)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, inf, isinf, log, nan
+from typing import Literal
+
+import numpy as np
+
+from analytic.kernels import DEFAULT_PARAMETRIZATION
+from analytic.phases.block import repeated, steps
+from analytic.phases.maps import Maps
+from minintk import spec as s
+from minintk.spec.parametrization import Parametrization
+from minintk.validate import number, whole
+
+LOW, HIGH = 1e-16, 1e12
+"""A variance that falls below the first goes to 0, one that rises beyond the second has no bound."""
+
+SAME = 1e-13
+"""A relative change of the variance below this is none."""
+
+AT_THE_EDGE = 1e-9
+"""chi_1 within this of 1 is critical."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Describe a network of many equal blocks; all numbers are those of one block.
+
+    name : "ordered", "critical" or "chaotic", by chi_1; "unbounded" if variances grow without bound.
+    q : q*, the variance of pre-activations at the block's end; 0 or inf where it goes there.
+    c : c*, the correlation of two different inputs; nan if the block ends up keeping every angle.
+    chi_1, chi : dK'(x, x') / dK(x, x') at c = 1 and at c*.   chi_q : dQ / dq at q*.
+    xi, xi_q : depth scales of c and q, in blocks; inf where they change more slowly than exponentially.
+    added, added_c : what the block's own parameters add to Theta(x, x), and to Theta(x, x') at c*.
+    block : the layers that repeat.
+
+    With Dropout, c is of examples with masks of their own; c* < 1 in every phase, and xi is finite.
+    """
+
+    name: Literal["ordered", "critical", "chaotic", "unbounded"]
+    q: float
+    c: float
+    chi_1: float
+    chi: float
+    chi_q: float
+    xi: float
+    xi_q: float
+    added: float
+    added_c: float
+    block: s.Sequential
+
+    @property
+    def xi_1(self) -> float:
+        """Return 1 / |log chi_1|, the number of blocks over which |gradient|^2 changes by e."""
+        return 1 / abs(log(self.chi_1)) if self.chi_1 > 0 and self.name != "critical" else inf if self.chi_1 else 0.0
+
+    @property
+    def growth(self) -> str:
+        """Return how Theta(x, x) grows: "bounded", "linear", "exponential", or "subexponential" (unbounded q)."""
+        if self.chi_1 > 1 + AT_THE_EDGE:
+            return "exponential"
+        if self.name == "unbounded":
+            return "subexponential"
+        return "linear" if self.name == "critical" and self.q > 0 else "bounded"
+
+    def ntk(self, depth: int) -> tuple[float, float]:
+        """Return Theta(x, x) and Theta(x, x') of `depth` blocks on inputs at q* and c*.
+
+            Theta = A (chi^l - 1) / (chi - 1)      A : `added`, chi_1; `added_c`, chi
+
+        ValueError unless 0 < q* < inf.
+
+        >>> import minintk as mn
+        >>> phase(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU())).ntk(10)
+        (10.0, 10.0)
+        """
+        depth = whole("depth", depth)
+        if not 0 < self.q < inf:
+            raise ValueError(f"ntk expects a variance that settles at 0 < q* < inf, got q* = {self.q:g}")
+
+        def total(added: float, chi: float) -> float:
+            return added * (depth if abs(chi - 1) < SAME else (chi**depth - 1) / (chi - 1))
+
+        return total(self.added, self.chi_1), total(self.added_c, self.chi)
+
+    def __str__(self) -> str:
+        """Return one line: the phase, q*, c*, chi_1, xi."""
+        return f"{self.name}: q* = {self.q:.4g}, c* = {self.c:.4g}, chi_1 = {self.chi_1:.4g}, xi = {self.xi:.4g}"
+
+
+def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION, *, start: float = 1.0) -> Phase:
+    """Return the phase of a network that repeats a block of layers: fixed points, slopes and depth scales.
+
+    spec : a network, whose repeated block is found (`Phase.block`), or the block alone.  Widths do not matter.
+    start : the variance at which the inputs enter, which chooses among several fixed points.
+    For every activation with a tangent kernel, quadrature or not, with biases, `Residual`, `Sum`, `Product`,
+    `LayerNorm` and `Dropout`.  Convolutions with circular padding, average pooling and attention (softmax,
+    scaling="linear") act on images of equal pixels, sequences of equal positions; other angles are not followed.
+    UnsupportedLayer, with the reason, where the recursion does not close on q and c.  ValueError for a start <= 0.
+    Sources: Poole et al. 2016; Schoenholz et al. 2017 (depth scales, Dropout); Yang and Schoenholz 2017 (Residual);
+    Xiao et al. 2018 (convolutions), 2020 (the NTK).  docs/phases.md has the derivation.
+
+    >>> import minintk as mn
+    >>> print(phase(mn.Sequential(mn.Dense(512, w_std=1.5, b_std=0.3), mn.Tanh())))
+    chaotic: q* = 0.9608, c* = 0.7668, chi_1 = 1.061, xi = 19.92
+    >>> phase(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(512, w_std=2**0.5), mn.ReLU())).name
+    'critical'
+    """
+    spec = s.as_sequential(spec)
+    if not isinstance(parametrization, Parametrization):
+        raise TypeError(f"parametrization expects an object such as mn.NTK(), got {parametrization!r}")
+    start = number("start", start)
+    block = repeated(spec)
+    maps = Maps(steps(block, spec, parametrization))
+    q = fixed_variance(maps, start)
+    at = min(max(q, LOW), HIGH)
+    after, chi_1, added = maps.variance(at)
+    if isinf(after):
+        return Phase("unbounded", inf, nan, inf, nan, inf, inf, inf, nan, nan, block)
+    p, settles = fixed_angle(maps, at), 0 < q < inf
+    _, chis, adds = maps.pairs(at, np.array([0.0 if np.isnan(p) else p]))
+    chi, gain = float(chis[0]), 1.0 if settles else after / at
+    chi_q = maps.chi_q(at) if settles else gain
+    name: Literal["ordered", "critical", "chaotic", "unbounded"] = "ordered" if chi_1 < 1 else "chaotic"
+    if q == inf or abs(chi_1 - 1) <= AT_THE_EDGE:
+        name = "unbounded" if q == inf else "critical"
+    scales = scale(chi / gain), scale(chi_q)
+    return Phase(name, q, 1 - 2 * p, chi_1, chi, chi_q, *scales, added, float(adds[0]), block)
+
+
+def scale(slope: float) -> float:
+    """Return xi = -1 / log |slope|: 0 for a slope of 0, inf for one of 1 or more."""
+    size = abs(slope)
+    return 0.0 if size == 0 else inf if size > 1 - AT_THE_EDGE else -1 / log(size)
+
+
+def fixed_variance(maps: Maps, start: float) -> float:
+    """Return the fixed point of Q that is next to `start` on the way that the variance goes; 0 and inf are some."""
+    from scipy.optimize import brentq
+
+    q, rise = start, maps.log_gain(start)
+    if abs(rise) <= SAME:
+        return start
+    factor = 2.0 if rise > 0 else 0.5
+    while LOW < q < HIGH:
+        next_q = q * factor
+        gain = maps.log_gain(next_q)
+        if abs(gain) > SAME and (gain > 0) != (rise > 0):
+            low, high = sorted((log(q), log(next_q)))
+            return exp(brentq(lambda u: maps.log_gain(exp(u)), low, high, xtol=1e-15, rtol=1e-15))
+        q = next_q
+    return inf if rise > 0 else 0.0
+
+
+def fixed_angle(maps: Maps, q: float) -> float:
+    """Return p* = (1 - c*) / 2 that pairs with 0 <= c < 1 go to; nan if all angles stay.
+
+    c' grows with c and is convex on [0, 1], as a sum of terms b_n c^n with b_n >= 0.  So c* < 1 is the only root there
+    if c' < c just below 1, that is, if the slope exceeds 1 or masks move equal inputs apart.  Otherwise c* = 1.
+    """
+    from scipy.optimize import brentq
+
+    def rise(log_p: float) -> float:
+        p = exp(log_p)
+        after = float(maps.pairs(q, np.array([p]))[0][0])
+        return log(after / p) if after > 0 else -inf
+
+    probes = np.array([0.1, 0.25, 0.4])
+    if np.all(np.abs(maps.pairs(q, probes)[0] / probes - 1) < AT_THE_EDGE):
+        return nan
+    low, high = log(1e-14), log(0.5)
+    if rise(low) <= AT_THE_EDGE:
+        return 0.0
+    if rise(high) >= 0:
+        return 0.5
+    return exp(brentq(rise, low, high, xtol=1e-14, rtol=1e-14))

@@ -1,0 +1,80 @@
+"""`minintk examine`; found by `minintk.lab.cli`."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minintk.examination.examine import examine
+from minintk.files.reading import read_npz, reading
+from minintk.files.writing import check_folder
+from minintk.lab.cli.options import FAILED, OK, SEED, UNDECIDED, command, option
+from minintk.models.network import Network
+
+EXPECTED = "a network, (net, theta) as mn.lift returns, or a function without arguments that returns one of them"
+
+
+def loaded(place: str, rng: np.random.Generator) -> tuple[Network, Any]:
+    """Return (net, theta) of FILE.py:NAME; theta of a network alone is drawn with `rng`."""
+    file, colon, name = place.rpartition(":")
+    path = Path(file).expanduser()
+    if not colon or not path.is_file():
+        raise ValueError(f"examine expects FILE.py:NAME, got {place!r}: name {EXPECTED}")
+    sys.path.insert(0, str(path.resolve().parent))  # as for a script
+    try:
+        names = runpy.run_path(str(path))
+        if name not in names:
+            raise ValueError(f"{file} has no {name!r}: name {EXPECTED}")
+        found = names[name]
+        found = found() if callable(found) and not isinstance(found, Network) else found
+    finally:
+        sys.path.pop(0)
+    net, theta = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    if not isinstance(net, Network):
+        raise TypeError(f"{place} expects {EXPECTED}, got {found!r:.80}: mn.lift(module, input_shape) reads torch's")
+    return net, net.init(rng) if theta is None else theta
+
+
+def examples(path: str) -> tuple[Any, Any]:
+    """Return x and y of an .npz file, in float32; classes, (N,) whole numbers, as one-hot rows."""
+    remedy = "write it by np.savez(path, x=x, y=y)"
+    with reading(path, "an .npz file with arrays x and y", remedy) as file:
+        arrays = read_npz(file)
+    if not {"x", "y"} <= set(arrays):
+        raise ValueError(f"{path} expects arrays x and y, got {', '.join(arrays)}: {remedy}")
+    x, y = arrays["x"], arrays["y"]
+    y = np.eye(int(y.max()) + 1)[y] if y.dtype.kind in "iu" and y.ndim == 1 else y.reshape(len(y), -1)
+    return x.astype(np.float32), y.astype(np.float32)
+
+
+@command(
+    "examine",
+    "your network: lazy or rich, which rate is safe, what moves, what is wrong, and what to do",
+    "Train a network and its linearisation alike, with replicates for intervals. Prints the report and writes it as a "
+    "page with figures. Exit status: 0 without findings, 1 with findings, 3 if only the regime is undecided.",
+    option("network", "FILE.py:NAME", EXPECTED),
+    option("--data", "X.npz", "arrays x (N, ...) and y: (N, C), or classes (N,)", required=True),
+    option("--lr", "LR", "rate to examine (a quarter of the largest stable one)", type=float),
+    option("--steps", "T", "steps of each run (200, fewer where they cost much)", type=int),
+    option("--examples", "N", "examples used (256, fewer where they cost much)", type=int),
+    option("--replicates", "R", "networks, or halves of the examples, for intervals", 5),
+    option("--no-widths", about="leave out networks of other widths", action="store_true"),
+    option("--out", "DIR", "folder for the report", "minintk-examine"),
+    SEED,
+)
+def _examine(args: Namespace) -> int:
+    check_folder(args.out)
+    rng = np.random.default_rng(args.seed)
+    report = examine(
+        *loaded(args.network, rng), *examples(args.data), lr=args.lr, steps=args.steps, examples=args.examples,
+        replicates=args.replicates, widths=not args.no_widths, rng=rng,
+        progress=lambda text: print(text, file=sys.stderr),
+    )  # fmt: skip
+    print(report)
+    print(f"report: {report.write(args.out)}")
+    return FAILED if report.findings else UNDECIDED if report.regime == "undecided" else OK

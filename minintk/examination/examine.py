@@ -1,0 +1,227 @@
+"""Examine a network: which regime it trains in, which rate is safe, what moves, how wide it would have to be."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, check_floating
+from minintk.examination import wrong
+from minintk.examination.judge import Finding, Statement, interval, regime
+from minintk.examination.report import Report
+from minintk.examination.runs import Problem, Run, full_run
+from minintk.examination.signals import drawn, signals
+from minintk.examination.widths import WidthLaw, gaps_by_width, narrowest, widened
+from minintk.models.model import check_model
+from minintk.models.network import Network
+from minintk.spec.parametrization import NTK
+from minintk.training.losses import Loss, mse
+from minintk.training.optimizers import SGD
+from minintk.validate import generator, number, whole
+
+FRACTION = 0.25
+"""The rate of the runs over the largest stable one at the start, unless a rate is given."""
+WORK, MOST = 1e8, 256
+"""Multiplications of a forward pass on all examples, and examples, at most, unless they are given."""
+CURVED = 3
+"""Replicates whose Hessian is measured, which costs as much as the rest."""
+
+
+def examine(
+    net: Network, theta: Array, x: Array, y: Array, *, loss: Loss = mse, lr: float | None = None,
+    steps: int | None = None, examples: int | None = None, replicates: int = 5, widths: bool = True,
+    rng: np.random.Generator | None = None, progress: Callable[[str], None] | None = None,
+) -> Report:  # fmt: skip
+    """Return a `Report` on how this network trains on these examples: `.regime`, `.findings`, `.statements`, text.
+
+        gap = max_t |f_t - f_lin,t| / max_t |f_lin,t - f_0|
+
+    The network and its linearisation at theta are trained alike, by gradient descent on full batches.  Replicates give
+    the intervals: networks with other initial weights if theta looks like a draw of `net.init`, else the same network
+    on random halves of the examples.
+
+    regime : "lazy" for a gap below 5 %; "rich" for a gap and a movement of the tangent kernel above 25 %; "between";
+    "undecided" where a 95 % interval holds a border, and where the runs show no training.  findings : what is wrong,
+    each of a kind: "unstable", "dead", "badly scaled", "short".
+
+    net : a `Network`, of a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C).  All is measured in
+    float32.  loss : of the runs, with a `hessian`.  lr : the rate to examine, a quarter of the largest stable one
+    unless given.  steps : of each run, 200, or fewer where they cost much.  examples : how many are used, drawn at
+    random, 256 or fewer.  replicates : runs, at least 3.  widths : False leaves out networks of other widths.
+    progress : called with a line before each part.
+
+    TypeError for another model, ValueError for arguments that do not fit.
+    Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
+
+    >>> import minintk as mn
+    >>> x, y = mn.datasets.digits().subset(40, np.random.default_rng(0)).one_hot()
+    >>> net = mn.Network(mn.Sequential(mn.Dense(512), mn.Erf(), mn.Dense(10)), x.shape[1:])
+    >>> report = examine(net, net.init(np.random.default_rng(1)), x, y, widths=False)
+    >>> report.regime, report.findings
+    ('lazy', ())
+    """
+    start, say, rng = time.perf_counter(), progress or (lambda text: None), generator(rng)
+    net, theta, x, y = _checked(net, theta, x, y)
+    notes, replicates = list[str](), whole("replicates", replicates, 3)
+    work = signals(net, theta, x[:2])[1]
+    n = min(len(x), MOST, max(32, int(WORK / work))) if examples is None else whole("examples", examples, 4, len(x))
+    steps = int(np.clip(200 * WORK / (n * work), 50, 200)) if steps is None else whole("steps", steps, 2)
+    if n < len(x):
+        notes.append(f"{n} of {len(x)} examples, drawn at random, were used: pass examples= for more")
+        at = np.sort(rng.choice(len(x), n, replace=False))
+        x, y = x[at], y[at]
+    if net.coupled:
+        net = net.calibrate(theta, x)
+        notes.append("the statistics of BatchNorms were frozen at those of the examples, at the start")
+    fresh = drawn(net, theta)
+    problems = _replicas(Problem(net, theta, x, y, loss), replicates, fresh, rng)
+    others = "other initial weights" if fresh else "random halves of the examples, as theta is no draw of net.init"
+    about = f"{net!r}; {n} examples, {loss!r}, {steps} steps of full batches, {replicates - 1} replicates: {others}"
+    say("signals at the start")
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # overflow is a finding
+        warnings.simplefilter("ignore", RuntimeWarning)
+        seen = [signals(one.net, one.theta, one.x)[0] for one in problems]
+        findings = tuple(wrong.at_start(problems, seen))
+        try:
+            bounds = [one.stable_rate() for one in problems]
+        except (ValueError, FloatingPointError, RuntimeError) as error:
+            why = f"no gradient can be followed, {str(error).split(': ')[0]}"
+            findings = findings or (Finding("dead", why, "Mend the layers that pass no signal before training."),)
+            return Report("undecided", why, findings, about=about, notes=tuple(notes), signals=seen[0])
+    rate, runs = FRACTION * min(bounds) if lr is None else number("lr", lr), list[Run]()
+    for i, one in enumerate(problems):
+        say(f"run {i + 1} of {replicates}: the network and its linearisation, {steps} steps")
+        runs.append(full_run(one, rate, steps, bounds[i], points=3 if i else 8, hessian=i < CURVED))
+    statements = _statements(runs, bounds, fresh)
+    findings += tuple(wrong.along(problems, runs, statements, rate, lr is not None))
+    broken = "a signal is dead, and a run shows only what is left" if any(f.kind == "dead" for f in findings) else ""
+    broken = "training diverged" if any(run.diverged for run in runs) else broken
+    gap, kernel = (statements[name].interval if name in statements else (0.0, np.inf) for name in ("gap", "kernel"))
+    verdict, reason = regime(gap, kernel, float(np.median([run.learned for run in runs])), broken)
+    more = widths and not broken
+    laws = _laws(problems[0], steps, work, rng, say) if more else ()
+    scaling = _scaling(problems[0], rate, say) if more else {}
+    return Report(
+        verdict, reason, findings, statements, about, tuple(notes), seen[0], runs[0], laws, scaling, rate,
+        time.perf_counter() - start,
+    )  # fmt: skip
+
+
+def _checked(net: Any, theta: Array, x: Array, y: Array) -> tuple[Network, Array, Array, Array]:
+    """Return the network without masks, and the arrays, in float32; TypeError or ValueError unless they fit."""
+    check_model(net, Network)
+    net.check_theta(theta, "theta")
+    for name, a in (("x", x), ("y", y)):
+        check_floating(name, a)
+    array_namespace(theta, x, y)
+    if theta.ndim != 1:
+        raise ValueError(f"theta expects one network, ({net.size},), got {tuple(theta.shape)}: pass theta[i]")
+    if tuple(y.shape) != (x.shape[0], net.outputs) or x.shape[0] < 8:
+        want, got = f"x (N, *{net.input_shape}), y (N, {net.outputs}), N >= 8", f"{tuple(x.shape)} and {tuple(y.shape)}"
+        raise ValueError(f"examine expects {want}, got {got}: classes as one-hot rows, one example a row")
+    theta, x, y = (a.astype(np.float32) for a in (theta, x, y))
+    net = net._with({name: a.astype(np.float32) for name, a in net.statistics.items()})
+    net.check(theta, x)
+    return net, theta, x, y
+
+
+def _replicas(first: Problem, replicates: int, fresh: bool, rng: np.random.Generator) -> list[Problem]:
+    """Return the problem itself and others: other initial weights, or halves of the examples, in pairs that add up."""
+    found, order, half = [first], np.arange(0), len(first.x) // 2
+    while len(found) < replicates:
+        theta, x, y = first.theta, first.x, first.y
+        if fresh:
+            theta = array_namespace(theta).asarray(first.net.init(rng, dtype=np.float32))
+        else:
+            order = order[half : 2 * half] if len(order) > half else rng.permutation(len(x))
+            x, y = x[at := np.sort(order[:half])], y[at]
+        found.append(Problem(first.net, theta, x, y, first.loss))
+    return found
+
+
+def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> dict[str, Statement]:
+    """Return the measured numbers with their intervals over the replicates."""
+    found = dict[str, Statement]()
+
+    def state(key: str, name: str, how: str, values: Sequence[Any], percent: bool = False) -> None:
+        found[key] = Statement(name, *interval([float(v) for v in values], fresh), how, percent)
+
+    state("rate", "largest stable rate at the start", "SGD: 2 / lambda_max(J S J' L'')", bounds)
+    state("momentum", "largest stable rate, momentum 0.9", "the same, times 1 + 0.9", [1.9 * b for b in bounds])
+    done = [(run, run.kernel) for run in runs if run.kernel is not None]
+    if not done:
+        return found
+    state("safe", "largest stable rate along the run", "the least 2 / lambda_max met", [r.rates.min() for r, _ in done])
+    for i, when in enumerate(("start", "end")):
+        values = [r.sharpness[i] for r, _ in done if r.sharpness]
+        state(f"sharpness {when}", f"sharpness at the {when}", "largest eigenvalue of the loss's Hessian", values)
+    how = "max |f - f_lin| / max |f_lin - f_0|"
+    state("gap", "distance from its linearisation", how, [r.gap.max() for r, _ in done], True)
+    state(
+        "learned", "learned by the linearisation", "max |f_lin - f_0| / |y - f_0|", [r.learned for r, _ in done], True
+    )
+    how = "max |Theta_t - Theta_0| / |Theta_0|"
+    state("kernel", "tangent kernel moved", how, [k.movement.max() for _, k in done], True)
+    for i, when in ((0, "start"), (-1, "end")):
+        how = "of Theta with y y', centred"
+        state(f"alignment {when}", f"alignment at the {when}", how, [k.alignment[i] for _, k in done])
+        state(f"rank {when}", f"effective rank at the {when}", "of Theta", [k.effective_rank[i] for _, k in done])
+    values = [k.eigenvalues[0, 0] / k.eigenvalues[0].sum() for _, k in done]
+    state("top", "largest eigenvalue at the start", "of Theta, over the sum of the ten largest", values, True)
+    first, path = done[0]
+    for name in first.features:
+        state(f"features {name}", f"inputs of layer {name} moved", "", [r.features[name] for r, _ in done], True)
+    for name in first.weights:
+        state(f"weights {name}", f"weights {name} moved", "", [r.weights[name] for r, _ in done], True)
+    for name in path.share:
+        state(f"share {name}", f"layer {name}'s share of the trace", "", [k.share[name][0] for _, k in done], True)
+    return found
+
+
+def _laws(
+    one: Problem, steps: int, work: float, rng: np.random.Generator, say: Callable[[str], None]
+) -> tuple[WidthLaw, ...]:
+    """Return the gap against width in the network's own parametrization, and in NTK's."""
+    n, found = min(len(one.x), 128), []
+    cost, seeds = work * n / WORK, 4
+    factors = (0.5, 1.0, 2.0) if 4 * cost < 1 else (0.25, 0.5, 1.0)
+    if 16 * cost < 0.5:
+        factors, seeds = (0.5, 1.5, 4.0), 8
+    for how in dict.fromkeys((one.net.parametrization, NTK())):
+        say(f"networks of {', '.join(f'{f:g}' for f in factors)} times the width, {how!r}")
+        found.append(
+            gaps_by_width(
+                one.net, one.x[:n], one.y[:n], loss=one.loss, fraction=FRACTION, steps=steps, factors=factors,
+                seeds=seeds, parametrization=how, rng=rng,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _scaling(one: Problem, rate: float, say: Callable[[str], None]) -> dict[str, str]:
+    """Return {layer: exponents of |h| and |dh| in the width, with the coordinate check's verdicts}; {} without one."""
+    width = narrowest(one.net.spec)
+    if width < 2 or one.net._couples:
+        return {}
+    try:
+        from minintk.lab.experiments.coordinate_check import coordinate_check
+    except ModuleNotFoundError:  # the laboratory was taken away
+        return {}
+    say("coordinate check")
+    sizes = [width // 4, width // 2, width] if width > 256 else [width, 2 * width, 4 * width]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            check = coordinate_check(
+                lambda m: widened(one.net.spec, m / width), one.x[:32], one.y[:32], optimizer=SGD(rate / 4),
+                parametrization=one.net.parametrization, loss=one.loss, widths=sizes, seeds=4,
+            )  # fmt: skip
+    except (ValueError, TypeError, FloatingPointError, RuntimeError):
+        return {}
+    rows = {(row.quantity, row.name): f"{row} {row.verdict}" for row in check.rows}
+    names = dict.fromkeys(row.name for row in check.rows if row.quantity == "dh")
+    return {name: f"|h| {rows.get(('h', name), '')}, |dh| {rows['dh', name]}" for name in names}

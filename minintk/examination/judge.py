@@ -1,0 +1,111 @@
+"""From measurements to intervals and the verdict.
+
+The verdict judges two distances, each an interval: the gap from the linearisation, and the kernel's movement.
+
+    lazy         gap < 5 %
+    rich         gap > 25 % and kernel > 25 %
+    between      gap > 5 %, and gap < 25 % or kernel < 25 %
+    undecided    an interval that holds a border; a run that shows no training
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import Literal
+
+import numpy as np
+
+Regime = Literal["lazy", "between", "rich", "undecided"]
+Kind = Literal["unstable", "dead", "badly scaled", "short"]
+Ends = tuple[float, float]
+
+LAZY, RICH = 0.05, 0.25
+"""Borders of the regimes."""
+PARTS = "share", "weights", "features"
+"""Keys of statements about one layer begin with these."""
+LEARNED = 0.1
+"""The least share of the way to y that shows training."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A measured number with its 95 % interval.  how : what was measured.  percent : shown in %.
+
+    >>> print(Statement("gap", 0.1, (0.08, 0.125), "of what was learned", percent=True))
+    10 % (8 to 12.5 %)
+    """
+
+    name: str
+    value: float
+    interval: Ends
+    how: str
+    percent: bool = False
+
+    def __str__(self) -> str:
+        by, unit = (100, " %") if self.percent else (1, "")
+        return f"{by * self.value:.3g}{unit} ({by * self.interval[0]:.3g} to {by * self.interval[1]:.3g}{unit})"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong: of a kind, in words with numbers, and what to do about it."""
+
+    kind: Kind
+    text: str
+    advice: str
+
+
+def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
+    """Return the value and its 95 % interval from R replicates, the network examined first.
+
+    drawn : the others have other initial weights; the value is the mean, its standard error s / sqrt(R).  Otherwise
+    they are the same network on random halves of the examples; the value is the first, and s of the halves is its
+    standard error (delete-half jackknife; Shao, Wu 1989).  Student's t, of logarithms if all values are positive.
+
+    >>> value, (low, high) = interval([1.0, 2.0, 4.0], drawn=True)
+    >>> round(value, 6), round(low * high, 6)
+    (2.0, 4.0)
+    """
+    from scipy.special import stdtrit
+
+    a = np.asarray(values, dtype=np.float64)
+    positive = bool(np.all(a > 0))
+    logs = np.log(a) if positive else a
+    sample = logs if drawn else logs[1:]
+    middle = float(logs.mean() if drawn else logs[0])
+    half = inf
+    if len(sample) > 1:
+        half = float(stdtrit(len(sample) - 1, 0.975) * np.std(sample, ddof=1)) / (sqrt(len(sample)) if drawn else 1.0)
+    with np.errstate(over="ignore"):
+        value, low, high = (float(np.exp(z)) if positive else z for z in (middle, middle - half, middle + half))
+    return value, (low, high)
+
+
+def above(ends: Ends, border: float) -> bool | None:
+    """Return True if the interval is above the border, False if below, None if it holds it."""
+    return True if ends[0] > border else False if ends[1] < border else None
+
+
+def regime(gap: Ends, kernel: Ends, learned: float, broken: str = "") -> tuple[Regime, str]:
+    """Return the verdict and its reason.  learned : the share of the way to y; broken : why no run can be judged.
+
+    >>> regime((0.01, 0.03), (0.02, 0.04), 0.8)[0], regime((0.5, 0.9), (1.0, 1.2), 0.8)[0]
+    ('lazy', 'rich')
+    >>> regime((0.1, 0.2), (0.3, 0.4), 0.8)[0], regime((0.04, 0.06), (0.02, 0.04), 0.8)[0]
+    ('between', 'undecided')
+    """
+    far, rich, moved = above(gap, LAZY), above(gap, RICH), above(kernel, RICH)
+    if broken or learned < LEARNED:
+        return "undecided", broken or f"only {100 * learned:.2g} % of the way to the targets was learned"
+    if far is False:
+        return "lazy", "the gap's interval is below 5 %: the linearisation describes the run"
+    if far is None:
+        return "undecided", "the gap's interval holds 5 %, the border of lazy"
+    if rich and moved:
+        return "rich", "the gap and the kernel's movement are above 25 %: features are learned"
+    if rich is False or moved is False:
+        return "between", "the gap is above 5 %, and it or the kernel's movement is below 25 %"
+    what = "gap" if rich is None else "kernel's movement"
+    return "undecided", f"the interval of the {what} holds 25 %, the border of rich"

@@ -1,0 +1,135 @@
+"""Show what `examine` found: as text, as figures, and as a page with both."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+from minintk.examination.judge import LAZY, PARTS, RICH, Finding, Regime, Statement
+from minintk.examination.runs import Run
+from minintk.examination.signals import Signal
+from minintk.examination.widths import WidthLaw
+
+MEANS = {
+    "lazy": "Predict with its linearisation, its tangent kernel or an.kernel(spec): they describe this network.",
+    "between": "Treat predictions of its tangent kernel as a first approximation.",
+    "rich": "Do not replace the network by its tangent kernel: it learns features.",
+    "undecided": "Mend what the findings name, or pass more replicates, examples or steps; then ask again.",
+}
+"""What to do in each regime."""
+LAYERS = "layer", "size", "gain", "dead", "share of kernel", "weights moved", "inputs moved"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report:
+    """The findings of `mn.examine`.  `print(report)` shows all of it; `report.write(folder)` makes a page with figures.
+
+    regime : "lazy", "between", "rich" or "undecided", and the reason.  findings : what is wrong.  statements : {key:
+    number with its interval}.  signals : by layer at the start, of the network examined.  run : its run.  laws : gap
+    against width.  scaling : {layer: exponents of the coordinate check}.  rate : of the runs.
+    """
+
+    regime: Regime
+    reason: str
+    findings: tuple[Finding, ...] = ()
+    statements: dict[str, Statement] = field(default_factory=dict)
+    about: str = ""
+    notes: tuple[str, ...] = ()
+    signals: dict[str, Signal] = field(default_factory=dict)
+    run: Run | None = None
+    laws: tuple[WidthLaw, ...] = ()
+    scaling: dict[str, str] = field(default_factory=dict)
+    rate: float = float("nan")
+    seconds: float = 0.0
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Say what to do, a sentence each: for the findings, the rate, the widths, the regime."""
+        found = [finding.advice for finding in self.findings]
+        if (safe := self.statements.get("safe")) is not None and self.run is not None and self.run.rates.size:
+            bound, start = min(safe.interval[0], float(self.run.rates.min())), self.statements["rate"].value
+            fell = f", though it starts at {start:.2g}" if bound < start / 2 else ""
+            found.append(f"Keep the rate of SGD below {bound:.2g}, the least bound met on this run{fell}.")
+        wide = [law for law in self.laws if law.needed and self.regime != "lazy"]
+        found += [
+            f"For a gap of 5 % in {law.parametrization} widen: {law.answer}, the narrowest layer." for law in wide
+        ]
+        return (*dict.fromkeys(found), MEANS[self.regime])
+
+    def layers(self) -> list[Sequence[str]]:
+        """Return a row by layer, with the columns LAYERS."""
+        rows = list[Sequence[str]]()
+        for name, one in self.signals.items():
+            keys = f"share {name}", f"weights {name}.W", f"features {name}"
+            dead = "" if one.dead is None else f"{100 * one.dead:.3g} %"
+            rows.append(
+                (name, f"{one.size:.3g}", f"{one.gain:.3g}", dead, *(str(self.statements.get(k, "")) for k in keys))
+            )
+        return rows
+
+    def rows(self) -> list[Sequence[str]]:
+        """Return (what, number with interval, how) of every statement that is not about one layer."""
+        return [(s.name, str(s), s.how) for key, s in self.statements.items() if not key.startswith(PARTS)]
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(dict.fromkeys(finding.kind for finding in self.findings)) or "no findings"
+        return f"Report({self.regime}; {kinds})"
+
+    def __str__(self) -> str:
+        return "\n".join([
+            *textwrap.wrap(self.about, 118), "", f"regime: {self.regime.upper()}. {self.reason}",
+            *(f"finding, {finding.kind}: {finding.text}" for finding in self.findings), "",
+            *table(("measured", "value (95 % interval)", "how"), self.rows()), "", *table(LAYERS, self.layers()), "",
+            *(f"width for 5 %, {law.parametrization}: {law}" for law in self.laws), "",
+            *table(("layer", "with the width n (coordinate check)"), list(self.scaling.items())), "", "what to do",
+            *(f"- {sentence}" for sentence in self.advice), *(f"note: {note}" for note in self.notes),
+            f"{self.seconds:.0f} s",
+        ])  # fmt: skip
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return regime, findings, statements and advice as JSON data."""
+        plain = ("regime", "reason", "rate", "advice", "notes", "scaling", "about", "seconds")
+        widths = {law.parametrization: str(law) for law in self.laws}
+        statements = {key: asdict(s) for key, s in self.statements.items()}
+        found = {"findings": [asdict(f) for f in self.findings], "statements": statements, "widths": widths}
+        return {name: getattr(self, name) for name in plain} | found
+
+    def write(self, out: str | Path) -> Path:
+        """Write examine.html, examine.txt, examine.json and the figures into the folder `out`; returns the page's path.
+
+        Everything is drawn before anything is written.
+        """
+        from minintk.examination.figures import figures
+        from minintk.files.pages import page
+        from minintk.files.writing import made_folder, write_atomically
+
+        contents, drawn = dict[str, bytes](), []
+        for name, caption, figure in figures(self):
+            figure.savefig(buffer := io.BytesIO(), dpi=110, format="png")
+            contents[name] = buffer.getvalue()
+            drawn.append((caption, base64.b64encode(buffer.getvalue()).decode("ascii")))
+        html = page("minintk.examination", report=self, figures=drawn, columns=LAYERS, lazy=LAZY, rich=RICH)
+        texts = {"txt": f"{self}\n", "json": json.dumps(self.as_dict(), indent=1), "html": html}
+        contents |= {f"examine.{end}": text.encode() for end, text in texts.items()}
+        folder = made_folder(Path(out).expanduser(), "out")
+        for name, content in contents.items():
+            write_atomically(folder / name, methodcaller("write", content))
+        return folder / "examine.html"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table in plain text, each column as wide as its widest cell; nothing without rows.
+
+    >>> list(table(("a", "b"), [("long", "1")]))
+    ['a     b', 'long  1']
+    """
+    wide = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows) if rows else ():
+        yield "  ".join(f"{cell:<{n}}" for cell, n in zip(row, wide, strict=True)).rstrip()

@@ -1,0 +1,144 @@
+"""Train a network beside its own linearisation and measure how far they part.
+
+    gap(t) = |f_t - f_lin,t| / max_s |f_lin,s - f_0|        on all examples and outputs; the largest over the run counts
+
+Both start at theta_0, with the same full batches, loss and rate.  f_lin = f_0 + J(theta_0) (theta - theta_0) (Lee et
+al. 2019, eq. 5).  The other distances are relative to the start: |Theta_t - Theta_0| / |Theta_0| of the tangent kernel,
+the largest along the run; |h_T - h_0| / |h_0| of the inputs of each layer, |w_T - w_0| / |w_0| of each tensor.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, Host, to_host
+from minintk.diagnostics.curvature import max_learning_rate, sharpness
+from minintk.diagnostics.kernel_over_time import KernelPath, kernel_over_time
+from minintk.diagnostics.kernels import relative_distance, weight_movement
+from minintk.diagnostics.layer_io import trace
+from minintk.models.network import Network
+from minintk.models.wrappers import Linearized
+from minintk.spec.shapes import UnsupportedLayer
+from minintk.training.losses import Loss
+from minintk.training.optimizers import SGD
+from minintk.training.train import Snapshot, train
+
+POINTS, RTOL = 20, 1e-2
+"""Snapshots of a run; relative tolerance of eigenvalues."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A network at theta : (P,), trained on x : (N, *input_shape), y : (N, C) by full batches."""
+
+    net: Network
+    theta: Array
+    x: Array
+    y: Array
+    loss: Loss
+
+    def stable_rate(self, theta: Array | None = None) -> float:
+        """Return 2 / lambda_max(J S J' L''), the bound of the model linearised at theta."""
+        at = self.theta if theta is None else theta
+        return max_learning_rate(self.net, at, self.x, self.loss, y=self.y, rtol=RTOL)
+
+    def sharpness(self, theta: Array) -> float:
+        """Return the largest eigenvalue of the loss's Hessian, 2 / `stable_rate` for layers without a second order."""
+        try:
+            return sharpness(self.net, theta, self.x, self.y, loss=self.loss, rtol=RTOL)
+        except (UnsupportedLayer, RuntimeError):
+            return 2 / self.stable_rate(theta)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run, measured.
+
+    steps : (S,), with loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a
+    loss was not finite, or ended above ten times its start; the rest is then missing, as for constant kernels.
+    at : (K,) steps of the kernel and of rates, 2/lambda_max of J S J' L''.  sharpness : at the start and the end.
+    """
+
+    steps: Host
+    loss: Host
+    loss_linear: Host
+    gap: Host
+    learned: float
+    diverged: bool
+    at: Host = field(default_factory=lambda: np.zeros(0))
+    rates: Host = field(default_factory=lambda: np.zeros(0))
+    sharpness: tuple[float, ...] = ()
+    kernel: KernelPath | None = None
+    features: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+
+
+def snapshots(model: Any, problem: Problem, lr: float, steps: int) -> tuple[list[Snapshot], bool]:
+    """Train `model` from theta_0; returns the snapshots, and True if training diverged."""
+    found, every = list[Snapshot](), max(1, steps // POINTS)
+    with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)  # rates too large are what is to be found
+        run = train(
+            model, problem.theta, problem.x, problem.y, loss=problem.loss, optimizer=SGD(lr), steps=steps, every=every
+        )
+        try:
+            for snap in run:
+                found.append(snap)
+        except FloatingPointError:
+            return found, True
+    return found, float(found[-1].loss) > 10 * abs(float(found[0].loss))
+
+
+def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]]:
+    """Train both models; returns losses and gap, and the network's snapshots."""
+    snaps, diverged = snapshots(problem.net, problem, lr, steps)
+    lins, diverged_too = snapshots(Linearized(problem.net, problem.theta), problem, lr, steps)
+    both = [run[: min(len(snaps), len(lins))] for run in (snaps, lins)]
+    f, f_lin = (np.stack([to_host(s.f).astype(np.float64) for s in run]) for run in both)
+    loss, loss_linear = (np.array([float(s.loss) for s in run]) for run in both)
+    moved = max(float(np.linalg.norm(f_lin - f_lin[0], axis=(1, 2)).max()), 1e-300)
+    gap = np.linalg.norm(f - f_lin, axis=(1, 2)) / moved
+    wanted = max(float(np.linalg.norm(to_host(problem.y) - f[0])), 1e-300)
+    steps_taken = np.array([s.step for s in both[0]])
+    return Run(steps_taken, loss, loss_linear, gap, moved / wanted, diverged or diverged_too), snaps
+
+
+def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: int, hessian: bool) -> Run:
+    """Train both models and measure everything, the kernel and the stable rate at `points` of the run.
+
+    start : the stable rate at the start.  hessian : False leaves out the sharpness.
+    """
+    run, snaps = parted(problem, lr, steps)
+    if run.diverged:
+        return run
+    net, x, end = problem.net, problem.x, snaps[-1].theta
+    at = [snaps[i] for i in sorted({round(i) for i in np.linspace(0, len(snaps) - 1, points)})]
+    try:
+        kernel = kernel_over_time(net, at, x, problem.y, k=min(10, x.shape[0]))
+    except ValueError:  # a constant kernel has no alignment: only biases learn
+        return run
+    rates = np.array([start, *(problem.stable_rate(s.theta) for s in at[1:])])
+    sharp = tuple(problem.sharpness(theta) for theta in (problem.theta, end)) if hessian else ()
+    weights = {name: float(to_host(a)) for name, a in weight_movement(net, problem.theta, end).items()}
+    return replace(
+        run, at=np.array([s.step for s in at]), rates=rates, sharpness=sharp, kernel=kernel, weights=weights,
+        features=moved_features(net, problem.theta, end, x),
+    )  # fmt: skip
+
+
+def moved_features(net: Network, theta0: Array, theta: Array, x: Array) -> dict[str, float]:
+    """Return |h_T - h_0| / |h_0| of what each layer with weights reads, but for the first.
+
+    >>> from minintk import Dense, Sequential
+    >>> net = Network(Sequential(Dense(8), Dense(1)), (3,))
+    >>> theta0 = net.init(np.random.default_rng(0))
+    >>> {name: round(moved, 6) for name, moved in moved_features(net, theta0, 1.5 * theta0, np.eye(3)).items()}
+    {'1': 0.5}
+    """
+    before, after = trace(net, theta0, x), trace(net, theta, x)
+    pairs = {name: [to_host(seen[name].x).reshape(len(x), -1) for seen in (after, before)] for name in list(before)[1:]}
+    return {name: float(relative_distance(a, b)) for name, (a, b) in pairs.items()}

@@ -1,0 +1,91 @@
+"""The size of signals by layer at the start: dead units, features that explode or vanish.
+
+For each layer with weights: h is its output, x its input.
+
+    size     rms of h over examples and features
+    gain     rms of h / rms of x
+    dead     the share of the features of x that are the same for all examples (and pixels); left out for the first
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minintk.arrays import Array, to_host
+from minintk.diagnostics.layer_io import trace
+from minintk.models.network import Network
+
+
+@dataclass(frozen=True)
+class Signal:
+    """The signal at one layer; see the module.  dead : None for layers that read the inputs of the network."""
+
+    size: float
+    gain: float
+    dead: float | None
+
+
+def rms(a: Any) -> float:
+    """Return the root mean square."""
+    return float(np.sqrt(np.mean(np.square(to_host(a), dtype=np.float64))))
+
+
+def signals(net: Network, theta: Array, x: Array) -> tuple[dict[str, Signal], float]:
+    """Return the signal of every layer with weights, and the multiplications of a forward pass for one example.
+
+    >>> from minintk import Dense
+    >>> found, work = signals(Network(Dense(2), (3,)), np.ones(6), np.ones((4, 3)))
+    >>> round(found["0"].gain ** 2, 9), work                                            # (1 + 1 + 1) / sqrt(3)
+    (3.0, 6.0)
+    """
+    inputs = {t.name for t in net.layout.tensors if t.role.place == "input"}
+    found, work = dict[str, Signal](), 0.0
+    for name, (before, after) in trace(net, theta, x).items():
+        if (at := net.layout.slices.get(f"{name}.W")) is None:
+            continue
+        size = max(rms(before), 1e-300)
+        spread = np.ptp(to_host(before).reshape(-1, before.shape[-1]), axis=0)
+        dead = None if f"{name}.W" in inputs else float(np.mean(spread <= 1e-6 * size))
+        found[name] = Signal(rms(after), rms(after) / size, dead)
+        work += (at.stop - at.start) * float(np.prod(after.shape[1:-1]))
+    return found, work
+
+
+def apart(f: Array) -> float:
+    """Return |f - mean f| / |f| over examples: 0 if the outputs do not tell examples apart.
+
+    >>> apart(np.array([[1.0], [1.0]])), apart(np.array([[1.0], [-1.0]]))
+    (0.0, 1.0)
+    """
+    a = to_host(f).astype(np.float64)
+    return float(np.linalg.norm(a - a.mean(axis=0)) / max(float(np.linalg.norm(a)), 1e-300))
+
+
+def drawn(net: Network, theta: Array) -> bool:
+    """Return True if theta looks like a draw of `net.init`: mean and size of every tensor within 6 standard errors.
+
+    >>> from minintk import Dense
+    >>> net = Network(Dense(40), (30,))
+    >>> theta = net.init(np.random.default_rng(0))
+    >>> drawn(net, theta), drawn(net, 1.3 * theta)
+    (True, False)
+    """
+    for tensor in net.layout.tensors:
+        a, std = to_host(theta[net.layout.slices[tensor.name]]).astype(np.float64), tensor.row.std
+        if max(abs(a.mean()), abs(rms(a) - std)) > 6 * std / np.sqrt(a.size) + 1e-6 * std:
+            return False
+    return True
+
+
+def uneven(x: Array) -> float:
+    """Return the largest standard deviation of a column over the median one that is not 0; 1 for images.
+
+    >>> round(uneven(np.array([[1.0, 1.0, 1e6], [-1.0, 1.0, -1e6], [1.0, -1.0, 1e6]])))
+    1000000
+    """
+    spread = to_host(x).astype(np.float64).std(axis=0)
+    spread = spread[spread > 0]
+    return float(spread.max() / np.median(spread)) if x.ndim == 2 and spread.size else 1.0

@@ -1,0 +1,140 @@
+"""Wider and narrower networks of the same spec, and the width at which the linearisation is within 5 %.
+
+    gap = A n^b,    n* = (0.05 / A)^(1/b)
+
+The gaps of a few seeds at three widths are fitted (`power_law`); n* has the interval of the bootstrap's lines.  It is
+refused where this interval spans more than a factor of 4, or where b is not surely negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from minintk import spec as s
+from minintk.arrays import Array, Host
+from minintk.diagnostics.power_laws import Estimate, PowerLaw, power_law
+from minintk.examination.runs import Problem, parted
+from minintk.models.network import Network
+from minintk.spec.parametrization import Parametrization
+from minintk.spec.shapes import has_weights
+from minintk.training.losses import Loss
+
+TARGET, FACTOR = 0.05, 4.0
+"""The gap that is asked for; the largest ratio of the ends of an interval that is an answer."""
+
+
+def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: bool = True) -> Any:
+    """Return the spec with `factor` times as many features and channels in every layer with weights but the last ones.
+
+    Sizes are rounded, at least 1.  Depthwise convolutions stay depthwise.  sizes : takes the widths found, as they
+    were.  last : True if no weights come after the spec.
+
+    >>> wide = widened(s.Sequential(s.Dense(8), s.ReLU(), s.Residual(s.Dense(8)), s.Dense(3)), 2, found := [])
+    >>> wide.layers[0].width, wide.layers[2].branch.width, wide.layers[3].width, found
+    (16, 16, 3, [8, 8])
+    """
+    if isinstance(spec, s.Sequential):
+        heavy = [has_weights(one) for one in spec.layers]
+        ends = [last and not any(heavy[i + 1 :]) for i in range(len(heavy))]
+        return s.Sequential(*(widened(one, factor, sizes, end) for one, end in zip(spec.layers, ends, strict=True)))
+    if spec.inside:
+        return type(spec)(*(widened(one, factor, sizes, last) for one in spec.inside))
+    name = next((f.name for f in fields(spec) if f.name in ("width", "channels")), "")  # type: ignore[arg-type]
+    if last or not spec.weights or not name:
+        return spec
+    size = getattr(spec, name)
+    if sizes is not None:
+        sizes.append(size)
+    wide = {name: max(1, round(factor * size))}
+    if getattr(spec, "groups", 1) == size > 1:
+        wide["groups"] = wide[name]
+    return replace(spec, **wide)  # type: ignore[type-var]
+
+
+def narrowest(spec: s.Layer) -> int:
+    """Return the least width of a hidden layer, 0 if there is none."""
+    widened(spec, 1, found := list[int]())
+    return min(found, default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class WidthLaw:
+    """The gap against width: gaps[i] : (S,) at widths[i].
+
+    width : of the narrowest hidden layer of the network examined, as are widths.  fit : None if nothing was measured.
+    needed : the width for 5 %, None if it is refused; why : the reason.
+    """
+
+    parametrization: str
+    width: int
+    widths: tuple[int, ...] = ()
+    gaps: tuple[Host, ...] = ()
+    fit: PowerLaw | None = None
+    needed: Estimate | None = None
+    why: str = ""
+
+    @property
+    def answer(self) -> str:
+        """The width for 5 % with its interval, "refused" without one."""
+        if self.needed is None:
+            return "refused"
+        return "{:.0f} ({:.0f} to {:.0f})".format(self.needed.value, *self.needed.interval)
+
+    def __str__(self) -> str:
+        if self.needed is None or self.fit is None:
+            here = [100 * float(np.exp(np.log(g).mean())) for n, g in zip(self.widths, self.gaps) if n == self.width]
+            return f"refused: {self.why}" + (f"; here the gap is {here[0]:.2g} %" if here else "")
+        law = f"gap ~ n^{self.fit.exponent:.2f} ({self.fit.interval[0]:.2f} to {self.fit.interval[1]:.2f})"
+        return f"{self.answer}, {self.needed.value / self.width:.3g} times this width; {law}"
+
+
+def gaps_by_width(
+    net: Network, x: Array, y: Array, *, loss: Loss, fraction: float, steps: int, factors: tuple[float, ...],
+    seeds: int, parametrization: Parametrization, rng: np.random.Generator,
+) -> WidthLaw:  # fmt: skip
+    """Train networks of these widths and their linearisations, each at `fraction` of its own stable rate."""
+    width, gaps, name = narrowest(net.spec), list[Host](), repr(parametrization)
+    if not width:
+        return WidthLaw(name, width, why="the spec has no hidden layer to widen")
+    widths = tuple(dict.fromkeys(max(1, round(factor * width)) for factor in factors))
+    try:
+        for n in widths:
+            wide, found = Network(widened(net.spec, n / width), net.input_shape, parametrization), []
+            for _ in range(seeds):
+                theta = wide.init(rng, dtype=x.dtype)
+                problem = Problem(wide.calibrate(theta, x) if wide.coupled else wide, theta, x, y, loss)
+                run, _ = parted(problem, fraction * problem.stable_rate(), steps)
+                if run.diverged:
+                    raise ValueError(f"a network of width {n} diverged")
+                found.append(float(run.gap.max()))
+            gaps.append(np.array(found))
+        return law(name, width, widths, tuple(gaps))
+    except (ValueError, TypeError, FloatingPointError, RuntimeError) as error:
+        return WidthLaw(name, width, widths, tuple(gaps), why=str(error).split(": ")[0])
+
+
+def law(parametrization: str, width: int, widths: tuple[int, ...], gaps: tuple[Host, ...]) -> WidthLaw:
+    """Fit gap = A n^b and solve for n*; refuse an exponent, or a width, that the seeds do not decide.
+
+    >>> rng, widths = np.random.default_rng(0), (50, 100, 200)
+    >>> gaps = tuple(10 / n * np.exp(0.02 * rng.standard_normal(4)) for n in widths)
+    >>> round(law("NTK()", 100, widths, gaps).needed.value, -1)                              # 10 / 200 = 0.05
+    200.0
+    >>> print(law("SpectralMuP()", 100, widths, tuple(0.1 * np.exp(0.1 * rng.standard_normal(4)) for n in widths)))
+    refused: the gap does not surely fall with the width, exponent 0.00 to 0.19; here the gap is 10 %
+    """
+    fit = power_law(widths, gaps)
+    low, high = fit.interval
+    if high >= 0:
+        why = f"the gap does not surely fall with the width, exponent {low:.2f} to {high:.2f}"
+        return WidthLaw(parametrization, width, widths, gaps, fit, why=why)
+    logs = (np.log(TARGET) - fit.draws[:, 0]) / np.minimum(fit.draws[:, 1], -1e-3)
+    least, most = map(float, np.exp(np.clip(np.percentile(logs, [2.5, 97.5]), -50, 50)))
+    if most / least > FACTOR:
+        why = f"{least:.2g} to {most:.2g} spans more than a factor of {FACTOR:g}"
+        return WidthLaw(parametrization, width, widths, gaps, fit, why=why)
+    needed = Estimate(float((TARGET / fit.prefactor) ** (1 / fit.exponent)), (least, most), 0.95)
+    return WidthLaw(parametrization, width, widths, gaps, fit, needed)

@@ -1,0 +1,95 @@
+"""Say what is wrong with a network: findings from the signals at the start, and from the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from minintk.examination.judge import Finding, Kind, Statement
+from minintk.examination.runs import Problem, Run
+from minintk.examination.signals import Signal, apart, rms, uneven
+
+DEAD = 0.5
+"""A layer is dead if more of its features than this are the same for all examples."""
+LEAST, MOST = 0.05, 20.0
+"""Sizes of inputs and targets, and of hidden signals over the inputs', that are no finding."""
+OUTPUT = 3.0
+"""Outputs at the start are too large beyond this multiple of the targets."""
+SHARE = 0.01
+"""A layer does not learn that makes less than this times its even part of the kernel."""
+UNEVEN = 100.0
+"""Columns of x are badly scaled if one spreads this many times as far as the median."""
+
+
+def typical(values: Sequence[float]) -> str:
+    """Return the median and the range as text."""
+    return f"{np.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) -> Iterator[Finding]:
+    """Yield what the signals at the start show, by the median over replicates."""
+    bad: Kind = "badly scaled"
+    first, names, outputs = problems[0], list(seen[0]), [one.net(one.theta, one.x) for one in problems]
+    size, targets, dead = rms(first.x), rms(first.y), False
+    for name in names:
+        shares = [100 * s.dead for one in seen if (s := one[name]).dead is not None]
+        if shares and np.median(shares) > 100 * DEAD:
+            text = (
+                f"{typical(shares)} % of the features before layer {name} are the same for all {len(first.x)} examples"
+            )
+            advice = f"Draw the weights before layer {name} larger, its biases nearer 0, or take another activation."
+            dead = True
+            yield Finding("dead", text, advice)
+    still = [100 * apart(f) for f in outputs]
+    if not dead and np.median(still) < 0.1:
+        text = f"outputs of different examples differ by {typical(still)} % of their size"
+        yield Finding("dead", text, "Let the inputs through: larger w_std, smaller b_std, or a shortcut around layers.")
+    for what, found in (("inputs", size), ("targets", targets)):
+        if found and not LEAST < found < MOST:
+            yield Finding(bad, f"the root mean square of the {what} is {found:.3g}", f"Divide the {what} by it.")
+    if (by := uneven(first.x)) > UNEVEN:
+        text = f"one column of x spreads {by:.3g} times as far as the median column"
+        yield Finding(bad, text, "Standardise the columns: (x - x.mean(0)) / x.std(0).")
+    for name in (name for name in names[:-1] if ".branch." not in name):  # a branch may be small beside its shortcut
+        sizes = [one[name].size / max(size, 1e-300) for one in seen]
+        if 0 < (middle := float(np.median(sizes))) < LEAST or middle > MOST:
+            way = "explode" if middle > 1 else "vanish"
+            text = f"signals {way}: rms of layer {name} over the inputs' {typical(sizes)}"
+            advice = "Take a w_std that keeps their size (2**0.5 before ReLU, 1 before tanh and erf), or LayerNorm."
+            yield Finding(bad, text, advice)
+            break
+    factors = [rms(f) / max(targets, 1e-300) for f in outputs]
+    if np.median(factors) > OUTPUT:
+        text = f"outputs start at {typical(factors)} times the size of the targets"
+        yield Finding(bad, text, "Draw the last layer smaller, or train mn.Centred: the first steps undo the start.")
+
+
+def along(
+    problems: Sequence[Problem], runs: Sequence[Run], statements: Mapping[str, Statement], rate: float, given: bool
+) -> Iterator[Finding]:
+    """Yield what the runs show: instability, layers that do not learn, runs that are too short.
+
+    given : True if the caller chose the rate; a run past 2 / lambda_max is then a finding too.
+    """
+    bound, count = statements["rate"], len(runs)
+    counts = {
+        "diverged": sum(run.diverged for run in runs),
+        "doubled their loss": sum(float(run.loss.max()) > 2 * float(run.loss[0]) for run in runs),
+        "passed 2 / lambda_max": sum(given and run.rates.size > 0 and float(run.rates.min()) < rate for run in runs),
+    }
+    if what := next((what for what, n in counts.items() if 2 * n > count), ""):
+        text = f"at the rate {rate:.3g}, {counts[what]} of {count} runs {what}; the bound at the start is {bound}"
+        lowest = min([bound.interval[0], *(float(run.rates.min()) for run in runs if run.rates.size)])
+        remedy = f"Take a rate below {lowest / 2:.2g}" if given else "Warm the rate up from a tenth of it"
+        yield Finding("unstable", text, f"{remedy}, or draw smaller weights.")
+    shares = {key.removeprefix("share "): s for key, s in statements.items() if key.startswith("share ")}
+    layers = {name: s for name, s in shares.items() if f"{name}.W" in problems[0].net.layout.slices}
+    for name, share in layers.items():
+        if share.interval[1] * len(layers) < SHARE:
+            text = f"layer {name} makes {share} of the tangent kernel: it hardly learns beside the others"
+            yield Finding("badly scaled", text, f"Raise the rate of layer {name} (lr_scales), or w_std after it.")
+    learned = float(np.median([run.learned for run in runs]))
+    if learned < 0.1 and not counts["diverged"]:
+        text = f"the linearisation learned {100 * learned:.2g} % of the way to y in {runs[0].steps[-1]} steps"
+        yield Finding("short", text, "Pass more steps, or a larger lr.")

@@ -1,0 +1,235 @@
+"""Phases against deep kernels, mpmath and published points; errors planted in their formulas."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from math import exp, inf, log, sqrt
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+import analytic as an
+import minintk as mn
+from analytic.phases import block as block_module
+from analytic.phases import maps as maps_module
+from analytic.phases import phase as phase_module
+from analytic.phases.critical import Edge
+from analytic.phases.maps import Maps
+from analytic.phases.phase import Phase
+from analytic.vectors.rules import lower
+from analytic.vectors.state import Listing, RowState, Scratch, run_pairs, run_rows
+from minintk.spec.shapes import Site, UnsupportedLayer
+
+ACTIVATIONS = [
+    mn.Tanh(), mn.Sigmoid(), mn.Erf(), mn.GELU(), mn.Swish(), mn.Sin(), mn.Cos(), mn.Rbf(), mn.Softplus(), mn.ReLU(),
+    mn.LeakyReLU(0.2), mn.ABRelu(-0.5, 1.0), mn.Abs(), mn.RectifiedMonomial(2), mn.RectifiedMonomial(3), mn.Gaussian(),
+    mn.Exp(), mn.Hermite(2), mn.Hermite(3), mn.Polynomial((0.1, 1.0, 0.2)), mn.Identity(),
+]  # fmt: skip
+
+
+def at_variance(activation: Any, chi_1: float) -> tuple[mn.Dense, float]:
+    """Return a Dense layer with this chi_1 at a fixed variance q, and q: the first power of 2 that has one."""
+    maps = Maps(lower(activation, Site((1,), first=False), mn.NTK()))
+    for q in 2.0 ** np.arange(-1, 7):
+        V, D, _ = maps.variance(float(q)) if maps.program else (float(q), 1.0, 0.0)
+        if (b2 := q - chi_1 * V / D) >= 0:
+            return mn.Dense(16, w_std=sqrt(chi_1 / D), b_std=sqrt(b2)), float(q)
+    raise AssertionError(activation)
+
+
+def law_of_depth(activations: Any = ACTIVATIONS[:4]) -> None:
+    """The slope of log(1 - c) of the kernel's recursion between depths 199 and 200 is -1 / xi to 1e-6."""
+    for activation in activations:
+        dense, q = at_variance(activation, 0.45)
+        found = phase_module.phase(mn.Sequential(dense, activation), start=q)
+        steps = an.kernel(mn.Sequential(*(dense, activation) * 200, dense))._program((1,))[1:]
+        angles = []
+        for depth in (199, 200):
+            some = steps[: depth * len(steps) // 200]
+            _, coefficients = run_rows(some, RowState(np.array([q, q]), np.zeros(2)))
+            i, scratch = np.zeros(1, dtype=np.int64), Scratch(np, np.dtype(np.float64), 1)
+            pairs = Listing(scratch, i, i + 1, np.array([0.2]), np.array([0.8]), None)
+            run_pairs(some, pairs, coefficients)
+            angles.append(float(pairs.p[0]))
+        slope = log(angles[0] / angles[1])
+        assert abs(slope * found.xi - 1) < 1e-6, (activation, slope, found)
+        assert (found.name, found.c) == ("ordered", 1), found
+        assert abs(found.q / q - 1) < 1e-12, found
+
+
+def dense(w: float, b: float) -> mn.Dense:
+    return mn.Dense(16, w_std=w, b_std=b)
+
+
+BLOCKS: list[tuple[mn.Layer, ...]] = [
+    (mn.Tanh(), dense(2.0, 0.3)),
+    (mn.Erf(), mn.Dropout(0.3), dense(2.0, 0.5)),
+    (mn.LayerNorm(), mn.Sin(), dense(2.0, 0.2)),
+    (mn.Residual(mn.Sequential(mn.Erf(), dense(1.5, 0.4)), mn.Scale(0.6)),),
+    (mn.ReLU(), dense(1.1, 0.4), mn.Tanh(), dense(1.0, 0.2)),
+]
+
+
+def law_of_kernels() -> None:
+    """Deep kernels of two inputs: q*, c*, both slopes, and Theta' = chi Theta + added."""
+    x, y = np.array([[1.0, 0.2]]), np.array([[-0.3, 1.1]])
+    for layers in BLOCKS:
+        found, at = phase_module.phase(mn.Sequential(*layers)), []
+        for depth in (8, 9, 10, 150, 151):
+            k = an.kernel(mn.Sequential(dense(1.0, 0.3), *layers * depth))
+            at.append((k.nngp(x, y)[0, 0], k.ntk(x, y)[0, 0], *(a[0] for a in k.diag(x))))
+        *early, before, deep = np.array(at)
+        assert deep[2] == pytest.approx(found.q, rel=1e-9), (layers, found)
+        left = 1e-8 + 2 * exp(-150 / found.xi)
+        assert deep[0] / deep[2] == pytest.approx(found.c, abs=left), (layers, found)
+        assert deep[1] == pytest.approx(found.chi * before[1] + found.added_c, rel=1e-6 + 3 * left), (layers, found)
+        assert deep[3] == pytest.approx(found.chi_1 * before[3] + found.added, rel=1e-9), (layers, found)
+        if found.xi > 2 * found.xi_q and not any(isinstance(layer, mn.LayerNorm) for layer in layers):
+            rest = [row[0] / row[2] - found.c for row in early]
+            assert -1 / log(abs(rest[2] / rest[1])) == pytest.approx(found.xi, rel=0.15), (layers, found)
+
+
+def law_of_tanh() -> None:
+    """q*, chi_1 and dQ/dq of tanh with w_std 1.3, b_std .4 in 30 digits; c* and chi by two-dimensional quadrature."""
+    mp.mp.dps = 30
+    w, b = mp.mpf("1.3"), mp.mpf("0.4")
+
+    def mean(f: Any) -> Any:
+        return 2 * mp.quad(lambda z: f(z) * mp.npdf(z), [0, 1, 3, 6, 13])
+
+    q = mp.findroot(lambda q: w**2 * mean(lambda z: mp.tanh(mp.sqrt(q) * z) ** 2) + b**2 - q, (0.6, 0.8), tol=1e-25)
+    chi_1 = w**2 * mean(lambda z: mp.sech(mp.sqrt(q) * z) ** 4)
+    chi_q = w**2 * mean(lambda z: z * mp.tanh(mp.sqrt(q) * z) * mp.sech(mp.sqrt(q) * z) ** 2) / mp.sqrt(q)
+    found = phase_module.phase(mn.Sequential(mn.Dense(5, w_std=1.3, b_std=0.4), mn.Tanh()))
+    for mine, theirs in ((found.q, q), (found.chi_1, chi_1), (found.chi_q, chi_q), (found.xi_q, -1 / mp.log(chi_q))):
+        assert mine == pytest.approx(float(theirs), rel=1e-11)
+
+
+def law_of_the_edge() -> None:
+    """Critical tanh in 40 digits, and published points: tanh, ReLU, GELU, Swish."""
+    mp.mp.dps = 40
+
+    def mean(f: Any) -> Any:
+        return 2 * mp.quad(lambda z: f(z) * mp.npdf(z), [0, 1, 3, 6, 15])
+
+    def bias2(q: Any) -> Any:
+        V, D = (mean(lambda z, f=f: f(mp.sqrt(q) * z)) for f in (lambda u: mp.tanh(u) ** 2, lambda u: mp.sech(u) ** 4))
+        return q - V / D
+
+    q = mp.findroot(lambda q: bias2(q) - mp.mpf("0.05"), (0.5, 0.6), tol=1e-30)
+    at = an.critical(mn.Tanh(), b_std=0.05**0.5)
+    assert at.q == pytest.approx(float(q), rel=1e-12)
+    assert at.w_std**2 == pytest.approx(float(1 / mean(lambda z: mp.sech(mp.sqrt(q) * z) ** 4)), rel=1e-12)
+    assert at.w_std**2 == pytest.approx(1.76, abs=0.005)  # Pennington, Schoenholz and Ganguli 2017
+    assert [round(v**2, 12) for v in an.critical(mn.ReLU())[:2]] == [2, 0]  # He et al. 2015
+    gelu, swish = an.critical(mn.GELU()), an.critical(mn.Swish())  # Roberts, Yaida and Hanin 2022
+    assert [round(gelu.b_std**2, 6), round(gelu.w_std**2, 5)] == [0.172922, 1.98306]
+    assert [round(swish.w_std**2, 5), round(swish.q, 4)] == [1.98800, 14.3202]
+
+
+def law_of_ntk() -> None:
+    """Theta of many blocks: bounded, and linear at the edge."""
+    for w, growth in ((0.9, "bounded"), (2**0.5, "linear")):
+        layers = mn.Sequential(mn.Dense(9, w_std=w, b_std=0.5 if w < 1 else 0.0), mn.ReLU())
+        found = phase_module.phase(layers)
+        x = np.array([[found.q**0.5]])
+        weights = layers.layers[0]
+        assert found.growth == growth
+        first = an.kernel(mn.Sequential(mn.Dense(9), *(mn.ReLU(), weights) * 30)).diag(x).ntk[0]
+        before = an.kernel(mn.Sequential(mn.Dense(9))).diag(x).ntk[0] * found.chi_1**30
+        assert first == pytest.approx(found.ntk(30)[0] + before, rel=1e-9)
+
+
+LAWS: dict[str, Callable[[], None]] = {
+    "depth": law_of_depth,
+    "kernels": law_of_kernels,
+    "tanh": law_of_tanh,
+    "edge": law_of_the_edge,
+    "ntk": law_of_ntk,
+}
+
+
+@pytest.mark.parametrize("law", sorted(LAWS))
+def test_laws(law: str) -> None:
+    LAWS[law]()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS[4:], ids=repr)
+def test_depth_of_every_activation(activation: mn.Layer) -> None:
+    law_of_depth([activation])
+
+
+PLANTS: dict[str, tuple[Any, str, str, str, str]] = {
+    "slope of unequal units": (Maps, "pairs", "(theta[1] - theta[0]) / q", "theta[1] - theta[0]", "kernels"),
+    "tau of one input": (Maps, "pairs", "np.full_like(p, 0.5)", "np.full_like(p, 1.0)", "kernels"),
+    "added Theta in chi_1": (maps_module, "_variance", "(after.theta[1] - after.theta[0])", "(after.theta[1])", "tanh"),
+    "dQ/dq without Q/q": (Maps, "chi_q", "return 1 + ", "return ", "tanh"),
+    "derivative in sqrt(q)": (Maps, "chi_q", "/ HALF_WIDTH", "/ (2 * HALF_WIDTH)", "tanh"),
+    "c* = 1 - p*": (phase_module, "phase", "1 - 2 * p", "1 - p", "kernels"),
+    "c* = 1 always": (phase_module, "fixed_angle", "if rise(low) <= AT_THE_EDGE", "if True", "kernels"),
+    "xi of chi_1 and q": (phase_module, "phase", "scale(chi / gain)", "scale(chi_q)", "depth"),
+    "xi = -1 / log10": (phase_module, "scale", "-1 / log(size)", "-2.302585 / log(size)", "depth"),
+    "w^2 = D": (Edge, "at", "1 / sqrt(self.maps.variance(q)[1])", "sqrt(self.maps.variance(q)[1])", "edge"),
+    "b^2 = q - V": (Edge, "bias2", "1 - V / D / q", "1 - V / q", "edge"),
+    "dQ/dq of V alone": (Edge, "keeps", "* V / D / q", "* V / q", "edge"),
+    "Theta without its series": (Phase, "ntk", "(chi**depth - 1)", "chi**depth", "ntk"),
+    "block without its end": (block_module, "repeated", "*chosen[first:], *chosen[:first]", "*chosen", "tanh"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(PLANTS))
+def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, what, right, wrong, law = PLANTS[name]
+    here = inspect.unwrap(getattr(owner, what))
+    source = textwrap.dedent(inspect.getsource(here))
+    assert right in source
+    space = dict(vars(inspect.getmodule(here)))
+    exec(source.replace(right, wrong), space)
+    monkeypatch.setattr(owner, what, space[what])
+    if owner is block_module:
+        monkeypatch.setattr(phase_module, what, space[what])
+    with pytest.raises((AssertionError, ArithmeticError, ValueError, UnsupportedLayer)):
+        LAWS[law]()
+
+
+def test_names_and_ends() -> None:
+    """Networks whose variance vanishes, stays or has no bound."""
+    found = [an.phase(mn.Sequential(mn.Dense(9, w_std=w), mn.ReLU())) for w in (1.0, 2**0.5, 2.0)]
+    assert [one.name for one in found] == ["ordered", "critical", "unbounded"]
+    assert [one.q for one in found] == [0.0, 1.0, inf]
+    assert all(one.xi == inf for one in found)
+    residual = an.phase(mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(9))))
+    assert (residual.name, residual.growth) == ("unbounded", "exponential")
+    assert residual.chi_1 == pytest.approx(1.5)
+    assert np.isnan(an.phase(mn.Sequential(mn.Dense(9, w_std=0.9), mn.Tanh())).c)
+    by_torch = an.phase(mn.Sequential(mn.Dense(9, w_std=6**0.5), mn.ReLU()), mn.PyTorch())
+    assert by_torch.name == "critical"  # w^2 / 3
+
+
+def test_refusals() -> None:
+    with pytest.raises(UnsupportedLayer, match="circular"):
+        an.phase(mn.Sequential(mn.Conv2d(8), mn.ReLU()))
+    with pytest.raises(UnsupportedLayer, match="Sign has an infinite chi_1"):
+        an.phase(mn.Sequential(mn.Dense(8), mn.Sign()))
+    with pytest.raises(UnsupportedLayer, match="scaling"):
+        an.phase(mn.GlobalSelfAttention(8, scaling="sqrt", zeta=mn.Identity()))
+    with pytest.raises(UnsupportedLayer):
+        an.phase(mn.Sequential(mn.Dense(8), mn.BatchNorm(), mn.ReLU()))
+    with pytest.raises(ValueError, match="start expects"):
+        an.phase(mn.Sequential(mn.Dense(8), mn.ReLU()), start=0.0)
+    with pytest.raises(ValueError, match="ntk expects"):
+        an.phase(mn.Sequential(mn.Dense(8), mn.ReLU())).ntk(3)
+    with pytest.raises(TypeError, match="activation"):
+        an.critical(mn.Dense(3))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="got both"):
+        an.critical(mn.Tanh(), b_std=0.1, q=1.0)
+    with pytest.raises(ValueError, match="no stable variance"):
+        an.critical(mn.ReLU(), b_std=0.1)
+    with pytest.raises(ValueError, match="no edge of chaos at q"):
+        an.critical(mn.Sigmoid(), q=1.0)
+    with pytest.raises(ValueError, match="no point with"):
+        an.critical(mn.Sigmoid())

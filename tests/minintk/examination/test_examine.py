@@ -1,0 +1,113 @@
+"""Whole examinations: verdicts on networks whose regime is known, notes, refusals."""
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk.examination.examine import examine
+
+X, Y = mn.datasets.digits().subset(30, np.random.default_rng(0)).one_hot()
+
+
+def mlp(n: Any, act: Any, last: Any = 1.0, depth: Any = 1) -> Any:
+    return mn.Sequential(*(mn.Dense(n, b_std=0.1), act) * depth, mn.Dense(10, w_std=last))
+
+
+def asked(spec: Any, how: Any = None, x: Any = X, **options: Any) -> Any:
+    net = mn.Network(spec, x.shape[1:], how)
+    theta = options.pop("change", lambda theta: theta)(net.init(np.random.default_rng(1)))
+    options = {"widths": False, "steps": 100, "replicates": 4} | options
+    return examine(net, theta, x, Y, rng=np.random.default_rng(2), **options)
+
+
+def kinds(report: Any) -> Any:
+    return {finding.kind for finding in report.findings}
+
+
+def test_lazy_with_intervals_around_what_a_user_would_measure() -> None:
+    report = asked(mlp(256, mn.Erf()))
+    assert (report.regime, report.findings) == ("lazy", ())
+    net = mn.Network(mlp(256, mn.Erf()), (64,))
+    rates = [mn.max_learning_rate(net, theta, X, mn.mse) for theta in net.init(np.random.default_rng(9), ensemble=12)]
+    low, high = report.statements["rate"].interval
+    assert low < np.mean(rates) < high
+    assert report.statements["momentum"].value == pytest.approx(1.9 * report.statements["rate"].value)
+    assert "features 2" in report.statements
+    assert any(sentence.startswith("Keep the rate") for sentence in report.advice)
+
+
+def test_rich() -> None:
+    report = asked(mlp(64, mn.Tanh(), depth=2), mn.MeanField())
+    assert (report.regime, kinds(report)) == ("rich", set())
+    safe = report.statements["safe"].value
+    assert safe < 0.7 * report.statements["rate"].value  # the bound falls as features are learned
+    assert safe == pytest.approx(2 / report.statements["sharpness end"].value, rel=0.5)
+
+
+def test_unstable_and_short_by_the_rate() -> None:
+    report = asked(mlp(64, mn.Tanh()), lr=100.0)
+    assert (report.regime, kinds(report)) == ("undecided", {"unstable"})
+    report = asked(mlp(64, mn.Tanh(), 0.1), lr=1e-3)
+    assert (report.regime, kinds(report)) == ("undecided", {"short"})
+
+
+def test_badly_scaled() -> None:
+    assert kinds(asked(mlp(64, mn.ReLU(), 30.0))) == {"badly scaled"}
+
+
+def test_dead_with_and_without_a_gradient() -> None:
+    spec = mn.Sequential(mn.Dense(64, b_std=1.0), mn.ReLU(), mn.Dense(10, b_std=1.0))
+    net = mn.Network(spec, (64,))
+
+    def killed(theta: Any) -> Any:
+        net.layout.unpack(theta)["0.b"][...] = -100
+        return theta
+
+    report = asked(spec, change=killed)
+    assert (report.regime, "dead" in kinds(report)) == ("undecided", True)
+    assert "random halves" in report.about
+    report = asked(mlp(64, mn.ReLU()), change=lambda theta: 0 * theta)
+    assert (report.regime, kinds(report)) == ("undecided", {"dead"})
+    assert "no gradient" in str(report)
+
+
+def test_batch_norm_is_frozen_and_subsets_are_named() -> None:
+    spec = mn.Sequential(mn.Conv2d(4), mn.BatchNorm(), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(10))
+    report = asked(spec, x=X.reshape(-1, 8, 8, 1), examples=10, steps=10)
+    assert len(report.notes) == 2
+    assert "10 of 30" in report.notes[0]
+
+
+def test_dead_statements_name_nothing_that_was_not_measured() -> None:
+    report = asked(mlp(64, mn.Tanh()), lr=100.0)
+    assert {"rate", "momentum"} == set(report.statements)
+
+
+def test_widths_and_the_coordinate_check() -> None:
+    report = asked(mlp(32, mn.Erf()), widths=True, steps=30)
+    (law,) = report.laws
+    assert law.widths == (16, 48, 128)
+    assert -1.6 < law.fit.exponent < -0.4
+    assert set(report.scaling) == {"0", "2"}
+    assert "|dh| -" in report.scaling["0"]  # features of the NTK parametrization move less the wider it is
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "error"),
+    [
+        (X[:5], Y[:5], "N >= 8"),
+        (X, Y[:, :3], "one-hot"),
+        (X, np.argmax(Y, axis=1), "float32 or float64"),
+    ],
+)
+def test_refusals(x: Any, y: Any, error: Any) -> None:
+    net = mn.Network(mlp(8, mn.Tanh()), (64,))
+    with pytest.raises((ValueError, TypeError), match=error):
+        examine(net, net.init(np.random.default_rng(0)), x, y)
+    with pytest.raises(ValueError, match="one network"):
+        examine(net, net.init(np.random.default_rng(0), ensemble=2), X, Y)
+    theta = net.init(np.random.default_rng(0))
+    with pytest.raises(TypeError):
+        examine(cast(Any, mn.Linearized(net, theta)), theta, X, Y)

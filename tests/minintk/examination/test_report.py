@@ -1,0 +1,63 @@
+"""Reports as text, data and files."""
+
+import json
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk.examination.examine import examine
+from minintk.examination.report import MEANS, Report, table
+from minintk.examination.signals import Signal
+
+
+@pytest.fixture(scope="module")
+def report() -> Any:
+    x, y = mn.datasets.digits().subset(20, np.random.default_rng(0)).one_hot()
+    net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(10)), (64,), mn.Standard())
+    return examine(net, net.init(np.random.default_rng(0)), x, y, steps=20, replicates=3)
+
+
+def test_the_text_has_every_number_finding_and_sentence(report: Any) -> None:
+    text = str(report)
+    assert f"regime: {report.regime.upper()}" in text
+    for what, number, _ in report.rows():
+        assert what in text
+        assert number in text
+    assert all(f"- {sentence}" in text for sentence in report.advice)
+    assert all(f"width for 5 %, {name}: " in text for name in ("Standard()", "NTK()"))
+    assert report.advice[-1] == MEANS[report.regime]
+    assert repr(report).startswith(f"Report({report.regime}; ")
+    assert [row[0] for row in report.layers()] == ["0", "2"]
+
+
+def test_files(report: Any, tmp_path: Any) -> None:
+    page = report.write(tmp_path / "out")
+    names = {path.name for path in page.parent.iterdir()}
+    assert names == {"examine.html", "examine.txt", "examine.json", "run.png", "layers.png", "widths.png"}
+    html = page.read_text(encoding="utf-8")
+    assert html.count("data:image/png;base64,") == 3
+    assert report.regime.upper() in html
+    numbers = json.loads((page.parent / "examine.json").read_text(encoding="utf-8"))
+    assert numbers["regime"] == report.regime
+    assert numbers["statements"]["gap"]["interval"] == list(report.statements["gap"].interval)
+    assert matplotlib.image.imread(page.parent / "run.png").shape[2] == 4
+
+
+def test_a_report_without_runs(tmp_path: Any) -> None:
+    empty = Report("undecided", "no gradient can be followed", about="a network")
+    assert "UNDECIDED" in str(empty)
+    assert empty.advice == (MEANS["undecided"],)
+    assert {p.name for p in empty.write(tmp_path).parent.iterdir()} == {"examine.html", "examine.txt", "examine.json"}
+
+
+def test_dead_features_are_shown_in_percent() -> None:
+    report = Report("undecided", "", signals={"2": Signal(1.0, 2.0, 0.5), "0": Signal(1.0, 2.0, None)})
+    assert [row[:4] for row in report.layers()] == [("2", "1", "2", "50 %"), ("0", "1", "2", "")]
+
+
+def test_tables_are_as_wide_as_their_cells_and_empty_without_rows() -> None:
+    assert list(table(("a", "b"), [])) == []
+    assert list(table(("a", "b"), [("1", "22"), ("333", "4")])) == ["a    b", "1    22", "333  4"]

@@ -1,0 +1,82 @@
+"""Wider specs, and the width for 5 % from laws that are known."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk.examination.widths import gaps_by_width, law, narrowest, widened
+
+CONV = mn.Sequential(
+    mn.Conv2d(8), mn.ReLU(), mn.more_layers.GroupedConv2d(8, groups=8), mn.Residual(mn.Conv2d(8)), mn.GlobalAvgPool(),
+    mn.Concat(mn.Dense(4), mn.Sequential(mn.Dense(6), mn.Tanh())), mn.Dense(3),
+)  # fmt: skip
+
+
+def test_every_layer_grows_but_the_last() -> None:
+    assert widened(CONV, 1) == CONV
+    wide = widened(CONV, 2)
+    assert (wide.layers[0].channels, wide.layers[2].channels, wide.layers[2].groups) == (16, 16, 16)
+    assert [wide.layers[5].inside[0].width, wide.layers[5].inside[1].layers[0].width] == [8, 12]
+    assert wide.layers[6].width == 3
+    assert mn.Network(wide, (8, 8, 1)).outputs == 3
+
+
+def test_the_last_layers_of_branches_that_end_the_network_stay() -> None:
+    spec = mn.Sequential(mn.Dense(5), mn.Sum(mn.Dense(2), mn.Sequential(mn.Dense(7), mn.Dense(2))))
+    wide = widened(spec, 3)
+    assert [layer.width for layer in wide.layers[1].inside[1].layers] == [21, 2]
+    assert narrowest(spec) == 5
+
+
+def gaps(exponent: Any, scatter: Any, seeds: Any = 6) -> Any:
+    rng = np.random.default_rng(3)
+    return tuple(2 * n**exponent * np.exp(scatter * rng.standard_normal(seeds)) for n in (64, 128, 256))
+
+
+def test_the_width_for_five_percent_is_that_of_the_law() -> None:
+    found = law("NTK()", 128, (64, 128, 256), gaps(-1.0, 0.02))  # 2 / n = 0.05 at 40
+    assert found.needed is not None
+    low, high = found.needed.interval
+    assert low < 40 < high < 1.3 * low
+    assert low < found.needed.value < high
+    found = law("NTK()", 128, (64, 128, 256), gaps(-0.5, 0.02))  # 2 / n^(1/2) = 0.05 at 1600
+    assert found.needed is not None
+    low, high = found.needed.interval
+    assert low < 1600 < high < 2 * low
+    assert str(found).startswith(f"{found.needed.value:.0f} ({low:.0f} to {high:.0f}), 12")  # 1600 / 128
+    assert "times this width" in str(found)
+
+
+@pytest.mark.parametrize(("exponent", "scatter"), [(0.0, 0.1), (-0.5, 0.4), (-0.3, 0.15)])
+def test_a_width_is_refused_that_the_seeds_do_not_decide(exponent: Any, scatter: Any) -> None:
+    found = law("NTK()", 128, (64, 128, 256), gaps(exponent, scatter))
+    assert found.needed is None
+    assert str(found).startswith("refused: ")
+    assert ("does not surely fall" in found.why) == (exponent == 0)
+
+
+def test_networks_without_hidden_layers_and_specs_that_cannot_grow_are_refused_in_words() -> None:
+    x, y = np.eye(8, dtype=np.float32), np.eye(8, dtype=np.float32)
+    how: dict[str, Any] = {"steps": 3, "seeds": 2}
+    how |= {"loss": mn.mse, "fraction": 0.25, "factors": (1.0, 2.0), "parametrization": mn.NTK()}
+    how["rng"] = np.random.default_rng(0)
+    found = gaps_by_width(mn.Network(mn.Dense(8), (8,)), x, y, **how)
+    assert str(found) == "refused: the spec has no hidden layer to widen"
+    stuck = mn.Sequential(mn.Residual(mn.Dense(8)), mn.Dense(8))
+    found = gaps_by_width(mn.Network(stuck, (8,)), x, y, **how)
+    assert found.needed is None
+    assert "Residual" in found.why
+
+
+def test_gaps_fall_with_the_width_in_the_ntk_parametrization() -> None:
+    x, y = mn.datasets.digits(dtype=np.float32).subset(20, np.random.default_rng(0)).one_hot()
+    net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(10)), (64,))
+    found = gaps_by_width(
+        net, x, y, loss=mn.mse, fraction=0.25, steps=50, factors=(1.0, 8.0), seeds=4, parametrization=mn.NTK(),
+        rng=np.random.default_rng(0),
+    )  # fmt: skip
+    assert found.widths == (16, 128)
+    assert found.fit is not None
+    assert -1.4 < found.fit.exponent < -0.6  # 1/n, for a smooth activation

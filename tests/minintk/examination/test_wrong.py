@@ -1,0 +1,105 @@
+"""Each finding on a network that is wrong in just that way, and none on a sound one."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk.examination.judge import Statement
+from minintk.examination.runs import Problem, Run
+from minintk.examination.signals import signals
+from minintk.examination.wrong import along, at_start
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((20, 8)), RNG.standard_normal((20, 3))
+
+
+def mlp(depth: Any = 2, w_std: Any = 2**0.5, last: Any = 1.0, act: Any = None, b_std: Any = 0.1) -> Any:
+    layer = mn.Dense(64, w_std=w_std, b_std=b_std), act or mn.ReLU()
+    return mn.Sequential(*layer * depth, mn.Dense(3, w_std=last))
+
+
+def found(spec: Any, x: Any = X, y: Any = Y, change: Any = None, how: Any = None) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # signals that vanish are what is to be found
+        net = mn.Network(spec, (8,), how)
+    problems = []
+    for seed in range(3):
+        theta = net.init(np.random.default_rng(seed))
+        if change:
+            change(net.layout.unpack(theta))
+        problems.append(Problem(net, theta, x, y, mn.mse))
+    return list(at_start(problems, [signals(net, p.theta, p.x)[0] for p in problems]))
+
+
+@pytest.mark.parametrize("how", [mn.NTK(), mn.Standard(), mn.SpectralMuP(), mn.MeanField(), mn.PyTorch()])
+def test_a_sound_network_has_none(how: Any) -> None:
+    assert found(mlp(w_std=1.0 if how == mn.PyTorch() else 2**0.5), how=how) == []
+
+
+def test_dead_features_and_outputs_that_do_not_tell_examples_apart() -> None:
+    (one,) = found(mlp(), change=lambda w: np.copyto(w["0.b"], -300.0))[:1]
+    assert (one.kind, "layer 2" in one.text, "20 examples" in one.text) == ("dead", True, True)
+    (one,) = (f for f in found(mlp(4, 0.1, act=mn.Tanh(), b_std=1.0)) if f.kind == "dead")
+    assert "outputs of different examples" in one.text
+
+
+@pytest.mark.parametrize(
+    ("spec", "x", "y", "text"),
+    [
+        (mlp(), 100 * X, 100 * Y, "mean square of the inputs"),
+        (mlp(), X, 100 * Y, "mean square of the targets"),
+        (mlp(), X * np.array([1, 1, 1, 1, 1, 1, 1, 1e-3]) * np.array([1e3, 1, 1, 1, 1, 1, 1, 1]), Y, "column of x"),
+        (mlp(5, 8.0, 0.001), X, Y, "signals explode"),
+        (mlp(5, 0.2, b_std=0.0), X, Y, "signals vanish"),
+        (mlp(last=20.0), X, Y, "outputs start"),
+    ],
+)
+def test_wrong_scales(spec: Any, x: Any, y: Any, text: Any) -> None:
+    findings = found(spec, x, y)
+    assert any(f.kind == "badly scaled" and text in f.text for f in findings), findings
+
+
+def test_a_small_branch_beside_a_shortcut_is_none() -> None:
+    branch = mn.Sequential(mn.Dense(64, w_std=0.01), mn.ReLU(), mn.Dense(64))
+    assert found(mn.Sequential(mn.Dense(64), mn.Residual(branch), mn.ReLU(), mn.Dense(3))) == []
+    small = mn.Sequential(mn.Dense(64), *branch, mn.ReLU(), mn.Dense(3))
+    assert [one.kind for one in found(small)] == ["badly scaled"]
+
+
+def statements(rate: Any = 1.0, **shares: Any) -> Any:
+    more = {f"share {name}": Statement("", s, (s, s), "") for name, s in shares.items()}
+    return {"rate": Statement("", rate, (0.9 * rate, 1.1 * rate), "")} | more
+
+
+def runs(loss: Any = (1.0, 0.5, 0.2), diverged: Any = False, rates: Any = (1.0, 0.4), learned: Any = 0.9) -> Any:
+    a = np.array(loss)
+    return [Run(np.arange(len(a)), a, a, 0 * a, learned, diverged, rates=np.array(rates))] * 3
+
+
+def test_instability() -> None:
+    net = mn.Network(mlp(), (8,))
+    problems = [Problem(net, net.init(RNG), X, Y, mn.mse)]
+
+    def kinds(**how: Any) -> Any:
+        return [f.kind for f in along(problems, runs(**how), statements(), 0.5, given=given)]
+
+    given = False
+    assert kinds() == []
+    assert kinds(diverged=True) == ["unstable"]
+    assert kinds(loss=(1.0, 2.5, 0.1)) == ["unstable"]
+    assert kinds(learned=0.05) == ["short"]
+    given = True  # the rate 0.5 is above 0.4, met on the run
+    assert kinds() == ["unstable"]
+    assert kinds(rates=(1.0, 0.6)) == []
+
+
+def test_layers_that_hardly_learn() -> None:
+    net = mn.Network(mlp(), (8,))
+    problems = [Problem(net, net.init(RNG), X, Y, mn.mse)]
+    shares = {"0": 0.5, "2": 0.499, "4": 0.001}
+    (one,) = along(problems, runs(), statements(**shares), 0.5, given=False)
+    assert (one.kind, "layer 4" in one.text) == ("badly scaled", True)
+    assert not list(along(problems, runs(), statements(**{"0": 0.9, "2": 0.05, "4": 0.05}), 0.5, given=False))
