@@ -33,8 +33,10 @@ settings.load_profile("fixed")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, None, None]:
-    """A test that leaves a threshold changed fails, not those after it."""
+    """A test that leaves a threshold changed fails, not those after it; figures are closed after each."""
     yield
+    if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
+        pyplot.close("all")
     if (module := sys.modules.get("minintk.thresholds")) is not None:
         now, right = vars(module.THRESHOLDS), vars(module.Thresholds())
         left = {name: value for name, value in now.items() if value != right[name]}

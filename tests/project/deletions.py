@@ -31,6 +31,9 @@ SATELLITES = {
 }
 """{satellite: its folders}; the tests of a folder stand in tests/ under the same path."""
 
+NEEDED_BY = {"laboratory": "examination"}
+"""{satellite: the one that goes with it, since it builds on it}."""
+
 WHOLE = ("tests/project", "tests/docs", "tests/planted", "tests/mutants", "tests/course", "examples")
 """What is about the project as a whole, satellites included."""
 
@@ -40,7 +43,8 @@ QUIETLY = "-p", "no:cacheprovider", "--ignore=tests/device"
 
 def deleted(names: list[str]) -> list[str]:
     """Return the folders of these satellites."""
-    return [folder for name in names for folder in SATELLITES[name]]
+    gone = names + [NEEDED_BY[name] for name in names if name in NEEDED_BY]
+    return [folder for name in gone for folder in SATELLITES[name]]
 
 
 @cache

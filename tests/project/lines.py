@@ -24,7 +24,7 @@ LIMITS = {
     "core": 18_500, "speed": 3_300, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000,
     "lifting": 1_800, "examination": 1_150,
 }  # fmt: skip
-"""{circle: the most lines}; 35,000 together."""
+"""{circle: the most lines}; 36,500 together."""
 
 DEBT = {"core": 750, "speed": 230}
 """Lines that a circle may have beyond its limit for now; may only shrink."""
