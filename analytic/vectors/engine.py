@@ -14,6 +14,7 @@ pairs is computed in float64 as a whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -38,6 +39,7 @@ from analytic.vectors.unit_rows import Rows, flat, for_each, prepare_rows, rows_
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.cores import cores
 from minintk.threads import single_threaded_blas
+from minintk.thresholds import THRESHOLDS
 
 
 def tile_width(xp: Any, n: int) -> int:
@@ -73,13 +75,22 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
 
 def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) -> VectorEngine:
     """Take the rows through all layers, and make ready for the pairs.   asked : of NNGP and NTK."""
-    with single_threaded_blas():  # its own would give other bits, and only wait for each other
+    with one_blas_thread(inputs.shape, inputs.x[0]):
         prepared, rows, fine, fits = plan_vectors(program, inputs)
         coarse = None if not fits else fine if inputs.dtype.itemsize == 8 else fine.cast(inputs.dtype)
     return VectorEngine(
         *(prepared[0], prepared[-1], rows, fine.flat.largest_square, fine, coarse, inputs.shape, inputs.symmetric),
         *(asked, tile_shape(array_namespace(rows.q), inputs.shape)),
     )
+
+
+def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
+    """Hold BLAS at one thread: its own give other bits, and wait for each other; for products of this size it has one.
+
+    Per row, the coefficients are products of some 2,000 multiplications.
+    """
+    small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain
+    return nullcontext() if small else single_threaded_blas()
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
@@ -125,7 +136,7 @@ def vector_diagonals(program: Program, inputs: Examples) -> RowState:
     norms2 = square_norms(inputs.xp, (flat(inputs.x[0]),))
     if not norms2.shape[0]:
         return RowState(norms2, norms2)
-    with single_threaded_blas():
+    with one_blas_thread(inputs.shape, inputs.x[0]):
         rows = rows_in_range(program, inputs, norms2)[0]
     check_results(inputs, rows.q, rows.theta)
     return rows
@@ -193,7 +204,7 @@ class VectorEngine:
 
     def run(self, results: list[Array | None], progress: Progress | None) -> None:
         """Compute all tiles, on all cores, into NNGP and NTK."""
-        with single_threaded_blas():
+        with one_blas_thread(self.shape, self.left.x):
             right = self.right.keep()
             once = self.shape[1] <= self.per_tile[1]  # one tile needs a row of x1: it is not kept
             left = right if self.symmetric else self.left if once else self.left.keep()
