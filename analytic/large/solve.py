@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import ceil, inf, log, sqrt
@@ -23,6 +24,7 @@ import numpy as np
 
 from analytic.kernels import Kernel
 from analytic.large import gram
+from analytic.large.dask_factor import DaskFactor, dask_client
 from analytic.large.factor import Factor
 from analytic.large.gram import inverse, pivoted
 from analytic.large.landmarks import PIECE, Nystrom, chosen, weights
@@ -31,7 +33,7 @@ from analytic.training.gp import Ensemble, KernelLike, Kind
 from analytic.training.posterior import posterior
 from analytic.vectors.results import Store
 from minintk.arrays import Array, Host, array_namespace, on_host, to_host, to_library
-from minintk.files.claims import claim_or_say_who
+from minintk.files.claims import Claim
 from minintk.files.reading import Unreadable, read_npz, reading
 from minintk.files.writing import digest, made_folder, remove_parts, write_atomically
 from minintk.progress import progress_of
@@ -78,7 +80,7 @@ class Solved:
 def solve(
     kernel: KernelLike, x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "ntk", by: By = "cholesky",
     rank: int | None = None, landmarks: Any = None, weight: Array | None = None, tol: float = 1e-8,
-    store: Store = None, progress: bool = False,
+    store: Store = None, executor: Executor | None = None, progress: bool = False,
 ) -> Solved:  # fmt: skip
     """f(x) = k(x, X) (k(X, X) + ridge I)^-1 y: the mean of `posterior`, for more examples than fit into memory.
 
@@ -92,12 +94,15 @@ def solve(
     store : a folder for the kernel, its factor and the state: if the process is killed, the same call continues where
         it stopped and gives the same bytes (docs/large-kernels.md).  Without it, the factor is in memory, half of
         N^2 numbers, and blocks of the kernel are computed again for each step.
+    executor : computes the blocks of the kernel, which the steps read from `store`; that of a dask client factorises
+        too, on its workers, which see the folder (docs/clusters.md).
     progress : bars with the time left, on stderr.
 
     ValueError for what `posterior` refuses, landmarks that are no examples, a kernel that is not positive definite, a
-    residual of 1 or more, and a store of another kernel.  RuntimeWarning if tol is not reached.  Held if another
-    process works in the store.  MemoryError, OSError before the work where memory or disk do not suffice.  Hestenes and
-    Stiefel 1952; beta as in Golub and Ye 1999; landmarks as in Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+    residual of 1 or more, and a store of another kernel.  RuntimeWarning if tol is not reached.  Who starts the
+    same solve in a folder helps with the kernel, waits for the factor, and has the result.  MemoryError, OSError before
+    the work where memory or disk do not suffice.  Hestenes and Stiefel 1952; beta as in Golub and Ye 1999; landmarks as
+    in Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 
     >>> import numpy as np, minintk as mn, analytic as an
     >>> x = np.random.default_rng(0).standard_normal((20, 5))
@@ -123,6 +128,8 @@ def solve(
     at = chosen(5000 if landmarks is None else landmarks, int(x.shape[0])) if by == "landmarks" else None
     z, w = (None, y) if at is None else (x[to_library(at, xp)], weights(weight, x))
     _check_memory(x, y, by, rank if at is None else len(at), store)
+    if executor is not None and store is None:
+        raise ValueError("executor= expects store=, a folder for the kernel that all steps read: pass store='FOLDER'")
     folder, stored, precondition = None, cast(Any, None), cast(Precondition, None)
     if store is not None:
         if not isinstance(kernel, Kernel):
@@ -131,14 +138,18 @@ def solve(
         mark = digest(f"minintk solve 2; {parts}", x, *(() if z is None else (z, w)))
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
-            stored = of(x, z, store=store if z is None else folder / "kernel", progress=_shares(advance))
-    with nullcontext() if folder is None else claim_or_say_who(folder / "solve.lock", f"solve in {folder}"):
+            stored = of(
+                x, z, store=store if z is None else folder / "kernel", progress=_shares(advance), executor=executor
+            )
+    with nullcontext() if folder is None else Claim(folder / "solve.lock", wait=True):
         K = gram.Gram(of, x, ridge, stored) if at is None else Nystrom(of, x, at, ridge, w, stored)
         y = xp.astype(y, xp.float64)
         if isinstance(K, Nystrom):
             right, precondition = K.right(y), K.precondition
         elif by == "cholesky":
-            right, precondition = y, Factor(K, folder, progress).solve
+            client = dask_client(executor)
+            L = Factor(K, folder, progress) if client is None else DaskFactor(K, client, gram.BLOCK, progress)
+            right, precondition = y, L.solve
         else:
             right, precondition = y, _low_rank(K, rank, folder, progress)
         state = None if folder is None else folder / f"state-{digest(examples.y)}.npz"

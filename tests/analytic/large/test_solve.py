@@ -6,8 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +22,7 @@ import minintk as mn
 from analytic.large import factor, gram, solve
 from analytic.large.factor import Blocks, Factor
 from analytic.large.gram import Gram
-from minintk.files.claims import Held, claim_or_say_who
+from minintk.files.claims import Claim
 
 Array = Any
 BY = ("cholesky", "pivoted")
@@ -298,12 +300,31 @@ def test_a_damaged_state_or_low_rank_is_computed_again(tmp_path: Path) -> None:
     assert np.array_equal(again.coefficients, fit.coefficients)
 
 
-def test_a_second_starter_is_told_who_works_there(tmp_path: Path) -> None:
+def test_a_second_starter_waits_and_has_the_result(tmp_path: Path) -> None:
+    """It begins while the first is at work; the bytes are the same, and it takes no steps of its own."""
     x, y, _ = data(40)
-    an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
+    first = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     (folder,) = tmp_path.glob("cholesky-*")
-    with claim_or_say_who(folder / "solve.lock", "a test"), pytest.raises(Held, match=r"process \d+"):
-        an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
+    with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solve, "_step", None)
+        with Claim(folder / "solve.lock"):
+            second = pool.submit(an.solve, KERNEL, x, y, ridge=RIDGE, store=tmp_path)
+            sleep(0.3)
+            assert not second.done()
+        assert np.array_equal(second.result(60).coefficients, first.coefficients)
+
+
+def test_an_executor_computes_the_kernel(tmp_path: Path) -> None:
+    """It gives the plain call's bits, of landmarks too."""
+    x, y, _ = data(60)
+    with ThreadPoolExecutor(2) as pool:
+        for by, more in (("cholesky", {}), ("pivoted", {"rank": 20}), ("landmarks", {"landmarks": 20})):
+            how: Any = {"by": by, "ridge": RIDGE, **more}
+            one = an.solve(KERNEL, x, y, store=tmp_path / "one", **how)
+            two = an.solve(KERNEL, x, y, store=tmp_path / "two", executor=pool, **how)
+            assert np.array_equal(one.coefficients, two.coefficients)
+        with pytest.raises(ValueError, match="executor= expects store="):
+            an.solve(KERNEL, x, y, ridge=RIDGE, executor=pool)
 
 
 # ------------------------------------------------------------------------------------------- what is refused
