@@ -179,11 +179,14 @@ def _gpu_remedy(error: Exception) -> str:
 def available_memory(xp: Any) -> int:
     """Bytes that can still be allocated where `xp` keeps its arrays (2**62 where the system does not say).
 
-    On the host, what is free, and no more than the limits of control groups leave (containers, SLURM).
+    On the host, what is free, and no more than the limits of control groups leave (containers, SLURM).  On a GPU, of
+    the current device, no more than CuPy's pool may take.
     """
     if library(xp) == "cupy":
         free, _total = import_module("cupy").cuda.runtime.memGetInfo()
-        return int(free) + int(import_module("cupy").get_default_memory_pool().free_bytes())
+        pool = import_module("cupy").get_default_memory_pool()
+        most = int(pool.get_limit()) or 2**62
+        return min(int(free) + int(pool.free_bytes()), max(0, most - int(pool.used_bytes())))
     return min(free_host_memory(), free_in_groups())
 
 

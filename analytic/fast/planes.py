@@ -45,12 +45,12 @@ def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bo
     return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
 
 
-def fits_a_block(xp: Any, program: Program, shape: Shape) -> bool:
-    """Whether the GPU's blocks of threads have memory for planes, with their margins, of images of this shape."""
+def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
+    """Whether the GPU's blocks of threads have memory for planes, with margins, of numbers of `item` bytes."""
     head, (H, W) = program[: split(program)], grid(shape)
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     h, w = (max((2 * axes[k].kernel for axes in windows), default=0) for k in (0, 1))
-    return block_bytes((H + h) * (W + w), 1 + depth(head), 128, 8) <= block_memory(xp)
+    return block_bytes((H + h) * (W + w), 1 + depth(head), 128, item) <= block_memory(xp)
 
 
 @cache
@@ -62,7 +62,7 @@ def numba_works() -> bool:
 def steps_taken(program: Program, shape: Shape, layout: FieldLayout, pairs: int) -> int:
     """Return how many steps from the first on go plane by plane, for so many pairs of images; 0 if none."""
     xp, item = layout.xp, layout.number
-    jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape)
+    jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape, item)
     return split(program) if jit and (not layout.diagonal or sums_suffice(program, grid(shape))) else 0
 
 

@@ -246,7 +246,8 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
-    double = replace(plan, layout=layout)
+    steps = plan.by_offsets and planes().steps_taken(plan.program, plan.shape, layout, 2**62)  # 0 if they fit no block
+    double = replace(plan, layout=layout, by_offsets=steps)
     size = selves_at_once(double, N)
     pools = [tuple(xp.empty((N, *pooled), dtype=xp.float64) for _ in range(2)) for pooled in plan.pooled]
     nngp, ntk = xp.empty(N, dtype=xp.float64), xp.empty(N, dtype=xp.float64)
@@ -263,12 +264,12 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
             after, _ = prepare_all(plan.program, images.pixels, tile)
         else:
             pixels = images.pixels
-            if plan.by_offsets:
+            if double.by_offsets:
                 pixels, prepared = planes().prepared(double, images, tile, workspace, True)
                 field = prepared.fill(kind(layout, *where, prepared.grid, asked=True))
             else:
                 field = images.field(double, *where, True, kind)
-            after, field = follow(plan.program[plan.by_offsets :], pixels, field, tile, record)
+            after, field = follow(plan.program[double.by_offsets :], pixels, field, tile, record)
             field.release()
         for (to_d, to_theta), (d, theta) in zip(pools, record, strict=True):
             to_d[at], to_theta[at] = d, theta

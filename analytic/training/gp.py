@@ -150,7 +150,7 @@ class Ensemble:
             factor = 0 if kind in self._dynamics else factorisation_bytes(N)
         need = factor + (item * len(missing) + 24 * both) * N * N
         need += ((4 if covariances is None else 6) * 8 * N + 8 * (covariances or 0) * M) * M
-        what = f"this prediction of {M} outputs from {N} examples"
+        what = f"this prediction of {M} outputs from {N} examples" if M else f"training on the kernel of {N} examples"
         check_memory(xp, what, need, "take analytic.solve, an estimator's landmarks=, fewer examples, or std for cov")
 
     def of(self, kind: Kind) -> Callable[..., Array]:

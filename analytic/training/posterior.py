@@ -129,8 +129,9 @@ class Posterior:
         ens, N = self.ensemble, int(self.ensemble.x.shape[0])
         item = int(ens.x.dtype.itemsize) if ens.x.dtype.kind == "f" else 8
         kernel = 0 if self.kind in ens._train else item
-        factor = 0 if self._owned and item == 8 and on_host(array_namespace(ens.x)) else 8
-        return (kernel + factor) * N * N
+        factor = 0 if self._owned and item == 8 else 8
+        copied = 0 if on_host(array_namespace(ens.x)) else 8  # by CuPy's Cholesky
+        return (kernel + factor + copied) * N * N
 
     @property
     def _owned(self) -> bool:
@@ -145,7 +146,7 @@ class Posterior:
         distinguished from zero.
         """
         ens = self.ensemble
-        ens.check_memory(self.kind, 0, 0, self._factor_bytes)
+        ens.check_memory(self.kind, 0, None, self._factor_bytes)
         k = ens.block(self.kind)
         check_kernel(f"kernel.{self.kind}(x)", k)
         xp, tau = array_namespace(k), resolution(k)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, cast, overload
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, array_namespace, check_finite_by, own, to_host
+from minintk.arrays import Array, array_namespace, available_memory, check_finite_by, own, to_host
 from minintk.doors import through
 from minintk.layers.combine import BoundChain
 from minintk.layers.contract import Bound, Layout, Weights, bind
@@ -150,8 +150,14 @@ class Network(Model):
         (20, 6)
         """
         check_generator("init", rng)
-        E = None if ensemble is None else whole("ensemble", ensemble)
-        return self.layout.init(rng, E, precision(dtype))
+        E, dtype = None if ensemble is None else whole("ensemble", ensemble), precision(dtype)
+        need = (E or 1) * self.size * np.dtype(dtype).itemsize
+        if need > 2**28 and need > (free := available_memory(np)):
+            raise MemoryError(
+                f"{E or 1} theta of {self.size} parameters need {need / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free: "
+                "draw fewer networks at a time, or pass dtype='float32'"
+            )
+        return self.layout.init(rng, E, dtype)
 
     @property
     def coupled(self) -> bool:

@@ -18,7 +18,7 @@ from analytic.fast import gpu_kernels
 from analytic.vectors.scalar_forms import FORMS
 
 HOMES = [Path(str(package.__file__)).parent for package in (minintk, analytic)]
-TARGETS = (70, 80, 90)
+TARGETS = (70, 75, 80, 86, 89, 90)
 """V100, A100, H100 and H200; those that the compiler still knows."""
 
 

@@ -179,3 +179,16 @@ def test_masked_arrays_are_refused_wherever_data_enters() -> None:
     for call in calls:
         with pytest.raises(TypeError, match=r"without a mask, got a numpy\.ma\.MaskedArray: fill it"):
             call()
+
+
+@pytest.mark.parametrize(("limit", "used", "most"), [(0, 5, 112), (50, 5, 45), (10, 20, 0), (10**6, 5, 112)])
+def test_memory_of_a_gpu_is_what_its_pool_may_take(
+    limit: int, used: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 bytes free on the device, 12 in the pool; a limit of 0 is none."""
+    pool = SimpleNamespace(free_bytes=lambda: 12, get_limit=lambda: limit, used_bytes=lambda: used)
+    runtime = SimpleNamespace(memGetInfo=lambda: (100, 1000))
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), get_default_memory_pool=lambda: pool)
+    monkeypatch.setattr(arrays, "import_module", lambda name: cupy)
+    monkeypatch.setattr(arrays, "library", lambda xp: "cupy")
+    assert arrays.available_memory(None) == most

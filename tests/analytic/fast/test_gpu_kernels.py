@@ -125,9 +125,29 @@ def test_a_planted_error_is_found_out(name: str) -> None:
         law_planes((LOCAL, x), by(PLANTED[name]))
 
 
-@pytest.mark.parametrize("memory", [0, 3000, 10**6])
-def test_planes_that_a_block_cannot_hold_stay_fields(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("memory", "fit"), [(0, ()), (3000, ()), (4500, (4,)), (10**6, (4, 8))])
+def test_planes_that_a_block_cannot_hold_stay_fields(
+    memory: int, fit: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """4 x 5 pixels, with margins of two lines 80, in two kinds, for one slot and for windows, and 128 totals."""
     monkeypatch.setattr(plan, "block_memory", lambda xp: memory)
     program = an.kernel(DEEP)._program((4, 5, 2))
-    assert plan.fits_a_block(np, program, (4, 5, 2)) == (memory > 5000)
+    assert tuple(item for item in (4, 8) if plan.fits_a_block(np, program, (4, 5, 2), item)) == fit
+
+
+def test_the_selves_are_fields_where_their_planes_fit_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float64 they are twice as large as the pairs' in float32; the kernel is the same."""
+    pytest.importorskip("numba", reason="needs the extra fast")
+    monkeypatch.setattr(plan, "BYTES_WORTH_NUMBA", 0)
+    x = np.random.default_rng(0).standard_normal((6, 4, 5, 2)).astype(np.float32)
+    taken, items = plan.steps_taken, list[int]()
+    want = an.kernel(POOLED).both(x)
+
+    def narrow(program: Any, shape: Any, layout: Any, pairs: int) -> int:
+        items.append(layout.number)
+        return taken(program, shape, layout, pairs) if layout.number == 4 else 0
+
+    monkeypatch.setattr(plan, "steps_taken", narrow)
+    for found, right in zip(an.kernel(POOLED).both(x), want, strict=True):
+        np.testing.assert_allclose(found, right, rtol=3e-6)
+    assert {4, 8} <= set(items)

@@ -301,3 +301,14 @@ def test_without_scikit_learn_an_estimator_says_what_it_needs(monkeypatch: pytes
         _ = an.NTKRegressor
     with pytest.raises(AttributeError, match="NTKTransformer"):
         _ = an.NTKTransformer  # type: ignore[attr-defined]
+
+
+def test_a_fit_needs_the_kernel_and_its_factor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 N^2 bytes in float32; it had asked for 40, those of error bars."""
+    N = 400
+    X = np.random.default_rng(0).standard_normal((N, 3)).astype(np.float32)
+    monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 13 * N**2)
+    model = an.NTKRegressor().fit(X, X[:, 0])
+    monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 11 * N**2)
+    with pytest.raises(MemoryError, match=r"training on the kernel of 400 examples needs .* take analytic\.solve"):
+        model.fit(X, X[:, 0])

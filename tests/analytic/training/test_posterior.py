@@ -247,3 +247,13 @@ def test_a_long_prediction_goes_by_pieces(ridge: float, monkeypatch: pytest.Monk
     np.testing.assert_allclose(pieces[0], mean, atol=1e-12)
     np.testing.assert_allclose(pieces[1], std, atol=1e-7)
     np.testing.assert_allclose(gp.predict(x_test), mean, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "host", "device"), [("float32", 12, 20), ("float64", 8, 16)])
+def test_the_memory_of_the_factor(dtype: str, host: int, device: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel and L; CuPy's Cholesky copies L before it begins."""
+    x = np.zeros((10, 3), dtype)
+    of = an.posterior(an.kernel(mn.zoo.mlp(1, 8, 1)), x, x[:, :1], ridge=1.0)
+    assert of._factor_bytes == host * 100
+    monkeypatch.setattr(posterior, "on_host", lambda xp: False)
+    assert of._factor_bytes == device * 100

@@ -223,3 +223,9 @@ def test_ensemble_is_a_whole_number(ensemble: Any) -> None:
 def test_dtype_is_a_real_one(dtype: Any) -> None:
     with pytest.raises(TypeError, match="dtype expects float32 or float64, got"):
         NET.init(np.random.default_rng(0), dtype=dtype)
+
+
+def test_networks_beyond_the_memory_are_refused_before_they_are_drawn() -> None:
+    net = mn.Network(mn.zoo.mlp(1, 64, 1), (8,))
+    with pytest.raises(MemoryError, match=r"1000000000 theta of 641 parameters need 5\.13e\+03 GB, .* draw fewer"):
+        net.init(np.random.default_rng(0), ensemble=10**9)

@@ -1,0 +1,193 @@
+"""Measure how CPU time and memory grow with the size of the work, each capability alone in a process.
+
+    python benchmarks/growth.py [NAMES]          a table for growth.md, some ten minutes; quotes of what is refused
+
+Exponent: the slope of log CPU s between the last two sizes.  MB: the largest memory beyond that before the call.  Wall:
+the size at which 24 GB are full, if memory goes on as from the last but one size to the last, or what is refused there.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from math import log
+from typing import Any
+
+import numpy as np
+
+import analytic as an
+import minintk as mn
+
+ROOM = 24e3  # MB
+
+
+def rows(n: int, d: int = 64, dtype: Any = np.float32) -> Any:
+    """Return inputs, (n, d)."""
+    return np.random.default_rng(0).standard_normal((n, d)).astype(dtype)
+
+
+def dense(outputs: int = 1) -> an.Kernel:
+    """Return the kernel of three hidden layers of ReLU."""
+    return an.kernel(mn.zoo.mlp(3, 64, outputs))
+
+
+def images(*end: Any) -> an.Kernel:
+    """Return the kernel of three convolutions, with this end."""
+    return an.kernel(mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 3, *end, mn.Dense(1)))
+
+
+def estimator(n: int, **how: Any) -> Any:
+    """Return a fitted regressor, of (n, 16) examples."""
+    from analytic.large.estimators import NTKRegressor
+
+    x = rows(n, 16)
+    return NTKRegressor(**how).fit(x, np.tanh(x[:, :8]).sum(1))
+
+
+def predicted(n: int) -> Callable[[], Any]:
+    """Return the prediction at n rows of a posterior of 2,000 examples."""
+    x = rows(2000, 16)
+    posterior = an.posterior(dense(), x, x[:, :1], ridge=0.1, kind="ntk")
+    posterior.predict(x[:2])
+    test = rows(n, 16)
+    return lambda: posterior.predict(test)
+
+
+def classified(classes: int) -> Callable[[], Any]:
+    """Return the probabilities of 50 rows."""
+    from analytic.large.estimators import shares
+
+    f = rows(50, classes, np.float64)
+    return lambda: shares(f)
+
+
+def pooled(*end: Any) -> Callable[[int], Callable[[], Any]]:
+    """Return a kernel of n images of 16 x 16 with this end, compiled before."""
+
+    def call(n: int) -> Callable[[], Any]:
+        kernel, x = images(*end), rows(n, 16 * 16).reshape(n, 16, 16, 1)
+        kernel.both(rows(16, 16 * 16).reshape(16, 16, 16, 1))
+        return lambda: kernel.both(x)
+
+    return call
+
+
+def on_rows(call: Callable[[Any], Any]) -> Callable[[int], Callable[[], Any]]:
+    """Return call(x) for n rows x."""
+
+    def make(n: int) -> Callable[[], Any]:
+        return partial(call, rows(n))
+
+    return make
+
+
+def ntk_posterior(x: Any) -> Any:
+    """Return a mean."""
+    return an.posterior(dense(), x, x[:, :1], ridge=0.1, kind="ntk").predict(x[:2])
+
+
+def on_landmarks(x: Any) -> Any:
+    """Return a solve on 1,000 landmarks."""
+    return an.solve(dense(), x, x[:, :1], ridge=0.1, by="landmarks", landmarks=1000, tol=1e-4)
+
+
+SMALL, MIDDLE, LARGE = (500, 1000, 2000), (1000, 2000, 4000), (2000, 4000, 8000)
+
+CALLS: dict[str, tuple[tuple[int, ...], Callable[[int], Callable[[], Any]]]] = {
+    "both kernels, 3 ReLU layers": (LARGE, on_rows(lambda x: dense().both(x))),
+    "kernel.derivatives": (SMALL, on_rows(lambda x: dense().derivatives(x))),
+    "posterior, mean": (LARGE, on_rows(ntk_posterior)),
+    "ensemble at a time": (MIDDLE, on_rows(lambda x: an.ensemble(dense(), x, x[:, :1]).predict(x[:2], t=10.0))),
+    "solve, cholesky": (LARGE, on_rows(lambda x: an.solve(dense(), x, x[:, :1], ridge=0.1))),
+    "solve, 1,000 landmarks": ((10_000, 20_000, 40_000), on_rows(on_landmarks)),
+    "NTKRegressor.fit": (MIDDLE, lambda n: lambda: estimator(n)),
+    "leave-one-out": (MIDDLE, lambda n: estimator(n).leave_one_out),
+    "predict, rows": ((20_000, 50_000, 100_000), predicted),
+    "predict_proba, classes": ((100, 300, 1000), classified),
+    "images, AvgPool(3, stride=1)": ((64, 128, 256), pooled(mn.AvgPool(3, stride=1), mn.Flatten())),
+    "images, GlobalAvgPool": ((32, 64, 128), pooled(mn.GlobalAvgPool())),
+}
+
+REFUSED: dict[str, Callable[[], Any]] = {
+    "an.posterior of 200,000 examples": lambda: an.posterior(dense(), rows(200_000, 2), rows(200_000, 1), ridge=1.0)
+    .predict(rows(1, 2)),
+    "an.ensemble of 60,000 examples at t = 1": lambda: an.ensemble(dense(), rows(60_000, 2), rows(60_000, 1))
+    .predict(rows(1, 2), t=1.0),
+    "kernel.ntk of 200,000 rows": lambda: dense().ntk(rows(200_000, 2)),
+    "kernel.derivatives of 60,000 rows": lambda: dense().derivatives(rows(60_000, 2)),
+    "an.solve of 300,000 without store=": lambda: an.solve(dense(), rows(300_000, 2), rows(300_000, 1), ridge=1.0),
+    "landmarks=60000": lambda: an.solve(
+        dense(), rows(100_000, 2), rows(100_000, 1), ridge=1.0, by="landmarks", landmarks=60_000
+    ),
+    "NTKRegressor of 200,000 rows": lambda: estimator(200_000),
+    "mn.ntk_full, N C = 200,000": lambda: mn.ntk_full(*network(200, 1000)),
+    "net.init(ensemble=10**7)": lambda: network(1, 1)[0].init(np.random.default_rng(0), ensemble=10**7),
+}  # fmt: skip
+
+
+def network(n: int, outputs: int) -> tuple[Any, Any, Any]:
+    """Return a network, theta and n rows."""
+    net = mn.Network(mn.zoo.mlp(1, 64, outputs), (8,))
+    return net, net.init(np.random.default_rng(0)), rows(n, 8, np.float64)
+
+
+def memory(name: str) -> float:
+    """Return VmHWM (the largest) or VmRSS of this process, MB."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) / 1e3 for line in file if line.startswith(name))
+
+
+def measure(name: str, size: int) -> tuple[float, float]:
+    """Return (CPU s, MB) of a capability, in a process of its own."""
+    found = subprocess.run([sys.executable, __file__, "--one", name, str(size)], stdout=subprocess.PIPE, check=True)
+    seconds, size_mb = map(float, found.stdout.split())
+    return seconds, size_mb
+
+
+def one(name: str, size: int) -> None:
+    """Print what `measure` reads."""
+    call = CALLS[name][1](size)
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")  # VmHWM begins again
+    before, start = memory("VmRSS"), time.process_time()
+    call()
+    print(time.process_time() - start, memory("VmHWM") - before)
+
+
+def slope(sizes: tuple[int, ...], values: list[float]) -> float:
+    """Return that of the logarithms between the last two."""
+    return log(values[-1] / values[-2]) / log(sizes[-1] / sizes[-2])
+
+
+def main() -> None:
+    """Print the table and the refusals."""
+    print("| capability | sizes | CPU s | exponent | MB | wall on 24 GB |\n| --- | --- | --- | --- | --- | --- |")
+    for name, (sizes, _) in CALLS.items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
+        seconds, mb = map(list, zip(*(measure(name, size) for size in sizes), strict=True))
+        grows = mb[-1] > 1.3 * mb[-2] and mb[-1] > 50
+        wall = f"{sizes[-1] * (ROOM / mb[-1]) ** (1 / slope(sizes, mb)):,.0f}" if grows else "none seen"
+        shown = [
+            ", ".join(f"{v:,}" for v in sizes),
+            *(", ".join(f"{v:.3g}" for v in column) for column in (seconds, mb)),
+        ]
+        print(f"| {name} | {shown[0]} | {shown[1]} | {slope(sizes, seconds):.2f} | {shown[2]} | {wall} |", flush=True)
+    print()
+    for name, call in REFUSED.items():
+        if not sys.argv[1:]:
+            try:
+                call()
+                print(f"- {name}: NOT REFUSED")
+            except (MemoryError, ValueError) as error:
+                print(f"- {name}: *{type(error).__name__}: {error}*", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        one(sys.argv[2], int(sys.argv[3]))
+    else:
+        main()
