@@ -5,7 +5,7 @@ from .curves.curve import learning_curve
 from .curves.powers import compute_optimal, exponents, power_law
 from .curves.spectra import Modes, cube_modes, data_modes, eigenlearning, sphere_modes
 from .kernels import Both, Kernel, kernel
-from .large.estimators import NetworkKernel, NNGPRegressor, NTKClassifier, NTKRegressor
+from .large.estimators import NetworkKernel, NNGPClassifier, NNGPRegressor, NTKClassifier, NTKRegressor
 from .large.solve import solve
 from .limits.deep_linear import deep_linear_limit
 from .limits.finite_width import depth_over_width, finite_width
@@ -21,9 +21,10 @@ from .vectors.rules import lower
 from .vectors.textbook_dual import register_dual
 
 __all__ = [
-    "Both", "Kernel", "Modes", "NNGPRegressor", "NTKClassifier", "NTKRegressor", "NetworkKernel", "compute_optimal",
-    "critical", "critical_learning_rate", "cube_modes", "data_modes", "deep_linear_limit", "depth_over_width",
-    "eigenlearning", "ensemble", "exponents", "feature_learning_limit", "finite_width", "gradient_descent",
-    "gradient_flow", "kernel", "learning_curve", "lower", "max_learning_rate", "phase", "posterior", "power_law",
-    "register_dual", "solve", "sphere_modes", "textbook", "two_layer_limit", "width_correction",
+    "Both", "Kernel", "Modes", "NNGPClassifier", "NNGPRegressor", "NTKClassifier", "NTKRegressor", "NetworkKernel",
+    "compute_optimal", "critical", "critical_learning_rate", "cube_modes", "data_modes", "deep_linear_limit",
+    "depth_over_width", "eigenlearning", "ensemble", "exponents", "feature_learning_limit", "finite_width",
+    "gradient_descent", "gradient_flow", "kernel", "learning_curve", "lower", "max_learning_rate", "phase",
+    "posterior", "power_law", "register_dual", "solve", "sphere_modes", "textbook", "two_layer_limit",
+    "width_correction",
 ]  # fmt: skip

@@ -233,13 +233,14 @@ class _Regressor(RegressorMixin, _Network):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Mean (M,) or (M, C); with its standard deviation (M,), in O(M N) memory, or its covariance (M, M)."""
+        """Mean (M,) or (M, C); with its standard deviation, as large, in O(M N) memory, or covariance (M, M[, C])."""
         if return_std and return_cov:
             raise ValueError("predict expects return_std or return_cov, got both")
         wanted = {"std": True} if return_std else {"cov": True} if return_cov else {}
         mean, *spread = self._predict(X, **wanted)
-        mean = mean[:, 0] if self._flat else mean
-        return (mean, *spread) if spread else mean
+        if not self._flat:  # all outputs have one spread
+            return (mean, *(np.stack([s] * mean.shape[1], axis=-1) for s in spread)) if spread else mean
+        return (mean[:, 0], *spread) if spread else mean[:, 0]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Host:
         """Outputs of n_samples networks of the ensemble, (M, n_samples), or (M, C, n_samples)."""
@@ -288,19 +289,7 @@ class NNGPRegressor(_Regressor):
         return self._limit.log_marginal_likelihood()
 
 
-class NTKClassifier(ClassifierMixin, _Trained):  # type: ignore[misc]
-    """`NTKRegressor` on one column for each class, 1 for its examples and 0 for others; arguments as there.
-
-    A class's probability is the share of outputs N(mean, scale_^2 I) whose largest it is; scale_ has the least log-loss
-    on the leave-one-out means (with landmarks or a finite time, those of generalised cross-validation).
-
-    >>> import numpy as np
-    >>> X = np.linspace(-1, 1, 41)[:, None]
-    >>> model = NTKClassifier(activation="erf", b_std=0.5).fit(X, np.where(abs(X[:, 0]) < 0.6, "near", "far"))
-    >>> model.predict([[0.1], [0.9]]).tolist(), bool(model.predict_proba([[0.1]])[0, 1] > 0.9)
-    (['near', 'far'], True)
-    """
-
+class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """X : (N, d), y : (N,), labels of two classes or more, sample_weight : (N,)."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
@@ -325,6 +314,36 @@ class NTKClassifier(ClassifierMixin, _Trained):  # type: ignore[misc]
     def predict_log_proba(self, X: Any) -> Host:
         """log `predict_proba`, (M, C), not below log 1e-300."""
         return np.log(np.maximum(self.predict_proba(X), 1e-300))
+
+
+class NTKClassifier(_Classifier, _Trained):
+    """`NTKRegressor` on one column for each class, 1 for its examples and 0 for others; arguments as there.
+
+    A class's probability is the share of outputs N(mean, scale_^2 I) whose largest it is; scale_ has the least log-loss
+    on the leave-one-out means (with landmarks or a finite time, those of generalised cross-validation).
+
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 41)[:, None]
+    >>> model = NTKClassifier(activation="erf", b_std=0.5).fit(X, np.where(abs(X[:, 0]) < 0.6, "near", "far"))
+    >>> model.predict([[0.1], [0.9]]).tolist(), bool(model.predict_proba([[0.1]])[0, 1] > 0.9)
+    (['near', 'far'], True)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class NNGPClassifier(_Classifier):
+    """`NTKClassifier` on the mean of `NNGPRegressor`; arguments as there.
+
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 41)[:, None]
+    >>> model = NNGPClassifier(activation="erf", b_std=0.5).fit(X, np.where(abs(X[:, 0]) < 0.6, "near", "far"))
+    >>> model.predict([[0.1], [0.9]]).tolist()
+    ['near', 'far']
+    """
+
+    _: KW_ONLY
+    ridge: float | Literal["loo"] = 1e-3
+    _kind: ClassVar[Kind] = "nngp"
 
 
 @dataclass(eq=False, repr=False)

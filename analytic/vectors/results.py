@@ -38,6 +38,9 @@ class Examples:
         self.begins = (name, 0), ("x2", 0)
         self.symmetric = x2 is None or x2 is x1
         self.x: tuple[Array, ...] = (x1,) if x2 is None or x2 is x1 else (x1, x2)
+        if x2 is not None and getattr(x1, "ndim", 2) == getattr(x2, "ndim", 2) == 1:
+            remedy = 'for scikit-learn\'s KernelRidge, kernel="precomputed" and .fit(k.ntk(X), y), or an.NTKRegressor'
+            raise ValueError(f"{name} expects shape (N, d), got {tuple(x1.shape)}; {remedy}")
         check_examples(name, x1)
         self.dtype, self.example = x1.dtype, tuple(x1.shape[1:])
         if 0 in self.example:

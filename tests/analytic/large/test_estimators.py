@@ -18,6 +18,7 @@ pytest.importorskip("sklearn", reason="needs the extra sklearn")
 
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import WhiteKernel
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -27,6 +28,7 @@ from analytic.large.estimators import RIDGES, shares
 
 MODELS = [
     an.NTKRegressor(), an.NTKRegressor(time=100.0), an.NNGPRegressor(activation="erf"), an.NTKClassifier(),
+    an.NNGPClassifier(),
     an.NTKClassifier(landmarks=1000, ridge=0.01), an.NTKRegressor(ridge="loo"),
 ]  # fmt: skip
 
@@ -40,7 +42,7 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_scikit_learns_own_checks(model: Any) -> None:
     """Two are for weights: who leaves an example out leaves out all its weight, and a finite time takes none."""
     timed = getattr(model, "time", inf) < inf
-    left_out = isinstance(model, an.NTKClassifier) or model.ridge == "loo"
+    left_out = isinstance(model, an.NTKClassifier | an.NNGPClassifier) or model.ridge == "loo"
     expected = ["check_sample_weights_not_overwritten"] if timed else []
     expected += ["check_sample_weight_equivalence_on_dense_data"] if timed or left_out else []
     with warnings.catch_warnings():
@@ -153,7 +155,8 @@ def test_samples_have_the_mean_and_the_covariance(model: Any) -> None:
     draws = model.sample_y(x[32:], 10_000)
     assert draws.shape == (4, 2, 10_000)
     assert np.array_equal(draws, model.sample_y(x[32:], 10_000, random_state=np.random.RandomState(0)))
-    off = (draws - mean[:, :, None]).transpose(1, 0, 2)
+    assert np.array_equal(cov[..., 0], cov[..., 1])
+    cov, off = cov[..., 0], (draws - mean[:, :, None]).transpose(1, 0, 2)
     z = [off.mean(axis=2) / np.sqrt(np.diagonal(cov) / 10_000)]
     error = np.sqrt((cov**2 + np.outer(np.diagonal(cov), np.diagonal(cov))) / 10_000)
     z += [(one @ one.T / 10_000 - cov) / error for one in off]
@@ -312,3 +315,27 @@ def test_a_fit_needs_the_kernel_and_its_factor_alone(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 11 * N**2)
     with pytest.raises(MemoryError, match=r"training on the kernel of 400 examples needs .* take analytic\.solve"):
         model.fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_error_bars_have_the_shapes_and_values_of_scikit_learns(outputs: int | None) -> None:
+    """Its own Gaussian process on the same kernel and noise, for y : (N,) and (N, C)."""
+    rng = np.random.default_rng(0)
+    X, X_test = rng.standard_normal((20, 3)), rng.standard_normal((5, 3))
+    y = np.sin(X[:, :outputs] if outputs else X[:, 0])
+    y = y - y.mean(axis=0)
+    theirs = GaussianProcessRegressor(an.NetworkKernel(activation="erf"), alpha=0.1, optimizer=None).fit(X, y)
+    scales: dict[str, Any] = {"activation": "erf", "w_std": 1.0, "b_std": 1.0, "ridge": 0.1, "relative": False}
+    ours = an.NNGPRegressor(**scales).fit(X, y)
+    bars: list[dict[str, Any]] = [{"return_std": True}, {"return_cov": True}]
+    for how in bars:
+        for one, two in zip(ours.predict(X_test, **how), theirs.predict(X_test, **how), strict=True):
+            assert one.shape == two.shape
+            np.testing.assert_allclose(one, two, rtol=1e-7, atol=1e-9)
+
+
+def test_a_kernel_of_rows_says_what_to_write_instead() -> None:
+    """KernelRidge calls a function with two rows."""
+    X = np.eye(3)
+    with pytest.raises(ValueError, match=r'got \(3,\); for scikit-learn\'s KernelRidge, kernel="precomputed"'):
+        KernelRidge(kernel=an.kernel(mn.zoo.mlp(1, 8, 1)).ntk).fit(X, X)
