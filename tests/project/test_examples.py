@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import analytic as an
+import minintk as mn
+
 Array = np.ndarray[Any, Any]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -42,6 +45,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "laziness": {"widths": (32, 64, 128), "seeds": 4, "deep": (1,)},
     "lift_from_torch": {"steps": 150},
     "mean_of_networks": {"cases": ("1 hidden, tanh",), "widths": (24, 48), "pairs": 300},
+    "local_pooling": {"train": 100, "layers": 2, "windows": (1, 3, 8)},
     "mnist_60000": {"train": 600},
     "rates_in_the_kernel": {"widths": (32, 64, 128), "seeds": 2},
     "sine_cookbook": {"width": 48, "networks": 20, "steps": 40},
@@ -282,6 +286,48 @@ def check_lift(found: dict[str, float]) -> None:
     assert found["accuracy on 400 other digits, its kernel"] > 0.85
 
 
+def check_pooling(found: dict[str, Any]) -> None:
+    """Each read-out reads the digits, of which chance has a tenth."""
+    for name in ("B = 1", "B = 3", "B = 8"):
+        assert min(found[name], found[f"{name}, flips"]) > 0.75
+        assert found[f"{name}: ms"] > 0
+
+
+def test_mirrored_images_need_no_larger_system() -> None:
+    """The outputs are those of regression on the images and their mirror images."""
+    example: Any = importlib.import_module("examples.local_pooling")
+    one, two = example.data(None, 40, 20)
+    x, x_test, y = (a.astype(np.float64) for a in (one.x, two.x, np.eye(10)[one.labels]))
+    mirrored = np.concatenate([x, x[:, :, ::-1]])
+    kernel = an.kernel(mn.Sequential(mn.Conv2d(8, 3), mn.ReLU(), mn.AvgPool(3, stride=1), mn.Flatten(), mn.Dense(1)))
+    K = kernel.ntk(x) + kernel.ntk(x, x[:, :, ::-1])
+    k = kernel.ntk(x_test, x) + kernel.ntk(x_test, x[:, :, ::-1])
+    ridge = 1e-3
+    small = k @ np.linalg.solve(K + ridge * np.eye(40), y)
+    large = kernel.ntk(x_test, mirrored) @ np.linalg.solve(
+        kernel.ntk(mirrored) + ridge * np.eye(80), np.concatenate([y, y])
+    )
+    np.testing.assert_allclose(small, large, atol=1e-8)
+    plain = kernel.ntk(x_test, x) @ np.linalg.solve(kernel.ntk(x) + ridge * np.eye(40), y)
+    assert np.abs(plain - large).max() > 1e-2
+
+
+def test_the_ridge_is_that_of_the_errors_left_out() -> None:
+    """Its formula against leaving out each example in turn."""
+    example: Any = importlib.import_module("examples.local_pooling")
+    rng = np.random.default_rng(0)
+    A, y = rng.standard_normal((12, 30)), rng.standard_normal((12, 2))
+    K, errors = A @ A.T, []
+    for ridge in example.RIDGES * np.trace(K) / 12:
+        G, total = K + ridge * np.eye(12), 0.0
+        for i in range(12):
+            rest = np.delete(np.arange(12), i)
+            total += ((y[i] - K[i, rest] @ np.linalg.solve(G[np.ix_(rest, rest)], y[rest])) ** 2).sum()
+        errors.append((total, np.linalg.solve(G, y)))
+    want = min(errors, key=lambda pair: pair[0])[1]
+    np.testing.assert_allclose(example.outputs(K, np.eye(12), y), want, rtol=1e-6, atol=1e-9)
+
+
 def check_large(found: dict[str, float]) -> None:
     assert found["accuracy"] > 0.97  # 600 digits in training
     assert found["residual"] < 1e-8
@@ -342,6 +388,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "laziness": check_laziness,
     "lift_from_torch": check_lift,
     "mean_of_networks": check_means,
+    "local_pooling": check_pooling,
     "mnist_60000": check_large,
     "rates_in_the_kernel": check_rates,
     "sine_cookbook": check_cookbook,
@@ -371,6 +418,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "laziness": {"kappa, 2 layers, mean field: exponent": -0.5},
     "lift_from_torch": {"float64: outputs": 1e-7},
     "mean_of_networks": {"1 hidden, tanh, t = 2: 1/n -> 0": (-1.2, 0.1, -6.5)},
+    "local_pooling": {"B = 3, flips": 0.3},
     "mnist_60000": {"residual": 1e-4},
     "rates_in_the_kernel": {"muP, n = 128: |df / lr + J S J' (f - y) / N| / |df / lr|": 0.5},
     "sine_cookbook": {"ntk: largest difference of the standard deviation": 1e-6},
