@@ -21,10 +21,14 @@ import numpy as np
 
 from analytic.training.eigen import eps
 from analytic.training.posterior import triangular
-from minintk.arrays import Array, Host, array_namespace, available_memory, check_finite, to_library
+from minintk.arrays import Array, Host, array_namespace, available_memory, check_finite, on_host, to_library
+from minintk.threads import parallel
 
 PIECE = 2**22
 """Bytes of a piece of K_nm, in float64: it stays in the cache between its two products, in a third of the time."""
+
+TOGETHER = 64
+"""Pieces whose products are held until they are added up."""
 
 HELD = 2**31
 """Bytes of K_nm that stay in memory, if that is at most a quarter of what is free; other pieces are computed again."""
@@ -101,9 +105,15 @@ class Nystrom:
     def product(self, v: Array) -> Array:
         """S v, (M, C)."""
         a, total = self.coefficients(v), self.xp.zeros_like(v.T)
-        for i, at in enumerate(self.pieces):
+
+        def part(i: int) -> Array:
             K = self.rows(i)
-            total += (self.weight[at, None] * (K @ a)).T @ K
+            return (self.weight[self.pieces[i], None] * (K @ a)).T @ K
+
+        for i in range(0, len(self.pieces), TOGETHER):  # BLAS's own threads wait for each other in products so small
+            some = range(len(self.pieces))[i : i + TOGETHER]
+            for found in parallel(part, some) if on_host(self.xp) else map(part, some):
+                total += found
         return triangular(self.L, total.T) + self.ridge * v
 
     def precondition(self, r: Array) -> Array:
