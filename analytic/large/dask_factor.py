@@ -16,6 +16,7 @@ import numpy as np
 
 from analytic.large.gram import Gram
 from minintk.arrays import Array, Host
+from minintk.files.reading import map_npy
 from minintk.progress import progress_of
 
 
@@ -24,9 +25,9 @@ def dask_client(executor: Any) -> Any:
     return executor._client if type(executor).__module__.startswith("distributed.") else None
 
 
-def block_of(path: str, size: int, ridge: float, block_info: Any = None) -> Host:
-    """Return a block of K + ridge I, padded, (size, size); block_info : dask's."""
-    K = np.load(path, mmap_mode="r")
+def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info: Any = None) -> Host:
+    """Return a block of K + ridge I, padded, (size, size), of K : (n, n) in a file; block_info : dask's."""
+    K = map_npy(path, (n, n), dtype, "the workers expect the kernel's folder where the caller has it")
     i, j = (size * at for at in block_info[None]["chunk-location"])
     out = np.eye(size, dtype=K.dtype) if i == j else np.zeros((size, size), K.dtype)
     some = K[i : i + size, j : j + size]
@@ -63,7 +64,7 @@ class DaskFactor:
         shape, stored = ((self.size,) * (self.whole // self.size),) * 2, self.gram.stored
         path = str(Path(str(getattr(stored, "filename", ""))).resolve())
         how: Any = {"chunks": shape, "dtype": self.dtype, "meta": np.empty((0, 0), self.dtype)}
-        K = da.map_blocks(block_of, path, self.size, float(self.gram.ridge), **how)
+        K = da.map_blocks(block_of, path, self.gram.n, str(self.dtype), self.size, float(self.gram.ridge), **how)
         with progress_of("factor", 1.0, self.progress) as advance:
             L = self.client.persist(da.linalg.cholesky(K, lower=True))
             blocks = futures_of(L)

@@ -86,9 +86,9 @@ def test_blocks_multiply_to_the_kernel(client: Any, tmp_path: Path) -> None:
 def test_a_block_is_padded_and_has_the_ridge_once(tmp_path: Path) -> None:
     K = np.arange(9.0).reshape(3, 3)
     stored(tmp_path, K)
-    whole = np.block([
-        [block_of(str(tmp_path / "K.npy"), 2, 0.5, {None: {"chunk-location": (i, j)}}) for j in (0, 1)] for i in (0, 1)
-    ])  # fmt: skip
+    at = str(tmp_path / "K.npy"), 3, "float64", 2, 0.5
+    places = [[{None: {"chunk-location": (i, j)}} for j in (0, 1)] for i in (0, 1)]
+    whole = np.block([[block_of(*at, place) for place in row] for row in places])
     want = np.eye(4)
     want[:3, :3] = K + 0.5 * np.eye(3)
     assert np.array_equal(whole, want)
