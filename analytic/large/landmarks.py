@@ -7,14 +7,16 @@ With K_mm = L L' and v = L' a the minimum solves, by conjugate gradients with P^
     S v = L^-1 K_mn W y,    S = L^-1 K_mn W K_nm L^-T + ridge I
                             P = (N / M) L' W_m L + ridge I
 
-P is S if the sum over examples becomes N / M times that over landmarks.  K_nm is read by pieces of its rows, so memory
-is O(M^2 + piece).  With M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+P is S if the sum over examples becomes N / M times that over landmarks.  K_nm is read by pieces of its rows: at each
+step, where all of it stays in memory, and otherwise once, for K_mn W K_nm : (M, M).  Memory is O(M^2 + piece).  With
+M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ import numpy as np
 from analytic.training.eigen import eps
 from analytic.training.posterior import triangular
 from minintk.arrays import Array, Host, array_namespace, available_memory, check_finite, on_host, to_library
+from minintk.progress import progress_of
 from minintk.threads import parallel
 
 PIECE = 2**22
@@ -30,8 +33,16 @@ PIECE = 2**22
 TOGETHER = 64
 """Pieces whose products are held until they are added up."""
 
-HELD = 2**31
-"""Bytes of K_nm that stay in memory, if that is at most a quarter of what is free; other pieces are computed again."""
+ROWS = 2048
+"""Rows of a piece that is read once, or M: the sum of products, (M, M), is read and written with each."""
+
+HELD = 2**32
+"""Bytes of K_nm that may stay in memory, if that is at most a quarter of what is free."""
+
+KEPT = 60.0
+"""Seconds between two writes of the sums over pieces so far."""
+
+Sums = dict[str, Array]
 
 
 def chosen(landmarks: Any, n: int) -> Host:
@@ -61,22 +72,58 @@ def weights(weight: Array | None, x: Array) -> Array:
 
 
 class Nystrom:
-    """S as a product with vectors, for `solve`'s conjugate gradients.
+    """S as a product with vectors, for `solve`'s conjugate gradients, and right : L^-1 K_mn W y, (M, C).
 
-    of : (x1, x2) -> their kernel.   at : (M,), indices of the landmarks.   weight : (N,).   stored : K_nm, if it is on
-    disk.   ValueError if the kernel is not positive semi-definite.
+    of : (x1, x2) -> their kernel.   y : (N, C), float64.   at : (M,), indices of the landmarks.   weight : (N,).
+    stored : K_nm, if it is on disk.   read, write : the sums of an earlier process.   ValueError if the kernel is not
+    positive semi-definite.
     """
 
-    def __init__(self, of: Callable[..., Array], x: Array, at: Host, ridge: float, weight: Array, stored: Any) -> None:
+    def __init__(
+        self, of: Callable[..., Array], x: Array, y: Array, at: Host, ridge: float, weight: Array, stored: Any = None,
+        read: Callable[[Sums], Mapping[str, Array] | None] = lambda like: None, write: Callable[[Sums], None] = lambda sums: None,
+        progress: bool = False,
+    ) -> None:  # fmt: skip
         self.of, self.x, self.at, self.ridge, self.weight, self.stored = of, x, at, ridge, weight, stored
-        self.xp, n, m = array_namespace(x), int(x.shape[0]), len(at)
-        xp, rows = self.xp, max(1, PIECE // (8 * m))
-        self.pieces = [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
-        self.z, self.held = x[to_library(at, xp)], dict[int, Array]()
-        self.room = min(HELD, available_memory(xp) // 4) // (rows * m * int(x.dtype.itemsize))
+        xp, n, m = array_namespace(x), int(x.shape[0]), len(at)
+        self.xp, self.z, self.held, self.K2 = xp, x[to_library(at, xp)], dict[int, Array](), None
         self.L = self._factor(xp.astype(of(xp.astype(self.z, xp.float64)), xp.float64), eps(x))
         P = (n / m) * (self.L.T * weight[to_library(at, xp)]) @ self.L + ridge * xp.eye(m)
         self.B = self._factor(P, eps(P))
+        holds = n * m * int(x.dtype.itemsize) <= min(HELD, available_memory(xp) // 4)
+        rows = max(1, PIECE // (8 * m)) if holds else max(ROWS, m)
+        self.pieces = [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
+        wy = weight[:, None] * y
+        with progress_of("kernel", len(self.pieces), progress) as advance:
+            b = self._first(wy, advance) if holds else self._squared(wy, read, write, advance)
+        self.right = triangular(self.L, b)
+
+    def _first(self, wy: Array, advance: Callable[[float], None]) -> Array:
+        """K_mn W y, by the first of many passes through the pieces."""
+        b = self.xp.zeros((len(self.at), wy.shape[1]))
+        for i, at in enumerate(self.pieces):
+            b += self.rows(i).T @ wy[at]
+            advance(1)
+        return b
+
+    def _squared(self, wy: Array, read: Any, write: Any, advance: Callable[[float], None]) -> Array:
+        """K_mn W y, and K2 = K_mn W K_nm, by one pass; it goes on where an earlier process was killed."""
+        xp, m = self.xp, len(self.at)
+        sums = {"K2": xp.zeros((m, m)), "b": xp.zeros((m, wy.shape[1])), "pieces": xp.zeros(1)}
+        sums = {name: to_library(a, xp) for name, a in (read(sums) or sums).items()}
+        self.K2, b, last = sums["K2"], sums["b"], monotonic()
+        done = int(sums["pieces"][0])
+        advance(done)
+        for i in range(done, len(self.pieces)):
+            K = self.rows(i)
+            b += K.T @ wy[self.pieces[i]]
+            K = self.weight[self.pieces[i], None] ** 0.5 * K
+            self.K2 += K.T @ K
+            if monotonic() - last > KEPT or i == len(self.pieces) - 1:
+                write(sums | {"pieces": xp.asarray([i + 1.0])})
+                last = monotonic()
+            advance(1)
+        return b
 
     def _factor(self, K: Array, rounding: float) -> Array:
         """L, lower triangular, of K + jitter I; the jitter is that of rounding, or more where a pivot is lost."""
@@ -98,13 +145,15 @@ class Nystrom:
             return to_library(np.asarray(self.stored[self.pieces[i]], dtype=np.float64), self.xp)
         if (found := self.held.get(i)) is None:
             found = self.of(self.x[self.pieces[i]], self.z)
-            if i < self.room:
+            if self.K2 is None:
                 self.held[i] = found
         return self.xp.astype(found, self.xp.float64, copy=False)
 
     def product(self, v: Array) -> Array:
         """S v, (M, C)."""
         a, total = self.coefficients(v), self.xp.zeros_like(v.T)
+        if self.K2 is not None:
+            return triangular(self.L, self.K2 @ a) + self.ridge * v
 
         def part(i: int) -> Array:
             K = self.rows(i)
@@ -119,11 +168,6 @@ class Nystrom:
     def precondition(self, r: Array) -> Array:
         """P^-1 r."""
         return triangular(self.B, triangular(self.B, r), trans=1)
-
-    def right(self, y: Array) -> Array:
-        """L^-1 K_mn W y, (M, C)."""
-        pairs = enumerate(self.pieces)
-        return triangular(self.L, sum(self.rows(i).T @ (self.weight[at, None] * y[at]) for i, at in pairs))
 
     def coefficients(self, v: Array) -> Array:
         """a = L^-T v."""

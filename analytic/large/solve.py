@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, inf, log, sqrt
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -27,7 +28,7 @@ from analytic.large import gram
 from analytic.large.dask_factor import DaskFactor, dask_client
 from analytic.large.factor import Factor
 from analytic.large.gram import inverse, pivoted
-from analytic.large.landmarks import PIECE, Nystrom, chosen, weights
+from analytic.large.landmarks import ROWS, Nystrom, chosen, weights
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind
 from analytic.training.posterior import posterior
@@ -142,10 +143,12 @@ def solve(
                 x, z, store=store if z is None else folder / "kernel", progress=_shares(advance), executor=executor
             )
     with nullcontext() if folder is None else Claim(folder / "solve.lock", wait=True):
-        K = gram.Gram(of, x, ridge, stored) if at is None else Nystrom(of, x, at, ridge, w, stored)
+        K: Any = gram.Gram(of, x, ridge, stored)
         y = xp.astype(y, xp.float64)
-        if isinstance(K, Nystrom):
-            right, precondition = K.right(y), K.precondition
+        if at is not None:
+            kept = folder and folder / f"sums-{digest(examples.y)}.npz"
+            K = Nystrom(of, x, y, at, ridge, w, stored, partial(_read, kept), partial(_write, kept), progress)
+            right, precondition = K.right, K.precondition
         elif by == "cholesky":
             client = dask_client(executor)
             L = Factor(K, folder, progress) if client is None else DaskFactor(K, client, gram.BLOCK, progress)
@@ -183,7 +186,7 @@ def _gradients(
     lengths = xp.maximum(xp.linalg.vector_norm(y, axis=0), xp.full_like(sizes, 1e-300))
     zero = xp.zeros_like(y)
     now = {"a": zero, "r": y, "p": zero, "w": zero, "rz": xp.zeros_like(sizes), "counts": xp.zeros(2)}
-    if state is not None and (found := _read(state, now)) is not None:
+    if (found := _read(state, now)) is not None:
         now = {name: to_library(value, xp) for name, value in found.items()}
     steps, fresh, best = int(now["counts"][0]), bool(now["counts"][1]), inf
     residual = float(xp.max(xp.linalg.vector_norm(now["r"], axis=0) / lengths))
@@ -199,8 +202,7 @@ def _gradients(
                 now, steps, fresh = _step(K, precondition, now), steps + 1, False
             before, residual = residual, float(xp.max(xp.linalg.vector_norm(now["r"], axis=0) / lengths))
             advance(_share(residual, tol) - _share(before, tol))
-            if state is not None:
-                _write(state, now | {"counts": np.array([steps, fresh], float)})
+            _write(state, now | {"counts": np.array([steps, fresh], float)})
             if fresh:
                 if not residual < best / 2:
                     break
@@ -246,20 +248,21 @@ def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
 
 def _low_rank(K: gram.Gram, rank: int, folder: Path | None, progress: bool) -> Precondition:
     """P^-1 of small rank, found in the folder, or computed and kept there."""
-    path = None if folder is None else folder / "low_rank.npz"
+    path = folder and folder / "low_rank.npz"
     like = {"U": np.empty(0), "lam": np.empty(0)}
-    if path is None or (found := _read(path, like)) is None:
+    if (found := _read(path, like)) is None:
         with progress_of(f"rank {rank}", 1.0, progress) as advance:
             U, lam = pivoted(K, rank, advance)
-        if path is not None:
-            _write(path, {"U": U, "lam": lam})
+        _write(path, {"U": U, "lam": lam})
     else:
         U, lam = (to_library(found[name], K.xp) for name in ("U", "lam"))
     return inverse(U, lam, K.ridge)
 
 
-def _read(path: Path, like: Mapping[str, Array]) -> dict[str, Host] | None:
+def _read(path: Path | None, like: Mapping[str, Array]) -> dict[str, Host] | None:
     """The arrays of an earlier process, of the names and shapes of `like`; None without them, or with a warning."""
+    if path is None:
+        return None
     try:
         with reading(path, "the state of a solve", "it is computed again") as file:
             found = read_npz(file)
@@ -273,7 +276,10 @@ def _read(path: Path, like: Mapping[str, Array]) -> dict[str, Host] | None:
         return None
 
 
-def _write(path: Path, arrays: dict[str, Array]) -> None:
+def _write(path: Path | None, arrays: dict[str, Array]) -> None:
+    """Keep them for a later process, if there is a folder."""
+    if path is None:
+        return
     remove_parts(path)
     host = {name: to_host(a) for name, a in arrays.items()}
     write_atomically(
@@ -288,5 +294,6 @@ def _check_memory(x: Array, y: Array, by: By, rank: int, store: Store) -> None:
     need += 32 * n * rank if by != "cholesky" else 0 if store is not None else item * n * n // 2
     remedy = "pass store=, a smaller rank, or float32 examples"
     if by == "landmarks":
-        need, remedy = 48 * rank**2 + 2 * PIECE + 8 * y.shape[1] * (6 * rank + 4 * n), "take fewer landmarks"
+        need, remedy = 32 * rank**2 + 24 * rank * max(rank, ROWS), "take fewer landmarks"
+        need += 8 * y.shape[1] * (6 * rank + 4 * n)
     check_memory(array_namespace(x), f"the solve with {n} examples, by {by!r},", need, remedy)

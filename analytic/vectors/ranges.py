@@ -16,7 +16,7 @@ import numpy as np
 
 from analytic.vectors.results import Examples
 from analytic.vectors.state import Program, RowState
-from minintk.arrays import Array
+from minintk.arrays import Array, finite
 
 SMALLEST_VARIANCE, LARGEST_VARIANCE = 1e-306, 1e306
 
@@ -89,8 +89,8 @@ def check_results(inputs: Examples, q: Array, theta: Array) -> None:
 
 def check_derivatives(inputs: Examples, k: Array) -> None:
     """ValueError, with the names of two examples, if a derivative of their kernel is NaN or infinite; (2, 2, N, M)."""
-    bad = ~inputs.xp.isfinite(k)
-    if bool(inputs.xp.any(bad)):
+    if not finite(k):
+        bad = ~inputs.xp.isfinite(k)
         *_, i, j = at = tuple(int(n) for n in np.unravel_index(int(inputs.xp.argmax(bad)), k.shape))
         pair = f"{inputs.called(i)} and {inputs.called(j if inputs.symmetric else inputs.shape[0] + j)}"
         wider = ", or take float64" if inputs.dtype.itemsize < 8 else ""

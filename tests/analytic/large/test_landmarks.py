@@ -20,12 +20,14 @@ KERNEL = an.kernel(mn.Sequential(mn.Dense(64, w_std=2**0.5), mn.ReLU(), mn.Dense
 N, RIDGE = 90, 0.1
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take pieces of a few rows, two of them held, and do not wait for disks."""
+@pytest.fixture(autouse=True, params=["held", "squared"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Take pieces of a few rows, held or read once, and do not wait for disks."""
     monkeypatch.setattr(landmarks, "PIECE", 8 * 20 * 13)
-    monkeypatch.setattr(landmarks, "HELD", 2 * 8 * 20 * 13)
+    monkeypatch.setattr(landmarks, "ROWS", 13)
+    monkeypatch.setattr(landmarks, "HELD", 2**32 if request.param == "held" else 0)
     monkeypatch.setattr(os, "fsync", lambda fd: None)
+    return str(request.param)
 
 
 def data(dtype: str = "float64") -> tuple[Array, Array, Array, Array]:
@@ -79,22 +81,32 @@ def test_all_examples_as_landmarks_are_the_exact_solution(ridge: float) -> None:
     assert np.abs(few.predict(x_test) - exact.predict(x_test)).max() > 0.01
 
 
-@pytest.mark.parametrize("wrong", ["ridge", "weight", "order", "piece", "factor"])
+@pytest.mark.parametrize("wrong", ["ridge", "right", "weight", "order", "piece", "factor"])
 def test_a_wrong_formula_is_another_answer(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, _, w = data()
-    product, coefficients = Nystrom.product, Nystrom.coefficients
-    right, rows = Nystrom.right, Nystrom.rows
-    planted = {
-        "ridge": ("product", lambda self, v: product(self, v) + self.ridge * v),
-        "weight": ("right", lambda self, y: right(self, y / np.maximum(w, 0.01)[:, None])),
-        "order": ("coefficients", lambda self, v: self.L @ v),
-        "piece": ("rows", lambda self, i: rows(self, i) * (i > 0)),
-        "factor": ("coefficients", lambda self, v: coefficients(self, v) * 1.001),
+    product, coefficients, rows, first = Nystrom.product, Nystrom.coefficients, Nystrom.rows, Nystrom._first
+    squared = Nystrom._squared
+
+    def unweighted(self: Nystrom, *args: Any) -> Array:
+        self.weight = np.ones(N)
+        return squared(self, *args) if args[2:] else first(self, *args)
+
+    planted: dict[str, dict[str, Any]] = {
+        "ridge": {"product": lambda self, v: product(self, v) + self.ridge * v},
+        "right": {
+            "_first": lambda self, wy, *a: first(self, wy / np.maximum(w, 0.01)[:, None], *a),
+            "_squared": lambda self, wy, *a: squared(self, wy / np.maximum(w, 0.01)[:, None], *a),
+        },
+        "weight": {"_first": unweighted, "_squared": unweighted},
+        "order": {"coefficients": lambda self, v: self.L @ v},
+        "piece": {"rows": lambda self, i: rows(self, i) * (i > 0)},
+        "factor": {"coefficients": lambda self, v: coefficients(self, v) * 1.001},
     }
     a = dense(x, y, chosen(20, N), RIDGE, w)
     how: Any = {"ridge": RIDGE, "by": "landmarks", "landmarks": 20, "weight": w}
     assert np.abs(an.solve(KERNEL, x, y, **how).coefficients - a).max() < 1e-6
-    monkeypatch.setattr(Nystrom, *planted[wrong])
+    for name, method in planted[wrong].items():
+        monkeypatch.setattr(Nystrom, name, method)
     try:
         assert np.abs(an.solve(KERNEL, x, y, **how).coefficients - a).max() > 1e-4
     except ValueError as error:
@@ -133,16 +145,18 @@ def test_float32_and_coinciding_landmarks_have_an_answer() -> None:
     np.testing.assert_allclose(fit.predict(x_test), other.predict(x_test.astype(float)), atol=2e-3)
 
 
-def test_a_killed_solve_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After two steps; the kernel is read from the store."""
+@pytest.mark.parametrize("writes", [2, 7])
+def test_a_killed_solve_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+    """After two steps or sums, or later; the kernel is read from the store."""
     x, y, _, _ = data()
+    monkeypatch.setattr(landmarks, "KEPT", -1.0)
     how: Any = {"ridge": RIDGE, "by": "landmarks", "landmarks": 20, "store": tmp_path / "killed"}
     write, calls = solve._write, [0]
 
     def dies(*args: Any) -> None:
         write(*args)
         calls[0] += 1
-        if calls[0] == 2:
+        if calls[0] == writes:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(solve, "_write", dies)
@@ -152,12 +166,13 @@ def test_a_killed_solve_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     again = an.solve(KERNEL, x, y, **how)
     taken = calls[0] - steps
     plain = an.solve(KERNEL, x, y, **how | {"store": tmp_path / "plain"})
-    assert taken < plain.steps + 1
+    assert taken + steps == calls[0] - steps - taken  # none is done again
     np.testing.assert_array_equal(again.coefficients, plain.coefficients)
     assert [path.name for path in (tmp_path / "killed").glob("landmarks-*/kernel/*.npy")] == ["ntk.npy"]
 
 
-def test_pieces_that_are_held_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_entry_is_computed_once(way: str) -> None:
+    """And once more for the residual, where K_nm does not fit."""
     x, y, _, _ = data()
     sizes: list[int] = []
 
@@ -165,13 +180,11 @@ def test_pieces_that_are_held_are_computed_once(monkeypatch: pytest.MonkeyPatch)
         sizes.append(len(x1))
         return KERNEL.ntk(x1, x2)
 
-    S = Nystrom(counted, x, np.arange(20), RIDGE, np.ones(N), None)
-    assert len(S.pieces) == 7
-    assert S.room == 2
-    S.right(y)
-    S.product(y[:20])
-    S.product(y[:20])
-    assert len(sizes) == 1 + 2 + 3 * 5
+    S = Nystrom(counted, x, y, np.arange(20), RIDGE, np.ones(N))
+    S.product(S.product(S.right))
+    S.residual(S.right, y)
+    assert sum(sizes[1:]) == (N if way == "held" else 2 * N)
+    assert len(S.pieces) == (7 if way == "held" else 5)
 
 
 class Negative:
