@@ -81,8 +81,8 @@ class Nystrom:
 
     def __init__(
         self, of: Callable[..., Array], x: Array, y: Array, at: Host, ridge: float, weight: Array, stored: Any = None,
-        read: Callable[[Sums], Mapping[str, Array] | None] = lambda like: None, write: Callable[[Sums], None] = lambda sums: None,
-        progress: bool = False,
+        read: Callable[[Sums], Mapping[str, Array] | None] = lambda like: None,
+        write: Callable[[Sums], None] = lambda sums: None, progress: bool = False,
     ) -> None:  # fmt: skip
         self.of, self.x, self.at, self.ridge, self.weight, self.stored = of, x, at, ridge, weight, stored
         xp, n, m = array_namespace(x), int(x.shape[0]), len(at)

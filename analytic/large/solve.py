@@ -57,7 +57,7 @@ class Solved:
     coefficients : a, (N, C), float64.   residual : |y - (K + ridge I) a| / |y| in float64, the largest of the C
     columns.   steps : of conjugate gradients.
     landmarks : None, or for by="landmarks" their indices, (M,).  Then f(x) = k(x, X[landmarks]) a with a : (M, C), and
-    the residual takes a as 0 at the other examples.  It is near the error on the training set; it bounds nothing.
+    the residual takes a as 0 at the other examples: how far the full system is from solved.  It bounds nothing.
     """
 
     coefficients: Array
