@@ -195,7 +195,7 @@ def main() -> None:
                 call()
                 print(f"- {name}: NOT REFUSED")
             except (MemoryError, ValueError) as error:
-                print(f"- {name}: *{type(error).__name__}: {error}*", flush=True)
+                print(f"- {name}: `{type(error).__name__}: {error}`", flush=True)
 
 
 if __name__ == "__main__":
