@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -46,6 +47,33 @@ def _lines(what: str, total: float, say: Callable[[str], None], every: float = 1
             say(f"{what}: {min(done / total, 1):.0%}, {now - start:.0f} s, {max(left, 0):.0f} s left")
 
     return advance
+
+
+HOUR = 3600.0
+"""Seconds left of which `forewarned` tells."""
+
+
+def forewarned(what: str, first: int = 0, every: float = 10.0) -> Callable[[int, int], None]:
+    """Returns progress(done, total), which says once on stderr how long the work takes, if an hour or more is left.
+
+    first : done before.   every : seconds of work before it judges.
+
+    >>> advance = forewarned("counting")
+    >>> advance(1, 2)
+    """
+    start, said = perf_counter(), False
+
+    def progress(done: int, total: int) -> None:
+        nonlocal said
+        spent = perf_counter() - start
+        left = spent * (total - done) / max(1, done - first)
+        if not said and spent >= every and left >= HOUR:
+            said = True
+            time = f"{left / HOUR:.0f} hours" if left < 48 * HOUR else f"{left / HOUR / 24:.0f} days"
+            remedy = "store=FOLDER keeps what is done if it is stopped, progress= tells how far it is"
+            sys.stderr.write(f"minintk: {what} will take about {time} on this machine: {remedy}\n")
+
+    return progress
 
 
 def say(text: str) -> None:

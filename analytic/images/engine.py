@@ -38,6 +38,7 @@ from analytic.vectors.unit_rows import for_each
 from minintk.arrays import Array, on_host
 from minintk.cores import cores
 from minintk.memory import short_rows
+from minintk.progress import forewarned
 from minintk.threads import alone, single_threaded_blas
 
 
@@ -348,6 +349,7 @@ class ImageEngine:
         xp = self.plan.layout.xp
         tiles = list(blocks(self.inputs.shape, self.size, self.inputs.symmetric))
         lock, done, errors = Lock(), [0], [0.0]
+        tell = progress or forewarned("the kernel of {} x {} images".format(*self.inputs.shape))
 
         def work(tile: tuple[slice, slice]) -> None:
             with short_rows():  # in the threads that share a tile as well
@@ -355,8 +357,7 @@ class ImageEngine:
             with lock:
                 errors.append(error)
                 done[0] += 1
-                if progress is not None:
-                    progress(done[0], len(tiles))
+                tell(done[0], len(tiles))
 
         if self.plan.summed:  # each of them takes all cores
             for tile in tiles:

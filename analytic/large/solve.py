@@ -139,9 +139,8 @@ def solve(
         mark = digest(f"minintk solve 2; {parts}", x, *(() if z is None else (z, w)))
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
-            stored = of(
-                x, z, store=store if z is None else folder / "kernel", progress=_shares(advance), executor=executor
-            )
+            told = _shares(advance) if progress else None  # the kernel's own says if it takes hours
+            stored = of(x, z, store=store if z is None else folder / "kernel", progress=told, executor=executor)
     with nullcontext() if folder is None else Claim(folder / "solve.lock", wait=True):
         K: Any = gram.Gram(of, x, ridge, stored)
         y = xp.astype(y, xp.float64)

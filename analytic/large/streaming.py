@@ -37,6 +37,7 @@ from minintk.arrays import Array, Host, on_host, to_host
 from minintk.files.claims import Claim, InFlight, InTurn, remove_claims, shared
 from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines
 from minintk.files.writing import digest, made_folder, remove_parts, space_on_disk, write_atomically, write_bytes
+from minintk.progress import forewarned
 from minintk.threads import alone, single_threaded_blas
 
 KERNEL_NAMES = ("nngp", "ntk")
@@ -307,6 +308,7 @@ def kernels_by_blocks(
         return results
     results, error = wanted.arrays(inputs, 16 * inputs.dtype.itemsize * size**2), 0.0  # eight blocks on their way
     places = list(blocks(inputs.shape, size, inputs.symmetric))
+    advance = wanted.progress or forewarned("the kernel of {} x {} examples".format(*inputs.shape))
     whole = engine() if places else None
     with InFlight(places, lambda place: begin_block(whole, place, evaluate, executor), executor) as flight:
         for done, (place, future) in enumerate(flight, 1):
@@ -316,8 +318,7 @@ def kernels_by_blocks(
                 if result is not None and values is not None:
                     for rows, columns, turned in images_of(place, inputs.symmetric):
                         result[rows, columns] = turned(to_host(values))
-            if wanted.progress is not None:
-                wanted.progress(done, len(places))
+            advance(done, len(places))
     wanted.warn(error)
     return results
 
@@ -344,12 +345,13 @@ def fill(
     Evaluates the blocks that are not finished and that no other process evaluates.
     """
     told, error = 0, 0.0
+    advance = progress or forewarned(f"the kernel in {store.folder}", len(store.done))
 
     def tell() -> None:
         nonlocal told
-        if progress is not None and len(store.done) > told:
+        if len(store.done) > told:
             told = len(store.done)
-            progress(told, len(store.places))
+            advance(told, len(store.places))
 
     tell()
     missing = sorted(store.places.keys() - store.done.keys())

@@ -37,3 +37,20 @@ def test_it_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     found = capsys.readouterr()
     assert found.out == ""
     assert found.err.splitlines() == ["counting: 100%, 0 s, 0 s left", "minintk: compiling [2] loops"]
+
+
+@pytest.mark.parametrize(
+    ("first", "total", "expected"),
+    [(0, 1000, ["3 hours"]), (0, 100_000, ["12 days"]), (0, 300, []), (1, 1000, ["6 hours"])],
+)
+def test_hours_of_work_are_named_once(
+    first: int, total: int, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After ten seconds, by what was done since the start: not what an earlier process did."""
+    clock = iter([0.0, 5.0, 20.0, 30.0])
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
+    advance = progress.forewarned("the kernel", first)
+    for done in (1, 2, 3):
+        advance(done, total)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition("will take about ")[2].partition(" on this machine: store=")[0] for line in said] == expected
