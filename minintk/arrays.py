@@ -283,7 +283,10 @@ def text_of(path: Path) -> str:
 
 
 def check_floating(name: str, a: Array) -> None:
-    """Raise TypeError unless `a` is an array of float32 or float64, without a mask and no numpy.matrix."""
+    """Raise TypeError unless `a` is an array of float32 or float64, without a mask and no numpy.matrix.
+
+    ValueError for an array on a GPU that is not the current one, where the results would be.
+    """
     try:
         array_namespace(a)
     except TypeError as error:
@@ -295,6 +298,10 @@ def check_floating(name: str, a: Array) -> None:
         raise TypeError(f"{name} expects numbers without a mask, got a numpy.ma.MaskedArray: {remedy}")
     if a.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} expects float32 or float64, got {a.dtype}: convert it, {name}.astype(numpy.float64)")
+    device: Any = None if type(a) is np.ndarray else getattr(a, "device", None)
+    if hasattr(device, "id") and device.id != (current := type(device)().id):  # CuPy's Device() is the current one
+        what = f"an array on GPU {current}, the current one, got one on GPU {device.id}"
+        raise ValueError(f"{name} expects {what}: call within `with cupy.cuda.Device({device.id}):`")
 
 
 def check_finite(name: str, a: Array) -> None:

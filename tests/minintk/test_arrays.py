@@ -192,3 +192,24 @@ def test_memory_of_a_gpu_is_what_its_pool_may_take(
     monkeypatch.setattr(arrays, "import_module", lambda name: cupy)
     monkeypatch.setattr(arrays, "library", lambda xp: "cupy")
     assert arrays.available_memory(None) == most
+
+
+class Device:
+    """CuPy's, as far as it is asked."""
+
+    def __init__(self, place: int = 0) -> None:
+        self.id = place
+
+
+class Placed(np.ndarray):
+    """An array that says on which GPU it is."""
+
+    device: Any = Device(1)
+
+
+def test_an_array_on_a_gpu_that_is_not_the_current_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = np.ones(3).view(Placed)
+    with pytest.raises(ValueError, match=r"a expects an array on GPU 0.* got one on GPU 1: .*cupy.cuda.Device\(1\)"):
+        arrays.check_floating("a", a)
+    monkeypatch.setattr(Placed, "device", Device(0))
+    arrays.check_floating("a", a)
