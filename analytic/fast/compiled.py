@@ -5,6 +5,7 @@ from __future__ import annotations
 from ast import literal_eval
 from functools import cache
 from inspect import getsource
+from sys import modules
 from typing import Any
 from zlib import crc32
 
@@ -16,7 +17,7 @@ from analytic.fast.llvm import VECTOR, Vectors
 from analytic.vectors import arcs, scalar_forms
 from minintk.fast.compiled import NUMBA_OPTIONS, address, call, compiled, intrinsic
 
-__all__ = ["call", "compiled", "jit", "steps_of_form"]
+__all__ = ["TEXTS", "call", "compiled", "jit", "steps_of_form"]
 
 jit = njit(nogil=True, **NUMBA_OPTIONS)
 
@@ -24,15 +25,18 @@ jit = njit(nogil=True, **NUMBA_OPTIONS)
 # ----------------------------------------------------------------------------------------- formulas as code
 
 
+TEXTS: dict[str, Any] = {name: form.through for name, form in scalar_forms.FORMS.items()}
+"""{name: (arithmetic, D, Theta, numbers, numbers', constants) -> D', Theta'}, which other modules add to."""
+
+
 @intrinsic(prefer_literal=True)
 def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stride: Any, n: Any, k: Any) -> Any:
-    """The entries from n on, as many as a vector has, through the form that the constant `key` names.
+    """The entries from n on, as many as a vector has, through the text that the constant `key` names.
 
     All but n and stride are addresses: of D and Theta; of the first number of x and of x', each `stride` numbers
-    after the one before; of the form's k.
+    after the one before; of the text's k.  In a row, all pairs have the same x.
     """
-    name, item, tangent, numbers, constants, _ = literal_eval(key.literal_value)
-    form: Any = scalar_forms.FORMS[name]
+    name, item, tangent, row, numbers, constants, _ = literal_eval(key.literal_value)
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         m = Vectors({4: "float32", 8: "float64"}[item], builder)
@@ -40,10 +44,11 @@ def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stri
             builder.inttoptr(values[i], m.number.as_pointer()) if i else None for i in (0, 1, 2, 3, 4, 7)
         )
         stride, n = values[5], values[6]
-        at = [builder.add(n, builder.mul(stride, ir.IntType(64)(i))) for i in range(numbers)]
-        sides = (tuple(m.load(side, a) for a in at) for side in (one, two))
+        first = [builder.mul(stride, ir.IntType(64)(i)) for i in range(numbers)]
+        left = tuple(m.spread(one, a) if row else m.load(one, builder.add(n, a)) for a in first)
+        right = tuple(m.load(two, builder.add(n, a)) for a in first)
         factors = tuple(m.spread(k, i) for i in range(constants))
-        after, slope = form.through(m, m.load(d, n), m.load(theta, n) if tangent else None, *sides, factors)
+        after, slope = TEXTS[name](m, m.load(d, n), m.load(theta, n) if tangent else None, left, right, factors)
         m.store(after, d, n)
         if tangent:
             m.store(slope, theta, n)
@@ -53,19 +58,20 @@ def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stri
 
 
 @cache
-def version() -> int:
-    """A number for the text of all forms: Numba's cache on disk knows no other files than this one."""
-    return crc32("".join(getsource(module) for module in (arcs, scalar_forms, symbols, llvm)).encode())
+def version(module: str) -> int:
+    """Return a number for the texts in a module and what they use: Numba's cache knows no other files than this one."""
+    return crc32("".join(map(getsource, (arcs, scalar_forms, symbols, llvm, modules[module]))).encode())
 
 
 @cache
-def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants: int) -> int:
-    """Return the address of a form compiled, which is called with addresses as in `advance`, and with the size for n.
+def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants: int, row: bool = False) -> int:
+    """Return the address of a text compiled, which is called with addresses as in `advance`, and with the size for n.
 
     Without `NUMBA_OPTIONS`: where the compiler may fuse a b + c, D would not be the same with Theta beside it.
     """
     item = dtype.itemsize
-    key, lanes = repr((name, item, bool(tangent), numbers, constants, version())), VECTOR // item
+    written = version(getattr(TEXTS[name], "func", TEXTS[name]).__module__)
+    key, lanes = repr((name, item, bool(tangent), row, numbers, constants, written)), VECTOR // item
 
     def run(d: Any, theta: Any, one: Any, two: Any, stride: Any, size: Any, k: Any) -> None:
         for n in range(0, size, lanes):

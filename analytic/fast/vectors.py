@@ -8,23 +8,16 @@ those of others, and rows of zeros are NumPy's: a program is cut into parts.
 
 from __future__ import annotations
 
-from ast import literal_eval
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
-from inspect import getsource
+from functools import partial
 from math import pi
-from sys import modules
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
-from analytic.fast import compiled as forms
-from analytic.fast.compiled import call, compiled
-from analytic.fast.llvm import VECTOR, Vectors
+from analytic.fast.compiled import TEXTS, call, compiled, steps_of_form
+from analytic.fast.llvm import VECTOR
 from analytic.vectors.closed_forms import ClosedForm, Turn
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.plan import Begin, End
@@ -32,7 +25,6 @@ from analytic.vectors.rules import Affine, Fork, Normalise
 from analytic.vectors.scalar_forms import FORMS, bent
 from analytic.vectors.state import Block, Program
 from minintk.arrays import Array
-from minintk.fast.compiled import address, intrinsic
 
 # ------------------------------------------------------------------------------------------------- texts
 # (m, p, tau, numbers of the left row, of the right row, constants) -> p', tau'.  tau may be None, and is then ignored.
@@ -76,53 +68,8 @@ def turned(form: Any, m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> t
     return after, None if tau is None else tau * slope * (one[-1] * two[-1])
 
 
-TEXTS: dict[str, Any] = {text.__name__: text for text in (dense, homogeneous, end)}
-TEXTS |= {name: partial(turned, form) for name, form in FORMS.items()}
-
-
-@cache
-def version() -> int:
-    """Return a number for all texts, with which Numba's cache on disk finds what was compiled of them."""
-    return crc32(repr((forms.version(), getsource(modules[__name__]))).encode())
-
-
-@intrinsic(prefer_literal=True)
-def advance(context: Any, key: Any, p: Any, tau: Any, one: Any, two: Any, stride: Any, n: Any, k: Any) -> Any:
-    """Take as many pairs of a line as a vector has, from the n-th on, through the text that the constant `key` names.
-
-    All but n and stride are addresses: of p and tau; of the first number of the left row and of the first right row,
-    each `stride` numbers after the one before; of the constants.
-    """
-    name, item, tangent, numbers, constants, _ = literal_eval(key.literal_value)
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        m = Vectors({4: "float32", 8: "float64"}[item], builder)
-        p, tau, one, two, k = (builder.inttoptr(values[i], m.number.as_pointer()) for i in (1, 2, 3, 4, 7))
-        stride, n = values[5], values[6]
-        at = [builder.mul(stride, ir.IntType(64)(i)) for i in range(numbers)]
-        left = tuple(m.spread(one, a) for a in at)
-        right = tuple(m.load(two, builder.add(n, a)) for a in at)
-        factors = tuple(m.spread(k, i) for i in range(constants))
-        after, slope = TEXTS[name](m, m.load(p, n), m.load(tau, n) if tangent else None, left, right, factors)
-        m.store(after, p, n)
-        if tangent:
-            m.store(slope, tau, n)
-        return context.get_dummy_value()
-
-    return types.void(key, p, tau, one, two, stride, n, k), emit
-
-
-@cache
-def step_on_a_line(name: str, dtype: Any, tangent: bool, numbers: int, constants: int) -> int:
-    """Return the address of a compiled text, which is called with addresses as in `advance`, and the size for n."""
-    item = dtype.itemsize
-    key, lanes = repr((name, item, bool(tangent), numbers, constants, version())), VECTOR // item
-
-    def run(p: Any, tau: Any, one: Any, two: Any, stride: Any, size: Any, k: Any) -> None:
-        for n in range(0, size, lanes):
-            advance(key, p, tau, one, two, stride, n, k)
-
-    return address(compiled(run, {}), 7)
+TEXTS |= {f"a row's {text.__name__}": text for text in (dense, homogeneous, end)}
+TEXTS |= {f"a row's {name}": partial(turned, form) for name, form in FORMS.items()}
 
 
 @compiled
@@ -222,7 +169,7 @@ class Lines:
         for k, text in enumerate(found):
             left = place(text.left)
             right = left if text.right is text.left else place(text.right)
-            at = step_on_a_line(text.name, dtype, tangent, len(text.left), len(text.constants))
+            at = steps_of_form(f"a row's {text.name}", dtype, tangent, len(text.left), len(text.constants), row=True)
             steps[k], constants[k, : len(text.constants)] = (at, left, right), text.constants
         table = np.zeros((max(1, len(rows)), count + VECTOR), dtype)
         for line, numbers in zip(table, rows, strict=False):
