@@ -62,13 +62,10 @@ def chunks(piece: slice, step: int) -> list[slice]:
     return [slice(piece.start + i * N // count, piece.start + (i + 1) * N // count) for i in range(count)]
 
 
-def correlate(
-    patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None, onto: Array | None = None
-) -> Array:
+def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
     """P(x) V + b : (..., N, *windows.out, n), chunk by chunk of examples; b : (..., 1, B n).
 
-    Only where compiled loops are taken (`kernels`): before, what x goes through on its way into their frames; onto, of
-    the result's size, added where there is no b.
+    before : what x goes through on its way into the frames of compiled loops, only where these are taken (`kernels`).
     """
     windows, R, N = patches.windows, patches.R, x.shape[-4]
     lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])
@@ -77,7 +74,7 @@ def correlate(
     shape = (x.shape[-4] * R, V.shape[-1]) if V.ndim == 2 else (*lead, N * R, V.shape[-1])
     y = array_namespace(x).empty(shape, dtype=x.dtype)
     if V.ndim == 2 and (direct := kernels([patches], x)) is not None:
-        start = onto if onto is not None else np.zeros_like(V[0]) if b is None else b[0]
+        start = np.zeros_like(V[0]) if b is None else b[0]
         place, W = (0, 0, 1, 1), V.reshape((*windows.window, *patches.channels))
         y = y.reshape((-1, *windows.out, patches.channels[1]))
         how = before or nothing_before(x)
@@ -101,8 +98,8 @@ def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array,
     x = np.ascontiguousarray(x)
 
     def some(at: slice) -> None:
-        for *how, b, place in parts:
-            direct.correlate(x[at], *how, b if b.ndim == 1 else b[at].ravel(), y[at], place)
+        for *how, place in parts:
+            direct.correlate(x[at], *how, y[at], place)
 
     parallel(some, pieces(work, x))
 
@@ -259,13 +256,11 @@ class BlockedConv:
     def tensors(self) -> tuple[Tensor, ...]:
         return self.plain.tensors
 
-    def __call__(
-        self, w: Weights, x: Array, before: Before | None = None, onto: Array | None = None
-    ) -> tuple[Array, BlockedConvJacobian]:
-        """y and J; before, onto : see `correlate`."""
+    def __call__(self, w: Weights, x: Array, before: Before | None = None) -> tuple[Array, BlockedConvJacobian]:
+        """y and J; before : see `correlate`."""
         x, W = images(x, self.plain.before), self.plain.matrix(w)
         V = self.unrolled(W)
-        return self.product(x, V, self.bias_row(w), before, onto), BlockedConvJacobian(self, x, W, V, before)
+        return self.product(x, V, self.bias_row(w), before), BlockedConvJacobian(self, x, W, V, before)
 
     def unrolled(self, W: Array) -> Array:
         """m V(W) : ([E], K, B C_out)."""
@@ -285,9 +280,7 @@ class BlockedConv:
         *lead, N = u.shape[: u.ndim - len(self.plain.after)]
         return u.reshape((*lead, N * self.patches.R, self.patches.B * self.plain.after[-1]))
 
-    def product(
-        self, x: Array, V: Array, b: Array | None, before: Before | None = None, onto: Array | None = None
-    ) -> Array:
+    def product(self, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
         """P(x) V + b : (..., N, *after)."""
-        y = correlate(self.patches, x, V, b, before, onto)
+        y = correlate(self.patches, x, V, b, before)
         return y.reshape((*y.shape[:-3], *self.plain.after))

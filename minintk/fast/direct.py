@@ -238,7 +238,7 @@ def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any
     """y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the images in their frame (`put`).
 
     x : (N, H, W, C).  frame : (height, width, down, right), rows of down, right : (from, to) of what is copied, in
-    pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n).  b : (n,), or as large as y.
+    pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n).  b : (n,).
     y : (N, H_y, W_y, n), written to at place : (a, c, down, right).  Some columns of many weights at a time.
     """
     (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right) = W.shape, frame, place
@@ -249,7 +249,7 @@ def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any
     for begin in range(0, n, most):
         some = min(most, n - begin)
         v = np.ascontiguousarray(W[:, :, :, begin : begin + some]).ravel()
-        step = np.array((stride[1] * C, 1, some, right * n, K_w * C, 0 if b.size == n else right * n))
+        step = np.array((stride[1] * C, 1, some, right * n, K_w * C, 0))
         for i in range(x.shape[0]):
             if inside:
                 put(x, i, frame, before, canvas)
@@ -260,9 +260,8 @@ def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any
                     taps[2 * T], taps[2 * T + 1] = r * line, r * K_w * C * some
                     T += 1
                 c = ((i * y.shape[1] + first + p * down) * y.shape[2] + left) * n + begin
-                d = begin if b.size == n else c
                 start = image + p * stride[0] * line
-                call(product, (S, some, at(u, start), at(v, 0), at(w, c), at(b, d), at(step, 0), at(taps, 0), T))
+                call(product, (S, some, at(u, start), at(v, 0), at(w, c), at(b, begin), at(step, 0), at(taps, 0), T))
 
 
 @with_products
@@ -312,21 +311,16 @@ def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) 
 
 
 @looped
-def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any, onto: Any) -> None:
-    """a = onto + r (A - mean - (b - other) slope), in its place; A = a where b - other > floor, else 0; all as above.
-
-    onto : (M C,), or (0,) for nothing.
-    """
+def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any) -> None:
+    """a = r (A - mean - (b - other) slope), in its place; A = a where b - other > floor, else 0; all as above."""
     L, zero = mean.size, a.dtype.type(0)
     for i in range(0, a.size, L):
-        some, those, more = a[i : i + L], b[i : i + L], onto[i : i + L]
+        some, those = a[i : i + L], b[i : i + L]
         for c in range(some.size):
             one, two = some[c], those[c] - other[c]
             one = one if two > floor else zero
             two = two if slope[c] != zero else zero  # 0 times infinity is no number
             some[c] = r[c] * (one - mean[c] - two * slope[c])
-        for c in range(more.size):
-            some[c] += more[c]
 
 
 @looped

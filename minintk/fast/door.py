@@ -33,7 +33,7 @@ from minintk.fast.dense import SplitDense
 from minintk.fast.norm import CompiledBatchNorm
 from minintk.fast.numba_here import loops, numba_is_here
 from minintk.fast.pool import CompiledMaxPool
-from minintk.fast.rectified import OntoShortcut, RectifiedConv, rectifies
+from minintk.fast.rectified import RectifiedConv, rectifies
 from minintk.fast.split_batch import SplitBatch
 from minintk.fast.split_outputs import SplitOutputs
 from minintk.layers.branches import BoundBranches
@@ -87,7 +87,7 @@ def cheaper(layer: Bound, *, kernels: bool) -> Bound:
     if type(layer) is BoundChain:
         return cheaper_chain(layer, kernels=kernels)
     if isinstance(layer, BoundBranches):
-        return OntoShortcut.of(replace(layer, layers=tuple(cheaper(inner, kernels=kernels) for inner in layer.layers)))
+        return replace(layer, layers=tuple(cheaper(inner, kernels=kernels) for inner in layer.layers))
     if type(layer) is BoundConv:
         return BlockedConv.of(layer)
     if type(layer) is BoundBatchNorm:

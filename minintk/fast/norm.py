@@ -60,14 +60,12 @@ def pieces(a: Array, row: int) -> list[slice]:
     return [slice(at.start * row, at.stop * row) for at in cut(-(-a.size // row), a.size, THRESHOLDS.pixels)]
 
 
-def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array, floor: float = -inf,
-           onto: Array | None = None) -> Array:  # fmt: skip
-    """a, now onto + r (A - mean - (b - other) slope), A = a where b - other > floor, else 0; arrays (..., C), a in one
-    piece."""
+def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array, floor: float = -inf) -> Array:
+    """a, now r (A - mean - (b - other) slope); A = a if b - other > floor, else 0; arrays (..., C), a in one piece."""
     mean, other, slope, r = (pixels(v, a) for v in (mean, other, slope, r))
-    flat, b, more = a.reshape(-1), b.ravel(), np.empty(0, a.dtype) if onto is None else onto.ravel()
+    flat, b = a.reshape(-1), b.ravel()
     low = a.dtype.type(floor)
-    parallel(lambda at: loops().centre(flat[at], mean, b[at], other, slope, r, low, more[at]), pieces(flat, len(mean)))
+    parallel(lambda at: loops().centre(flat[at], mean, b[at], other, slope, r, low), pieces(flat, len(mean)))
     return a
 
 

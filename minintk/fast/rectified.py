@@ -10,7 +10,6 @@ mean = 0, r = 1, and dx = m u.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from minintk.arrays import Array
 from minintk.fast.conv import BlockedConv, BlockedConvJacobian, kernels
 from minintk.fast.norm import CompiledBatchNorm, centre, means, pixels
 from minintk.layers.activation import BoundActivation
-from minintk.layers.branches import BoundBranches, BranchesJacobian, SumJacobian
 from minintk.layers.combine import BoundChain, ChainJacobian
 from minintk.layers.contract import Bound, LayerJacobian, Tensor, Weights
 from minintk.layers.patches import images
@@ -38,18 +36,17 @@ class RectifiedJacobian(LayerJacobian):
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
         return self.one_by_one().jvp(dw, dx)
 
-    def vjp(self, u: Array, dw: Weights | None, onto: Array | None = None) -> Array | None:
-        """dx = onto + r (m u - S/M - r (x - mean) Q/M)."""
+    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
+        """dx = r (m u - S/M - r (x - mean) Q/M)."""
         if u.ndim > 1 + len(self.layer.conv.plain.after):
-            dx = self.one_by_one().vjp(u, dw)
-            return dx if onto is None or dx is None else dx + onto
+            return self.one_by_one().vjp(u, dw)
         if (back := self.J.vjp(u, dw)) is None:
             return None
         S, Q = nothing = np.zeros((2, len(self.r)))
         if self.layer.norm is not None:
             S, Q = means(back, nothing[0], self.x, self.mean, 0.0)
             Q = self.r * Q
-        return centre(np.ascontiguousarray(back), S, self.x, self.mean, self.r * Q, self.r, 0.0, onto)
+        return centre(np.ascontiguousarray(back), S, self.x, self.mean, self.r * Q, self.r, 0.0)
 
     def one_by_one(self) -> ChainJacobian:
         """The same of the layers one after the other: for tangents, and several cotangents at a time."""
@@ -91,8 +88,8 @@ class RectifiedConv:
     def tensors(self) -> tuple[Tensor, ...]:
         return self.conv.tensors
 
-    def __call__(self, w: Weights, x: Array, onto: Array | None = None) -> tuple[Array, LayerJacobian]:
-        """y, added to `onto`, and J; layer by layer for an ensemble, where loops do not pay, or the norm is frozen."""
+    def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
+        """y and J; layer by layer for an ensemble, where loops do not pay, or the norm is frozen."""
         before, (first, *_) = self.conv.plain.before, self.tensors
         found: tuple[Array, Array] | None = None
         alone = x.ndim == 1 + len(before) and w[first.name].ndim == len(first.shape)
@@ -100,51 +97,10 @@ class RectifiedConv:
             C = x.shape[-1]
             found = (np.zeros(C), np.ones(C)) if self.norm is None else self.norm.measured(w, x)
         if found is None:
-            y, found_J = BoundChain(self.layers)(w, x)
-            return y if onto is None else y + onto, found_J
+            return BoundChain(self.layers)(w, x)
         mean, r = found
-        place = (
-            None if onto is None else np.ascontiguousarray(onto).reshape((len(x), *self.conv.patches.windows.out, -1))
-        )
-        y, J = self.conv(w, x, (pixels(mean, x), pixels(r, x), x.dtype.type(0)), place)
+        y, J = self.conv(w, x, (pixels(mean, x), pixels(r, x), x.dtype.type(0)))
         return y, RectifiedJacobian(self, x, mean, r, J)
-
-
-@dataclass(frozen=True)
-class OntoShortcut(BoundBranches):
-    """A residual whose branch ends in such a convolution, without a bias: its sums begin with the shortcut's output."""
-
-    @staticmethod
-    def of(layer: BoundBranches) -> BoundBranches:
-        """The layer, if it is another one."""
-        branch = layer.layers[0]
-        last = (
-            branch.layers[-1]
-            if layer.kind is SumJacobian and isinstance(branch, BoundChain) and branch.layers
-            else None
-        )
-        ends = isinstance(last, RectifiedConv) and len(last.tensors) == 1 and len(layer.layers) == 2
-        return OntoShortcut(layer.layers, layer.names, layer.kind) if ends else layer
-
-    def __call__(self, w: Weights, x: Array) -> tuple[Array, BranchesJacobian]:
-        branch: Any = self.layers[0]
-        onto, other = self.layers[1](w, x)
-        y, J = BoundChain(branch.layers[:-1])(w, x)
-        y, last = branch.layers[-1](w, y, onto)
-        return y, OntoShortcutJacobian(self, (ChainJacobian(branch.layers, (*J.links, last)), other))
-
-
-@dataclass(frozen=True)
-class OntoShortcutJacobian(SumJacobian):
-    """Of such a residual: where its branch begins with such a convolution, too, dx is added to the shortcut's there."""
-
-    def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """dx = u db_1/dx + u db_2/dx."""
-        branch: Any = self.parts[0]
-        if type(branch.links[0]) is not RectifiedJacobian or (onto := self.parts[1].vjp(u, dw)) is None:
-            return super().vjp(u, dw)
-        back = ChainJacobian(branch.layers[1:], branch.links[1:]).vjp(u, dw)
-        return None if back is None else branch.links[0].vjp(back, dw, onto)
 
 
 def rectifies(layer: Bound) -> bool:

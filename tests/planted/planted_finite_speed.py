@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import minintk as mn
-from minintk.fast import conv, conv_gram, dense, direct, door, gather, norm, rectified, split_batch, split_outputs
+from minintk.fast import conv, conv_gram, dense, direct, door, gather, norm, split_batch, split_outputs
 from minintk.fast.conv import BlockedConv, BlockedConvJacobian
 from minintk.fast.dense import SplitDenseJacobian
 from minintk.fast.door import faster
@@ -288,12 +288,6 @@ def _(patch: Patch) -> None:
 @planted("compiled: the mean of the gradient also where ReLU is 0", fast_direct)
 def _(patch: Patch) -> None:
     patch.setattr("minintk.fast.rectified.means", lambda *how, right=norm.means: right(*how[:-1], -inf))
-
-
-@planted("compiled: a residual's gradient without its shortcut's", fast_direct)
-def _(patch: Patch) -> None:
-    right = rectified.RectifiedJacobian.vjp
-    patch.setattr(rectified.RectifiedJacobian, "vjp", lambda self, u, dw, onto=None: right(self, u, dw))
 
 
 @planted("BatchNorm compiled: the statistics of half of the rows", fast_coupled)

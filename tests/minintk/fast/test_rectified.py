@@ -12,7 +12,6 @@ import minintk as mn
 from minintk.fast import rectified
 from minintk.fast.door import shut
 from minintk.fast.rectified import RectifiedConv, RectifiedJacobian
-from minintk.layers.branches import SumJacobian
 from minintk.testing import assert_close, roundings
 from tests.kit.counting import counted
 from tests.kit.small_is_large import small_is_large
@@ -84,20 +83,6 @@ def test_the_layers_in_one_are_the_layers(name: str, ensemble: int | None) -> No
         assert_close(f"map {i}", a, b, tolerance * float(np.abs(b).max()))
 
 
-def test_a_branch_adds_to_its_shortcut() -> None:
-    """Its last convolution does, and no sum is formed; one with a bias leaves the sum to the residual."""
-    spec, shape, _ = NETWORKS["residual"]
-    biased = mn.Sequential(mn.Conv2d(16, 1), mn.Residual(mn.Sequential(mn.ReLU(), mn.Conv2d(16, 3, b_std=1.0))), *END)
-    for one, sums in ((spec, 0), (biased, 1)):
-        net, x = mn.Network(one, shape), RNG(2).standard_normal((1, *shape))
-        theta = net.init(RNG(0))
-        with counted(SumJacobian, "of", lambda *_: 1) as calls:
-            found = net(theta, x)
-        assert len(calls) == sums
-        with shut():
-            np.testing.assert_allclose(found, mn.Network(one, shape)(theta, x), rtol=1e-10)
-
-
 def test_a_calibrated_network_goes_layer_by_layer() -> None:
     spec, shape, _ = NETWORKS["normalised"]
     net, x = mn.Network(spec, shape), RNG(2).standard_normal((5, *shape))
@@ -150,9 +135,9 @@ def test_a_cotangent_is_not_written_to() -> None:
     spec, shape, _ = NETWORKS["residual"]
     net, x, right = mn.Network(spec, shape), RNG(2).standard_normal((5, *shape)), RectifiedJacobian.vjp
 
-    def watched(self: Any, u: Any, dw: Any, *onto: Any) -> Any:
+    def watched(self: Any, u: Any, dw: Any) -> Any:
         before = u.copy()
-        back = right(self, u, dw, *onto)
+        back = right(self, u, dw)
         assert (u == before).all()
         return back
 
