@@ -351,7 +351,7 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
     """K ("nngp") or Theta ("ntk") of a wide network as a kernel of `sklearn.gaussian_process`, with derivatives.
 
     w_std, b_std : factors of all w_std and b_std of the spec; without a spec, the scales of `depth` hidden layers.
-    Both are fitted by the evidence within their bounds ("fixed" to leave one), by derivatives in closed form
+    Both are fitted by the evidence within their bounds ("fixed" to leave one), by derivatives
     (`Kernel.derivatives`); depth and activation are choices for a grid.  Combine it as scikit-learn's own kernels are:
     NetworkKernel() + WhiteKernel().
 
