@@ -18,7 +18,7 @@ import numpy as np
 
 from analytic.fast.compiled import TEXTS, call, compiled, steps_of_form
 from analytic.fast.llvm import VECTOR
-from analytic.vectors.closed_forms import ClosedForm, Turn
+from analytic.vectors.closed_forms import ClosedForm
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.plan import Begin, End
 from analytic.vectors.rules import Affine, Fork, Normalise
@@ -133,12 +133,10 @@ def texts(step: Any, row: Any) -> list[Text] | None:
         if row.nonzero is not None:
             return None
         return [Text("homogeneous", constants=(step.b2, 2 * step.b2 / pi))] if step.b2 else []
-    if as_written(step, ClosedForm) and isinstance(step.step, Turn):
-        form, apart = step.step.form, not row.alike and row.distances is None
-        if apart and step.step.norms is not None:
-            return None
-        numbers = *form.rows(np, row.s**2, form.constants), row.gain
-        return [Text(form.name, numbers, numbers, form.constants)]
+    if as_written(step, ClosedForm, "turn") and row.s is None:
+        known = FORMS.get(step.form.name)
+        if known is not None and known.turn is step.form.turn:
+            return [Text(known.name, row.numbers, row.numbers, step.form.constants)]
     if as_written(step, Normalise) and row is None:
         return []
     if as_written(step, End) and row.tau_gain is None:

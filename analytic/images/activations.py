@@ -11,7 +11,7 @@ from analytic.images.pixel_pairs import Square
 from analytic.images.steps import LinearCoefficients, Tile, add_pending, add_term, apply, half_variances, owed, prepare
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.rules import Normalise
-from analytic.vectors.scalar_forms import NORMALISED, OPPOSITE_ROUNDINGS, Arithmetic, Form
+from analytic.vectors.scalar_forms import NORMALISED, OPPOSITE_ROUNDINGS, Arithmetic, Form, nothing
 from analytic.vectors.state import Block, Distances, Dual, Pairs, RowState, Scratch, cast
 from minintk.arrays import Array
 
@@ -123,7 +123,8 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
 
 def form_of(step: Dual) -> Form | None:
     """The activation's formula for pairs of pixels, if it has one."""
-    return getattr(step, "form", None)
+    form: Form | None = getattr(step, "form", None)
+    return None if form is None or form.pair is nothing else form
 
 
 class FormCoefficients(NamedTuple):

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from analytic.vectors.closed_forms import ClosedForm, Gram
+from analytic.vectors.closed_forms import ClosedForm
 from analytic.vectors.duals import nonzero
 from analytic.vectors.rules import lower
+from analytic.vectors.scalar_forms import Form, Numbers, nothing
 from minintk.arrays import Array
 from minintk.spec.layers import Activation
 
@@ -45,13 +46,18 @@ def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formu
             f"register_dual expects a class of activations, a subclass of mn.Activation, got {activation!r}"
         )
 
-    def step(g: Gram) -> tuple[Array, Array]:
-        """p' = (1 - kappa / sqrt(v v')) / 2,   v = kappa(q, q, q)."""
-        given = g.xp.broadcast_arrays(g.q, g.q2, g.k)
-        v, v2 = (nonzero(g.xp, kappa(q, q, q)) for q in (g.q, g.q2))
-        return (1 - kappa(*given) / g.xp.sqrt(v) / g.xp.sqrt(v2)) / 2, kappa_dot(*given)
+    def rows(xp: Any, q: Array, k: Numbers) -> Numbers:
+        """q, sqrt q, and sqrt v,  v = kappa(q, q, q)."""
+        return q, xp.sqrt(q), xp.sqrt(nonzero(xp, kappa(q, q, q)))
+
+    def turn(m: Any, p: Array, r: Array, one: Numbers, two: Numbers, k: Numbers) -> tuple[Array, Array]:
+        """p' = (1 - kappa / sqrt(v v')) / 2."""
+        (q, s, root, _), (q2, s2, root2, _) = one, two
+        given = m.xp.broadcast_arrays(q, q2, s * s2 * (r - p))
+        return (1 - kappa(*given) / root / root2) / 2, kappa_dot(*given)
 
     def rule(layer: Activation, site: Any, parametrization: Any) -> tuple[ClosedForm]:
-        return (ClosedForm(type(layer).__name__, lambda xp, q: kappa(q, q, q), step),)
+        name = type(layer).__name__
+        return (ClosedForm(name, lambda xp, q: kappa(q, q, q), Form(name, nothing, nothing, (), rows, turn)),)
 
     lower.register(activation, rule)

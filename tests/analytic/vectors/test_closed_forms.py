@@ -14,7 +14,7 @@ import pytest
 import analytic as an
 import minintk as mn
 from analytic.vectors import quadrature
-from analytic.vectors.closed_forms import ClosedForm, Gram, closed_form
+from analytic.vectors.closed_forms import ClosedForm, closed_form
 from analytic.vectors.quadrature import Quadrature
 from analytic.vectors.rules import lower
 from minintk.layers.activation import pointwise
@@ -52,11 +52,11 @@ def wrong(layer: Wrong, site: Any, parametrization: Any) -> tuple[ClosedForm]:
     dual = closed_form(layer.of)
     assert isinstance(dual, ClosedForm)
 
-    def step(g: Gram) -> tuple[Array, Array]:
-        p, slope = dual.step(g)
+    def turn(*given: Any) -> tuple[Array, Array]:
+        p, slope = dual.form.turn(*given)
         return layer.p * p, layer.slope * slope
 
-    return (replace(dual, step=step),)
+    return (replace(dual, form=replace(dual.form, turn=turn)),)
 
 
 pointwise.register(Plain, lambda layer: pointwise(layer.of))
@@ -305,15 +305,3 @@ def test_the_errors_of_layers_add_up() -> None:
     one, two, four = (an.kernel(network(*n * [Plain(mn.ReLU())], b_std=0.0)).error(x) for n in (1, 2, 4))
     assert two == pytest.approx(2 * one, rel=0.01)
     assert four == pytest.approx(4 * one, rel=0.01)
-
-
-def test_gram() -> None:
-    """D and S are the halved squared distances; both are exact for rows that nearly coincide."""
-    u = np.array([[1.0, 2.0, -1.0], [1.0, 2.0, -1.0 + 1e-9]])
-    s = np.linalg.norm(u, axis=1)
-    unit = u / s[:, None]
-    p, r = (((unit[0] - sign * unit[1]) ** 2).sum() / 4 for sign in (1, -1))
-    g = Gram(np, np.array([s[0]]), np.array([s[1]]), np.array([p]), np.array([r]))
-    assert g.D[0] == pytest.approx(((u[0] - u[1]) ** 2).sum() / 2, rel=1e-5)
-    assert g.S[0] == pytest.approx(((u[0] + u[1]) ** 2).sum() / 2, rel=1e-14)
-    assert g.k[0] == pytest.approx(u[0] @ u[1], rel=1e-14)
