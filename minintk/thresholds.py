@@ -17,7 +17,7 @@ class Thresholds:
     compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
     convolution: int = 2**25  # multiplications of a piece of a convolution,
     convolution_per_weight: int = 2**8  # and for each weight: every piece adds to all of them
-    share: int = 2**19  # numbers in the activations of a share of a batch,
+    share: int = 2**18  # numbers in the activations of a share of a batch,
     share_per_weight: int = 8  # and for each weight: every share prepares all of them
     contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
     cotangents: int = 2**19  # numbers in the cotangents of some outputs of a kernel

@@ -8,7 +8,6 @@ Reading order:
     patches, gather, conv    convolutions on patches of several windows, some examples at a time
     norm             BatchNorm in few passes
     rectified        ReLU and BatchNorm on the way into a convolution
-    pool             MaxPool in one pass
     direct           the loops of all these, compiled by Numba
     conv_gram        their tangent kernel, by gradients or by pairs of positions
     split_batch      the batch split over the cores

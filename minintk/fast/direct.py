@@ -321,36 +321,3 @@ def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any
             one = one if two > floor else zero
             two = two if slope[c] != zero else zero  # 0 times infinity is no number
             some[c] = r[c] * (one - mean[c] - two * slope[c])
-
-
-@looped
-def largest(x: Any, window: Any, stride: Any, y: Any, place: Any) -> None:
-    """y = the largest number of each window, NaN where there is one, place = that of the first such in the window.
-
-    x : (N, H, W, C).  y, place : (N, H', W', C).
-    """
-    C = x.shape[-1]
-    for i in range(y.shape[0]):
-        for p in range(y.shape[1]):
-            for q in range(y.shape[2]):
-                best, where = y[i, p, q], place[i, p, q]
-                for s in range(window[0] * window[1]):
-                    some = x[i, p * stride[0] + s // window[1], q * stride[1] + s % window[1]]
-                    for c in range(C):
-                        larger = s == 0 or some[c] > best[c] or (some[c] != some[c] and best[c] == best[c])
-                        best[c] = some[c] if larger else best[c]
-                        where[c] = s if larger else where[c]
-
-
-@looped
-def give_back(u: Any, place: Any, window: Any, stride: Any, x: Any) -> None:
-    """Adds u : (N, H', W', C) to x : (N, H, W, C) at these places in the windows."""
-    zero = u.dtype.type(0)
-    for i in range(u.shape[0]):
-        for p in range(u.shape[1]):
-            for q in range(u.shape[2]):
-                some, where = u[i, p, q], place[i, p, q]
-                for s in range(window[0] * window[1]):
-                    back = x[i, p * stride[0] + s // window[1], q * stride[1] + s % window[1]]
-                    for c in range(some.size):
-                        back[c] += some[c] if where[c] == s else zero

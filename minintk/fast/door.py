@@ -7,7 +7,6 @@ one for kernels:
     convolutions                   on patches of several windows, or without patches where Numba is installed
     BatchNorm                      in two passes forwards and two back, likewise
     BatchNorm, ReLU, convolution   in one, which normalises and rectifies what it reads
-    MaxPool                        in one pass forwards and one back, likewise
     Dense                          its large products split over the cores
     batch, outputs                 split over the cores; of a batch that BatchNorm couples, each layer's loops
 
@@ -32,7 +31,6 @@ from minintk.fast.conv import BlockedConv
 from minintk.fast.dense import SplitDense
 from minintk.fast.norm import CompiledBatchNorm
 from minintk.fast.numba_here import loops, numba_is_here
-from minintk.fast.pool import CompiledMaxPool
 from minintk.fast.rectified import RectifiedConv, rectifies
 from minintk.fast.split_batch import SplitBatch
 from minintk.fast.split_outputs import SplitOutputs
@@ -92,8 +90,6 @@ def cheaper(layer: Bound, *, kernels: bool) -> Bound:
         return BlockedConv.of(layer)
     if type(layer) is BoundBatchNorm:
         return CompiledBatchNorm(layer.name, layer.shape, layer.eps)
-    if type(layer) is BoundMaxPool:
-        return CompiledMaxPool(layer.windows, layer.before, layer.after)
     if type(layer) is BoundDense:
         return SplitDense(layer)
     return layer
