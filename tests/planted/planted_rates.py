@@ -79,7 +79,8 @@ for how, power in POWERS.items():
 @planted("train: stability bound of J J', without rates", stable_rate)
 def _(patch: Patch) -> None:
     right = training._largest_eigenvalue
-    patch.setattr(training, "_largest_eigenvalue", lambda model, theta, x, scales: right(model, theta, x, None))
+    wrong = lambda model, theta, x, scales, clear: right(model, theta, x, None, clear)  # noqa: E731
+    patch.setattr(training, "_largest_eigenvalue", wrong)
 
 
 planted("weight decay scaled with the rate", shrinks)(decay_with_the_rate)
