@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
+from minintk.arrays import Array, array_namespace, on_host, own, to_host, to_library
 from minintk.cores import cores
 from minintk.diagnostics.weight_norms import fixed_start, largest_singular_value
-from minintk.memory import Copies, keep_freed_memory
+from minintk.memory import keep_freed_memory
 from minintk.models.model import Model
 from minintk.threads import parallel, single_threaded_blas
 from minintk.thresholds import THRESHOLDS
@@ -194,7 +194,7 @@ class Descent:
         self.scales: Array | None = model.layout.learning_rate_scales(lr_scales, optimizer.rule, like=theta)
         self.model, self.loss, self.optimizer = model, loss, optimizer
         self.batches = Batches(x, y, batch_size, rng, augment)
-        self.step, self.theta, self.copies = 0, xp.asarray(theta, copy=True), Copies()
+        self.step, self.theta = 0, own(theta)
         keep_freed_memory(self.theta)
         self.memory = optimizer.init(self.theta)
         self.gradient, self.y = xp.full_like(self.theta, float("nan")), y
@@ -205,7 +205,7 @@ class Descent:
 
     def state(self, copy: bool = False) -> State:
         """The current state; without `copy`, its arrays are those that `advance` overwrites."""
-        theta, memory = (self.copies(a) if copy and a is not None else a for a in (self.theta, self.memory))
+        theta, memory = (own(a) if copy and a is not None else a for a in (self.theta, self.memory))
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
     def restore(self, state: State) -> None:
