@@ -49,7 +49,8 @@ class Window:
     def __init__(self, net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> None:
         self.theta0 = self.theta = theta0
         self.f, self.J = net.linearize(theta0, x)
-        self.y, self.gram = y, None
+        self.y = y
+        self.gram: mn.Array | None = None
 
     def product(self, u: mn.Array, often: bool = True) -> mn.Array:
         """J J' u, by the Gram matrix if it will be used often and is small."""

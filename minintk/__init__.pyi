@@ -5,6 +5,7 @@ import pathlib
 from . import datasets, diagnostics, more_layers, testing
 from .arrays import Array
 from .beyond.hierarchy import hierarchy
+from .beyond.spectral_descent import Muon, SpectralDescent
 from .diagnostics.curvature import max_learning_rate
 from .examination.examine import examine
 from .lab.experiments.coordinate_check import CoordinateCheck, coordinate_check
@@ -84,7 +85,6 @@ from .training.losses import (
 )
 from .training.optimizers import SGD, Adam, Nesterov, Optimizer
 from .training.schedules import Cosine, StepDecay, WarmUp
-from .training.spectral_descent import Muon, SpectralDescent
 from .training.train import Snapshot, State, train
 
 __version__: str

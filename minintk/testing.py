@@ -25,8 +25,9 @@ import numpy as np
 from minintk import spec as s
 from minintk.arrays import Array, Host, array_namespace, to_host, to_library
 from minintk.doors import through
+from minintk.layers.contract import Contraction
 from minintk.models.empirical import ntk, ntk_full
-from minintk.models.jacobian import Jacobian, ScaledContraction
+from minintk.models.jacobian import Jacobian
 from minintk.models.model import Model
 from minintk.models.network import Network
 from minintk.models.wrappers import Centred
@@ -162,7 +163,7 @@ def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -
         assert_close(f"trace_gram = trace of J J' {law}", got, *trace)
         scales = {t.name: float(2 + i) for i, t in enumerate(model.layout.tensors)}
         if (S := model.layout.learning_rate_scales(scales)) is not None:
-            kernel = ScaledContraction(True, S, model.layout)
+            kernel = Contraction(True, S, model.layout)
             got, want = to_host(J.contracted(other, kernel)), (a * S) @ right.swapaxes(-1, -2)
             assert_close(f"contraction = J S J' {law}", got, want.reshape(shape), S.max() * tolerance.reshape(shape))
 

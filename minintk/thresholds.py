@@ -31,7 +31,6 @@ class Thresholds:
     cotangent_bytes: int = 6 * 10**6  # the largest cotangent before the outputs of a kernel are taken in parts
     ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train on a core at a time
     vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
-    copy_bytes: int = 2**18  # a copy whose memory is taken again when nobody holds it
 
 
 THRESHOLDS = Thresholds()

@@ -201,7 +201,7 @@ class PreparedImages:
             self.scale = xp.sqrt(xp.mean(x * x, axis=(1, 2, 3)))
             self.scale = xp.where(self.scale > 0, self.scale, 1.0)
             x = x / self.scale[:, None, None, None]
-        q = sum(x[..., c] ** 2 for c in range(x.shape[3])) / x.shape[3]
+        q: Any = sum(x[..., c] ** 2 for c in range(x.shape[3])) / x.shape[3]
         self.channels = [layout.spread(x[..., c]) for c in range(x.shape[3])]
         self.pixels = Pixels(q, xp.zeros_like(q), 1 / (2 * x.shape[3]))
 

@@ -118,7 +118,7 @@ class Nystrom:
             K = self.rows(i)
             b += K.T @ wy[self.pieces[i]]
             K = self.weight[self.pieces[i], None] ** 0.5 * K
-            self.K2 += K.T @ K
+            sums["K2"] += K.T @ K  # which is self.K2
             if monotonic() - last > KEPT or i == len(self.pieces) - 1:
                 write(sums | {"pieces": xp.asarray([i + 1.0])})
                 last = monotonic()

@@ -57,7 +57,7 @@ class HomogeneousRow(NamedTuple):
 
 def folded(xp: Any, s: Array) -> Array:
     """Return p' of |x| at p = s <= 1/2:  s - (2/pi) (w - h cos a) = s (1 + (2/pi) sqrt(s) R(s)), see `arcs`."""
-    R = reduce(lambda y, c: y * (4 * s - 1) + float(c), arc_series(np.dtype(np.float64))[1], 0.0)
+    R = reduce(lambda y, c: y * (4 * s - 1) + float(c), arc_series(np.dtype(np.float64))[1], 0 * s)
     return s * (1 + 2 / pi * xp.sqrt(s) * R)
 
 

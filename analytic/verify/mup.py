@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import minintk as mn
 from analytic.verify.claims import Finding, bounded, exponent, refused
 from minintk import spec as s
 from minintk.arrays import Host
@@ -24,7 +25,6 @@ from minintk.spec import zoo
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, Role, Row, SpectralMuP, Standard
 from minintk.training.losses import mse
 from minintk.training.optimizers import SGD, Adam
-from minintk.training.spectral_descent import Muon, SpectralDescent
 from minintk.training.train import train
 
 
@@ -176,12 +176,12 @@ def transfer(seed: int) -> Iterator[Finding]:
         )  # fmt: skip
 
     cases: dict[str, tuple[Any, int, int]] = {
-        "Adam": (Adam, -5, 1), "gradient descent": (SGD, -1, 5), "spectral descent": (SpectralDescent, -6, 0),
+        "Adam": (Adam, -5, 1), "gradient descent": (SGD, -1, 5), "spectral descent": (mn.SpectralDescent, -6, 0),
     }  # fmt: skip
     law = "the loss at another width's best rate, over the best, n = 64 to"
     for name, (optimizer, low, high) in cases.items():
         yield kept(f"muP, {name}: {law} 512", found(optimizer, low, high, SpectralMuP()))
-    yield kept(f"muP, Muon: {law} 256", found(Muon, -8, -2, SpectralMuP(), 256))
+    yield kept(f"muP, Muon: {law} 256", found(mn.Muon, -8, -2, SpectralMuP(), 256))
     yield refused(kept(f"standard, Adam: {law} 1024", found(Adam, -10, -2, Standard(), 1024)))
 
 
@@ -199,7 +199,7 @@ def kept(law: str, found: Transfer) -> Finding:
 def muon(seed: int) -> Iterator[Finding]:
     """All singular values of an orthogonalised step are lr sqrt(fan_out / fan_in)."""
     x, y = digits().standardise().subset(64, np.random.default_rng(seed)).one_hot()
-    for law, optimizer in (("Muon", Muon), ("spectral descent", SpectralDescent)):
+    for law, optimizer in (("Muon", mn.Muon), ("spectral descent", mn.SpectralDescent)):
         off = 0.0
         for n in (32, 512):
             net = network(n, 10, SpectralMuP(), b_std=0.0)
@@ -210,7 +210,7 @@ def muon(seed: int) -> Iterator[Finding]:
                 rank = min(*step.shape, len(x)) if name != "0.W" else np.linalg.matrix_rank(x)
                 off = max(off, float(np.abs(sizes[:rank] - 1).max()))
         row = bounded(f"{law}: singular values of dW / (lr sqrt(o/i)), off 1 by", 1e-3, off)
-        yield row if optimizer is Muon else refused(row)
+        yield row if optimizer is mn.Muon else refused(row)
 
 
 def sharpnesses(seed: int) -> Iterator[Finding]:

@@ -1,1 +1,1 @@
-"""Theory beyond the kernel, of finite networks: the hierarchy of tensors by which a kernel moves."""
+"""Beyond the kernel, in finite networks: the tensors by which it moves, and steps of a given spectral norm."""

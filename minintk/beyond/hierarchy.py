@@ -28,9 +28,9 @@ from math import prod
 from typing import Any, ClassVar
 
 from minintk.arrays import Array, array_namespace, available_memory, to_library
-from minintk.layers.contract import Layout, Tensor
+from minintk.layers.contract import Contraction, Layout, Tensor
 from minintk.models.empirical import check_kernel
-from minintk.models.jacobian import Jacobian, ScaledContraction
+from minintk.models.jacobian import Jacobian
 from minintk.models.model import Model
 from minintk.spec.parametrization import Row
 from minintk.training.integrators import FlowSettings, Moment, Solver, run_flow
@@ -117,7 +117,7 @@ class Hierarchy:
     def __init__(self, model: Model, theta0: Array, x: Array, N: int, order: int) -> None:
         self.model, self.theta0, self.x, self.N, self.order = model, theta0, x, N, order
         self.xp, S = array_namespace(theta0, x), model.layout.learning_rate_scales()
-        self.contraction = ScaledContraction(True, S, model.layout)
+        self.contraction = Contraction(True, S, model.layout)
         self.S = 1.0 if S is None else to_library(S.astype(str(theta0.dtype)), self.xp)
         (self.f0, *_), self.T1 = model.expand(theta0, self.xp.zeros_like(theta0), x, 1)
         M, C = self.f0.shape[-2:]

@@ -29,8 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, finite, to_host, to_library
-from minintk.diagnostics.weight_norms import largest_singular_value
+from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host, to_library
 from minintk.models.jacobian import Jacobian
 from minintk.models.model import Model, check_model
 from minintk.validate import number, real, whole
@@ -52,7 +51,7 @@ def kappa(
 ) -> Kappa:  # fmt: skip
     """|f - y| |D^2 f| / |D f|^2 at theta : (P,), on x : (N, *input_shape); without y, |D^2 f| / |D f|^2.
 
-    |D f| by Lanczos steps on J S J'.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
+    |D f| by ARPACK on J S J'.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
     times, from `starts` fixed starting points; the result is a lower bound, the best local maximum found.
     scales : S by tensor, as for `mn.ntk`; the parametrization's for gradient descent unless given.
     ValueError for arguments that do not fit, and where J is zero; FloatingPointError where J' J overflows;
@@ -74,27 +73,15 @@ def kappa(
         if tuple(y.shape) != tuple(f.shape):
             raise ValueError(f"y expects shape {tuple(f.shape)}, got {tuple(y.shape)}")
         residual = _norm(f - y)
-    _, J = model.linearize(theta, x)
-    S = model.layout.learning_rate_scales(scales, "sgd", "scales", like=theta)
-    root = xp.ones_like(theta) if S is None else S**0.5
-
-    def across(w: Array) -> Array:
-        return J.push(root * w)
-
-    def back(u: Array) -> Array:
-        return root * _pulled(J, u)
-
-    best, slope = 0.0, 0.0
+    S, (_, J) = _scales(model, theta, scales), model.linearize(theta, x)
+    slope = sqrt(_largest_eigenvalue(lambda u: J.push(S * _pulled(J, u.reshape(f.shape))), f, 1e-6))
+    if slope == 0:
+        raise ValueError("kappa expects outputs that depend on theta: J is zero here")
+    best = 0.0
     for start in range(starts):
         draw = np.random.default_rng(start).standard_normal(model.size)  # fixed, without any symmetry of a network
         v, _ = _unit(to_library(draw.astype(str(theta.dtype)), xp))
-        with np.errstate(over="ignore", invalid="ignore"):
-            if not finite(back(across(v))):
-                raise FloatingPointError(f"J' J overflows {theta.dtype}: take smaller x, theta or scales")
-        slope = max(slope, float(largest_singular_value(across, back, v, 1, rtol=1e-6)))
-        best = max(best, _ascend(model, theta, x, v, steps, J, root))
-    if slope == 0:
-        raise ValueError("kappa expects outputs that depend on theta: J is zero here")
+        best = max(best, _ascend(model, theta, x, v, steps, J, S**0.5))
     return Kappa(residual * best / slope**2, best, slope, residual)
 
 
@@ -107,7 +94,7 @@ def _check_one(model: Model, theta: Array, x: Array) -> None:
     check_finite("theta", theta)
 
 
-def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacobian, root: Array) -> float:
+def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacobian, root: Any) -> float:
     """max of u . D^2 f[v, w] = <v, H_u w>, H_u = D^2 (u . f), over each of u, v, w in turn.  root : S^1/2."""
     w, value = v, 0.0
     second = _Second(model, theta, x, v, J, root)
@@ -124,7 +111,7 @@ def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacob
 class _Second:
     """D^2 f[v, .] in S^-1/2 theta: f(theta) + D f[d] + D^2 f[d, d] / 2 has the derivative D f[.] + D^2 f[d, .] in d."""
 
-    def __init__(self, model: Model, theta: Array, x: Array, v: Array, J: Jacobian, root: Array) -> None:
+    def __init__(self, model: Model, theta: Array, x: Array, v: Array, J: Jacobian, root: Any) -> None:
         self.J, self.root = J, root
         _, self.both = model.expand(theta, root * v, x, 2)
 
@@ -238,6 +225,11 @@ def _check_descent(model: Model, theta: Array, x: Array, loss: Any, scales: Mapp
         raise TypeError(f"loss expects one with hessian(f, y, v), such as mn.mse, got {loss!r}")
     if x.shape[0] == 0:
         raise ValueError("x expects at least one example, N >= 1, got N = 0")
+    return _scales(model, theta, scales)
+
+
+def _scales(model: Model, theta: Array, scales: Mapping[str, float] | None) -> Any:
+    """Return S, (P,) or 1.0."""
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", like=theta)
     return 1.0 if S is None else S
 
@@ -262,7 +254,7 @@ def _largest_eigenvalue(product: Callable[[Array], Array], like: Array, rtol: fl
     with np.errstate(over="ignore", invalid="ignore"):
         first = matvec(start)
     if not np.all(np.isfinite(first)):
-        raise FloatingPointError(f"the Hessian overflows {dtype}: take smaller x, theta, y or scales")
+        raise FloatingPointError(f"the kernel or the Hessian overflows {dtype}: take smaller x, theta, y or scales")
     if not np.any(first):
         return 0.0
     if size == 1:  # ARPACK needs two

@@ -54,19 +54,24 @@ def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     size = xp.max(xp.abs(W), axis=(-2, -1), keepdims=True)
     W = W / xp.where(size > 0, size, xp.ones_like(size))  # so that W'W does not overflow
     Wt = W.swapaxes(-1, -2)
-    norm = largest_singular_value(lambda q: W @ q, lambda u: Wt @ u, _start(W, (W.shape[-1], 1)), 2, rtol)
+    norm = largest_singular_value(lambda q: W @ q, lambda u: Wt @ u, fixed_start(W, (W.shape[-1], 1)), 2, rtol)
     return norm * size[..., 0, 0]
 
 
-def largest_singular_value(apply: Map, adjoint: Map, start: Array, axes: int, rtol: float = RTOL) -> Array:
-    """The norm of a linear map, () or (E,), by Lanczos from `start` : ([E], *shape), where shape has `axes` axes."""
+def largest_singular_value(
+    apply: Map, adjoint: Map, start: Array, axes: int, rtol: float = RTOL, clear: float = 0.0
+) -> Array:
+    """The norm of a linear map, () or (E,), by Lanczos from `start` : ([E], *shape), where shape has `axes` axes.
+
+    clear : three steps are enough if they find less.  Of the squared norms of 400 tangent kernels they found .54 to 1.
+    """
     xp, last = array_namespace(start), tuple(range(-axes, 0))
     size = prod(start.shape[start.ndim - axes :])
     q, before = start, xp.zeros_like(start)
     alphas: list[Any] = []
     betas: list[Any] = []
     value = np.zeros(())
-    for step in range(max(2 * size, 8)):
+    for step in range(1, 1 + max(2 * size, 8)):
         beta = xp.sqrt(xp.sum(q * q, axis=last, keepdims=True))
         q = q / xp.where(beta > 0, beta, xp.ones_like(beta))
         v = adjoint(apply(q))
@@ -74,9 +79,9 @@ def largest_singular_value(apply: Map, adjoint: Map, start: Array, axes: int, rt
         before, q = q, v - alpha * q - beta * before
         alphas.append(alpha)
         betas.append(beta)
-        if step % 8 == 7 or step + 1 in (size, 2 * size):
+        if step % 8 == 0 or step in (size, 2 * size) or (step == 3 and clear):
             grown, value = value, _ritz(alphas, betas)
-            if step >= size - 1 or np.all(value - grown <= rtol / 4 * value):
+            if step >= size or np.all(value < clear) or (step > 3 and np.all(value - grown <= rtol / 4 * value)):
                 break
     lead = start.shape[: start.ndim - axes]
     return to_library(value.reshape(lead).astype(str(start.dtype)), xp)
@@ -91,7 +96,7 @@ def _ritz(alphas: list[Any], betas: list[Any]) -> np.ndarray[Any, Any]:
     return cast("np.ndarray[Any, Any]", np.sqrt(np.maximum(np.linalg.eigvalsh(T)[:, -1], 0)))
 
 
-def _start(like: Array, shape: tuple[int, ...], lead: int = -2) -> Array:
+def fixed_start(like: Array, shape: tuple[int, ...], lead: int = -2) -> Array:
     """Random numbers ([E], *shape), the same at every call."""
     draw = np.random.default_rng(0).standard_normal(shape).astype(str(like.dtype))
     xp = array_namespace(like)
@@ -111,7 +116,7 @@ def acting(layer: Weighted, W: Array, x: Array) -> tuple[Array, Any]:
 def _norm_on_images(layer: BoundConv, W: Array, rtol: float) -> Array:
     """|W| of a convolution on images of the size that it has in the network, () or (E,)."""
     shape = (1, *layer.before)
-    start = _start(W, shape, -len(layer.parameters.W.shape))
+    start = fixed_start(W, shape, -len(layer.parameters.W.shape))
     _, J = acting(layer, W, start)
     return largest_singular_value(lambda x: acting(layer, W, x)[0], lambda u: J.vjp(u, None), start, len(shape), rtol)
 

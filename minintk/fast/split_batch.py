@@ -73,7 +73,7 @@ class SplitBatchJacobian(LayerJacobian):
 
 def examples(a: Array, axes: int, at: slice) -> Array:
     """Those examples of a : (..., N, *shape), where shape has so many axes."""
-    return a[(..., at, *(slice(None),) * axes)]
+    return a[(..., at) + (slice(None),) * axes]
 
 
 def joined(parts: list[Array | None], axes: int) -> Array | None:

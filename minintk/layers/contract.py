@@ -18,7 +18,7 @@ shape (a, b) is a view (a, b), or (E, a, b).  So differences, norms, optimisers 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from math import prod
 from typing import Any, Protocol
@@ -37,21 +37,47 @@ WEIGHT = Role("weight")
 # -------------------------------------------------------------------------------------------- derivatives
 
 
-class Contraction(Protocol):
-    """How cotangents u : (C, [E], N, n) and v : (C, [E], M, n) are contracted over n, into J S J'.
+@dataclass(frozen=True)
+class Contraction:
+    """Contract cotangents u : (C, [E], N, n), v : (C, [E], M, n) and the kernel g of the inputs to J S J':
 
-    Their axes E and N may have length 1 and broadcast: a cotangent at the outputs is the same for every example.
+        full     [n, c, m, e] = g[n, m] u[c, n] . v[e, m]            (n, c) and (m, e) merged
+        else     [n, m] = g[n, m] sum_c u[c, n] . v[c, m]            (c, features) merged
+
+    Axes E and N of u, v may have length 1: a cotangent at the outputs is the same for every example.
+    S : (P,) on the host, and the layout that cuts it up; None for J J'.
     """
 
-    def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
-        """(u . v) * g, where g : ([E], N, M) is the kernel of the inputs."""
-
-    @property
-    def full(self) -> bool:
-        """Whether the result is ([E], N, C, M, C), all pairs of outputs, or their trace ([E], N, M)."""
+    full: bool
+    S: Any = None
+    layout: Layout | None = None
+    _asked: set[str] = field(default_factory=set, repr=False)
 
     def scale(self, tensor: Tensor) -> float:
         """S of this tensor, the factor of what it adds to the kernel: 1 in J J'."""
+        self._asked.add(tensor.name)
+        return 1.0 if self.S is None or self.layout is None else float(self.S[self.layout.slices[tensor.name]][0])
+
+    def check_asked(self, layout: Layout) -> None:
+        """TypeError for a tensor whose layer did not ask for its S, which is not 1."""
+        for t in layout.tensors:
+            if t.name not in self._asked and self.scale(t) != 1:
+                raise TypeError(f"the gram of {t.name}'s layer forgets scales: multiply its part by kernel.scale(t)")
+
+    def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
+        """(u . v) * g for g : ([E], N, M), or a number."""
+
+        def rows(a: Array) -> Array:
+            a = array_namespace(a).moveaxis(a, 0, -2)
+            N, C, n = a.shape[-3:]
+            return a.reshape((*a.shape[:-3], N * C, n) if self.full else (*a.shape[:-3], N, C * n))
+
+        a = rows(u)
+        k = a @ (a if u is v else rows(v)).swapaxes(-1, -2)
+        if not self.full:
+            return k * g
+        k = k.reshape((*k.shape[:-2], u.shape[-2], len(u), v.shape[-2], len(u)))
+        return k * (g if isinstance(g, (int, float)) else g[..., :, None, :, None])
 
 
 class LayerJacobian:

@@ -101,8 +101,8 @@ class MaxPoolJacobian(LayerJacobian):
             return None
         layer = self.layer
         dx = layer.windows.pad(images(dx, layer.before))
-        dy = sum(here * dx[pixels] for pixels, here in zip(layer.windows.offsets, self.first, strict=True))
-        return dy.reshape((*dy.shape[:-3], *layer.after))
+        parts = [here * dx[pixels] for pixels, here in zip(layer.windows.offsets, self.first, strict=True)]
+        return sum(parts[1:], parts[0]).reshape((*parts[0].shape[:-3], *layer.after))
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
         """dx[s] += u where x[s] is the largest."""

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite
+from minintk.layers.contract import Contraction
 from minintk.layers.norm import UNCALIBRATED
-from minintk.models.jacobian import ScaledContraction
 from minintk.models.model import Model, check_model
 from minintk.validate import number
 
@@ -93,14 +93,14 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
     return f1 @ f2.swapaxes(-1, -2) / model.outputs
 
 
-def _contraction(full: bool, model: Model, scales: Mapping[str, float] | None) -> ScaledContraction:
+def _contraction(full: bool, model: Model, scales: Mapping[str, float] | None) -> Contraction:
     """How J S J' is contracted."""
     check_model(model)
-    return ScaledContraction(full, model.layout.learning_rate_scales(scales, "sgd", "scales"), model.layout)
+    return Contraction(full, model.layout.learning_rate_scales(scales, "sgd", "scales"), model.layout)
 
 
 def blocks(
-    model: Model, theta: Array, x1: Array, x2: Array | None, kernel: ScaledContraction, memory: int | None,
+    model: Model, theta: Array, x1: Array, x2: Array | None, kernel: Contraction, memory: int | None,
     dtype: Any = None,
 ) -> Array:  # fmt: skip
     """The kernel by blocks of rows and columns, only the upper ones where x2 is x1.  dtype : theta's unless given."""

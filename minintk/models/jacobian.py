@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import nan
 from typing import Any
 
 from minintk.arrays import Array, array_namespace, check_finite_by, check_floating, to_host, to_library
-from minintk.layers.contract import LayerJacobian, Layout, Tensor
+from minintk.layers.contract import Contraction, LayerJacobian, Layout
 from minintk.layers.norm import UNCALIBRATED
 
 
@@ -46,7 +46,7 @@ class Jacobian(ABC):
         """(alpha, J) where this map is alpha J."""
         return 1.0, self
 
-    def contract(self, other: Jacobian, kernel: ScaledContraction) -> Array:
+    def contract(self, other: Jacobian, kernel: Contraction) -> Array:
         """J S J_other' by `kernel`: one sweep back and one forwards for every output of `other`."""
         (N, C), (M, _), xp = self.outputs, other.outputs, array_namespace(self.like)
         columns = []
@@ -87,13 +87,13 @@ class Jacobian(ABC):
 
     def gram(self, other: Jacobian | None = None) -> Array:
         """J J' : ([E], N, C, N, C), or J J_other' : ([E], N, C, M, C); `.reshape(N*C, M*C)` is the Gram matrix."""
-        return self.contracted(other, ScaledContraction(full=True))
+        return self.contracted(other, Contraction(full=True))
 
     def trace_gram(self, other: Jacobian | None = None) -> Array:
         """sum_c (J J')[n, c, m, c] : ([E], N, M), C times cheaper than the full gram."""
-        return self.contracted(other, ScaledContraction(full=False))
+        return self.contracted(other, Contraction(full=False))
 
-    def contracted(self, other: Jacobian | None, kernel: ScaledContraction) -> Array:
+    def contracted(self, other: Jacobian | None, kernel: Contraction) -> Array:
         """J S J_other' : ([E], N, C, M, C), or its trace over outputs, as `kernel` says."""
         alpha, J = self.factor
         beta, K = (alpha, J) if other is None else other.factor
@@ -182,7 +182,7 @@ class NetworkJacobian(Jacobian):
         else:
             yield from ((i, self.part(slice(i, i + 8))) for i in range(0, self.outputs[0], 8))
 
-    def contract(self, other: Jacobian, kernel: ScaledContraction) -> Array:
+    def contract(self, other: Jacobian, kernel: Contraction) -> Array:
         """J S J_other' layer by layer: no Jacobian is formed, and no sweep goes forwards."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
@@ -204,45 +204,3 @@ def check_argument(name: str, a: Array, like: Array, shape: tuple[int, ...], mor
         raise ValueError(f"{name} expects shape {shape}, or (K, ...) in front of it, got {tuple(a.shape)}")
     if a.dtype != like.dtype:
         raise TypeError(f"{name} expects {like.dtype}, the dtype of theta, got {a.dtype}: convert it by astype")
-
-
-@dataclass(frozen=True)
-class ScaledContraction:
-    """How cotangents u, v and the kernel g of the inputs become J S J', as one product over merged axes.
-
-        full     [n, c, m, e] = g[n, m] u[c, n] . v[e, m]            (n, c) and (m, e) merged
-        else     [n, m] = g[n, m] sum_c u[c, n] . v[c, m]            (c, features) merged
-
-    S : (P,) on the host, and the layout that cuts it up; None for J J'.
-    """
-
-    full: bool
-    S: Any = None
-    layout: Layout | None = None
-    _asked: set[str] = field(default_factory=set, repr=False)
-
-    def scale(self, tensor: Tensor) -> float:
-        """S of this tensor."""
-        self._asked.add(tensor.name)
-        return 1.0 if self.S is None or self.layout is None else float(self.S[self.layout.slices[tensor.name]][0])
-
-    def check_asked(self, layout: Layout) -> None:
-        """TypeError for a tensor whose layer did not ask for its S, which is not 1."""
-        for t in layout.tensors:
-            if t.name not in self._asked and self.scale(t) != 1:
-                raise TypeError(f"the gram of {t.name}'s layer forgets scales: multiply its part by kernel.scale(t)")
-
-    def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
-        """(u . v) * g for u : (C, [E], N, n) and v : (C, [E], M, n)."""
-
-        def rows(a: Array) -> Array:
-            a = array_namespace(a).moveaxis(a, 0, -2)
-            N, C, n = a.shape[-3:]
-            return a.reshape((*a.shape[:-3], N * C, n) if self.full else (*a.shape[:-3], N, C * n))
-
-        a = rows(u)
-        k = a @ (a if u is v else rows(v)).swapaxes(-1, -2)
-        if not self.full:
-            return k * g
-        k = k.reshape((*k.shape[:-2], u.shape[-2], len(u), v.shape[-2], len(u)))
-        return k * (g if isinstance(g, (int, float)) else g[..., :, None, :, None])

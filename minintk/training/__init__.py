@@ -5,7 +5,6 @@ Reading order:
     losses              L(f, y) and dL/df
     schedules           the learning rate of each step, and the time t
     optimizers          one step on theta: SGD, Nesterov, Adam
-    spectral_descent    steps of a given spectral norm
     batches             the examples of each step, shifted at random if they are images
     train               the loop: a generator of snapshots
     kernel_descent      the same on a frozen kernel

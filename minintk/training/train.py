@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
+from minintk.arrays import Array, array_namespace, on_host, own, to_host, to_library
 from minintk.cores import cores
-from minintk.diagnostics.weight_norms import largest_singular_value
-from minintk.memory import Copies, keep_freed_memory
+from minintk.diagnostics.weight_norms import fixed_start, largest_singular_value
+from minintk.memory import keep_freed_memory
 from minintk.models.model import Model
 from minintk.threads import parallel, single_threaded_blas
 from minintk.thresholds import THRESHOLDS
@@ -194,7 +194,7 @@ class Descent:
         self.scales: Array | None = model.layout.learning_rate_scales(lr_scales, optimizer.rule, like=theta)
         self.model, self.loss, self.optimizer = model, loss, optimizer
         self.batches = Batches(x, y, batch_size, rng, augment)
-        self.step, self.theta, self.copies = 0, xp.asarray(theta, copy=True), Copies()
+        self.step, self.theta = 0, own(theta)
         keep_freed_memory(self.theta)
         self.memory = optimizer.init(self.theta)
         self.gradient, self.y = xp.full_like(self.theta, float("nan")), y
@@ -205,7 +205,7 @@ class Descent:
 
     def state(self, copy: bool = False) -> State:
         """The current state; without `copy`, its arrays are those that `advance` overwrites."""
-        theta, memory = (self.copies(a) if copy and a is not None else a for a in (self.theta, self.memory))
+        theta, memory = (own(a) if copy and a is not None else a for a in (self.theta, self.memory))
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
     def restore(self, state: State) -> None:
@@ -309,14 +309,14 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
     at the worst lambda from 0 to lambda_max / N, both estimated from one batch.  Linearised networks diverged at .8 to
-    1.5 times that rate (b = 2 to 32, momentum 0 and .9), so the warning comes at 1.5 times.  Cost: eight Lanczos steps
-    on a batch and on eight examples at most, as 10 to 30 steps of training.  Of a schedule, the first rate counts.
+    1.5 times that rate (b = 2 to 32, momentum 0 and .9), so the warning comes at 1.5 times.  Cost: three Lanczos steps
+    on a batch and on four of its examples, eight above half the rate.  Of a schedule, the first rate counts.
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)
-    if curvature is None or reach == inf or batches.augment is not None or (run.model.coupled and not full):
+    if curvature is None or reach == inf or lr == 0 or batches.augment or (run.model.coupled and not full):
         return
-    bound = 1 / max(curvature * _inverse_rate(run, reach), 1e-300)
+    bound = 1 / max(curvature * _inverse_rate(run, reach, 0.5 / (lr * curvature)), 1e-300)
     if lr > (bound if full else 1.5 * bound):
         run.limit = inf  # no second warning
         at = f"{reach / curvature:.3g} N / lambda_max" if full else f"that of mini-batches of {batches.size}, from one"
@@ -328,17 +328,17 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
         )
 
 
-def _inverse_rate(run: Descent, reach: float) -> float:
-    """lambda / reach + s / (2 (1 - momentum)) of the worst member and the worst direction."""
+def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
+    """lambda / reach + s / (2 (1 - momentum)) of the worst member and direction; rough if its first term is < clear."""
     b, N, m = run.batches.size, run.batches.x.shape[0], float(getattr(run.optimizer, "momentum", 0.0))
     x = run.batches.x if b == N else run.batches.x[to_library(np.arange(b) * N // b, array_namespace(run.theta))]
 
     def work(part: slice) -> float:
         model, theta = run.model.members(part), run.theta[part]
-        top = _largest_eigenvalue(model, theta, x, run.scales)
+        top = _largest_eigenvalue(model, theta, x, run.scales, clear * reach * b)
         if b == N:
             return top / N / reach
-        ks = [_largest_eigenvalue(model, theta, x[i : i + 1], run.scales) for i in range(min(b, 8))]
+        ks = [_largest_eigenvalue(model, theta, x[i : i + 1], run.scales, inf) for i in range(min(b, 4))]
         k = sum(ks) / len(ks)
         mean = max(0.0, top - k) / max(b - 1, 1)
         return max(at / reach + (k - at) * (1 / b - 1 / N) / (2 * (1 - m)) for at in (0.0, mean))
@@ -346,11 +346,11 @@ def _inverse_rate(run: Descent, reach: float) -> float:
     return max(parallel(work, run.parts))
 
 
-def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None) -> float:
-    """lambda_max of J S J' of the worst member, a lower bound from eight Lanczos steps; 0 if it is not finite."""
-    xp = array_namespace(theta)
-    N, C = x.shape[0], model.outputs
-    start = np.cos(np.arange(N * C) ** 2).reshape((N, C))  # breaks the symmetries a network may have
+def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None, clear: float) -> float:
+    """A lower bound of the worst member's lambda_max of J S J', from three Lanczos steps if below `clear`, else eight.
+
+    0 if it is not finite.
+    """
     with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # of eigvalsh, or of a cotangent
         f, J = model.forward(theta, x)
 
@@ -358,9 +358,8 @@ def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | No
             g = J.vjp(u)
             return g if scales is None else g * scales
 
-        q = xp.zeros_like(f) + to_library(start.astype(str(f.dtype)), xp)
-        size = float(xp.max(largest_singular_value(back, J.push, q, 2, rtol=inf)))
-        if isfinite(size):
+        norms = largest_singular_value(back, J.push, fixed_start(f, f.shape[-2:]), 2, inf, clear**0.5)
+        if isfinite(size := float(array_namespace(f).max(norms))):
             return size**2
     return 0.0  # the first step of training raises
 

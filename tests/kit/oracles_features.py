@@ -40,7 +40,7 @@ def group_and_network(
             moved[at] = moved[at] + u @ v.T
             right(u, v)
 
-        W.add = add  # type: ignore[assignment, method-assign]
+        W.add = add  # type: ignore[method-assign]
     f, _, _, ntk = (np.stack(a) for a in zip(*group.descent(steps), strict=True))
     between = [drawn(W, rng) - m for W, m in zip(group.between, moved, strict=True)]
     net = mn.Network(spec, x.shape[1:])

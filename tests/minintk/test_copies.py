@@ -1,4 +1,4 @@
-"""Pieces that stay in cache, and copies whose memory is taken again."""
+"""Pieces that stay in cache, and snapshots that stay apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import minintk as mn
-from minintk.memory import Copies, cache_slices
+from minintk.memory import cache_slices
 from minintk.thresholds import THRESHOLDS
 
 
@@ -21,30 +21,6 @@ def test_pieces_cover_a_vector_and_are_no_longer_than_they_may(
     assert [i for at in found for i in range(*at.indices(shape[-1]))] == list(range(shape[-1]))
     assert all(at.stop <= shape[-1] for at in found)
     assert len(found) == pieces
-
-
-def test_memory_of_a_copy_is_taken_again_only_when_nobody_holds_it() -> None:
-    """Neither the copy nor a view of a view of it; and what a kept snapshot says stays."""
-    copies: Any = Copies()
-    a = np.arange(2.0**16).reshape(2, -1)
-    kept = copies(a)
-    view, place = kept[1:][:, 5:], kept.ctypes.data
-    del kept
-    assert copies(a).ctypes.data != place
-    assert view[0, 0] == a[1, 5]
-    del view
-    assert copies(a).ctypes.data == place
-    assert np.array_equal(copies(a), a)
-
-
-@pytest.mark.parametrize(("size", "threads"), [(2**18, 1), (2**21, 2)])
-def test_only_copies_worth_it_wake_another_thread(size: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that wakes up costs more than a small copy, and on a busy machine thousands of times more."""
-    handed: list[int] = []
-    monkeypatch.setattr("minintk.memory.parallel", lambda work, items: handed.append(len([*map(work, items)])))
-    a = np.arange(float(size))
-    assert np.array_equal(Copies()(a), a)
-    assert min(handed[0], 2) == threads
 
 
 @pytest.mark.parametrize("optimizer", [mn.SGD(0.1, momentum=0.9), mn.Adam(1e-3)], ids=["momentum", "two moments"])

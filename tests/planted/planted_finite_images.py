@@ -151,8 +151,8 @@ def _(patch: Patch) -> None:
     right = ConvJacobian.gram
 
     def wrong(self: ConvJacobian, u: Array, other: ConvJacobian, v: Array, kernel: Any) -> Any:
-        positions, total = self.layer.after[:-1], 0.0
-        for at in np.ndindex(*positions):
+        total: Any = 0.0
+        for at in np.ndindex(*self.layer.after[:-1]):
             a, b = np.zeros((*u.shape[:-3], *self.layer.after)), np.zeros((*v.shape[:-3], *self.layer.after))
             a[(..., *at, slice(None))], b[(..., *at, slice(None))] = (w[(..., *at, slice(None))] for w in (u, v))
             total = total + right(self, a, other, b, kernel)

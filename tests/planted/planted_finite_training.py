@@ -12,8 +12,8 @@ import minintk as mn
 from minintk.beyond import hierarchy
 from minintk.beyond.hierarchy import Hierarchy
 from minintk.diagnostics import curvature
-from minintk.layers.contract import Layout, WeightAndBias
-from minintk.models.jacobian import NetworkJacobian, ScaledContraction
+from minintk.layers.contract import Contraction, Layout, WeightAndBias
+from minintk.models.jacobian import NetworkJacobian
 from minintk.models.wrappers import Scaled
 from minintk.spec.parametrization import Row
 from minintk.training import losses
@@ -378,8 +378,8 @@ def _(patch: Patch) -> None:
 
 @planted("ntk of some tensors: S^2 for S", subsets)
 def _(patch: Patch) -> None:
-    right = ScaledContraction.scale
-    patch.setattr(ScaledContraction, "scale", lambda self, tensor: right(self, tensor) ** 2)
+    right = Contraction.scale
+    patch.setattr(Contraction, "scale", lambda self, tensor: right(self, tensor) ** 2)
 
 
 @planted("kernel descent: a batch's gradient over N, not over its own size", on_a_kernel)

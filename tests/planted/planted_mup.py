@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import minintk as mn
+from minintk.beyond import spectral_descent
 from minintk.lab.experiments import named
 from minintk.spec.parametrization import Parametrization, Role, Row, SpectralMuP
-from minintk.training import spectral_descent
 from tests.planted.planting import planted
 
 Patch = pytest.MonkeyPatch

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minintk.layers.contract import Layout
-from minintk.models.jacobian import ScaledContraction
+from minintk.layers.contract import Contraction, Layout
 from minintk.spec.parametrization import Parametrization, Role, Row
 from minintk.training import train as training
 from tests.kit.laws import Patch, infinite
@@ -27,8 +26,8 @@ POWERS = {"forgotten": 0.0, "twice": 2.0, "S^(1/2) for S": 0.5}
 
 def contraction(power: float) -> Callable[[Patch], None]:
     """Plants S^power in J S J'."""
-    right = ScaledContraction.scale
-    return lambda patch: patch.setattr(ScaledContraction, "scale", lambda self, t: right(self, t) ** power)
+    right = Contraction.scale
+    return lambda patch: patch.setattr(Contraction, "scale", lambda self, t: right(self, t) ** power)
 
 
 def lengths(power: float) -> Callable[[Patch], None]:
@@ -79,7 +78,8 @@ for how, power in POWERS.items():
 @planted("train: stability bound of J J', without rates", stable_rate)
 def _(patch: Patch) -> None:
     right = training._largest_eigenvalue
-    patch.setattr(training, "_largest_eigenvalue", lambda model, theta, x, scales: right(model, theta, x, None))
+    wrong = lambda model, theta, x, scales, clear: right(model, theta, x, None, clear)  # noqa: E731
+    patch.setattr(training, "_largest_eigenvalue", wrong)
 
 
 planted("weight decay scaled with the rate", shrinks)(decay_with_the_rate)

@@ -25,7 +25,6 @@ from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
-from minintk.training.spectral_descent import SpectralDescent
 from minintk.training.train import Descent
 from minintk.validate import generator, numbers, whole
 
@@ -126,7 +125,7 @@ def learning_rate_transfer(
     y: Array,
     *,
     rates: Sequence[float],
-    optimizer: Callable[[float], Optimizer | Callable[[Network], Optimizer]] | type[SpectralDescent],
+    optimizer: Callable[[float], Optimizer | Callable[[Network], Optimizer]] | type[Optimizer],
     loss: Loss,
     steps: int,
     parametrization: Parametrization | None = None,
@@ -180,7 +179,7 @@ def learning_rate_transfer(
 
 def _at(lr: float, net: Network, optimizer: Any) -> Optimizer:
     """The optimiser at this rate, for this network."""
-    if isinstance(optimizer, type) and issubclass(optimizer, SpectralDescent):
+    if "layout" in getattr(optimizer, "__dataclass_fields__", ()):
         return optimizer(lr, net.layout)
     return chosen_optimizer(optimizer(lr), net)
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+import minintk as mn
 from minintk import datasets
 from minintk import spec as s
 from minintk.datasets import Dataset
@@ -28,7 +29,6 @@ from minintk.spec.abc_parametrization import ABC
 from minintk.spec.parametrization import NTK, MeanField, Parametrization, PyTorch, SpectralMuP, Standard
 from minintk.training.optimizers import SGD, Adam, Optimizer
 from minintk.training.schedules import Schedule
-from minintk.training.spectral_descent import Muon, SpectralDescent
 from minintk.validate import whole
 
 RECIPES: dict[str, tuple[Callable[[int, int], s.Sequential], int, Callable[[], Parametrization]]] = {
@@ -66,8 +66,8 @@ PARAMETRIZATIONS: dict[str, Callable[[], Parametrization]] = {
 OPTIMIZERS: dict[str, tuple[Callable[[float | Schedule, Network], Optimizer], float]] = {
     "sgd": (lambda lr, net: SGD(lr), 0.1),
     "adam": (lambda lr, net: Adam(lr), 0.01),
-    "spectral": (lambda lr, net: SpectralDescent(lr, net.layout), 0.02),
-    "muon": (lambda lr, net: Muon(lr, net.layout), 0.02),
+    "spectral": (lambda lr, net: mn.SpectralDescent(lr, net.layout), 0.02),
+    "muon": (lambda lr, net: mn.Muon(lr, net.layout), 0.02),
 }
 """{name: ((rate, network) -> optimiser, a rate at which features move little in a few steps)}"""
 ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {

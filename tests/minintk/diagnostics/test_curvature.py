@@ -84,5 +84,5 @@ def test_degenerate_problems() -> None:
         sharpness(line, theta, x[:0], x[:0], loss=mn.mse)
     with pytest.raises(TypeError, match="loss expects one with hessian"):
         sharpness(line, theta, x, x, loss=mn.MeanSquared)
-    with pytest.raises(FloatingPointError, match="the Hessian overflows float64"):
+    with pytest.raises(FloatingPointError, match="the kernel or the Hessian overflows float64"):
         sharpness(line, theta, 1e200 * x, x, loss=mn.mse)

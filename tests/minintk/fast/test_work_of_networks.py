@@ -15,7 +15,8 @@ from minintk.fast import conv_gram, dense, split_batch, split_outputs
 from minintk.fast.door import shut
 from minintk.fast.patches import Patches
 from minintk.large import least_squares
-from minintk.models.jacobian import Jacobian, NetworkJacobian, ScaledContraction
+from minintk.layers.contract import Contraction
+from minintk.models.jacobian import Jacobian, NetworkJacobian
 from minintk.thresholds import THRESHOLDS
 from minintk.training import train
 from tests.kit.counting import counted
@@ -190,7 +191,7 @@ def test_the_contractions_of_a_fully_connected_kernel() -> None:
     """N N C n for the cotangents of every layer, N N K for its inputs; a Jacobian would take N N P for each output."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(10)), (20,))
     N = 12
-    with counted(ScaledContraction, "__call__", contracted) as products:
+    with counted(Contraction, "__call__", contracted) as products:
         mn.ntk(net, net.init(RNG(0)), RNG(1).normal(size=(N, 20)))
     assert len(products) <= 2 * 3
     assert sum(products) <= N * N * 10 * (64 + 64 + 10) + N * N * (20 + 64 + 64)
@@ -234,7 +235,7 @@ def test_a_convolution_adds_to_the_kernel_by_the_cheaper_way() -> None:
     for n, p, N, C in ((3, 9, 4, 2), (64, 9, 2, 4), (64, 2, 2, 4), (8, 4, 16, 10)):
         a = np.zeros((C, N, p, n))
         gradients, pairs = N * C * p * 18 * n + N * N * C * 18 * n, N * N * p * p * (18 + C * n)
-        assert conv_gram.pairs_are_cheaper(windows, a, a, ScaledContraction(full=False)) == (pairs < gradients)
+        assert conv_gram.pairs_are_cheaper(windows, a, a, Contraction(full=False)) == (pairs < gradients)
 
 
 def test_the_gradients_of_examples_go_some_channels_at_a_time() -> None:

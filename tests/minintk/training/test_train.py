@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minintk as mn
+from minintk.models.jacobian import NetworkJacobian
 from minintk.thresholds import THRESHOLDS
 from minintk.training import train as training
 
@@ -232,6 +233,23 @@ def test_the_bound_is_where_the_linearised_network_diverges() -> None:
     with pytest.warns(RuntimeWarning, match="stability bound"):
         above = go(model=lin, optimizer=mn.SGD(lr=1.05 * critical), steps=400, every=400)
     assert above[-1].loss > 1e6 * above[0].loss
+
+
+def test_the_check_costs_little_below_half_the_bound_and_no_accuracy_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three products with the kernel, eight from half the bound on."""
+    products, critical = 0, bound()
+    pull = NetworkJacobian.pull
+
+    def counted(self: NetworkJacobian, u: Array, out: Array) -> None:
+        nonlocal products
+        products += 1
+        pull(self, u, out)
+
+    monkeypatch.setattr(NetworkJacobian, "pull", counted)
+    for factor, count in ((0.4, 3), (0.6, 8)):
+        products = 0
+        next(mn.train(NET, THETA, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=factor * critical), steps=0))
+        assert products == count
 
 
 def end_of_batches(lr: float, momentum: float, b: int) -> tuple[float, list[str]]:

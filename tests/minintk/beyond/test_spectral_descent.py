@@ -10,11 +10,17 @@ import pytest
 
 import minintk as mn
 from minintk.arrays import array_namespace, to_host, to_library
+from minintk.beyond.spectral_descent import orthogonalised
+from minintk.diagnostics import weight_norms as sp
 from minintk.spec.parametrization import Parametrization
-from minintk.training.spectral_descent import orthogonalised
 from tests.kit.arrays_under_test import LIBRARIES, namespace
 
 Array = np.ndarray[Any, Any]
+
+CONVOLUTIONS = mn.Sequential(
+    mn.Conv2d(4, b_std=0.3), mn.Tanh(), mn.Conv2d(5, (2, 3), stride=(1, 2), padding="circular", w_std=1.3), mn.Tanh(),
+    mn.Residual(mn.Sequential(mn.Tanh(), mn.Conv2d(5, 3, padding="same"))), mn.Flatten(), mn.Dense(3, b_std=0.2),
+)  # fmt: skip
 
 
 def singular_values(G: Any) -> Array:
@@ -130,3 +136,58 @@ def test_momentum_adds_gradients_up() -> None:
     with pytest.raises(TypeError, match=r"Muon\(layout=\.\.\.\) expects net\.layout, got None"):
         mn.Muon(0.1, None)  # type: ignore[arg-type]
     assert repr(mn.Muon(0.1, net.layout)) == "Muon(lr=0.1, momentum=0.9)"
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_one_direction_is_that_of_every_library(library: str) -> None:
+    G = np.random.default_rng(0).standard_normal((2, 5, 3))
+    found = mn.SpectralDescent(0.1, mn.Network(mn.Dense(1), (1,)).layout).direction(to_library(G, namespace(library)))
+    assert array_namespace(found) is array_namespace(to_library(G, namespace(library)))
+    np.testing.assert_allclose(to_host(found), G / np.linalg.norm(G, 2, axis=(-2, -1))[:, None, None], rtol=1e-3)
+
+
+# ------------------------------------------------------------------------- the norms of its steps, one direction
+
+
+@pytest.mark.parametrize("parametrization", [mn.NTK(), mn.SpectralMuP(), mn.Standard()], ids=repr)
+def test_spectral_descent_takes_steps_of_the_natural_norm(parametrization: Parametrization) -> None:
+    spec = mn.Sequential(mn.Dense(30, b_std=0.5), mn.Tanh(), mn.Dense(40), mn.Tanh(), mn.Dense(2))
+    net = mn.Network(spec, (7,), parametrization)
+    rng = np.random.default_rng(0)
+    theta, x, y = net.init(rng, ensemble=3), rng.standard_normal((6, 7)), rng.standard_normal((6, 2))
+    optimizer = mn.SpectralDescent(0.05, net.layout)
+    *_, last = mn.train(net, theta, x, y, loss=mn.mse, optimizer=optimizer, steps=1, lr_scales={"2.W": 2.0})
+    moved = sp.spectral_norms(net, last.theta - theta, rtol=1e-6)
+    for name, natural in sp.natural_norms(net).items():
+        np.testing.assert_allclose(moved[name], 0.05 * natural * (2 if name == "2.W" else 1), rtol=2e-3)
+
+
+def test_spectral_descent_moves_a_convolution_by_no_more_than_that() -> None:
+    net = mn.Network(CONVOLUTIONS, (5, 6, 2), mn.SpectralMuP())
+    rng = np.random.default_rng(0)
+    theta, x, y = net.init(rng), rng.standard_normal((6, 5, 6, 2)), rng.standard_normal((6, 3))
+    *_, last = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.SpectralDescent(0.05, net.layout), steps=1)
+    moved = sp.spectral_norms(net, last.theta - theta)
+    for name, natural in sp.natural_norms(net).items():
+        assert 0.3 * natural < moved[name] / 0.05 < 1.01 * natural, name
+
+
+def test_spectral_descent_descends_and_leaves_what_has_no_gradient() -> None:
+    net = mn.Network(mn.Sequential(mn.Dense(20, b_std=0.5), mn.ReLU(), mn.Dense(1)), (3,), mn.SpectralMuP())
+    rng = np.random.default_rng(0)
+    theta, x = net.init(rng), np.abs(rng.standard_normal((6, 3)))
+    y = np.tanh(x[:, :1])
+    losses = [
+        float(s.loss)
+        for s in mn.train(
+            net, theta, x, y, loss=mn.mse, optimizer=mn.SpectralDescent(mn.Cosine(0.1, 40), net.layout), steps=40
+        )
+    ]
+    assert losses[-1] < 0.05 * losses[0]
+    dead = net.layout.pack({**net.layout.unpack(theta), "0.b": np.full(20, -100.0)})
+    *_, last = mn.train(net, dead, x, y, loss=mn.mse, optimizer=mn.SpectralDescent(0.1, net.layout), steps=1)
+    np.testing.assert_array_equal(last.theta, dead)  # no unit is active: every gradient is zero
+    with pytest.raises(ValueError, match=r"SpectralDescent\(lr=\.\.\.\) expects a finite number > 0, got 0"):
+        mn.SpectralDescent(0, net.layout)
+    with pytest.raises(TypeError, match=r"SpectralDescent\(layout=\.\.\.\) expects net\.layout, got None"):
+        mn.SpectralDescent(0.1, None)  # type: ignore[arg-type]
