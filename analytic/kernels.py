@@ -81,7 +81,7 @@ def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: 
     run_law(steps, Law())
     steps = steps[1:] if steps and isinstance(steps[0], Flat) else steps  # flattened inputs are vectors
     pixels = prod(grid(out_shape(spec, shape)))
-    return (*steps, Flat(pixels)) if pixels > 1 and needs_images(steps) else steps
+    return (*steps, Flat()) if pixels > 1 and needs_images(steps) else steps
 
 
 class Wider(Parametrization):

@@ -257,16 +257,6 @@ class Aligned(Pairs):
         images = v.reshape((-1, self.P))
         return images[self.field.i][:, None, :], images[self.field.j][None, :, :]
 
-    def dot(self, left: Array, right: Array, out: Array) -> Array:
-        with self.borrow(1) as (w,):
-            for k in range(left.shape[1]):
-                self.outer(left[:, k], right[:, k], w)
-                if k:
-                    out += w
-                else:
-                    out[...] = w
-        return out
-
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
         out[...] = 0
         with self.borrow(1) as (w,):

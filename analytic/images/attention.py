@@ -99,7 +99,8 @@ def _(step: Attend, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficient
     q, theta, own, share, mean = (a.reshape((-1, *grid)) for a in (q, theta, own, share, mean / (2 * pixels.unit)))
     before, weights = half_variances(pixels, layout), xp.astype(A, layout.dtype)
     own, share, mean = (layout.spread(a) for a in (own / 2, share, mean))
-    return Pixels(q, theta, pixels.unit, pixels.error), PoolCoefficients(before, (weights,) * 2, own, share, mean, grid)
+    after = Pixels(q, theta, pixels.unit, pixels.error)
+    return after, PoolCoefficients(before, (weights, weights), own, share, mean, grid)
 
 
 @apply.register

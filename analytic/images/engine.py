@@ -19,7 +19,7 @@ from analytic.images.memory import Workspace
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Selves, Square
 from analytic.images.plan import ImagePlan, pixel_pairs_followed, plan_images, planes
 from analytic.images.precision import check_entries, first_variances, holds_opposites
-from analytic.images.rules import Mixing, all_steps, depth
+from analytic.images.rules import all_steps, depth
 from analytic.images.steps import (
     Tile,
     add_pending,
@@ -33,7 +33,7 @@ from analytic.vectors.duals import Homogeneous
 from analytic.vectors.quadrature import NUMBERS_IN_CACHE
 from analytic.vectors.ranges import check_results
 from analytic.vectors.results import FEWEST, SECONDS_PER_PAIR, Examples, Place, Progress, Wanted, blocks
-from analytic.vectors.state import Dual, Flat, Program, RowState
+from analytic.vectors.state import Dual, Program, RowState
 from analytic.vectors.unit_rows import for_each
 from minintk.arrays import Array, on_host
 from minintk.cores import cores
@@ -79,7 +79,7 @@ NUMBERS_OF_ONE_THREAD = 2**20
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
     """Whether a second thread would cost more than it saves."""
     numbers = prod(inputs.shape) * prod(plan.grid) ** (1 if plan.layout.diagonal else 2)
-    return not plan.by_offsets and like_relu(plan.program) and numbers <= NUMBERS_OF_ONE_THREAD
+    return not plan.by_offsets and not by_quadrature(plan.program) and numbers <= NUMBERS_OF_ONE_THREAD
 
 
 BYTES_PER_GPU_BATCH = 2**27
@@ -128,66 +128,54 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
     return max(1, min(most, n))
 
 
-BUFFERS_PER_PIECE = {True: 4, False: 12}
-"""The most arrays of a piece's size that a step works on at a time, if all activations have formulas, and otherwise."""
+BUFFERS = {True: 12, False: 40}
+"""Arrays of a piece's size that a step works on at a time, at most, on the host; on a GPU a field is one piece."""
 
-BUFFERS_OF_A_FORM = 40
-"""On a GPU, where a piece is all there is; on the host formulas work on finer pieces, `activations.FINER`."""
+BYTES_OF_A_PIXEL = 40, 100
+"""Of an image that is prepared, for each of its channels, and for each step, at most."""
+
+BYTES_OF_A_SERIES = 80_000
+"""Of a pixel's coefficients for an activation by quadrature, while they are computed; 35,000 of them stay."""
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Bytes beyond the results, of all threads together.   size : images on a tile's side."""
-    host, size = on_host(plan.layout.xp), size or images_per_tile(plan, max(inputs.shape))
-    pools = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
-    pairs = min(pairs_at_once(plan), size * size)
-    double = replace(plan, layout=replace(plan.layout, dtype=plan.layout.xp.float64))
-    many = min(selves_at_once(double, max(inputs.shape)), max(inputs.shape))
-    one = prepared_bytes(double, inputs, many) + field_bytes(double, many) if plan.recorded else 0
-    by_planes = planes().bytes_of(plan, inputs, 2 * size) if plan.by_offsets else 0
-    if plan.summed:
-        return pools + max(cores() * one, by_planes)
-    tile = prepared_bytes(plan, inputs, 2 * min(size, max(inputs.shape))) + field_bytes(plan, pairs)
-    tile += 8 * 8 * plan.pixels[0] * (size * plan.pixels[1]) ** 2 if plan.pixels != (1, 1) else 0
-    each = max(one, tile) + 2**21 + (0 if like_relu(plan.program) else 8 * 8 * NUMBERS_IN_CACHE)
-    return pools + by_planes + (min(cores(), max(1, inputs.shape[0])) if host else 1) * each
+    """Bytes beyond the results, of all threads together: fields and pixels, by what of each was measured at most.
 
-
-def like_relu(program: Program) -> bool:
-    """Whether no activation has coefficients of unknown number."""
-    duals = (step for step in all_steps(program) if isinstance(step, Dual))
-    return all(isinstance(step, Homogeneous) or form_of(step) is not None for step in duals)
+    size : images on a tile's side.
+    """
+    n, host = max(inputs.shape), on_host(plan.layout.xp)
+    size = min(size or images_per_tile(plan, n), n)
+    shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
+    shared += planes().bytes_of(plan, inputs, 2 * size) if plan.by_offsets else 0
+    if plan.summed and not plan.recorded:
+        return shared
+    images, pairs = max(2 * size, min(n, selves_at_once(plan, n))), min(size * size, pairs_at_once(plan))
+    results = 64 * plan.pixels[0] * (size * plan.pixels[1]) ** 2
+    each = 2**21 + 64 * NUMBERS_IN_CACHE * (by_quadrature(plan.program) > 0) + results
+    each += prepared_bytes(plan, inputs, images) + field_bytes(plan, pairs)
+    return shared + (min(cores(), max(1, inputs.shape[0])) if host else 1) * each
 
 
 def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
-    """What some images and their coefficients take, which are prepared together."""
-    number, pixels = plan.layout.number, prod(plan.grid)
-    values = pixels * (1 if plan.layout.diagonal else 2) * number  # of one `PixelValues`
-    each = 3 * 8 * prod(inputs.example) + prod(inputs.example) // pixels * values + 8 * 8 * pixels
-    for step in all_steps(plan.program):
-        each += (11 if isinstance(step, Dual) else 6) * values
-        each += 80 * prod(step.recorded) if isinstance(step, Mixing) else 0
-    if not like_relu(plan.program) and inputs.shape[0]:
-        k = int(plan.layout.xp.argmax(plan.layout.xp.max(abs(inputs.x[0].reshape((inputs.shape[0], -1))), axis=1)))
-        each += 4 * coefficient_bytes(plan, inputs.x[0][k : k + 1])  # in float64 as well, and while they are computed
-    return images * each
-
-
-def coefficient_bytes(plan: ImagePlan, x: Array) -> int:
-    """What the coefficients of one image take: a quadrature has as many as its accuracy takes."""
-    known = self_kernels(plan, Examples(x)).pools if plan.recorded else [None] * len(plan.pooled)
-    return Flat(prepare_all(plan.program, PreparedImages(plan, x).pixels, Tile(plan.layout, iter(known)))[1]).bytes
+    """Bytes of some images that are prepared together, and of their coefficients."""
+    steps = sum(1 for _ in all_steps(plan.program))
+    pixel = BYTES_OF_A_PIXEL[0] * inputs.example[-1] + BYTES_OF_A_PIXEL[1] * steps
+    pixel += BYTES_OF_A_SERIES * by_quadrature(plan.program)
+    return images * (pixel * prod(plan.grid) + 80 * sum(h * w for h, w in plan.pooled))
 
 
 def field_bytes(plan: ImagePlan, pairs: int) -> int:
-    """What the fields of so many pairs of images take, while they go through the layers."""
-    (H, W), number = plan.field_grid, plan.layout.number
-    field = pairs * H * W * (1 if plan.layout.diagonal else H * W) * number
-    line = field if plan.layout.diagonal else field // H  # windows and activations take a line of pixels at least
-    piece = min(field, max(BYTES_PER_PIECE, line)) if on_host(plan.layout.xp) else field
-    forms = any(isinstance(step, Dual) and form_of(step) is not None for step in all_steps(plan.program))
-    whole = forms and not on_host(plan.layout.xp)
-    buffers = BUFFERS_OF_A_FORM if whole else BUFFERS_PER_PIECE[like_relu(plan.program)]
-    return (4 + 2 * depth(plan.program)) * field + buffers * piece
+    """Bytes of the fields of so many pairs of images, while they go through the layers."""
+    host, number = on_host(plan.layout.xp), 8 if plan.recorded else plan.layout.number
+    field = pairs * number * prod(plan.field_grid) ** (1 if plan.layout.diagonal else 2)
+    piece = min(field, BYTES_PER_PIECE + field // plan.field_grid[0]) if host else field  # a line of pixels at least
+    return (4 + 2 * depth(plan.program)) * field + BUFFERS[host] * piece
+
+
+def by_quadrature(program: Program) -> int:
+    """Return how many activations have no formula, but coefficients of unknown number."""
+    duals = (step for step in all_steps(program) if isinstance(step, Dual))
+    return sum(not isinstance(step, Homogeneous) and form_of(step) is None for step in duals)
 
 
 class PreparedImages:
@@ -236,7 +224,7 @@ def selves_at_once(double: ImagePlan, n: int) -> int:
 
     The numbers of x are spread over such a field, so it is smaller than others.
     """
-    if not like_relu(double.program):  # coefficients by image
+    if by_quadrature(double.program):  # coefficients by image
         return 1
     most = pairs_at_once(double)
     return max(1, min(most // 4, -(-n // 4))) if on_host(double.layout.xp) else most

@@ -61,10 +61,10 @@ def field_precision(program: Program, inputs: Examples) -> Any:
     ValueError, with their names, for two images that float64 cannot hold together.
     """
     xp, q = inputs.xp, first_variances(program, inputs)
-    later = next((a.beta2 / a.w2 for a in affine_steps(program) if a.beta2 > 0), 0.0)
-    q = xp.where(q > 0, q, min(later, float(xp.max(q)) if q.size else 0.0))  # black images, which that bias lifts
     if scale_free(program) or not bool(xp.any(q > 0)):
         return inputs.dtype
+    later = next((a.beta2 / a.w2 for a in affine_steps(program) if a.beta2 > 0), 0.0)
+    q = xp.where(q > 0, q, min(later, float(xp.max(q))))  # black images, which that bias lifts
     small, large = int(xp.argmin(xp.where(q > 0, q, float(xp.max(q))))), int(xp.argmax(q))
     low, high = float(q[small]), float(q[large])
     if high > FLOAT64_MAX_RATIO * low:

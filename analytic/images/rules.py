@@ -82,16 +82,11 @@ class Pool(Mixing):
 
 @dataclass(frozen=True)
 class Flat(ImageStep):
-    """Flatten: pixels become features, so kernels are averaged over equal pixels.
-
-    count : number of pixels.
-    """
-
-    count: int
+    """Flatten: pixels become features, so kernels are averaged over equal pixels."""
 
     def law(self, law: Law) -> Law:
         """The features of different pixels have different variances, so no single dual activation applies."""
-        return law if self.count == 1 else replace(law, gaussian=False, alike=False)
+        return replace(law, gaussian=False, alike=False)
 
 
 def trivial(axis: Axis) -> bool:
@@ -170,7 +165,7 @@ def _(layer: s.GlobalAvgPool, site: Site, parametrization: Parametrization) -> P
 
 @lower.register
 def _(layer: s.Flatten, site: Site, parametrization: Parametrization) -> Program:
-    return (Flat(prod(grid(site.shape))),) if len(site.shape) > 1 else ()
+    return (Flat(),) if len(site.shape) > 1 else ()
 
 
 @lower.register

@@ -229,12 +229,10 @@ def join_fields(step: Fork, field: Field, other: Field, row: ForkCoefficients) -
 
 def sum_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
     """field += other."""
-    if row.ratio != 1:
-        other.d *= row.ratio
+    other.d *= row.ratio
     field.d += other.d
     if other.theta is not None:
-        if row.ratio != 1:
-            other.theta *= row.ratio
+        other.theta *= row.ratio
         if field.theta is None:
             field.start_theta()[...] = other.theta
         else:
@@ -325,7 +323,7 @@ def pooled(
     T = tuple(averaging_matrix(xp, axis, normalised=step.normalised) for axis in step.axes)
     share = xp.sum(T[0], axis=1)[:, None] * xp.sum(T[1], axis=1)[None, :]
     mean, mean_theta = (xp.matmul(xp.matmul(T[0], v), T[1].T) for v in (pixels.q, pixels.theta))
-    own, theta = (xp.zeros_like(mean), share * mean_theta) if known is None else known
+    own, theta = (xp.zeros_like(mean), mean_theta) if known is None else known
     after = Pixels(share * mean - own * pixels.unit, theta, pixels.unit, pixels.error)
     whole = bool(xp.all(xp.abs(share - 1) < 1e-12))
     row = PoolCoefficients(

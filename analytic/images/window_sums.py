@@ -33,11 +33,6 @@ def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
     )
 
 
-def holes(low: int, high: int, size: int) -> list[slice]:
-    """What is left of 0:size without low:high."""
-    return [hole for hole in (slice(0, low), slice(high, size)) if hole.stop > hole.start]
-
-
 def plain(axis: Axis) -> bool:
     """Whether there is one output per pixel, with zeros outside."""
     return axis.stride == 1 and axis.out == axis.size and not axis.circular
@@ -96,7 +91,8 @@ def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside:
                 out[at(a.ndim, (first, o), (second, o2))] += a[at(a.ndim, (first, i), (second, i2))]
         if axis.circular:
             continue
-        for hole in holes(runs[0][0].start, runs[0][0].stop, axis.out) if runs else [slice(0, axis.out)]:
+        low, high = (runs[0][0].start, runs[0][0].stop) if runs else (0, 0)
+        for hole in (slice(0, low), slice(high, axis.out)):
             for o, i in runs:
                 out[at(a.ndim, (first, o), (second, hole))] += outside[0][at(a.ndim, (first, i))]
                 out[at(a.ndim, (first, hole), (second, o))] += outside[1][at(a.ndim, (second, i))]

@@ -269,9 +269,9 @@ class Pairs(ABC):
         """`count` arrays of the pairs' shape to write on, for a with statement."""
         return self.scratch.borrow(count, self.p.shape)
 
-    @abstractmethod
     def dot(self, left: Array, right: Array, out: Array) -> Array:
-        """out = sum_k left[i, k] right[j, k]."""
+        """out = sum_k left[i, k] right[j, k]; quadratures, which pairs of pixels are for, never ask for it."""
+        raise NotImplementedError
 
     @abstractmethod
     def sides(self, v: Array) -> tuple[Array, Array]:

@@ -185,13 +185,15 @@ def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
     assert bool(sums) != long
 
 
-def test_each_pair_of_images_is_followed_once() -> None:
-    """Half of the matrix, and each image with itself once before."""
+@pytest.mark.parametrize(("phi", "selves"), [(mn.ReLU(), 5), (mn.Identity(), 0)], ids=["relu", "linear"])
+def test_each_pair_of_images_is_followed_once(phi: mn.spec.Layer, selves: int) -> None:
+    """Half of the matrix, and each image with itself once before, if an activation needs it behind a pooling."""
+    net = mn.Sequential(mn.Conv2d(4, 3, b_std=0.1), mn.AvgPool(2), mn.Conv2d(4, 3), phi, mn.GlobalAvgPool())
     with counted(
-        images.PreparedImages, "field", lambda self, plan, w, i, j, ntk: (i.stop - i.start) * (j.stop - j.start)
+        images.PreparedImages, "field", lambda self, plan, w, i, j, *how: (i.stop - i.start) * (j.stop - j.start)
     ) as f:
-        an.kernel(convolutional(mn.ReLU())).both(X)
-    assert 5 + 10 <= sum(f) <= 5 + 15 + 5
+        an.kernel(net).both(X)
+    assert selves + 10 <= sum(f) <= selves + 15 + 5
 
 
 def test_short_sequences_go_through_the_layers_hundreds_of_pairs_at_a_time() -> None:

@@ -104,21 +104,21 @@ class Copy:
             stamp.write_text(commit)
         return commit
 
-    def note(self, anew: bool) -> None:
+    def note(self, anew: bool, globs: list[str]) -> None:
         """Which functions each test reaches: of all files the first time, as long as the suite takes on one core.
 
-        Later of files that the map does not know.
+        Later of files that the map does not know.   globs : only these test files, if any.
         """
         known = {} if anew or not self.map.exists() else json.loads(self.map.read_text(encoding="utf-8"))
-        files = {test.split("::")[0] for test in known}
+        noted = {test.split("::")[0] for test in known}
         every = (path.relative_to(self.tree).as_posix() for path in (self.tree / "tests").rglob("test_*.py"))
-        unknown = sorted(name for name in every if name not in files and not name.startswith(ABOUT_FILES))
+        wanted = (name for name in every if any(fnmatch(name, glob) for glob in globs or ["*"]))
+        unknown = sorted(name for name in wanted if name not in noted and not name.startswith(ABOUT_FILES))
         if unknown:
             say(f"noting which test reaches which function: {len(unknown)} files")
             part = self.folder / "part.json"
-            self.pytest(
-                unknown if known else [f"--ignore={name}" for name in ABOUT_FILES], {"REACHED_RECORD": str(part)}
-            )
+            files = unknown if known or globs else [f"--ignore={name}" for name in ABOUT_FILES]
+            self.pytest(files, {"REACHED_RECORD": str(part)})
             known |= json.loads(part.read_text(encoding="utf-8"))
             self.map.write_text(json.dumps(known), encoding="utf-8")
         self.reached = {test: entry for test, entry in known.items() if entry["passed"]}
@@ -328,6 +328,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Judge a sample; 1 where a mutant that makes a difference lived."""
     parser = argparse.ArgumentParser(prog="make.py mutants", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--modules", action="append", default=[], metavar="GLOB", help="only these paths")
+    parser.add_argument("--tests", action="append", default=[], metavar="GLOB", help="note only these files of tests")
     parser.add_argument("--sample", type=int, default=20, metavar="N", help="how many mutants (20)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="which ones (0)")
     parser.add_argument("--commit", default="HEAD", metavar="REV", help="the state to change (HEAD)")
@@ -338,7 +339,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     copy = Copy(options.folder.resolve())
     commit = copy.fill(options.commit)
-    copy.note(options.map)
+    copy.note(options.map, options.tests)
     chosen = sample(copy.tree, modules(copy.tree, options.modules), options.sample, options.seed)
     results, reasons = copy.folder / "results.jsonl", equivalent()
     before, verdicts = known(results), []

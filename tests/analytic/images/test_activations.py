@@ -10,6 +10,7 @@ import pytest
 import analytic as an
 import minintk as mn
 from minintk.spec.parametrization import Parametrization, Role, Row
+from tests.analytic.images.test_engine import images
 from tests.kit.montecarlo import assert_mean, kernels
 from tests.kit.structure_laws import PHIS, affine_twice_is_once
 
@@ -39,3 +40,27 @@ def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Lay
     assert_mean("Theta", drawn, k.ntk(x)[upper])
     with pytest.raises(AssertionError, match="z = "):
         assert_mean("Theta without the biases' share", drawn, k.nngp(x)[upper])  # of the readout alone
+
+
+def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
+    """The largest difference between kernels of images behind one convolution and means of kernels of their patches."""
+    x = images(4, (4, 3, 2)) * np.geomspace(0.05, 2, 12).reshape((4, 3, 1))
+    x[2], x[3, :2] = -x[1], 0
+    patches = np.stack([x[:, i : i + 2, j : j + 2].reshape(4, 8) for i in range(3) for j in range(2)], axis=1)
+    both = an.kernel(mn.Sequential(mn.Dense(4, w_std=1.3, b_std=0.2), phi)).both(patches.reshape(24, 8))
+    K, Theta = (k.reshape((4, 6, 4, 6)) for k in both)
+    conv, worst = mn.Conv2d(4, 2, w_std=1.3 * scale, b_std=0.2, padding="valid"), 0.0
+    for end, mean in ((mn.Flatten(), "ipjp->ij"), (mn.GlobalAvgPool(), "ipjq->ij")):
+        for some in (slice(None), slice(2)):
+            got = an.kernel(mn.Sequential(conv, phi, end)).both(x, x[some])
+            for a, b in zip(got, (K, Theta), strict=True):
+                b = np.einsum(mean, b) / (6 if end == mn.Flatten() else 36)
+                worst = max(worst, float(np.abs(a - b[:, some]).max() / b.max()))
+    return worst
+
+
+@pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.Tanh(), mn.Softplus(), mn.Swish()], ids=repr)
+def test_behind_one_convolution_images_are_means_over_their_patches(phi: mn.spec.Layer) -> None:
+    """Compare pixels of any brightness, opposite and black ones; weights that are 1e-6 larger are refused."""
+    assert patches_apart(phi) < 1e-9
+    assert patches_apart(phi, 1 + 1e-6) > 1e-8
