@@ -332,14 +332,7 @@ class NTKClassifier(_Classifier, _Trained):
 
 @dataclass(eq=False, repr=False)
 class NNGPClassifier(_Classifier):
-    """`NTKClassifier` on the mean of `NNGPRegressor`; arguments as there.
-
-    >>> import numpy as np
-    >>> X = np.linspace(-1, 1, 41)[:, None]
-    >>> model = NNGPClassifier(activation="erf", b_std=0.5).fit(X, np.where(abs(X[:, 0]) < 0.6, "near", "far"))
-    >>> model.predict([[0.1], [0.9]]).tolist()
-    ['near', 'far']
-    """
+    """`NTKClassifier` on the mean of `NNGPRegressor`; arguments as there."""
 
     _: KW_ONLY
     ridge: float | Literal["loo"] = 1e-3
@@ -374,15 +367,8 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
     image_shape: tuple[int, ...] | None = None
     kind: str = "nngp"
 
-    @property
-    def hyperparameter_w_std(self) -> Hyperparameter:
-        """The factor of the weights, in logarithms."""
-        return Hyperparameter("w_std", "numeric", self.w_std_bounds)
-
-    @property
-    def hyperparameter_b_std(self) -> Hyperparameter:
-        """The factor of the biases, in logarithms."""
-        return Hyperparameter("b_std", "numeric", self.b_std_bounds)
+    hyperparameter_w_std = property(lambda self: Hyperparameter("w_std", "numeric", self.w_std_bounds))
+    hyperparameter_b_std = property(lambda self: Hyperparameter("b_std", "numeric", self.b_std_bounds))
 
     def _kernel(self) -> Kernel:
         check_wanted(self.kind)

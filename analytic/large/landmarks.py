@@ -90,38 +90,31 @@ class Nystrom:
         self.L = self._factor(xp.astype(of(xp.astype(self.z, xp.float64)), xp.float64), eps(x))
         P = (n / m) * (self.L.T * weight[to_library(at, xp)]) @ self.L + ridge * xp.eye(m)
         self.B = self._factor(P, eps(P))
-        holds = n * m * int(x.dtype.itemsize) <= min(HELD, available_memory(xp) // 4)
+        room = HELD if stored is not None else min(HELD, available_memory(xp) // 4)
+        holds = n * m * int(x.dtype.itemsize) <= room
         rows = max(1, PIECE // (8 * m)) if holds else max(ROWS, m)
         self.pieces = [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
-        wy = weight[:, None] * y
         with progress_of("kernel", len(self.pieces), progress) as advance:
-            b = self._first(wy, advance) if holds else self._squared(wy, read, write, advance)
-        self.right = triangular(self.L, b)
+            self.right = triangular(self.L, self._sums(weight[:, None] * y, holds, read, write, advance))
 
-    def _first(self, wy: Array, advance: Callable[[float], None]) -> Array:
-        """K_mn W y, by the first of many passes through the pieces."""
-        b = self.xp.zeros((len(self.at), wy.shape[1]))
-        for i, at in enumerate(self.pieces):
-            b += self.rows(i).T @ wy[at]
-            advance(1)
-        return b
-
-    def _squared(self, wy: Array, read: Any, write: Any, advance: Callable[[float], None]) -> Array:
-        """K_mn W y, and K2 = K_mn W K_nm, by one pass; it goes on where an earlier process was killed."""
+    def _sums(self, wy: Array, holds: bool, read: Any, write: Any, advance: Callable[[float], None]) -> Array:
+        """K_mn W y; unless K_nm stays in memory K2 = K_mn W K_nm too, going on where an earlier process was killed."""
         xp, m = self.xp, len(self.at)
         sums = {"K2": xp.zeros((m, m)), "b": xp.zeros((m, wy.shape[1])), "pieces": xp.zeros(1)}
-        sums = {name: to_library(a, xp) for name, a in (read(sums) or sums).items()}
-        self.K2, b, last = sums["K2"], sums["b"], monotonic()
-        done = int(sums["pieces"][0])
+        if not holds:
+            sums = {name: to_library(a, xp) for name, a in (read(sums) or sums).items()}
+            self.K2 = sums["K2"]
+        b, done, last = sums["b"], int(sums["pieces"][0]), monotonic()
         advance(done)
         for i in range(done, len(self.pieces)):
             K = self.rows(i)
             b += K.T @ wy[self.pieces[i]]
-            K = self.weight[self.pieces[i], None] ** 0.5 * K
-            self.K2 += K.T @ K
-            if monotonic() - last > KEPT or i == len(self.pieces) - 1:
-                write(sums | {"pieces": xp.asarray([i + 1.0])})
-                last = monotonic()
+            if self.K2 is not None:
+                K = self.weight[self.pieces[i], None] ** 0.5 * K
+                self.K2 += K.T @ K
+                if monotonic() - last > KEPT or i == len(self.pieces) - 1:
+                    write(sums | {"pieces": xp.asarray([i + 1.0])})
+                    last = monotonic()
             advance(1)
         return b
 
