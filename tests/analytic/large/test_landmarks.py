@@ -117,7 +117,7 @@ def test_a_stored_solve_does_not_depend_on_free_memory(tmp_path: Path, monkeypat
         monkeypatch.setattr(landmarks, "available_memory", lambda xp, free=free: free)
         how: Any = {"ridge": RIDGE, "by": "landmarks", "landmarks": 20, "store": tmp_path / name}
         found.append(an.solve(KERNEL, x, y, **how).coefficients)
-    assert np.array_equal(*found)
+    assert np.array_equal(found[0], found[1])
 
 
 def test_a_preconditioner_saves_steps_and_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
