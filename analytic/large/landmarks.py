@@ -23,7 +23,16 @@ import numpy as np
 
 from analytic.training.eigen import eps
 from analytic.training.posterior import triangular
-from minintk.arrays import Array, Host, array_namespace, available_memory, check_finite, on_host, to_library
+from minintk.arrays import (
+    Array,
+    Host,
+    array_namespace,
+    available_memory,
+    check_finite,
+    check_floating,
+    on_host,
+    to_library,
+)
 from minintk.progress import progress_of
 from minintk.threads import parallel
 
@@ -54,7 +63,7 @@ def chosen(landmarks: Any, n: int) -> Host:
     if whole and 0 <= at.min() <= at.max() < n and len(np.unique(at)) == len(at):
         return np.sort(at)
     raise ValueError(
-        f"landmarks expects a number of examples from 1 on, or different indices from 0 to {n - 1}, got {landmarks!r}: "
+        f"landmarks expects a number of examples from 1 on, or different indices from 0 to {n - 1}, got {landmarks!r:.99}: "
         "pass for instance landmarks=1000"
     )
 
@@ -64,6 +73,7 @@ def weights(weight: Array | None, x: Array) -> Array:
     xp, n = array_namespace(x), int(x.shape[0])
     if weight is None:
         return xp.ones(n)
+    check_floating("weight", weight)
     check_finite("weight", weight)
     if tuple(weight.shape) != (n,) or bool(xp.any(weight < 0)) or not bool(xp.any(weight > 0)):
         got = f"{tuple(weight.shape)} with numbers from {float(xp.min(weight)):.3g} to {float(xp.max(weight)):.3g}"
@@ -169,6 +179,8 @@ class Nystrom:
     def residual(self, a: Array, y: Array) -> float:
         """|W (y - K_nm a) - ridge a| / |W y|, the largest of the C columns, with a = 0 at other examples."""
         xp, W = self.xp, self.weight[:, None]
+        size = float(xp.max(xp.abs(y))) or 1.0
+        a, y = a / size, y / size
         left = W * (y - xp.concat([self.rows(i) @ a for i in range(len(self.pieces))]))
         left[to_library(self.at, xp)] -= self.ridge * a
         return float(xp.max(xp.linalg.vector_norm(left, axis=0) / (xp.linalg.vector_norm(W * y, axis=0) + 1e-300)))

@@ -197,7 +197,7 @@ def _gradients(
     with progress_of("residual", 1.0, progress) as advance:
         advance(_share(residual, tol))
         while True:
-            if residual <= tol or steps >= MOST_STEPS:
+            if not residual > tol or steps >= MOST_STEPS:  # also where it is NaN
                 if fresh:
                     break
                 now |= {"r": y - K.product(now["a"]), "p": zero, "w": zero, "rz": xp.zeros_like(sizes)}

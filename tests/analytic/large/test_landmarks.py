@@ -109,6 +109,14 @@ def test_a_wrong_formula_is_another_answer(wrong: str, monkeypatch: pytest.Monke
         assert "positive definite" in str(error) or "residual" in str(error)  # noqa: PT017
 
 
+def test_targets_of_any_size_have_their_residual() -> None:
+    x, y, _, _ = data()
+    how: Any = {"ridge": RIDGE, "by": "landmarks", "landmarks": 20}
+    expected = an.solve(KERNEL, x, y, **how).residual
+    for size in (1e-300, 1e300):
+        assert an.solve(KERNEL, x, size * y, **how).residual == pytest.approx(expected)
+
+
 def test_a_stored_solve_does_not_depend_on_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a call that goes on elsewhere gives the same bytes."""
     x, y, _, _ = data()
@@ -226,6 +234,12 @@ def test_wrong_arguments_are_refused(change: dict[str, Any], error: str) -> None
     x, y, _, _ = data()
     with pytest.raises(ValueError, match=error):
         an.solve(KERNEL, **({"x": x, "y": y, "by": "landmarks"} | change))
+
+
+def test_weights_are_an_array() -> None:
+    x, y, _, w = data()
+    with pytest.raises(TypeError, match="weight: expected arrays of one library"):
+        an.solve(KERNEL, x, y, by="landmarks", weight=w.tolist())
 
 
 def test_memory_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

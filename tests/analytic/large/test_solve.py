@@ -366,6 +366,26 @@ def test_an_indefinite_kernel_is_refused_with_its_pivot() -> None:
         an.solve(Shifted(100.0), x, y, by="pivoted", rank=5)
 
 
+class Undefined:
+    """NaN in place of a kernel."""
+
+    def ntk(self, x1: Array, x2: Array | None = None) -> Array:
+        return np.nan * KERNEL.ntk(x1, x2)
+
+    nngp = ntk
+
+
+@pytest.mark.parametrize("by", BY)
+def test_a_residual_that_is_no_number_ends_the_steps(by: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After two products, not a thousand."""
+    x, y, _ = data(40)
+    products, right = [], Gram.product
+    monkeypatch.setattr(Gram, "product", lambda self, v: products.append(1) or right(self, v))
+    with pytest.raises(ValueError, match="residual after 1 steps is nan"):
+        an.solve(Undefined(), x, y, ridge=RIDGE, by=by)
+    assert len(products) == 2
+
+
 @pytest.mark.parametrize("by", BY)
 def test_a_kernel_that_is_zero_leaves_the_ridge(by: Any) -> None:
     _, y, _ = data(40)
