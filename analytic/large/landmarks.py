@@ -63,8 +63,8 @@ def chosen(landmarks: Any, n: int) -> Host:
     if whole and 0 <= at.min() <= at.max() < n and len(np.unique(at)) == len(at):
         return np.sort(at)
     raise ValueError(
-        f"landmarks expects a number of examples from 1 on, or different indices from 0 to {n - 1}, got {landmarks!r:.99}: "
-        "pass for instance landmarks=1000"
+        "landmarks expects a number of examples from 1 on, or different indices from 0 to "
+        f"{n - 1}, got {landmarks!r:.99}: pass for instance landmarks=1000"
     )
 
 
