@@ -194,8 +194,9 @@ def _gradients(
         now = {name: to_library(value, xp) for name, value in found.items()}
     steps, fresh, best = int(now["counts"][0]), bool(now["counts"][1]), inf
     residual = float(xp.max(xp.linalg.vector_norm(now["r"], axis=0) / lengths))
+    share: Callable[[float], float] = lambda now: min(1.0, log(min(1.0, max(now, tol))) / log(tol))  # noqa: E731
     with progress_of("residual", 1.0, progress) as advance:
-        advance(_share(residual, tol))
+        advance(share(residual))
         while True:
             if not residual > tol or steps >= MOST_STEPS:  # also where it is NaN
                 if fresh:
@@ -205,7 +206,7 @@ def _gradients(
             else:
                 now, steps, fresh = _step(K, precondition, now), steps + 1, False
             before, residual = residual, float(xp.max(xp.linalg.vector_norm(now["r"], axis=0) / lengths))
-            advance(_share(residual, tol) - _share(before, tol))
+            advance(share(residual) - share(before))
             _write(state, now | {"counts": np.array([steps, fresh], float)})
             if fresh:
                 if not residual < best / 2:
@@ -231,11 +232,6 @@ def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Arr
     alpha = xp.where(pq > 0, rz, xp.zeros_like(rz)) / xp.where(pq > 0, pq, xp.ones_like(pq))
     w = alpha * q
     return {"a": a + alpha * p, "r": r - w, "p": p, "w": w, "rz": rz}
-
-
-def _share(residual: float, tol: float) -> float:
-    """How much of the way from 1 to tol is done, on a logarithmic scale."""
-    return min(1.0, max(0.0, log(max(residual, tol)) / log(tol)))
 
 
 def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:

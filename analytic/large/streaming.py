@@ -68,7 +68,7 @@ class KernelStore:
         self._length, self._listed = -1, Lines()
         self.done: Lines = self._lines() or {}
         if self.done and self.done.keys() == self.places.keys() and not self._damaged():
-            self.clear()
+            remove_claims(self.claims.glob("*.lock"))
             return
         self.claims.mkdir(exist_ok=True)
         with Claim(self.folder / "record.lock", wait=True):
@@ -160,10 +160,6 @@ class KernelStore:
         found = {n: self._sums(n, results) for n in self.done}
         self.done |= {n: {sums} for n, sums in found.items() if sums in self.done[n]}
         return [n for n, sums in found.items() if sums not in self.done[n]]
-
-    def clear(self) -> None:
-        """Remove the files of the claims, once all blocks are there."""
-        remove_claims(self.claims.glob("*.lock"))
 
     def finished(self, number: int) -> bool:
         """True if a block is in the results, and fits its line if another process wrote it."""
@@ -344,5 +340,5 @@ def fill(
             error = max(error, one)
             tell()
     tell()  # what others have computed
-    store.clear()
+    remove_claims(store.claims.glob("*.lock"))
     return store.results(), error
