@@ -10,14 +10,21 @@ from time import perf_counter
 
 @contextmanager
 def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[float], None]]:
-    """Yields `advance(amount)`, to be called as work gets done; it does nothing unless `shown`.
+    """Yields `advance(amount)`, to be called as work gets done; unless `shown`, it tells of hours of work alone.
 
     >>> with progress_of("counting", 3, shown=False) as advance:
     ...     for _ in range(3):
     ...         advance(1)
     """
     if not shown:
-        yield lambda amount: None
+        tell, done = forewarned(what), 0.0
+
+        def silent(amount: float) -> None:
+            nonlocal done
+            done += amount
+            tell(done, total)
+
+        yield silent
         return
     from rich import progress as rich
     from rich.console import Console
@@ -53,7 +60,7 @@ HOUR = 3600.0
 """Seconds left of which `forewarned` tells."""
 
 
-def forewarned(what: str, first: int = 0, every: float = 10.0) -> Callable[[int, int], None]:
+def forewarned(what: str, first: float = 0, every: float = 10.0) -> Callable[[float, float], None]:
     """Returns progress(done, total), which says once on stderr how long the work takes, if an hour or more is left.
 
     first : done before.   every : seconds of work before it judges.
@@ -63,14 +70,13 @@ def forewarned(what: str, first: int = 0, every: float = 10.0) -> Callable[[int,
     """
     start, said = perf_counter(), False
 
-    def progress(done: int, total: int) -> None:
+    def progress(done: float, total: float) -> None:
         nonlocal said
         spent = perf_counter() - start
-        left = spent * (total - done) / max(1, done - first)
-        if not said and spent >= every and left >= HOUR:
+        if not said and spent >= every and done > first and (left := spent * (total - done) / (done - first)) >= HOUR:
             said = True
             time = f"{left / HOUR:.0f} hours" if left < 48 * HOUR else f"{left / HOUR / 24:.0f} days"
-            remedy = "store=FOLDER keeps what is done if it is stopped, progress= tells how far it is"
+            remedy = "store= or checkpoint= keeps what is done if it is stopped, progress= tells how far it is"
             sys.stderr.write(f"minintk: {what} will take about {time} on this machine: {remedy}\n")
 
     return progress

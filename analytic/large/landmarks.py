@@ -23,7 +23,16 @@ import numpy as np
 
 from analytic.training.eigen import eps
 from analytic.training.posterior import triangular
-from minintk.arrays import Array, Host, array_namespace, available_memory, check_finite, on_host, to_library
+from minintk.arrays import (
+    Array,
+    Host,
+    array_namespace,
+    available_memory,
+    check_finite,
+    check_floating,
+    on_host,
+    to_library,
+)
 from minintk.progress import progress_of
 from minintk.threads import parallel
 
@@ -54,8 +63,8 @@ def chosen(landmarks: Any, n: int) -> Host:
     if whole and 0 <= at.min() <= at.max() < n and len(np.unique(at)) == len(at):
         return np.sort(at)
     raise ValueError(
-        f"landmarks expects a number of examples from 1 on, or different indices from 0 to {n - 1}, got {landmarks!r}: "
-        "pass for instance landmarks=1000"
+        "landmarks expects a number of examples from 1 on, or different indices from 0 to "
+        f"{n - 1}, got {landmarks!r:.99}: pass for instance landmarks=1000"
     )
 
 
@@ -64,6 +73,7 @@ def weights(weight: Array | None, x: Array) -> Array:
     xp, n = array_namespace(x), int(x.shape[0])
     if weight is None:
         return xp.ones(n)
+    check_floating("weight", weight)
     check_finite("weight", weight)
     if tuple(weight.shape) != (n,) or bool(xp.any(weight < 0)) or not bool(xp.any(weight > 0)):
         got = f"{tuple(weight.shape)} with numbers from {float(xp.min(weight)):.3g} to {float(xp.max(weight)):.3g}"
@@ -90,38 +100,31 @@ class Nystrom:
         self.L = self._factor(xp.astype(of(xp.astype(self.z, xp.float64)), xp.float64), eps(x))
         P = (n / m) * (self.L.T * weight[to_library(at, xp)]) @ self.L + ridge * xp.eye(m)
         self.B = self._factor(P, eps(P))
-        holds = n * m * int(x.dtype.itemsize) <= min(HELD, available_memory(xp) // 4)
+        room = HELD if stored is not None else min(HELD, available_memory(xp) // 4)
+        holds = n * m * int(x.dtype.itemsize) <= room
         rows = max(1, PIECE // (8 * m)) if holds else max(ROWS, m)
         self.pieces = [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
-        wy = weight[:, None] * y
         with progress_of("kernel", len(self.pieces), progress) as advance:
-            b = self._first(wy, advance) if holds else self._squared(wy, read, write, advance)
-        self.right = triangular(self.L, b)
+            self.right = triangular(self.L, self._sums(weight[:, None] * y, holds, read, write, advance))
 
-    def _first(self, wy: Array, advance: Callable[[float], None]) -> Array:
-        """K_mn W y, by the first of many passes through the pieces."""
-        b = self.xp.zeros((len(self.at), wy.shape[1]))
-        for i, at in enumerate(self.pieces):
-            b += self.rows(i).T @ wy[at]
-            advance(1)
-        return b
-
-    def _squared(self, wy: Array, read: Any, write: Any, advance: Callable[[float], None]) -> Array:
-        """K_mn W y, and K2 = K_mn W K_nm, by one pass; it goes on where an earlier process was killed."""
+    def _sums(self, wy: Array, holds: bool, read: Any, write: Any, advance: Callable[[float], None]) -> Array:
+        """K_mn W y; unless K_nm stays in memory K2 = K_mn W K_nm too, going on where an earlier process was killed."""
         xp, m = self.xp, len(self.at)
         sums = {"K2": xp.zeros((m, m)), "b": xp.zeros((m, wy.shape[1])), "pieces": xp.zeros(1)}
-        sums = {name: to_library(a, xp) for name, a in (read(sums) or sums).items()}
-        self.K2, b, last = sums["K2"], sums["b"], monotonic()
-        done = int(sums["pieces"][0])
+        if not holds:
+            sums = {name: to_library(a, xp) for name, a in (read(sums) or sums).items()}
+            self.K2 = sums["K2"]
+        b, done, last = sums["b"], int(sums["pieces"][0]), monotonic()
         advance(done)
         for i in range(done, len(self.pieces)):
             K = self.rows(i)
             b += K.T @ wy[self.pieces[i]]
-            K = self.weight[self.pieces[i], None] ** 0.5 * K
-            sums["K2"] += K.T @ K  # which is self.K2
-            if monotonic() - last > KEPT or i == len(self.pieces) - 1:
-                write(sums | {"pieces": xp.asarray([i + 1.0])})
-                last = monotonic()
+            if self.K2 is not None:
+                K = self.weight[self.pieces[i], None] ** 0.5 * K
+                self.K2 += K.T @ K
+                if monotonic() - last > KEPT or i == len(self.pieces) - 1:
+                    write(sums | {"pieces": xp.asarray([i + 1.0])})
+                    last = monotonic()
             advance(1)
         return b
 
@@ -176,6 +179,8 @@ class Nystrom:
     def residual(self, a: Array, y: Array) -> float:
         """|W (y - K_nm a) - ridge a| / |W y|, the largest of the C columns, with a = 0 at other examples."""
         xp, W = self.xp, self.weight[:, None]
+        size = float(xp.max(xp.abs(y))) or 1.0
+        a, y = a / size, y / size
         left = W * (y - xp.concat([self.rows(i) @ a for i in range(len(self.pieces))]))
         left[to_library(self.at, xp)] -= self.ridge * a
         return float(xp.max(xp.linalg.vector_norm(left, axis=0) / (xp.linalg.vector_norm(W * y, axis=0) + 1e-300)))

@@ -2,7 +2,7 @@
 
     preconditioner        work                     memory beside x                     on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
-    "pivoted"   U, lam    steps times n^2          U : (n, rank)                       K, U and the state
+    "pivoted"   U, lam    steps times n^2          U : (n, rank)                       K and the state
     "landmarks" L, B      steps times n M          M^2, for f = k(., z) a alone        k(x, z) and the state
 
 The factor is in the precision of K, for instance float32; residuals and steps are in float64.  So the steps also refine
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from math import ceil, inf, log, sqrt
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -27,7 +27,6 @@ from analytic.kernels import Kernel
 from analytic.large import gram
 from analytic.large.dask_factor import DaskFactor, dask_client
 from analytic.large.factor import Factor
-from analytic.large.gram import inverse, pivoted
 from analytic.large.landmarks import ROWS, Nystrom, chosen, weights
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind
@@ -153,7 +152,13 @@ def solve(
             L = Factor(K, folder, progress) if client is None else DaskFactor(K, client, gram.BLOCK, progress)
             right, precondition = y, L.solve
         else:
-            right, precondition = y, _low_rank(K, rank, folder, progress)
+
+            @cache
+            def low_rank() -> Precondition:  # at the first step, if there is one
+                with progress_of(f"rank {rank}", 1.0, progress) as advance:
+                    return gram.inverse(*gram.pivoted(K, rank, advance), ridge)
+
+            right, precondition = y, lambda r: low_rank()(r)
         state = None if folder is None else folder / f"state-{digest(examples.y)}.npz"
         a, residual, steps = _gradients(K, precondition, right, tol, state, progress)
     if not residual <= tol:
@@ -189,10 +194,11 @@ def _gradients(
         now = {name: to_library(value, xp) for name, value in found.items()}
     steps, fresh, best = int(now["counts"][0]), bool(now["counts"][1]), inf
     residual = float(xp.max(xp.linalg.vector_norm(now["r"], axis=0) / lengths))
+    share: Callable[[float], float] = lambda now: min(1.0, log(min(1.0, max(now, tol))) / log(tol))  # noqa: E731
     with progress_of("residual", 1.0, progress) as advance:
-        advance(_share(residual, tol))
+        advance(share(residual))
         while True:
-            if residual <= tol or steps >= MOST_STEPS:
+            if not residual > tol or steps >= MOST_STEPS:  # also where it is NaN
                 if fresh:
                     break
                 now |= {"r": y - K.product(now["a"]), "p": zero, "w": zero, "rz": xp.zeros_like(sizes)}
@@ -200,7 +206,7 @@ def _gradients(
             else:
                 now, steps, fresh = _step(K, precondition, now), steps + 1, False
             before, residual = residual, float(xp.max(xp.linalg.vector_norm(now["r"], axis=0) / lengths))
-            advance(_share(residual, tol) - _share(before, tol))
+            advance(share(residual) - share(before))
             _write(state, now | {"counts": np.array([steps, fresh], float)})
             if fresh:
                 if not residual < best / 2:
@@ -228,11 +234,6 @@ def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Arr
     return {"a": a + alpha * p, "r": r - w, "p": p, "w": w, "rz": rz}
 
 
-def _share(residual: float, tol: float) -> float:
-    """How much of the way from 1 to tol is done, on a logarithmic scale."""
-    return min(1.0, max(0.0, log(max(residual, tol)) / log(tol)))
-
-
 def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
     """progress(done, total) of a kernel, as advances; what an earlier process did is none of them."""
     last: list[int] = []
@@ -243,19 +244,6 @@ def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
         last.append(done)
 
     return progress
-
-
-def _low_rank(K: gram.Gram, rank: int, folder: Path | None, progress: bool) -> Precondition:
-    """P^-1 of small rank, found in the folder, or computed and kept there."""
-    path = folder and folder / "low_rank.npz"
-    like = {"U": np.empty(0), "lam": np.empty(0)}
-    if (found := _read(path, like)) is None:
-        with progress_of(f"rank {rank}", 1.0, progress) as advance:
-            U, lam = pivoted(K, rank, advance)
-        _write(path, {"U": U, "lam": lam})
-    else:
-        U, lam = (to_library(found[name], K.xp) for name in ("U", "lam"))
-    return inverse(U, lam, K.ridge)
 
 
 def _read(path: Path | None, like: Mapping[str, Array]) -> dict[str, Host] | None:
@@ -281,18 +269,17 @@ def _write(path: Path | None, arrays: dict[str, Array]) -> None:
         return
     remove_parts(path)
     host = {name: to_host(a) for name, a in arrays.items()}
-    write_atomically(
-        path, lambda file: np.savez(file, allow_pickle=False, **host), sum(a.nbytes for a in host.values())
-    )
+    need = sum(a.nbytes for a in host.values())
+    write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **host), need)
 
 
 def _check_memory(x: Array, y: Array, by: By, rank: int, store: Store) -> None:
     """MemoryError, before the work, with what is needed."""
-    n, item = x.shape[0], int(x.dtype.itemsize)
-    need = 2 * item * n * min(n, gram.BLOCK) + 80 * n * y.shape[1]
-    need += 32 * n * rank if by != "cholesky" else 0 if store is not None else item * n * n // 2
-    remedy = "pass store=, a smaller rank, or float32 examples"
+    (n, C), item = y.shape, int(x.dtype.itemsize)
     if by == "landmarks":
-        need, remedy = 32 * rank**2 + 24 * rank * max(rank, ROWS), "take fewer landmarks"
-        need += 8 * y.shape[1] * (6 * rank + 4 * n)
+        need, remedy = 32 * rank**2 + 24 * rank * max(rank, ROWS) + 8 * C * (6 * rank + 4 * n), "take fewer landmarks"
+    else:
+        kept = 32 * n * rank if by == "pivoted" else 0 if store is not None else item * n * n // 2
+        need = 2 * item * n * min(n, gram.BLOCK) + 80 * n * C + kept
+        remedy = "pass store=, a smaller rank, or float32 examples"
     check_memory(array_namespace(x), f"the solve with {n} examples, by {by!r},", need, remedy)

@@ -3,14 +3,14 @@
 A store is a folder, as docs/long-runs.md describes it:
 
     nngp.npy, ntk.npy   the results, plain .npy files that numpy.load(..., mmap_mode="r") opens
-    record.txt          a fingerprint of network, inputs and precision, then a line for each block that is in the
+    record-MARK.txt     MARK is a fingerprint of network, inputs and precision; a line for each block that is in the
                         results: its number, and the checksum of its bytes in each of them
     blocks/             17.lock, the claim on a block
 
 A block is written into the results, and flushed to disk, before its line is written.  The same call on the same store
 computes the blocks without a line that fits them, and ends with the same bytes as one process that nobody interrupted.
-The checksums begin with the fingerprint's, so that a line that fits shows whose the block is: a damaged record costs
-the blocks of its damaged lines.
+The checksums begin with the fingerprint's, so a line that fits shows whose the block is.  A damaged record costs the
+blocks of its damaged lines.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
-from itertools import zip_longest
 from math import ceil, sqrt
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -34,7 +33,7 @@ from analytic.images.plan import pixel_pairs_followed
 from analytic.vectors.results import FEWEST, SECONDS_PER_PAIR, Examples, Place, Store, Wanted, blocks
 from analytic.vectors.state import Program
 from minintk.arrays import Array, Host, on_host, to_host
-from minintk.files.claims import Claim, InFlight, InTurn, remove_claims, shared
+from minintk.files.claims import Claim, InTurn, in_flight, remove_claims, shared
 from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines
 from minintk.files.writing import digest, made_folder, remove_parts, space_on_disk, write_atomically, write_bytes
 from minintk.progress import forewarned
@@ -44,12 +43,6 @@ KERNEL_NAMES = ("nngp", "ntk")
 
 Lines = dict[int, set[str]]
 """{number of a block: the rest of its lines, " " and the checksum of its bytes in each result}: one, but for damage."""
-
-MARK = re.compile("[0-9a-f]{16}")
-"""A fingerprint, the first line of a record."""
-
-TRIED = 8
-"""Blocks to look at for one that fits its line, where a record's fingerprint is not this kernel's."""
 
 
 def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callable[[Host], Host]]]:
@@ -68,14 +61,14 @@ class KernelStore:
 
     def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
         self.folder, self.inputs = made_folder(path, "store="), inputs
-        self.record, self.claims = self.folder / "record.txt", self.folder / "blocks"
         self.names = [name for name, wanted in zip(KERNEL_NAMES, asked, strict=True) if wanted]
-        self.mark = digest(f"minintk store 4; {what}; {asked}; blocks of {size}", *inputs.x)
+        self.mark = digest(f"minintk store 5; {what}; {asked}; blocks of {size}", *inputs.x)
+        self.record, self.claims = self.folder / f"record-{self.mark}.txt", self.folder / "blocks"
         self.places = dict(enumerate(blocks(inputs.shape, size, inputs.symmetric)))
         self._length, self._listed = -1, Lines()
         self.done: Lines = self._lines() or {}
         if self.done and self.done.keys() == self.places.keys() and not self._damaged():
-            self.clear()
+            remove_claims(self.claims.glob("*.lock"))
             return
         self.claims.mkdir(exist_ok=True)
         with Claim(self.folder / "record.lock", wait=True):
@@ -104,7 +97,7 @@ class KernelStore:
     def _write_record(self, lines: Lines) -> None:
         """A record of these lines, unless the one there is the same, to the last line's end."""
         text = "".join(f"{n}{sums}\n" for n in sorted(lines) for sums in sorted(lines[n]))
-        write_bytes(self.record, f"{self.mark}\n{text}".encode())
+        write_bytes(self.record, text.encode())
         self.done = lines
 
     def _file(self, name: str) -> Path:
@@ -113,36 +106,20 @@ class KernelStore:
     def _lines(self) -> Lines | None:
         """Return what the record lists, without cut or damaged lines; None if there is none.
 
-        ValueError for the record of another kernel.
+        ValueError if there is the record of another kernel.
         """
         try:
-            first, *lines = read_lines(self.record, "the record of a store", "delete the store and start again") or [""]
+            lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
+            if any(self.folder.glob("record-*.txt")):
+                what = f"store {str(self.folder)!r} holds the kernel of another network, or of other inputs"
+                raise ValueError(f"{what}: choose another path, or delete it") from None
             return None
         whole, found = re.compile(rf"(\d{{1,18}})((?: [0-9a-f]{{8}}){{{len(self.names)}}})"), Lines()
         for line in filter(None, map(whole.fullmatch, lines)):
             if int(line[1]) in self.places:
                 found.setdefault(int(line[1]), set()).add(line[2])
-        if not self._ours(first, found):
-            raise ValueError(
-                f"store {str(self.folder)!r} holds the kernel of another network, or of other inputs: "
-                "choose another path, or delete it"
-            )
         return found
-
-    def _ours(self, first: str, lines: Lines) -> bool:
-        """True if a record of this first line is this kernel's: by its fingerprint, one character of which may be
-        damaged, or by a block that fits its line; or if results are there, but of the record nothing can be read.
-        """
-        if sum(a != b for a, b in zip_longest(first[: len(self.mark)], self.mark)) <= 1:
-            return True
-        if not all(self._file(name).exists() for name in self.names):
-            return False
-        with suppress(ValueError):  # of another shape
-            results = self.results()
-            some = sorted(lines)[:TRIED]
-            return any(self._sums(n, results) in lines[n] for n in some) or not (lines or MARK.match(first))
-        return False
 
     def _reserve(self, name: str) -> None:
         """A result full of NaN, whose space on disk is ours."""
@@ -184,10 +161,6 @@ class KernelStore:
         self.done |= {n: {sums} for n, sums in found.items() if sums in self.done[n]}
         return [n for n, sums in found.items() if sums not in self.done[n]]
 
-    def clear(self) -> None:
-        """Remove the files of the claims, once all blocks are there."""
-        remove_claims(self.claims.glob("*.lock"))
-
     def finished(self, number: int) -> bool:
         """True if a block is in the results, and fits its line if another process wrote it."""
         if number in self.done:
@@ -205,10 +178,8 @@ class KernelStore:
             for name, block in arrays.items():
                 self._write(self._file(name), self.places[number], block)
             sums = self._checksums(arrays.values())
-            with space_on_disk(self.record), open(self.record, "r+b") as lines:
-                lines.seek(-1, os.SEEK_END)
-                end = "" if lines.read() == b"\n" else "\n"  # after a line that was cut short
-                lines.write(f"{end}{number}{sums}\n".encode())
+            with space_on_disk(self.record), open(self.record, "ab") as lines:
+                lines.write(f"{number}{sums}\n".encode())
                 lines.flush()
                 os.fsync(lines.fileno())
         self.done[number] = {sums}
@@ -310,8 +281,8 @@ def kernels_by_blocks(
     places = list(blocks(inputs.shape, size, inputs.symmetric))
     advance = wanted.progress or forewarned("the kernel of {} x {} examples".format(*inputs.shape))
     whole = engine() if places else None
-    with InFlight(places, lambda place: begin_block(whole, place, evaluate, executor), executor) as flight:
-        for done, (place, future) in enumerate(flight, 1):
+    with closing(in_flight(places, lambda place: begin_block(whole, place, evaluate, executor), executor)) as calls:
+        for done, (place, future) in enumerate(calls, 1):
             found, one = future.result()
             error = max(error, one)
             for result, values in zip(results, found, strict=True):
@@ -361,13 +332,13 @@ def fill(
         return begin_block(whole, store.places[job[0]], evaluate, executor)
 
     claims = shared(missing, lambda number: store.claims / f"{number}.lock", store.finished)
-    with closing(claims) as units, InFlight(units, begin, executor) as flight:
-        for (number, claim), future in flight:
+    with closing(claims) as units, closing(in_flight(units, begin, executor)) as calls:
+        for (number, claim), future in calls:
             with claim:
                 found, one = future.result()
                 store.keep(number, found)
             error = max(error, one)
             tell()
     tell()  # what others have computed
-    store.clear()
+    remove_claims(store.claims.glob("*.lock"))
     return store.results(), error

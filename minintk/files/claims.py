@@ -3,9 +3,11 @@
 A claim is a lock on a file, which the operating system releases when its process ends, however it ends: a file that
 stays is no claim.  docs/long-runs.md has the whole rule, and what it asks of network folders.
 
-    units = shared(missing, place=..., finished=...)
-    with closing(units), InFlight(units, lambda job: pool.submit(work, job[0]), pool) as flight:
-        for (unit, claim), future in flight:
+    with (
+        closing(shared(missing, place=..., finished=...)) as units,
+        closing(in_flight(units, lambda job: pool.submit(work, job[0]), pool)) as calls,
+    ):
+        for (unit, claim), future in calls:
             with claim:
                 ...                                         # publish future.result()
 
@@ -16,14 +18,13 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from pathlib import Path
-from threading import Thread
 from time import sleep
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from minintk.files.reading import reading
 
@@ -50,7 +51,7 @@ class Claim(AbstractContextManager["Claim"]):
 
     @property
     def held(self) -> bool:
-        """Whether it is not released yet."""
+        """True until it is released."""
         return self._lock.is_locked
 
     def release(self) -> None:
@@ -62,7 +63,7 @@ class Claim(AbstractContextManager["Claim"]):
 
 
 def claimed(place: Path) -> Claim | None:
-    """A claim on the unit at `place`; None if another one holds it."""
+    """Return a claim on the unit at `place`, or None if another process holds it."""
     try:
         return Claim(place)
     except TimeoutError:
@@ -70,7 +71,7 @@ def claimed(place: Path) -> Claim | None:
 
 
 def claim_or_say_who(place: Path, what: str) -> Claim:
-    """A claim on the unit at `place`, with this process's name in the file; `Held` if another one holds it.
+    """Return a claim on the unit at `place`, with this process's name in the file; `Held` if another one holds it.
 
     what : for the message, what is being done there.
     """
@@ -99,26 +100,13 @@ MOST_IN_FLIGHT = 256
 """Calls submitted and not yet finished, for an executor that does not tell how many workers it has."""
 
 
-def check_part(part: tuple[int, int] | None) -> slice:
-    """The units that part=(i, n) leaves, i, i + n, ...; ValueError unless 0 <= i < n.
-
-    >>> list(range(7))[check_part((1, 3))], list(range(7))[check_part(None)]
-    ([1, 4], [0, 1, 2, 3, 4, 5, 6])
-    """
-    if part is None:
-        return slice(None)
-    if not (isinstance(part, tuple) and [*map(type, part)] == [int, int] and 0 <= part[0] < part[1]):
-        raise ValueError(f"part expects (i, n), two whole numbers with 0 <= i < n, got {part!r}")
-    return slice(part[0], None, part[1])
-
-
 def shared(
     units: Iterable[Unit], place: Callable[[Unit], Path], finished: Callable[[Unit], bool]
 ) -> Generator[tuple[Unit, Claim] | None, None, None]:
-    """(unit, a claim on it) for each unit that nobody else computes; None while others hold all that is left.
+    """Yield (unit, a claim on it) for each unit that nobody else computes; None while others hold all that is left.
 
     Ends when all units are finished, whoever did it; one whose claim was released without a result comes again.
-    place : of a unit's claim.   finished : whether there is a result.   Closed, it releases the claims it has given.
+    place : of a unit's claim.   finished : True if there is a result.   Closed, it releases the claims it has given.
     """
     left, taken = list(units), dict[Unit, Claim]()
 
@@ -147,7 +135,7 @@ class InTurn(Executor):
     """Makes each call at once, in this thread: an executor for those who have none."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """The finished call; what is no Exception, such as Ctrl-C, is raised here."""
+        """Return the finished call; what is no Exception, such as Ctrl-C, is raised here."""
         future: Future[Any] = Future()
         try:
             found = fn(*args, **kwargs)
@@ -161,73 +149,35 @@ class InTurn(Executor):
             del future  # or the error would hold this frame, and this frame the error
 
 
-@contextmanager
-def processes(count: int) -> Iterator[Executor | None]:
-    """An executor of so many processes, which end with this one however it ends; None for a single one."""
-    if count == 1:
-        yield None
-        return
-    from concurrent.futures import ProcessPoolExecutor  # not to be had in a browser
-    from multiprocessing import get_context
+def in_flight(
+    jobs: Iterable[Job | None], submit: Callable[[Job], Future[Any]], executor: Executor | None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Generator[tuple[Job, Future[Any]], None, None]:  # fmt: skip
+    """Yield (job, its finished future) for each job, in the order in which they finish.
 
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
-        yield pool
-
-
-def _end_with_parent() -> None:
-    from multiprocessing import parent_process
-
-    parent = parent_process()
-    assert parent is not None
-
-    def wait_for_it() -> None:
-        parent.join()
-        os._exit(1)
-
-    Thread(target=wait_for_it, daemon=True).start()
-
-
-def calls_in_flight(executor: Executor | None) -> int:
-    """How many calls keep an executor busy: two for each worker, MOST_IN_FLIGHT where it does not tell their number."""
-    if executor is None:
-        return 1
-    workers = getattr(executor, "_max_workers", None)
-    return 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT
-
-
-class InFlight(AbstractContextManager["InFlight[Job]"], Generic[Job]):
-    """(job, its finished future) for each job, in the order in which they finish.
-
-    jobs : may give None for "none is free now, ask again".   submit : begins one, on the executor if there is one.
-    A context, at whose end the jobs that have not begun are cancelled.
+    jobs : may give None for "none is free now, ask again".   submit : begins one, on the executor if there is one,
+    which is given two for each worker.   stopped : once True, begins no more and cancels what has not begun, as does
+    closing.
     """
-
-    def __init__(
-        self, jobs: Iterable[Job | None], submit: Callable[[Job], Future[Any]], executor: Executor | None
-    ) -> None:
-        self._jobs, self._submit, self._most = iter(jobs), submit, calls_in_flight(executor)
-        self._running: dict[Future[Any], Job] = {}
-
-    def __iter__(self) -> Iterator[tuple[Job, Future[Any]]]:
+    workers = getattr(executor, "_max_workers", None)
+    most = 1 if executor is None else 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT
+    jobs, running = iter(jobs), dict[Future[Any], Job]()
+    try:
         while True:
             ask_again = False
-            for job in islice(self._jobs, self._most - len(self._running)):
-                if job is None:
-                    ask_again = True
+            for job in islice(jobs, 0 if stopped() else most - len(running)):
+                if ask_again := job is None:
                     break
-                self._running[self._submit(job)] = job
-            if self._running:
-                for future in wait(self._running, PAUSE if ask_again else None, FIRST_COMPLETED).done:
-                    yield self._running.pop(future), future
+                running[submit(job)] = job
+            if stopped():
+                running = {future: job for future, job in running.items() if not future.cancel()}
+            if running:
+                for future in wait(running, PAUSE if ask_again else None, FIRST_COMPLETED).done:
+                    yield running.pop(future), future
             elif ask_again:
                 sleep(PAUSE)
             else:
                 return
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Begin no more, and cancel what has not begun: only calls under way are still given."""
-        self._jobs = iter(())
-        self._running = {future: job for future, job in self._running.items() if not future.cancel()}
+    finally:
+        for future in running:
+            future.cancel()

@@ -37,9 +37,6 @@ MAX_REFINEMENTS = 8
 THREADS_FROM = 4096
 """Rows of a matrix up to which OpenBLAS's threads do not pay: on a busy machine, they take ten times as long."""
 
-LIMIT_REACHED = 7
-"""SciPy's reason to stop without having reached the tolerance."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
@@ -68,16 +65,9 @@ class Solution:
 
 
 def solve_gram(
-    model: Model,
-    theta0: Array,
-    x: Array,
-    y: Array,
-    *,
-    ridge: float = 0.0,
-    rcond: float | None = None,
-    t: float = inf,
+    model: Model, theta0: Array, x: Array, y: Array, *, ridge: float = 0.0, rcond: float | None = None, t: float = inf,
     memory: int | None = None,
-) -> Solution:
+) -> Solution:  # fmt: skip
     """Least squares in function space, w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky in place.
 
     model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  float32 or float64 throughout.
@@ -88,8 +78,8 @@ def solve_gram(
     memory : a limit in bytes, by default nine tenths of the free memory; MemoryError says what is needed.
 
     The solution is refined with the model's own residual, r = y - f_0 - J w - ridge a, as long as that shrinks.  Only
-    `ridge` is ever added to the diagonal.  ValueError, with the smallest eigenvalue and a remedy, if the matrix is
-    singular or the refinement does not converge.  Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
+    `ridge` is ever added to the diagonal.  ValueError, with a remedy, if the matrix is singular or the refinement does
+    not converge.  Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
@@ -126,50 +116,30 @@ def solve_gram(
 
 
 class Factor:
-    """L with L L' = K = J J' + ridge, in the lower triangle of K itself on the host.
-
-    ValueError, with the smallest eigenvalue and remedies, where K has none.
-    """
+    """L with L L' = K = J J' + ridge, in the lower triangle of K itself on the host; ValueError where K has none."""
 
     def __init__(self, k: Array) -> None:
-        xp = array_namespace(k)
-        self.linalg, self.k = scipy_module(xp, "linalg"), k
-        self.diagonal = xp.asarray(xp.diagonal(k), copy=True)
+        xp, n = array_namespace(k), k.shape[0]
+        self.linalg, largest = scipy_module(xp, "linalg"), float(xp.max(xp.diagonal(k)))
+        double = "" if k.dtype.itemsize == 8 else "theta0, x and y in float64, "
+        self.remedy = (
+            f"the largest entry of J J' + ridge is {largest:.3g}, of which rounding in {k.dtype} may leave "
+            f"{_eps(k) * n * largest:.1g}: pass a larger ridge ({_eps(k) * n * largest:.0e} covers it), {double}remove "
+            "examples that coincide, pass rcond=1e-10 for the pseudo-inverse, or use mn.solve_lsqr, which factorises "
+            "nothing"
+        )
         try:
             if on_host(xp):  # the lower triangle by rows is the upper one by columns, as LAPACK reads
-                few = k.shape[0] <= THREADS_FROM
-                with single_threaded_blas() if few else nullcontext():
+                with single_threaded_blas() if n <= THREADS_FROM else nullcontext():
                     self.linalg.cho_factor(k.T, overwrite_a=True, check_finite=False)
-                self.L = k
-            else:
-                self.L = xp.linalg.cholesky(k)
-        except np.linalg.LinAlgError:
-            raise ValueError(self.singular()) from None
+            self.L = k if on_host(xp) else xp.linalg.cholesky(k)
+        except np.linalg.LinAlgError as error:
+            raise ValueError(f"J J' + ridge is not positive definite ({error}); {self.remedy}") from None
 
     def solve(self, b: Array) -> Array:
         """K^-1 b."""
         half = self.linalg.solve_triangular(self.L, b.reshape((-1, 1)), lower=True, check_finite=False)
         return self.linalg.solve_triangular(self.L, half, lower=True, trans=1, check_finite=False).reshape(b.shape)
-
-    def singular(self) -> str:
-        """The message for a singular K, with remedies; what is left of K, its upper triangle, is lost."""
-        k, xp = self.k, array_namespace(self.k)
-        i = xp.arange(k.shape[0])
-        k[i, i] = self.diagonal
-        if on_host(xp):
-            how = {"eigvals_only": True, "overwrite_a": True, "subset_by_index": (0, 0), "check_finite": False}
-            smallest = self.linalg.eigh(k.T, lower=True, **how)
-        else:
-            smallest = xp.linalg.eigvalsh(k)
-        scale = float(xp.max(xp.abs(self.diagonal)))
-        rounding = _eps(k) * k.shape[0] * scale
-        double = "" if k.dtype.itemsize == 8 else "theta0, x and y in float64, "
-        return (
-            f"the smallest eigenvalue of J J' + ridge is {float(smallest[0]):.3g}, its largest entry {scale:.3g}, and "
-            f"rounding in {k.dtype} may reach {rounding:.1g}: pass a larger ridge ({rounding:.0e} covers it), {double}"
-            "remove examples that coincide, pass rcond=1e-10 for the pseudo-inverse, or use mn.solve_lsqr, which "
-            "factorises nothing"
-        )
 
 
 def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobian, ridge: float) -> Solution:
@@ -186,7 +156,7 @@ def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobia
             break
         a, w, left, steps = a + da, nearer, new, steps + 1
     if not left <= sqrt(_eps(b)):
-        raise ValueError(f"rounding leaves {min(new, left):.2g} of y - f_0 unexplained: {K.singular()}")
+        raise ValueError(f"rounding leaves {min(new, left):.2g} of y - f_0 unexplained; {K.remedy}")
     return Solution(Linearized(model, theta0), theta0 + J.root * w, a, left, steps)
 
 
@@ -208,16 +178,9 @@ def _filtered(
 
 
 def solve_lsqr(
-    model: Model,
-    theta0: Array,
-    x: Array,
-    y: Array,
-    *,
-    ridge: float = 0.0,
-    steps: int | None = None,
-    tol: float | None = None,
-    memory: int | None = None,
-) -> Solution:
+    model: Model, theta0: Array, x: Array, y: Array, *, ridge: float = 0.0, steps: int | None = None,
+    tol: float | None = None, memory: int | None = None,
+) -> Solution:  # fmt: skip
     """Least squares in parameter space, by LSQR: one jvp and one vjp over all examples per step.
 
     Without ridge, the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
@@ -228,13 +191,6 @@ def solve_lsqr(
         |J' r - ridge w| <= tol |J| |r|.
 
     Without `steps`, RuntimeWarning if 4 min(N C, P) + 100 steps do not reach `tol`.  Paige and Saunders 1982.
-
-    >>> import numpy as np, minintk as mn
-    >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
-    >>> x, y = np.eye(3), np.array([[1.0], [-1.0], [1.0]])
-    >>> solved = solve_lsqr(net, net.init(np.random.default_rng(0)), x, y)
-    >>> bool(np.allclose(solved(x), y)), solved.steps <= 4
-    (True, True)
     """
     ridge = number("ridge", ridge, zero=True)
     b, J = _problem(model, theta0, x, y, _budget(theta0, memory))
@@ -245,7 +201,7 @@ def solve_lsqr(
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
     limit = steps if steps is not None else 4 * min(b.size, model.size) + 100  # exact arithmetic would need the rank
     w, stop, done = _lsqr(J, b, sqrt(ridge), limit, tol)
-    if stop == LIMIT_REACHED and steps is None:
+    if stop == 7 and steps is None:  # SciPy's number for the limit of steps
         warnings.warn(
             f"LSQR did not reach tol={tol:.1g} in {done} steps: pass steps= to stop early on purpose, ridge > 0, a "
             "larger tol, or use mn.solve_gram", RuntimeWarning, stacklevel=2,
@@ -318,9 +274,8 @@ def _budget(theta: Array, memory: int | None) -> int:
 
 
 def _add_to_diagonal(k: Array, ridge: float) -> None:
-    if ridge:
-        i = array_namespace(k).arange(k.shape[0])
-        k[i, i] += ridge
+    i = array_namespace(k).arange(k.shape[0])
+    k[i, i] += ridge
 
 
 def _norm(a: Array) -> float:

@@ -54,3 +54,15 @@ def test_hours_of_work_are_named_once(
         advance(done, total)
     said = capsys.readouterr().err.splitlines()
     assert [line.partition("will take about ")[2].partition(" on this machine: store=")[0] for line in said] == expected
+
+
+def test_work_without_a_bar_names_its_hours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In shares of 1, as a factor tells them."""
+    clock = iter([0.0, 20.0, 40.0])
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
+    with progress_of("Cholesky", 1.0, shown=False) as advance:
+        advance(0.001)
+        advance(0.001)
+    assert capsys.readouterr().err.startswith("minintk: Cholesky will take about 6 hours on this machine: ")

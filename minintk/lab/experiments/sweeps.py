@@ -13,7 +13,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import to_host
-from minintk.files.claims import Claim, InFlight, InTurn, check_part, remove_claims, shared
+from minintk.files.claims import Claim, InTurn, in_flight, remove_claims, shared
 from minintk.files.reading import read_json
 from minintk.files.writing import digest, holds, made_folder, write_atomically, write_bytes
 from minintk.progress import progress_of
@@ -145,7 +145,7 @@ def sweep(
         raise TypeError(f"work expects a function, called as work(name=value, ...), got {work!r}")
     if executor is not None and not isinstance(executor, Executor):
         raise TypeError(f"executor expects a concurrent.futures.Executor, got {executor!r}")
-    axes, mine = _axes(grid, together, batch), check_part(part)
+    axes, mine = _axes(grid, together, batch), _of_part(part)
     folder = _folder_of(work, store)
     calls = list(_calls(folder, axes, together, batch))
     kept = {call: call.read() for call in calls}
@@ -257,18 +257,30 @@ def _run(
     work: Work, units: Iterator[Job | None], executor: Executor | None, keep: Callable[[_Call, Any], None]
 ) -> None:
     """Make the calls that this process gets a claim on, and `keep` each result as it arrives."""
-    failed: Exception | None = None
-    with InFlight(units, lambda job: (executor or InTurn()).submit(work, job[0].arguments), executor) as flight:
-        for (call, claim), future in flight:
+    failed: list[Exception] = []
+
+    def submit(job: Job) -> Future[Any]:
+        return (executor or InTurn()).submit(work, job[0].arguments)
+
+    with closing(in_flight(units, submit, executor, lambda: bool(failed))) as calls:
+        for (call, claim), future in calls:
             with claim:
                 try:
                     keep(call, future.result())
-                except Exception as error:
+                except Exception as error:  # calls under way cannot be stopped, so their results are kept
                     error.add_note(f"in the sweep's call work({_words(call.arguments)})")
-                    failed = failed or error
-                    flight.stop()  # calls under way cannot be stopped, so their results are kept
-    if failed is not None:
-        raise failed
+                    failed.append(error)
+    if failed:
+        raise failed[0]
+
+
+def _of_part(part: tuple[int, int] | None) -> slice:
+    """Return the calls that part=(i, n) leaves, i, i + n, ...; ValueError unless 0 <= i < n."""
+    if part is None:
+        return slice(None)
+    if not (isinstance(part, tuple) and [*map(type, part)] == [int, int] and 0 <= part[0] < part[1]):
+        raise ValueError(f"part expects (i, n), two whole numbers with 0 <= i < n, got {part!r}")
+    return slice(part[0], None, part[1])
 
 
 def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | None) -> dict[str, tuple[Any, ...]]:

@@ -24,7 +24,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from analytic.large.estimators import RIDGES, shares
+from analytic.large import estimators
+from analytic.large.estimators import RIDGES, _best_scale, shares
 
 MODELS = [
     an.NTKRegressor(), an.NTKRegressor(time=100.0), an.NNGPRegressor(activation="erf"), an.NTKClassifier(),
@@ -191,6 +192,18 @@ def test_shares_are_an_integral() -> None:
     assert np.allclose(shares(f), p, atol=1e-13)
     assert np.allclose(p.sum(axis=1), 1)
     assert np.array_equal(shares(np.array([[1e4, 0.0, -1e4]])), [[1.0, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize("classes", [10, 300])
+def test_a_scale_is_found_for_many_classes(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 600,000 numbers a trial, by the work for 2,000 x 10, and near the scale .4 of the labels' noise."""
+    rng, sizes = np.random.default_rng(0), []
+    f = np.eye(classes)[np.arange(2000) % classes]
+    labels = (f + 0.4 * rng.standard_normal(f.shape)).argmax(axis=1)
+    monkeypatch.setattr(estimators, "shares", lambda f: sizes.append(f.size) or shares(f))
+    scale = _best_scale(f, np.eye(classes)[labels], np.ones(2000))
+    assert sum(sizes) < 25 * max(2000 * 10, 100 * classes)
+    assert abs(np.log(scale / 0.4)) < (0.1 if classes == 10 else 0.2)
 
 
 @pytest.mark.parametrize("how", [{"ridge": 0.0}, {"ridge": 1.0}, {"time": 300.0}, {"landmarks": 60}], ids=str)

@@ -84,20 +84,16 @@ def test_all_examples_as_landmarks_are_the_exact_solution(ridge: float) -> None:
 @pytest.mark.parametrize("wrong", ["ridge", "right", "weight", "order", "piece", "factor"])
 def test_a_wrong_formula_is_another_answer(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, _, w = data()
-    product, coefficients, rows, first = Nystrom.product, Nystrom.coefficients, Nystrom.rows, Nystrom._first
-    squared = Nystrom._squared
+    product, coefficients, rows, sums = Nystrom.product, Nystrom.coefficients, Nystrom.rows, Nystrom._sums
 
     def unweighted(self: Nystrom, *args: Any) -> Array:
         self.weight = np.ones(N)
-        return squared(self, *args) if args[2:] else first(self, *args)
+        return sums(self, *args)
 
     planted: dict[str, dict[str, Any]] = {
         "ridge": {"product": lambda self, v: product(self, v) + self.ridge * v},
-        "right": {
-            "_first": lambda self, wy, *a: first(self, wy / np.maximum(w, 0.01)[:, None], *a),
-            "_squared": lambda self, wy, *a: squared(self, wy / np.maximum(w, 0.01)[:, None], *a),
-        },
-        "weight": {"_first": unweighted, "_squared": unweighted},
+        "right": {"_sums": lambda self, wy, *a: sums(self, wy / np.maximum(w, 0.01)[:, None], *a)},
+        "weight": {"_sums": unweighted},
         "order": {"coefficients": lambda self, v: self.L @ v},
         "piece": {"rows": lambda self, i: rows(self, i) * (i > 0)},
         "factor": {"coefficients": lambda self, v: coefficients(self, v) * 1.001},
@@ -111,6 +107,25 @@ def test_a_wrong_formula_is_another_answer(wrong: str, monkeypatch: pytest.Monke
         assert np.abs(an.solve(KERNEL, x, y, **how).coefficients - a).max() > 1e-4
     except ValueError as error:
         assert "positive definite" in str(error) or "residual" in str(error)  # noqa: PT017
+
+
+def test_targets_of_any_size_have_their_residual() -> None:
+    x, y, _, _ = data()
+    how: Any = {"ridge": RIDGE, "by": "landmarks", "landmarks": 20}
+    expected = an.solve(KERNEL, x, y, **how).residual
+    for size in (1e-300, 1e300):
+        assert an.solve(KERNEL, x, size * y, **how).residual == pytest.approx(expected)
+
+
+def test_a_stored_solve_does_not_depend_on_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a call that goes on elsewhere gives the same bytes."""
+    x, y, _, _ = data()
+    found = []
+    for name, free in (("much", 2**40), ("little", 2**10)):
+        monkeypatch.setattr(landmarks, "available_memory", lambda xp, free=free: free)
+        how: Any = {"ridge": RIDGE, "by": "landmarks", "landmarks": 20, "store": tmp_path / name}
+        found.append(an.solve(KERNEL, x, y, **how).coefficients)
+    assert np.array_equal(found[0], found[1])
 
 
 def test_a_preconditioner_saves_steps_and_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +234,12 @@ def test_wrong_arguments_are_refused(change: dict[str, Any], error: str) -> None
     x, y, _, _ = data()
     with pytest.raises(ValueError, match=error):
         an.solve(KERNEL, **({"x": x, "y": y, "by": "landmarks"} | change))
+
+
+def test_weights_are_an_array() -> None:
+    x, y, _, w = data()
+    with pytest.raises(TypeError, match="weight: expected arrays of one library"):
+        an.solve(KERNEL, x, y, by="landmarks", weight=w.tolist())
 
 
 def test_memory_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

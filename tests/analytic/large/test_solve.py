@@ -290,11 +290,15 @@ def test_damage_is_noticed_and_mended(tmp_path: Path, how: str) -> None:
     assert files(tmp_path) == before
 
 
-def test_a_damaged_state_or_low_rank_is_computed_again(tmp_path: Path) -> None:
+def test_a_damaged_state_is_computed_again(tmp_path: Path) -> None:
     x, y, _ = data(60)
     fit = an.solve(KERNEL, x, y, ridge=RIDGE, by="pivoted", rank=20, store=tmp_path)
-    for path in tmp_path.glob("pivoted-*/*.npz"):
-        path.write_bytes(path.read_bytes()[:-30])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gram, "pivoted", None)  # nor is the factor computed again where the state is whole
+        same = an.solve(KERNEL, x, y, ridge=RIDGE, by="pivoted", rank=20, store=tmp_path)
+    assert np.array_equal(same.coefficients, fit.coefficients)
+    (path,) = tmp_path.glob("pivoted-*/*.npz")
+    path.write_bytes(path.read_bytes()[:-30])
     with pytest.warns(UserWarning, match="it is computed again"):
         again = an.solve(KERNEL, x, y, ridge=RIDGE, by="pivoted", rank=20, store=tmp_path)
     assert np.array_equal(again.coefficients, fit.coefficients)
@@ -360,6 +364,26 @@ def test_an_indefinite_kernel_is_refused_with_its_pivot() -> None:
         an.solve(Shifted(0.1), x, y, by="pivoted", rank=5)
     with pytest.raises(ValueError, match="not positive definite: its diagonal has the entry -"):
         an.solve(Shifted(100.0), x, y, by="pivoted", rank=5)
+
+
+class Undefined:
+    """NaN in place of a kernel."""
+
+    def ntk(self, x1: Array, x2: Array | None = None) -> Array:
+        return np.nan * KERNEL.ntk(x1, x2)
+
+    nngp = ntk
+
+
+@pytest.mark.parametrize("by", BY)
+def test_a_residual_that_is_no_number_ends_the_steps(by: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After two products, not a thousand."""
+    x, y, _ = data(40)
+    products, right = [], Gram.product
+    monkeypatch.setattr(Gram, "product", lambda self, v: products.append(1) or right(self, v))
+    with pytest.raises(ValueError, match="residual after 1 steps is nan"):
+        an.solve(Undefined(), x, y, ridge=RIDGE, by=by)
+    assert len(products) == 2
 
 
 @pytest.mark.parametrize("by", BY)

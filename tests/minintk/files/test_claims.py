@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 
@@ -169,8 +170,54 @@ def test_a_unit_that_was_finished_before_it_was_claimed_is_not_computed(tmp_path
     assert claimed(tmp_path / "0.lock") is not None
 
 
-def test_workers_are_kept_busy_and_no_more() -> None:
-    with ThreadPoolExecutor(3) as pool:
-        assert units.calls_in_flight(pool) == 6
-    assert units.calls_in_flight(None) == 1
-    assert units.calls_in_flight(units.InTurn()) == units.MOST_IN_FLIGHT
+class Counting(Executor):
+    """Keeps the calls it is given, which end when a test says so."""
+
+    def __init__(self, **of: Any) -> None:
+        self.given = list[Future[Any]]()
+        vars(self).update(of)
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.given.append(Future())
+        return self.given[-1]
+
+
+@pytest.mark.parametrize(("of", "most"), [({"_max_workers": 3}, 6), ({"_max_workers": None}, 256), ({}, 256)])
+def test_workers_are_kept_busy_and_no_more(of: dict[str, Any], most: int) -> None:
+    pool = Counting(**of)
+    calls = units.in_flight(range(1000), lambda job: pool.submit(print, job), pool)
+    with ThreadPoolExecutor(1) as other:
+        found = other.submit(next, calls)
+        while len(pool.given) < most:
+            assert not found.done()
+        pool.given[2].set_result("two")
+        job, future = found.result()
+    assert (job, future.result(), len(pool.given)) == (2, "two", most)
+    calls.close()
+    assert [future.cancelled() for future in pool.given].count(False) == 1
+
+
+def test_without_an_executor_calls_are_made_one_by_one() -> None:
+    made = list[int]()
+    for done, (job, future) in enumerate(
+        units.in_flight(range(3), lambda job: units.InTurn().submit(made.append, job), None), 1
+    ):
+        assert (future.result(), job, len(made)) == (None, done - 1, done)
+
+
+def test_stopped_it_begins_no_more_and_cancels_what_has_not_begun() -> None:
+    pool, stop = Counting(_max_workers=2), list[int]()
+    calls = units.in_flight(range(9), lambda job: pool.submit(print, job), pool, lambda: bool(stop))
+    with ThreadPoolExecutor(1) as other:
+        found = other.submit(next, calls)
+        while len(pool.given) < 4:
+            assert not found.done()
+        pool.given[0].set_running_or_notify_cancel()
+        pool.given[1].set_result(1)
+        assert found.result()[0] == 1
+    stop.append(1)
+    pool.given[0].set_result(0)
+    assert [job for job, _ in calls] == [0]
+    assert len(pool.given) == 4
+    assert pool.given[2].cancelled()
+    assert pool.given[3].cancelled()

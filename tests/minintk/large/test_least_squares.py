@@ -181,7 +181,7 @@ def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
     W[...] = np.abs(W) * [-1, -1, 1, 1]  # two units that never fire
     J, b = dense(net, theta, x, y)
     assert np.linalg.matrix_rank(J) < min(J.shape)
-    with pytest.raises(ValueError, match=r"singular|smallest eigenvalue"):
+    with pytest.raises(ValueError, match=r"singular|not positive definite|unexplained"):
         mn.solve_gram(net, theta, x, y)
     solved = mn.solve_gram(net, theta, x, y, rcond=1e-10)
     truth = np.linalg.pinv(J, rcond=1e-5) @ b
@@ -201,7 +201,7 @@ def test_repeated_examples() -> None:
         J, b = dense(model, theta, x, y)
         truth = np.linalg.lstsq(J, b, rcond=1e-12)[0]
         assert_near(mn.solve_lsqr(model, theta, x, y).theta - theta, truth)
-    with pytest.raises(ValueError, match=r"smallest eigenvalue of J J' \+ ridge is .*e-1.*ridge.*coincide.*solve_lsqr"):
+    with pytest.raises(ValueError, match=r"(not positive|unexplained).*larger ridge.*coincide.*solve_lsqr"):
         mn.solve_gram(model, theta, x, y)
     with pytest.raises(ValueError, match="in float64"):
         mn.solve_gram(model, *(a.astype(np.float32) for a in (theta, x, y)))
