@@ -19,8 +19,8 @@ import numpy as np
 import minintk as mn
 from minintk.arrays import device_namespace
 from minintk.cores import cores
-from minintk.files.claims import processes
 from minintk.files.writing import write_bytes
+from minintk.lab.experiments.processes import processes
 
 Found = dict[str, Any]
 Main = Callable[..., Found]

@@ -130,7 +130,7 @@ def one(kind: str, before: str) -> Mutation:
 def test_killed_and_living_are_told_apart(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A map, two mutants that die, one of them of slowness, and one that makes no difference."""
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:xdist")
-    copy.note(anew=False)
+    copy.note(anew=False, globs=[])
     assert copy.reached.keys() == {f"tests/minintk/fast/test_toy.py::test_{n}" for n in ("largest", "count")} | {
         "tests/test_other.py::test_other"
     }
@@ -149,7 +149,7 @@ def test_tests_that_the_map_does_not_know_are_run(copy: Copy, monkeypatch: pytes
     copy.map.write_text(
         json.dumps({"tests/test_other.py::test_other": {"seconds": 0.1, "passed": True, "reached": []}})
     )
-    copy.note(anew=False)
+    copy.note(anew=False, globs=[])
     assert copy.judge(one("constant", "1"), whole=False).status == "killed"
 
 

@@ -200,7 +200,12 @@ def test_a_scale_is_found_for_many_classes(classes: int, monkeypatch: pytest.Mon
     rng, sizes = np.random.default_rng(0), []
     f = np.eye(classes)[np.arange(2000) % classes]
     labels = (f + 0.4 * rng.standard_normal(f.shape)).argmax(axis=1)
-    monkeypatch.setattr(estimators, "shares", lambda f: sizes.append(f.size) or shares(f))
+
+    def sized(f: Any) -> Any:
+        sizes.append(f.size)
+        return shares(f)
+
+    monkeypatch.setattr(estimators, "shares", sized)
     scale = _best_scale(f, np.eye(classes)[labels], np.ones(2000))
     assert sum(sizes) < 25 * max(2000 * 10, 100 * classes)
     assert abs(np.log(scale / 0.4)) < (0.1 if classes == 10 else 0.2)

@@ -380,7 +380,12 @@ def test_a_residual_that_is_no_number_ends_the_steps(by: Any, monkeypatch: pytes
     """After two products, not a thousand."""
     x, y, _ = data(40)
     products, right = [], Gram.product
-    monkeypatch.setattr(Gram, "product", lambda self, v: products.append(1) or right(self, v))
+
+    def counted(self: Any, v: Any) -> Any:
+        products.append(1)
+        return right(self, v)
+
+    monkeypatch.setattr(Gram, "product", counted)
     with pytest.raises(ValueError, match="residual after 1 steps is nan"):
         an.solve(Undefined(), x, y, ridge=RIDGE, by=by)
     assert len(products) == 2

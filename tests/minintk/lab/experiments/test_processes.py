@@ -1,0 +1,50 @@
+"""Processes of a sweep: none for one, and none that outlive the process that started them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from minintk.lab.experiments.processes import processes
+
+STARTER = """
+import os, sys, time
+from minintk.lab.experiments.processes import processes
+
+if __name__ == "__main__":
+    with processes(2) as executor:
+        print(executor.submit(os.getpid).result(), flush=True)
+        time.sleep(600)
+"""
+
+
+def alive(pid: int) -> bool:
+    """True if the process runs; one that has ended may still wait to be reaped."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/status")
+    return not status.exists() or "State:\tZ" not in status.read_text()
+
+
+def test_one_process_is_this_one() -> None:
+    with processes(1) as executor:
+        assert executor is None
+
+
+def test_workers_end_when_their_starter_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "starter.py"
+    script.write_text(STARTER)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        worker = int(starter.stdout.readline())
+        assert alive(worker)
+        starter.kill()
+    end = time.monotonic() + 30
+    while alive(worker):
+        assert time.monotonic() < end
+        time.sleep(0.1)
