@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from math import isclose, prod, sqrt
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from minintk.layers.activation import pointwise
 from minintk.spec.parametrization import NTK, Parametrization, Role, Row
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer, out_shape
 from minintk.spec.windows import check_channels_last
-from minintk.validate import number
+from minintk.validate import number, whole
 
 DEFAULT_PARAMETRIZATION = NTK()
 """The parametrization unless another is given."""
@@ -128,8 +128,8 @@ class Kernel:
 
     All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library
     and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, in float32 a few 1e-7, for nearly
-    parallel, equal, opposite and zero rows too, but for layers that multiply small angles (the chaotic phase: erf,
-    tanh at w_std = 3 and more), which multiply rounding too; `error` states that of activations without a closed form.
+    parallel, equal, opposite and zero rows too.  `error` bounds that of activations without a closed form, and of
+    layers that multiply small angles and their roundings (the chaotic phase: erf, tanh at w_std = 3 and more).
     Theta of saturated sigmoids (erf, sin) and what follows depends on angles of 1 / |u|, u the pre-activations.  Where
     all rows are nearly parallel to each other, and for sin between any such rows, its error is up to |u| times the
     precision.
@@ -295,11 +295,11 @@ class Kernel:
     def __add__(self, other: Kernel) -> Kernel:
         """K_1 + K_2 and Theta_1 + Theta_2: of f_1 + f_2, the sum of two independent networks, a `minintk.Sum`.
 
-        `c * k`, c > 0 : c K and c Theta, of sqrt(c) f.  `k * other` : K_1 K_2 and Theta_1 K_2 + K_1 Theta_2, entry by
-        entry, of f_1 f_2, a `minintk.Product`; of networks that end in pixels, pixel by pixel.  They have
-        a spec of their own and are kernels like any other, for posterior, ensemble and estimators.  ValueError for
-        kernels of two parametrizations, and for c <= 0; UnsupportedLayer for a sum of networks neither of
-        which ends in weights, and a product of networks neither of which has any.
+        `c * k`, c > 0, `k / c` : c K and c Theta, of sqrt(c) f.  `k * other`, `k ** 2` : K_1 K_2 and
+        Theta_1 K_2 + K_1 Theta_2, entry by entry, of f_1 f_2, a `minintk.Product`; of networks that end in pixels,
+        pixel by pixel.  They have a spec of their own and are kernels like any other, for posterior, ensemble and
+        estimators.  ValueError for kernels of two parametrizations, and for c <= 0; UnsupportedLayer for a sum of
+        networks neither of which ends in weights, and a product of networks neither of which has any.
 
         >>> import numpy as np, minintk as mn
         >>> one, two = kernel(mn.Dense(1)), kernel(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)))
@@ -310,6 +310,15 @@ class Kernel:
         True
         """
         return self._with(s.Sum, other)
+
+    def __radd__(self, other: object) -> Kernel:  # sum([k1, k2]) begins with 0
+        return self if isinstance(other, int) and other == 0 else self._with(s.Sum, other)
+
+    def __truediv__(self, c: float) -> Kernel:
+        return self * (1 / number("kernel / c", c))
+
+    def __pow__(self, degree: int) -> Kernel:
+        return reduce(Kernel.__mul__, [self] * whole("kernel ** degree", degree, 1))
 
     def __mul__(self, other: Kernel | float) -> Kernel:
         if isinstance(other, Kernel):
@@ -332,13 +341,17 @@ class Kernel:
         return Kernel(s.as_sequential(scaled(self.spec, name, factor)), self.parametrization)
 
     def error(self, x: Array) -> float:
-        """Add the layers' bounds on the quadratures' error, relative to sqrt(k(x, x) k(x', x')); 0 for closed forms.
+        """Bound both kernels' error for these rows, at the worst angle, relative to sqrt(k(x, x) k(x', x')).
 
-        That is a bound for these rows where layers do not multiply small angles, that is, outside the chaotic phase.
-        It holds for the worst angle of two rows, of NNGP and NTK.  What is left out of a series ends in c^n, so where
-        phi has kinks, rows of correlation c are as good as error |c|^1024, which is rounding but near c = 1 and -1.
+        2 sum_l e_l of the quadratures, which no layer multiplies, and on vectors 4 eps sum_l (chi_{l+1} ... chi_L)^1/2:
+        roundings of angles grow in the chaotic phase.  docs/guide/activations.md derives it.  inf for Sign, which has
+        no chi.  Where phi has kinks, e_l |c|^1024 bounds its part of rows of correlation c.
         """
-        return self._rows(Examples(x, name="x")).error
+        if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
+            return float("inf")
+        inputs, roundings = Examples(x, name="x"), through("roundings", lambda *_: 0.0)
+        steps, error = self._program(inputs.example), 2 * self._rows(inputs).error
+        return error if needs_images(steps) else error + 4 * float(roundings(steps, inputs))
 
     def _program(self, shape: Shape) -> Program:
         return program(self.spec, self.parametrization, shape)

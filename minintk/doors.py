@@ -4,6 +4,8 @@
     kernels      the recursion of kernels by cheaper ways    analytic/fast
     blocks       kernels on disk, and by executors           analytic/large
     diagnosis    what is wrong with a layer                  minintk/grade
+    phase        where a network stands, in one line         analytic/phases
+    roundings    what layers make of rounding errors         analytic/phases
 
 Nothing else of the core names a satellite, but the faces of the two packages, which import names when they are used.
 """
@@ -21,6 +23,8 @@ DOORS = {
     "kernels": "analytic.fast.door:faster",
     "blocks": "analytic.large.streaming:kernels_by_blocks",
     "diagnosis": "minintk.grade.checks:diagnose_layer",
+    "phase": "analytic.phases.phase:in_one_line",
+    "roundings": "analytic.phases.maps:roundings",
 }
 
 

@@ -20,15 +20,7 @@ from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Selves, Squar
 from analytic.images.plan import ImagePlan, pixel_pairs_followed, plan_images, planes
 from analytic.images.precision import check_entries, first_variances, holds_opposites
 from analytic.images.rules import all_steps, depth
-from analytic.images.steps import (
-    Tile,
-    add_pending,
-    apply_all,
-    equal_pixels,
-    follow,
-    half_variances,
-    prepare_all,
-)
+from analytic.images.steps import Tile, add_pending, apply_all, equal_pixels, follow, half_variances, prepare_all
 from analytic.vectors.duals import Homogeneous
 from analytic.vectors.quadrature import NUMBERS_IN_CACHE
 from analytic.vectors.ranges import check_results

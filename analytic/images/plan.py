@@ -9,15 +9,7 @@ from typing import Any
 
 from analytic.images.memory import FieldLayout
 from analytic.images.precision import field_precision, scale_free
-from analytic.images.rules import (
-    Mixing,
-    Pool,
-    grid,
-    has_masks,
-    is_nonlinear,
-    mixes_pixels,
-    needs_images,
-)
+from analytic.images.rules import Mixing, Pool, grid, has_masks, is_nonlinear, mixes_pixels, needs_images
 from analytic.vectors.results import Examples
 from analytic.vectors.rules import Fork
 from analytic.vectors.state import Program

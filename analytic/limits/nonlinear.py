@@ -36,16 +36,19 @@ from typing import Any
 import numpy as np
 
 from analytic.limits.linear_problem import check_data, hidden_layers
+from analytic.limits.steps import Steps, check_optimizer
 from analytic.training.eigen import check_memory
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.layers.activation import Pointwise, pointwise
+from minintk.training.optimizers import SGD, Adam
 from minintk.validate import generator, number, whole
 
 
 class DeferredGaussian:
     """W, (n, n), known as Q, W Q and P, W' P; `add` changes it within the spans of P and Q.
 
+    moved : D, (n, n), or None; the products are then those of W + D.
     draw : (rows, columns) -> independent N(0, 1), in the library of the vectors that will come.
 
     >>> import numpy as np
@@ -59,16 +62,17 @@ class DeferredGaussian:
     def __init__(self, n: int, draw: Callable[[int, int], Array]) -> None:
         self.draw = draw
         self.Q = self.WQ = self.P = self.WtP = draw(n, 0)
+        self.moved: Array | None = None
 
     def times(self, v: Array) -> Array:
         """W v, for v : (n, k)."""
         self.Q, self.WQ = self._known(v, self.Q, self.WQ, self.P, self.WtP)
-        return self.WQ @ (self.Q.T @ v)
+        return self.WQ @ (self.Q.T @ v) + (0.0 if self.moved is None else self.moved @ v)
 
     def transposed_times(self, u: Array) -> Array:
         """W' u, for u : (n, k)."""
         self.P, self.WtP = self._known(u, self.P, self.WtP, self.Q, self.WQ)
-        return self.WtP @ (self.P.T @ u)
+        return self.WtP @ (self.P.T @ u) + (0.0 if self.moved is None else self.moved.T @ u)
 
     def add(self, u: Array, v: Array) -> None:
         """W + u v', for u and v : (n, k) in the spans of P and Q."""
@@ -115,14 +119,17 @@ class FeatureLearningLimit(Trajectory):
 
 @dataclass(frozen=True)
 class Problem:
-    """The layers, Z : (M, r), all inputs / sqrt(d) in a basis of their span, y : (N, C), and what is chosen."""
+    """The layers, Z : (M, r), all inputs / sqrt(d) in a basis of their span, y : (N, C), and what is chosen.
+
+    Adam depends on the basis: Z is then all inputs / sqrt(d) themselves.
+    """
 
     dense: tuple[s.Dense, ...]
     phi: tuple[Pointwise, ...]
     Z: Array
     y: Array
     gamma0: float
-    lr: float
+    optimizer: SGD | Adam
 
 
 class Group:
@@ -143,6 +150,7 @@ class Group:
         self.between = [DeferredGaussian(n, draw) for _ in hidden[1:]]
         self.bias = [d.b_std * (d.b_init == "normal") * draw(n, 1) for d in hidden]
         self.shift = 0 * draw(1, last.width)
+        self.steps = Steps(problem.optimizer)
 
     def up(self) -> tuple[list[Array], list[Array], Array]:
         """h^l and phi^l : (n, M), l = 1 ... L, and f : (M, C)."""
@@ -168,16 +176,26 @@ class Group:
         return g
 
     def step(self, phi: list[Array], g: list[Array], e: Array) -> None:
-        """One step of descent, from the drive e : (M, C)."""
-        rate, (first, *others) = self.problem.lr * self.problem.gamma0, self.problem.dense
+        """One step of the optimiser, from the drive e : (M, C)."""
+        problem, steps, (first, *others) = self.problem, self.steps, self.problem.dense
+        rate, steps.k = problem.optimizer.rate * problem.gamma0, steps.k + 1
         ge = [(one * e).sum(axis=2) for one in g]
-        self.inputs = self.inputs + rate * first.w_std * ge[0] @ self.problem.Z
+        inputs = first.w_std * ge[0] @ problem.Z
+        self.inputs = self.inputs + steps.entries("inputs", inputs, rate, inputs.shape[1])
         for at, W in enumerate(self.between):
-            W.add(rate * others[at].w_std / sqrt(self.n) * ge[at + 1], phi[at])
-        for at, dense in enumerate(self.problem.dense[:-1]):
-            self.bias[at] = self.bias[at] + rate * dense.b_std**2 * ge[at].sum(axis=1)[:, None]
-        self.outputs = self.outputs + rate * others[-1].w_std * phi[-1] @ e
-        self.shift = self.shift + self.problem.lr * others[-1].b_std ** 2 * e.sum(axis=0)
+            u, v = others[at].w_std / sqrt(self.n) * ge[at + 1], phi[at]
+            if isinstance(problem.optimizer, SGD):
+                u, v = steps.factors(f"W{at}", u, v)
+                W.add(rate * u, v)
+            else:
+                moved = steps.entries(f"W{at}", u @ v.T, rate, self.n)
+                W.moved = moved if W.moved is None else W.moved + moved
+        for at, dense in enumerate(problem.dense[:-1]):
+            bias = dense.b_std * ge[at].sum(axis=1)[:, None]
+            self.bias[at] = self.bias[at] + dense.b_std * steps.entries(f"b{at}", bias, rate)
+        self.outputs = self.outputs + steps.entries("outputs", others[-1].w_std * phi[-1] @ e, rate)
+        b = others[-1].b_std
+        self.shift = self.shift + b / problem.gamma0 * steps.entries("shift", b * e.sum(axis=0), rate)
 
     def descent(self, steps: int) -> Iterator[tuple[Array, Array, Array, Array]]:
         """f, features, gradients and ntk, as in `Trajectory`, after each step."""
@@ -187,7 +205,7 @@ class Group:
             h, phi, f = self.up()
             g, f = self.down(h), f - start
             if not bool(xp.all(xp.abs(f) < 1e50)):  # the next step would overflow
-                lr = self.problem.lr
+                lr = self.problem.optimizer.rate
                 raise FloatingPointError(f"the descent has diverged at step {k}: take a smaller lr than {lr:g}")
             Phi = [Z @ Z.T, *(one.T @ one / self.n for one in phi)]
             flat = [xp.moveaxis(one, 1, 0).reshape(len(f), -1) for one in g]
@@ -198,21 +216,24 @@ class Group:
 
 
 def feature_learning_limit(
-    spec: s.Layer, x: Array, y: Array, *, gamma0: float, lr: float, steps: int, samples: int,
+    spec: s.Layer, x: Array, y: Array, *, gamma0: float, lr: float | SGD | Adam, steps: int, samples: int,
     rng: np.random.Generator, x_test: Array | None = None,
 ) -> FeatureLearningLimit:  # fmt: skip
-    """Full-batch gradient descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide network whose features move.
+    """Full-batch descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide network whose features move.
 
     spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(C)), any activations, with biases or without; hidden
     widths do not matter.  x : (N, d), y : (N, C), x_test : (M, d).  gamma0 : how much features move, > 0; 1 is
     `mn.MeanField()`, and 0 `gradient_descent` with the NTK.  lr : t = lr * steps; at width n the weights' rate is
-    lr gamma0^2 n (`analytic.limits.linear_problem`).  samples : neurons of each hidden layer, in 16 groups whose spread
-    gives standard errors, of order samples^(-1/2); the bias, of order 16 / samples, is far smaller.
+    lr gamma0^2 n (`analytic.limits.linear_problem`).  Or `mn.SGD(lr, momentum)`, or `mn.Adam(lr)`: at width n that of
+    `mn.Centred(net, theta0, 1 / gamma0)`, net with `mn.MeanField()`, at the rate lr gamma0 and eps = 0.
+    samples : neurons of each hidden layer, in 16 groups whose spread gives standard errors, of order samples^(-1/2);
+    the bias, of order 16 / samples, is far smaller.
 
     O(samples m^2) operations, m <= C (N + M)(steps + 1) the number of independent features: 64,000 samples, 4 examples,
-    20 steps and two hidden layers take 3 s.  UnsupportedLayer for other layers, or an activation without a derivative;
-    ValueError for shapes, gamma0, lr, samples; TypeError if rng is a seed; MemoryError before any work;
-    FloatingPointError if the descent diverges.
+    20 steps and two hidden layers take 3 s.  Adam adds samples^2 / 16 a step and square matrix, and samples^2 / 8 bytes.
+    UnsupportedLayer for other layers, or an activation without a derivative; ValueError for shapes, gamma0, lr,
+    samples; TypeError if rng is a seed, and for other optimisers; MemoryError before any work; FloatingPointError if
+    the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(512), mn.ReLU(), mn.Dense(1))
@@ -228,6 +249,9 @@ def feature_learning_limit(
     xp, (d, C), M = array_namespace(x), (x.shape[1], dense[-1].width), sum(map(len, every))
     steps, n = whole("steps", steps, 0), whole("samples", samples, 8 * GROUPS) // GROUPS
     known = (len(phi) - 1) * n * (min(n, M * (steps + 1)) + min(n, C * M * (steps + 1)))
+    optimizer = check_optimizer(lr)
+    adam = not isinstance(optimizer, SGD)
+    known += adam * (len(phi) - 1) * n**2
     need = 8 * (4 * known + n * (d + len(phi) * M * (2 + C)) + 2 * GROUPS * (steps + 1) * M**2 * (2 * len(phi) + 1))
     remedy = "take fewer samples, fewer examples, or fewer and longer steps"
     check_memory(xp, f"a group of {n} neurons over {steps + 1} times of {M} examples", need, remedy)
@@ -236,9 +260,10 @@ def feature_learning_limit(
             f"gamma0 expects a number >= 1e-8, below which f = f_net / gamma0 is rounding errors, got {gamma0:g}: "
             "take analytic.gradient_descent with the NTK, its limit"
         )
-    U, size, _ = np.linalg.svd(np.concatenate([to_host(a) for a in every]).astype(np.float64) / sqrt(d), False)
-    Z, targets = to_library(U * size, xp), to_library(np.array(to_host(y), dtype=np.float64), xp)
-    problem = Problem(dense, phi, Z, targets, gamma0, number("lr", lr))
+    inputs = np.concatenate([to_host(a) for a in every]).astype(np.float64) / sqrt(d)
+    U, size, _ = np.linalg.svd(inputs, False)
+    Z, targets = to_library(inputs if adam else U * size, xp), to_library(np.array(to_host(y), dtype=np.float64), xp)
+    problem = Problem(dense, phi, Z, targets, gamma0, optimizer)
     return _over_groups(problem, n, steps, generator(rng), x.dtype)
 
 

@@ -16,7 +16,9 @@ from math import exp, inf, isfinite, log
 
 import numpy as np
 
+from analytic.vectors.results import Examples
 from analytic.vectors.state import Listing, Program, RowState, Scratch, run_pairs, run_rows
+from analytic.vectors.unit_rows import flat, square_norms
 from minintk.arrays import Host
 
 HALF_WIDTH, NODES = 0.05, 9
@@ -55,6 +57,18 @@ class Maps:
         run_pairs(self.program, state, coefficients)
         theta = 2 * float(rows.q[0]) * np.asarray(state.tau).reshape(2, -1)
         return state.p[: p.size], (theta[1] - theta[0]) / q, theta[0]
+
+
+def roundings(program: Program, inputs: Examples) -> float:
+    """Return the largest eps sum_l (chi_{l+1} ... chi_L)^1/2 of all rows x1: what roundings of angles become."""
+    x, xp = flat(inputs.x[0]), inputs.xp
+    q, n = square_norms(xp, (x,)) / x.shape[1], x.shape[0]
+    total = 0 * q
+    for step in program:
+        rows = step.rows(RowState(xp.concatenate([q, q]), xp.concatenate([q, 0 * q])))[0]
+        q = rows.q[:n]
+        total = 1 + total * xp.sqrt((rows.theta[:n] - rows.theta[n:]) / xp.where(q > 0, q, 1.0))
+    return float(xp.finfo(inputs.dtype).eps * xp.max(total, initial=0.0))
 
 
 @lru_cache(maxsize=4096)

@@ -17,11 +17,12 @@ from typing import Literal
 
 import numpy as np
 
-from analytic.kernels import DEFAULT_PARAMETRIZATION
+from analytic.kernels import DEFAULT_PARAMETRIZATION, every
 from analytic.phases.block import repeated, steps
 from analytic.phases.maps import Maps
 from minintk import spec as s
 from minintk.spec.parametrization import Parametrization
+from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import number, whole
 
 LOW, HIGH = 1e-16, 1e12
@@ -138,6 +139,16 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
         name = "unbounded" if q == inf else "critical"
     scales = scale(chi / gain), scale(chi_q)
     return Phase(name, q, 1 - 2 * p, chi_1, chi, chi_q, *scales, added, float(adds[0]), block)
+
+
+def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:
+    """Return the line of `Network.summary`, or why there is none; nothing for a network without an activation."""
+    if not any(isinstance(layer, s.Activation) for layer in every(spec)):
+        return ()
+    try:
+        return (f"phase: {phase(spec, parametrization)}",)
+    except (UnsupportedLayer, ValueError, ArithmeticError) as error:
+        return (f"phase: none, as {str(error).partition(':')[0]}",)
 
 
 def scale(slope: float) -> float:

@@ -27,14 +27,7 @@ from analytic.vectors.plan import Begin, End, VectorPlan
 from analytic.vectors.ranges import check_results, rows_in_range
 from analytic.vectors.results import Examples, Place, Progress, Wanted
 from analytic.vectors.rules import Affine
-from analytic.vectors.state import (
-    Block,
-    Listing,
-    Program,
-    RowState,
-    Scratch,
-    columns,
-)
+from analytic.vectors.state import Block, Listing, Program, RowState, Scratch, columns
 from analytic.vectors.unit_rows import Rows, flat, for_each, prepare_rows, rows_at_once, square_norms
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.cores import cores

@@ -121,15 +121,16 @@ class Network(Model):
         return self._footprint
 
     def summary(self) -> str:
-        """A table of the layers: what each is, the shape of one example after it, its parameters.
+        """A table of the layers: what each is, the shape of one example after it, its parameters; `analytic.phase`.
 
         >>> from minintk import Dense, ReLU, Sequential
-        >>> print(Network(Sequential(Dense(512, b_std=0.1), ReLU(), Dense(10)), (64,)).summary())
+        >>> print(Network(Sequential(Dense(512, w_std=2**0.5), ReLU(), Dense(10, w_std=2**0.5)), (64,)).summary())
            layer        shape  parameters
-        0  Dense(512)  (512,)      33,280
+        0  Dense(512)  (512,)      32,768
         1  ReLU()      (512,)           0
         2  Dense(10)    (10,)       5,120
-           NTK()                   38,400
+           NTK()                   37,888
+        ...phase: critical: q* = 1, c* = 1, chi_1 = 1, xi = inf
         """
         rows, shape = [("", "layer", "shape", "parameters")], self.input_shape
         for i, (layer, bound) in enumerate(zip(self.spec.layers, self.layers.layers, strict=True)):
@@ -137,7 +138,8 @@ class Network(Model):
             rows.append((str(i), short(layer), str(shape), f"{sum(t.size for t in bound.tensors):,}"))
         rows.append(("", repr(self.parametrization), "", f"{self.size:,}"))
         a, b, c, d = (max(map(len, column)) for column in zip(*rows, strict=True))
-        return "\n".join(f"{i:<{a}}  {name:<{b}}  {after:>{c}}  {count:>{d}}" for i, name, after, count in rows)
+        lines = [f"{i:<{a}}  {name:<{b}}  {after:>{c}}  {count:>{d}}" for i, name, after, count in rows]
+        return "\n".join([*lines, *through("phase", lambda *_: ())(self.spec, self.parametrization)])
 
     def init(
         self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64

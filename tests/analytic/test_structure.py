@@ -288,13 +288,14 @@ def test_the_algebra_of_kernels() -> None:
     ):
         (K, Theta), (L, Phi) = a.both(x), b.both(x)
         product = Theta * L + K * Phi
-        found = [
-            (a + b, K + L, Theta + Phi),
+        found: list[Any] = [
+            (sum([a, b]), K + L, Theta + Phi),
             (a + np.float64(0.3) * b * 2, K + 0.6 * L, Theta + 0.6 * Phi),
             (a * b, K * L, product),
+            (a**2 / 3, K * K / 3, 2 * Theta * K / 3),
             (2 * (a * b + b) * a, 2 * (K * L + L) * K, 2 * (product + Phi) * K + 2 * (K * L + L) * Theta),
         ]  # under muP K is of order 1/n, so that of a product Theta is too
-        for k, expected_nngp, expected_ntk in found[: 2 if a.parametrization == muP else 4]:
+        for k, expected_nngp, expected_ntk in found[: 2 if a.parametrization == muP else 5]:
             for got, wanted in zip(k.both(x), (expected_nngp, expected_ntk), strict=True):
                 assert np.abs(got - wanted).max() < 1e-14 * wanted.max()
 
@@ -317,7 +318,12 @@ def test_what_is_no_kernel_is_refused() -> None:
     other: Any
     for other in (1, np.eye(2), None):
         with pytest.raises((TypeError, ValueError), match="expect"):
-            k + other
+            other + k if isinstance(other, int) else k + other
+    for other in (0.5, 0, k):
+        with pytest.raises((TypeError, ValueError), match="expects"):
+            k**other
     for other in (-1.0, 0, np.eye(2), an.kernel(mn.Dense(1), mn.Standard())):
         with pytest.raises((TypeError, ValueError), match="expect"):
             k * other
+        with pytest.raises((TypeError, ValueError), match="expects"):
+            k / other

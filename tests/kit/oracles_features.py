@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -12,6 +13,7 @@ from scipy.stats import t as student
 import minintk as mn
 from analytic.limits import linear_problem, nonlinear
 from analytic.limits.nonlinear import DeferredGaussian
+from analytic.limits.steps import check_optimizer
 from minintk.layers.activation import pointwise
 
 Array = np.ndarray[Any, Any]
@@ -25,13 +27,16 @@ def drawn(W: DeferredGaussian, rng: np.random.Generator) -> Array:
 
 
 def group_and_network(
-    spec: mn.Sequential, x: Array, y: Array, *, n: int, steps: int, gamma0: float, lr: float
+    spec: mn.Sequential, x: Array, y: Array, *, n: int, steps: int, gamma0: float, lr: float | mn.SGD | mn.Adam
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """(f, ntk) after each step of a group of n, and of `mn.train` from the initial weights that the group revealed."""
     rng = np.random.default_rng(0)
+    by: Any = check_optimizer(lr)
     U, size, Vt = np.linalg.svd(x / sqrt(x.shape[1]), full_matrices=False)
+    if isinstance(by, mn.Adam):  # it depends on the basis
+        U, size, Vt = x / sqrt(x.shape[1]), np.ones(x.shape[1]), np.eye(x.shape[1])
     dense, phi = linear_problem.hidden_layers(spec)
-    group = nonlinear.Group(nonlinear.Problem(dense, tuple(map(pointwise, phi)), U * size, y, gamma0, lr), n, rng)
+    group = nonlinear.Group(nonlinear.Problem(dense, tuple(map(pointwise, phi)), U * size, y, gamma0, by), n, rng)
     first, last, bias = group.inputs @ Vt, group.outputs, list(group.bias)
     moved = [np.zeros((n, n)) for _ in group.between]
     for at, W in enumerate(group.between):
@@ -43,16 +48,19 @@ def group_and_network(
         W.add = add  # type: ignore[method-assign]
     f, _, _, ntk = (np.stack(a) for a in zip(*group.descent(steps), strict=True))
     between = [drawn(W, rng) - m for W, m in zip(group.between, moved, strict=True)]
-    net = mn.Network(spec, x.shape[1:])
+    adam = isinstance(by, mn.Adam)
+    net = mn.Network(spec, x.shape[1:], mn.MeanField() if adam else mn.NTK())
     names = [name for name in net.layout.unpack(np.zeros(net.size)) if name.endswith(".W")]
     w = dict(zip(names, [first.T, *(W.T for W in between), last], strict=True))
     for name, layer, b in zip(names, dense, [*bias, None], strict=True):
         if layer.b_std > 0:
             w[name.replace("W", "b")] = np.zeros(layer.width) if b is None else b[:, 0] / layer.b_std
     theta0 = net.layout.pack(w)
-    model = mn.Centred(net, theta0, 1 / (gamma0 * sqrt(n)))
-    run = list(mn.train(model, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=lr * gamma0**2 * n), steps=steps))
-    return (f, ntk), (np.array([model(s.theta, x) for s in run]), np.array([mn.ntk(net, s.theta, x) for s in run]))
+    model = mn.Centred(net, theta0, 1 / gamma0 if adam else 1 / (gamma0 * sqrt(n)))
+    wide: Any = replace(by, lr=by.rate * gamma0, eps=1e-150) if adam else replace(by, lr=by.rate * gamma0**2 * n)
+    run = list(mn.train(model, theta0, x, y, loss=mn.mse, optimizer=wide, steps=steps))
+    plain = mn.Network(spec, x.shape[1:])
+    return (f, ntk), (np.array([model(s.theta, x) for s in run]), np.array([mn.ntk(plain, s.theta, x) for s in run]))
 
 
 def within(law: str, found: Array, error: Array, truth: Any, groups: int = nonlinear.GROUPS) -> None:

@@ -233,3 +233,16 @@ def test_refusals() -> None:
         an.critical(mn.Sigmoid(), q=1.0)
     with pytest.raises(ValueError, match="no point with"):
         an.critical(mn.Sigmoid())
+
+
+def test_the_line_of_a_summary() -> None:
+    def last(*layers: mn.Layer, shape: tuple[int, ...] = (4,)) -> str:
+        return mn.Network(mn.Sequential(*layers), shape).summary().splitlines()[-1]
+
+    layers = (mn.Dense(8, w_std=1.5, b_std=0.3), mn.Tanh())
+    assert last(*layers * 3, mn.Dense(1)) == f"phase: {an.phase(mn.Sequential(*layers))}"
+    assert last(mn.Conv2d(2), mn.ReLU(), mn.Flatten(), mn.Dense(1), shape=(4, 4, 1)).startswith(
+        "phase: none, as Conv2d"
+    )
+    assert last(mn.Dense(8), mn.Sign(), mn.Dense(8)).startswith("phase: none, as Sign has an infinite chi_1")
+    assert "phase" not in last(mn.Dense(8))

@@ -1,0 +1,63 @@
+"""Steps of descent, momentum and Adam on the tensors of a group of neurons, whose square weights are never drawn.
+
+With the direction g of a tensor, minus its gradient in units of 1 / (gamma0 n), and rate = lr gamma0:
+
+    SGD     v <- momentum v + g                                             W <- W + rate v
+    Adam    m <- b1 m + (1 - b1) g,    r <- b2 r + (1 - b2) g^2             W <- W + rate s m^ / sqrt(r^)
+
+s is 1/sqrt(fan-in) for weights of inputs and between layers, else 1: the scales of `mn.MeanField()` for Adam, at which
+every feature moves by order one.  eps = 0, as gradients shrink with the width; 0 / 0 counts as 0.
+
+The velocity of square weights is a sum of u v' over steps: momentum multiplies the factors u.  Adam's quotient acts on
+entries and has full rank, but it is a function of vectors that are known.  So W = W(0) + D, where products with W(0)
+are conditioned on earlier ones as before and D is held, n^2 numbers.  As n -> infinity a row of D v is a mean over the
+neurons of the layer below, given the row's own history (Yang and Littwin 2023, nonlinear outer products).
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+from minintk.arrays import Array, array_namespace
+from minintk.training.optimizers import SGD, Adam
+from minintk.training.schedules import Schedule
+from minintk.validate import number
+
+
+class Steps:
+    """The optimiser of one group, and its memory of every tensor.   k : the number of steps so far."""
+
+    def __init__(self, optimizer: SGD | Adam) -> None:
+        self.optimizer, self.k, self.memory = optimizer, 0, dict[str, tuple[Any, Any]]()
+
+    def entries(self, name: str, g: Array, rate: float, fan_in: int = 1) -> Array:
+        """Return the change of a tensor from its direction g, both of its shape."""
+        before, by = self.memory.get(name, (0 * g, 0 * g)), self.optimizer
+        if isinstance(by, SGD):
+            self.memory[name] = v, _ = by.momentum * before[0] + g, None
+            return rate * v
+        self.memory[name] = m, r = by.b1 * before[0] + (1 - by.b1) * g, by.b2 * before[1] + (1 - by.b2) * g * g
+        xp, scale = array_namespace(g), sqrt(1 - by.b2**self.k) / (1 - by.b1**self.k)
+        return rate / sqrt(fan_in) * scale * m / xp.sqrt(xp.where(r > 0, r, 1.0))
+
+    def factors(self, name: str, u: Array, v: Array) -> tuple[Array, Array]:
+        """Return factors of the velocity of square weights, from those of their direction u v'."""
+        momentum = getattr(self.optimizer, "momentum", 0.0)
+        if momentum and name in self.memory:
+            xp, (before, past) = array_namespace(u), self.memory[name]
+            u, v = xp.concat([momentum * before, u], axis=1), xp.concat([past, v], axis=1)
+        self.memory[name] = u, v
+        return u, v
+
+
+def check_optimizer(lr: float | SGD | Adam) -> SGD | Adam:
+    """Return the optimiser, SGD for a number; TypeError or ValueError for one that the limit does not follow."""
+    if not hasattr(lr, "step"):
+        return SGD(lr=number("lr", lr))
+    if type(lr) not in {SGD, Adam}:
+        raise TypeError(f"lr expects a number, mn.SGD(...) or mn.Adam(...), got {lr!r}: momentum is mn.SGD's")
+    assert isinstance(lr, SGD | Adam)
+    if lr.weight_decay or isinstance(lr.lr, Schedule):
+        raise ValueError(f"lr expects a constant rate and no weight decay, got {lr!r}: leave them out")
+    return lr
