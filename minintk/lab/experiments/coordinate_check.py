@@ -222,7 +222,9 @@ def coordinate_check(
     of one width; `widths` are then depths.  Initial outputs should be small, w_std = C^-1/2 in the last layer: they
     fall as n^-1/2, which biases every exponent.
     x : (N, *input_shape), y : (N, C); a few dozen examples are enough.
-    parametrization : `SpectralMuP()` by default.  optimizer : an optimiser, or a function network -> optimiser.
+    A torch module, or (module, {parameter name: factor of its rate}), may stand for a spec.  It is lifted with its own
+    weights, or with those of a parametrization that is given.
+    parametrization : `SpectralMuP()` for specs.  optimizer : an optimiser, or a function network -> optimiser.
     seeds : networks of each width, at least two.  steps : of training, on all of x.
     budget : networks of each width at most, `seeds` by default: while the verdict is undecided, their number is
     doubled, and the level 0.05 of the intervals is divided among these looks as in `minintk.grade.exponent`.

@@ -140,7 +140,9 @@ def learning_rate_transfer(
     spec_of_width : n -> the spec of width n, or L -> that of L residual branches.  x : (N, *input_shape), y : (N, C).
     rates : three or more, increasing, with the best ones inside.  optimizer : rate -> optimiser, as `mn.SGD`, `mn.Adam`
     and `mn.Muon` are, or rate -> (network -> optimiser).  steps : of training, on all of x.
-    parametrization : `SpectralMuP()` by default.  seeds : networks of each width, at least two, with the same initial
+    A torch module, or (module, {parameter name: factor of its rate}), may stand for a spec.  It is lifted with its own
+    weights, or with those of a parametrization that is given.
+    parametrization : `SpectralMuP()` for specs.  seeds : networks of each width, at least two, with the same initial
     weights at every rate.  rng : draws weights, and the bootstrap, numpy.random.default_rng(0) by default.
     progress : a bar with the time left, on stderr.
 
