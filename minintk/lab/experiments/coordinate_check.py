@@ -33,7 +33,6 @@ from minintk.diagnostics.power_laws import Outcome, PowerLaw, Verdict, judged, p
 from minintk.lab.experiments.layer_sizes import Quantity, chosen_optimizer, initial_thetas, matched, measure, networks
 from minintk.models.network import Network
 from minintk.progress import progress_of
-from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization, Rule
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
@@ -201,7 +200,7 @@ class CoordinateCheck:
 
 
 def coordinate_check(
-    spec_of_width: Callable[[int], Layer],
+    spec_of_width: Callable[[int], Any],
     x: Array,
     y: Array,
     *,

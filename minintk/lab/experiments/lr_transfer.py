@@ -21,7 +21,6 @@ from minintk.diagnostics.power_laws import Estimate
 from minintk.lab.experiments.layer_sizes import chosen_optimizer, initial_thetas, networks
 from minintk.models.network import Network
 from minintk.progress import progress_of
-from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
@@ -121,7 +120,7 @@ class Transfer:
 
 
 def learning_rate_transfer(
-    spec_of_width: Callable[[int], Layer],
+    spec_of_width: Callable[[int], Any],
     x: Array,
     y: Array,
     *,
