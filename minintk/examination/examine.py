@@ -24,7 +24,7 @@ from minintk.training.optimizers import SGD
 from minintk.validate import generator, number, whole
 
 FRACTION = 0.25
-"""The rate of the runs over the largest stable one at the start, unless a rate is given."""
+"""The rate of a run over its own largest stable one at the start, unless a rate is given."""
 WORK, MOST = 1e8, 256
 """Multiplications of a forward pass on all examples, and examples, at most, unless they are given."""
 CURVED = 3
@@ -49,9 +49,9 @@ def examine(
     each of a kind: "unstable", "dead", "badly scaled", "short".
 
     net : a `Network`, of a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C).  All is measured in
-    float32.  loss : of the runs, with a `hessian`.  lr : the rate to examine, a quarter of the largest stable one
-    unless given.  steps : of each run, 200, or fewer where they cost much.  examples : how many are used, drawn at
-    random, 256 or fewer.  replicates : runs, at least 3.  widths : False leaves out networks of other widths.
+    float32.  loss : of the runs, with a `hessian`.  lr : the rate to examine, a quarter of each network's largest
+    stable one unless given.  steps : of each run, 200, or fewer where they cost much.  examples : how many are used,
+    drawn at random, 256 or fewer.  replicates : runs, at least 3.  widths : False leaves out networks of other widths.
     progress : called with a line before each part.
 
     TypeError for another model, ValueError for arguments that do not fit.
@@ -92,21 +92,21 @@ def examine(
             why = f"no gradient can be followed, {str(error).split(': ')[0]}"
             findings = findings or (Finding("dead", why, "Mend the layers that pass no signal before training."),)
             return Report("undecided", why, findings, about=about, notes=tuple(notes), signals=seen[0])
-    rate, runs = FRACTION * min(bounds) if lr is None else number("lr", lr), list[Run]()
+    rates, runs = [FRACTION * b for b in bounds] if lr is None else [number("lr", lr)] * replicates, list[Run]()
     for i, one in enumerate(problems):
         say(f"run {i + 1} of {replicates}: the network and its linearisation, {steps} steps")
-        runs.append(full_run(one, rate, steps, bounds[i], points=3 if i else 8, hessian=i < CURVED))
+        runs.append(full_run(one, rates[i], steps, bounds[i], points=3 if i else 8, hessian=i < CURVED))
     statements = _statements(runs, bounds, fresh)
-    findings += tuple(wrong.along(problems, runs, statements, rate, lr is not None))
+    findings += tuple(wrong.along(problems, runs, statements, rates[0], lr is not None))
     broken = "a signal is dead, and a run shows only what is left" if any(f.kind == "dead" for f in findings) else ""
     broken = "training diverged" if any(run.diverged for run in runs) else broken
     gap, kernel = (statements[name].interval if name in statements else (0.0, np.inf) for name in ("gap", "kernel"))
     verdict, reason = regime(gap, kernel, float(np.median([run.learned for run in runs])), broken)
     more = widths and not broken
     laws = _laws(problems[0], steps, work, rng, say) if more else ()
-    scaling = _scaling(problems[0], rate, say) if more else {}
+    scaling = _scaling(problems[0], rates[0], say) if more else {}
     return Report(
-        verdict, reason, findings, statements, about, tuple(notes), seen[0], runs[0], laws, scaling, rate,
+        verdict, reason, findings, statements, about, tuple(notes), seen[0], runs[0], laws, scaling, rates[0],
         time.perf_counter() - start,
     )  # fmt: skip
 

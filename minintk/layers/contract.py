@@ -17,8 +17,9 @@ shape (a, b) is a view (a, b), or (E, a, b).  So differences, norms, optimisers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import singledispatch
 from math import prod
 from typing import Any, Protocol
@@ -32,6 +33,7 @@ from minintk.spec.shapes import Shape, Site, UnsupportedLayer
 from minintk.validate import number
 
 Weights = dict[str, Array]
+Params = str | Sequence[str] | None
 WEIGHT = Role("weight")
 
 # -------------------------------------------------------------------------------------------- derivatives
@@ -255,19 +257,32 @@ class Layout:
                     piece[:] = rng.uniform(-(3**0.5) * std, 3**0.5 * std, t.size)
         return theta[0] if ensemble is None else theta
 
+    def frozen(self, params: Params) -> dict[str, float]:
+        """Return {name: 0.0} of all tensors but `params`: names, patterns ("*.b": biases), "last" for the last."""
+        if params is None:
+            return {}
+        last = next(reversed(self.slices), "").split(".")[0] + ".*"
+        patterns = [last if p == "last" else p for p in ([params] if isinstance(params, str) else params)]
+        found = [{name for name in self.slices if fnmatchcase(name, p)} for p in patterns]
+        if not found or not all(found):
+            raise ValueError(
+                f"params expects some of {list(self.slices)}, '*.b' or 'last', got {params!r}: none matches"
+            )
+        return dict.fromkeys(self.slices.keys() - set().union(*found), 0.0)
+
     def learning_rate_scales(
         self, override: Mapping[str, float] | None = None, rule: Rule = "sgd", name: str = "lr_scales",
-        like: Array | None = None,
+        like: Array | None = None, params: Params = None,
     ) -> Any:  # fmt: skip
         """The scale of each parameter's learning rate, (P,); None where all are 1.
 
         override : {tensor name: scale}; 0 freezes a tensor.  rule : the optimiser's, `Optimizer.rule`.  name : the
-        argument's, for errors.  like : an array of the library and the dtype to give; by default float64, on the host.
+        argument's, for errors.  like : an array of the library and dtype to give, else float64.  params : see `frozen`.
         """
         if override is not None and not isinstance(override, Mapping):
             why = f"; {NO_KERNEL}" if name == "scales" else ""
             raise TypeError(f"{name} expects {{tensor name: scale}}, got {override!r}{why}")
-        override = dict(override or {})
+        override = dict(override or {}) | self.frozen(params)
         if unknown := sorted(set(override) - set(self.slices)):
             raise ValueError(f"{name} names unknown tensors {unknown}; this layout has {list(self.slices)}")
         own = {t.name: float(t.row.rate(rule)) for t in self.tensors if t.name not in override}

@@ -4,6 +4,7 @@
     graph     a `forward` as a tree of layers, by torch.fx
     slots     which layer takes which arrays, and their axes
     check     the module runs beside the network
+    by_width  a function of width that returns modules, for coordinate checks
     unlift    weights go back
 
 No other library is imported: a module brings its own along.
@@ -93,10 +94,9 @@ def weighed(
                 raise ValueError(f"{group[key][0]} expects shape {want}, {place}, got {tuple(a.shape)}")
         statistics |= {} if slot.tensors else frozen(slot, arrays)
         pieces |= {tensor.name: arrays[key] / tensor.row.multiplier for key, tensor in slot.tensors.items()}
-        for key, tensor in slot.tensors.items():
-            if (name := group[key][0]) in constants:
-                remedy = f"requires_grad_(True), then scales={{'{tensor.name}': 0}} in mn.ntk, lr_scales in mn.train"
-                raise ValueError(f"{name} has requires_grad=False, but here all weights of layers learn: {remedy}")
+        if fixed := [group[key][0] for key in slot.tensors if group[key][0] in constants]:
+            remedy = "requires_grad_(True), then name those that learn by params= in mn.ntk, mn.train and so on"
+            raise ValueError(f"{fixed[0]} has requires_grad=False, but here all weights of layers learn: {remedy}")
     if not pieces:
         raise ValueError(f"lift expects a model with weights, {net.spec!r} has none")
     theta = net.layout.pack(pieces)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, available_memory, check_finite
-from minintk.layers.contract import Contraction
+from minintk.layers.contract import Contraction, Params
 from minintk.layers.norm import UNCALIBRATED
 from minintk.models.model import Model, check_model
 from minintk.validate import number
@@ -27,7 +27,7 @@ from minintk.validate import number
 
 def ntk(
     model: Model, theta: Array, x1: Array, x2: Array | None = None, *, scales: Mapping[str, float] | None = None,
-    memory: int | None = None,
+    memory: int | None = None, params: Params = None,
 ) -> Array:  # fmt: skip
     """The tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) S J_c(x2)'  (Lee et al. 2019, eq. 4).
 
@@ -36,9 +36,9 @@ def ntk(
 
     x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.
     scales : {tensor name: S}, in place of the parametrization's learning-rate scales for gradient descent, as
-    `lr_scales` of `train`.  0 leaves a tensor out: with all but the last layer left out, it is the NNGP kernel of the
-    last hidden layer, what kind="nngp" trains with in `analytic.ensemble`.  ValueError where the parametrization has
-    learning rates for Adam alone, which has no tangent kernel.
+    `lr_scales` of `train`.  ValueError where the parametrization has learning rates for Adam alone.
+    params : the parameters that learn, by names or patterns such as "*.b"; all unless given.  Of "last", the last
+    layer, it is the NNGP kernel of the last hidden layer, what kind="nngp" trains with in `analytic.ensemble`.
     memory : bytes the computation may take, half of what is free unless given; MemoryError says what is needed where
     the result alone is larger.  ValueError or TypeError for theta and inputs that do not fit the model, or hold NaN.
 
@@ -47,18 +47,18 @@ def ntk(
     >>> k = ntk(net, net.init(np.random.default_rng(0)), np.eye(3))
     >>> k.shape, bool(np.linalg.eigvalsh(k)[0] > 0)
     ((3, 3), True)
-    >>> top = ntk(net, net.init(np.random.default_rng(0)), np.eye(3), scales={"0.W": 0})     # the last layer's part
+    >>> top = ntk(net, net.init(np.random.default_rng(0)), np.eye(3), params="last")  # the last layer's part
     >>> bool(np.all(np.diag(top) < np.diag(k)))
     True
     """
-    k = blocks(model, theta, x1, x2, _contraction(False, model, scales), memory)
+    k = blocks(model, theta, x1, x2, _contraction(False, model, scales, params), memory)
     k /= model.outputs
     return k
 
 
 def ntk_full(
     model: Model, theta: Array, x1: Array, x2: Array | None = None, *, scales: Mapping[str, float] | None = None,
-    memory: int | None = None,
+    memory: int | None = None, params: Params = None,
 ) -> Array:  # fmt: skip
     """The tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'; arguments as for `ntk`.
 
@@ -71,7 +71,7 @@ def ntk_full(
     >>> k.shape, bool(np.allclose(np.einsum("icjc->ij", k) / 2, ntk(net, theta, np.eye(3))))
     ((3, 2, 3, 2), True)
     """
-    return blocks(model, theta, x1, x2, _contraction(True, model, scales), memory)
+    return blocks(model, theta, x1, x2, _contraction(True, model, scales, params), memory)
 
 
 def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
@@ -93,10 +93,11 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
     return f1 @ f2.swapaxes(-1, -2) / model.outputs
 
 
-def _contraction(full: bool, model: Model, scales: Mapping[str, float] | None) -> Contraction:
+def _contraction(full: bool, model: Model, scales: Mapping[str, float] | None, params: Params) -> Contraction:
     """How J S J' is contracted."""
     check_model(model)
-    return Contraction(full, model.layout.learning_rate_scales(scales, "sgd", "scales"), model.layout)
+    S = model.layout.learning_rate_scales(scales, "sgd", "scales", params=params)
+    return Contraction(full, S, model.layout)
 
 
 def blocks(

@@ -9,9 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from minintk.arrays import Array, array_namespace, check_examples, check_finite_by, check_floating, own
-from minintk.layers.contract import Layout
-from minintk.models.jacobian import Jacobian
+import numpy as np
+
+from minintk.arrays import Array, array_namespace, check_examples, check_finite_by, check_floating, own, to_library
+from minintk.layers.contract import Layout, Params
+from minintk.models.jacobian import Jacobian, ScaledContraction
 from minintk.models.power_series import Series
 from minintk.spec.shapes import Shape, UnsupportedLayer
 
@@ -49,15 +51,18 @@ class Model(ABC):
         check_finite_by(f, "theta", theta)
         return own(f)  # of a network that ends with a view, f would be x itself
 
-    def linearize(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
+    def linearize(self, theta: Array, x: Array, *, params: Params = None) -> tuple[Array, Jacobian]:
         """(f, J): the outputs ([E], N, C) and their Jacobian in theta, a `minintk.models.jacobian.Jacobian`.
 
         J keeps copies of theta and x: it stays the Jacobian at this theta, whatever is written over them, and over f.
+        params : as for `ntk`; the columns of other parameters are 0.
         """
         self.check(theta, x)
         f, J = self.forward(own(theta), own(x))
         check_finite_by(f, "theta", theta)
-        return own(f), J  # J keeps f where an activation comes last
+        return own(f), J if params is None else Chosen(
+            J, self.layout, params
+        )  # J keeps f where an activation comes last
 
     def jacobian(self, theta: Array, x: Array) -> Jacobian:
         """J alone, for kernels; theta and x are checked already."""
@@ -109,6 +114,29 @@ class Model(ABC):
         if theta.dtype != x.dtype:
             remedy = "x.astype(theta.dtype), or init(..., dtype=x.dtype)"
             raise TypeError(f"theta and x must be of one dtype, got {theta.dtype} and {x.dtype}: {remedy}")
+
+
+class Chosen(Jacobian):
+    """J diag(s), s = 1 for the chosen parameters and 0 for others; v and J' u keep the size P."""
+
+    def __init__(self, J: Jacobian, layout: Layout, params: Params) -> None:
+        self.J, self.layout, self.s = J, layout, np.ones(J.size)
+        self.size, self.outputs, self.ensemble, self.like = J.size, J.outputs, J.ensemble, J.like
+        for name in layout.frozen(params):
+            self.s[layout.slices[name]] = 0
+
+    def push(self, v: Array) -> Array:
+        return self.J.push(v * to_library(self.s.astype(str(v.dtype)), array_namespace(v)))
+
+    def pull(self, u: Array, out: Array) -> None:
+        self.J.pull(u, out)
+        out *= to_library(self.s.astype(str(u.dtype)), array_namespace(u))
+
+    def contract(self, other: Jacobian, kernel: ScaledContraction) -> Array:
+        """J diag(s) S diag(s') J_other' : the scales of parameters that were not chosen become 0."""
+        S = self.s if kernel.S is None else self.s * kernel.S
+        S, other = (S * other.s, other.J) if isinstance(other, Chosen) else (S, other)
+        return self.J.contracted(other, ScaledContraction(kernel.full, S, self.layout))
 
 
 def check_model(model: Any, kind: type[Model] = Model) -> None:

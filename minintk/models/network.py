@@ -17,11 +17,11 @@ from minintk import spec as s
 from minintk.arrays import Array, array_namespace, available_memory, check_finite_by, own, to_host
 from minintk.doors import through
 from minintk.layers.combine import BoundChain
-from minintk.layers.contract import Bound, Layout, Weights, bind
+from minintk.layers.contract import Bound, Layout, Params, Weights, bind
 from minintk.layers.dropout import KEYS
 from minintk.models import taylor
 from minintk.models.input_jacobian import InputJacobian
-from minintk.models.jacobian import NetworkJacobian
+from minintk.models.jacobian import Jacobian, NetworkJacobian
 from minintk.models.model import Model
 from minintk.models.power_series import Series
 from minintk.spec.parametrization import NTK, Parametrization
@@ -269,16 +269,18 @@ class Network(Model):
         return self._through(self._way(self.sweeps, x), theta, x)
 
     @overload
-    def linearize(self, theta: Array, x: Array, wrt: Literal["theta"] = "theta") -> tuple[Array, NetworkJacobian]: ...
+    def linearize(
+        self, theta: Array, x: Array, wrt: Literal["theta"] = "theta", *, params: Params = None
+    ) -> tuple[Array, Jacobian]: ...
     @overload
     def linearize(self, theta: Array, x: Array, wrt: Literal["x"]) -> tuple[Array, InputJacobian]: ...
 
-    def linearize(self, theta: Array, x: Array, wrt: str = "theta") -> tuple[Array, Any]:
+    def linearize(self, theta: Array, x: Array, wrt: str = "theta", *, params: Params = None) -> tuple[Array, Any]:
         """(f, J): the outputs ([E], N, C) and their Jacobian in theta, or for wrt="x" in the inputs."""
         if wrt == "theta":
-            return super().linearize(theta, x)
-        if wrt != "x":
-            raise ValueError(f"wrt expects 'theta' or 'x', got {wrt!r}")
+            return super().linearize(theta, x, params=params)
+        if wrt != "x" or params is not None:
+            raise ValueError(f"wrt expects 'theta' or, without params, 'x', got {wrt!r}")
         self.check(theta, x)
         theta, x = own(theta), own(x)
         layers = bind(self.spec, Site(self.input_shape, inputs=True), self.parametrization, "")

@@ -15,8 +15,9 @@ from functools import reduce
 from typing import Self
 
 from minintk.arrays import Array, array_namespace, check_finite
+from minintk.layers.contract import Params
 from minintk.models.jacobian import Jacobian
-from minintk.models.model import Model
+from minintk.models.model import Chosen, Model
 from minintk.models.power_series import Series, add, scaled
 from minintk.validate import number, whole
 
@@ -78,6 +79,7 @@ class Linearized(Anchored):
     """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
 
     Its Jacobian is J(theta_0) at every theta: training it is the closed-form theory of wide networks.
+    params : as for `ntk`; f_lin does not depend on other parameters.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -87,13 +89,22 @@ class Linearized(Anchored):
     True
     """
 
+    def __init__(self, model: Model, theta0: Array, params: Params = None) -> None:
+        super().__init__(model, theta0)
+        self.layout.frozen(params)  # refuses unknown names here
+        self.params = params
+
+    def _chosen(self, J: Jacobian) -> Jacobian:
+        return J if self.params is None else Chosen(J, self.layout, self.params)
+
     def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         theta0 = self._anchor(theta)
         f0, J = self.model.forward(theta0, x)
+        J = self._chosen(J)
         return f0 + J.push(theta - theta0), J
 
     def jacobian(self, theta: Array, x: Array) -> Jacobian:
-        return self.model.jacobian(self._anchor(theta), x)
+        return self._chosen(self.model.jacobian(self._anchor(theta), x))
 
     def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
         f, J = self.forward(theta0, x)

@@ -19,6 +19,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, on_host, own, to_host, to_library
 from minintk.cores import cores
 from minintk.diagnostics.weight_norms import fixed_start, largest_singular_value
+from minintk.layers.contract import Params
 from minintk.memory import keep_freed_memory
 from minintk.models.model import Model
 from minintk.threads import parallel, single_threaded_blas
@@ -92,6 +93,7 @@ def train(
     lr_scales: Mapping[str, float] | None = None,
     augment: Shift | None = None,
     resume: State | None = None,
+    params: Params = None,
 ) -> Iterator[Snapshot]:
     """Train a model; yields a snapshot at step 0, then every `every` steps, and at the last step.
 
@@ -99,8 +101,8 @@ def train(
     may fill the memory or be a `numpy.memmap`: leave them as they are until the run is over.
     batch_size : examples per step, all N by default; drawn without replacement, epoch by epoch, with `rng`.  An epoch
     is floor(N / batch_size) steps: the last N mod batch_size examples of the shuffle are skipped in that epoch.
-    lr_scales : {tensor name: scale}, replacing the parametrization's own; 0 freezes a tensor.  augment : `Shift(7)`
-    shifts the images of every batch at random.
+    lr_scales : {tensor name: scale}, replacing the parametrization's own; 0 freezes a tensor.
+    params : the parameters that learn, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
     resume : the state of a snapshot of the same run; training continues there with the same bits, and `rng` is set
     back to its state then.  (`minintk.training.checkpoints` writes states to disk; `fit` does all of this.)
 
@@ -118,7 +120,7 @@ def train(
     >>> len(losses), losses[-1] < 1e-3 * losses[0]
     (51, True)
     """
-    run = Descent(model, theta, x, y, loss, optimizer, steps, batch_size, rng, lr_scales, augment)
+    run = Descent(model, theta, x, y, loss, optimizer, steps, batch_size, rng, lr_scales, augment, params)
     return OnDemand(snapshots(run, steps, every, resume), "mn.train(...)")
 
 
@@ -184,14 +186,14 @@ class Descent:
     def __init__(
         self, model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
         batch_size: int | None = None, rng: np.random.Generator | None = None,
-        lr_scales: Mapping[str, float] | None = None, augment: Shift | None = None,
+        lr_scales: Mapping[str, float] | None = None, augment: Shift | None = None, params: Params = None,
     ) -> None:  # fmt: skip
         check_problem(model, theta, x, y, loss)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer expects an optimiser such as mn.SGD(lr=0.1), got {optimizer!r}")
         optimizer.check(theta, whole("steps", steps, 0))
         xp = array_namespace(theta, x, y)
-        self.scales: Array | None = model.layout.learning_rate_scales(lr_scales, optimizer.rule, like=theta)
+        self.scales = model.layout.learning_rate_scales(lr_scales, optimizer.rule, like=theta, params=params)
         self.model, self.loss, self.optimizer = model, loss, optimizer
         self.batches = Batches(x, y, batch_size, rng, augment)
         self.step, self.theta = 0, own(theta)

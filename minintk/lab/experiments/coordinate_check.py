@@ -33,7 +33,6 @@ from minintk.diagnostics.power_laws import Outcome, PowerLaw, Verdict, judged, p
 from minintk.lab.experiments.layer_sizes import Quantity, chosen_optimizer, initial_thetas, matched, measure, networks
 from minintk.models.network import Network
 from minintk.progress import progress_of
-from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization, Rule
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
@@ -201,7 +200,7 @@ class CoordinateCheck:
 
 
 def coordinate_check(
-    spec_of_width: Callable[[int], Layer],
+    spec_of_width: Callable[[int], Any],
     x: Array,
     y: Array,
     *,
@@ -222,7 +221,9 @@ def coordinate_check(
     of one width; `widths` are then depths.  Initial outputs should be small, w_std = C^-1/2 in the last layer: they
     fall as n^-1/2, which biases every exponent.
     x : (N, *input_shape), y : (N, C); a few dozen examples are enough.
-    parametrization : `SpectralMuP()` by default.  optimizer : an optimiser, or a function network -> optimiser.
+    A torch module, or (module, {parameter name: factor of its rate}), may stand for a spec.  It is lifted with its own
+    weights, or with those of a parametrization that is given.
+    parametrization : `SpectralMuP()` for specs.  optimizer : an optimiser, or a function network -> optimiser.
     seeds : networks of each width, at least two.  steps : of training, on all of x.
     budget : networks of each width at most, `seeds` by default: while the verdict is undecided, their number is
     doubled, and the level 0.05 of the intervals is divided among these looks as in `minintk.grade.exponent`.

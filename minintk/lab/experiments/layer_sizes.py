@@ -35,10 +35,21 @@ def networks(
     found = tuple(widths) if isinstance(widths, Iterable) else ()
     if len(set(found)) < 2 or not all(hasattr(n, "__index__") and n >= 1 for n in found):
         raise ValueError(f"widths expects two different whole numbers >= 1 at least, got {widths!r}")
-    nets = [Network(spec_of_width(int(n)), x.shape[1:], parametrization or SpectralMuP()) for n in found]
+    nets = [_network(spec_of_width, int(n), x.shape[1:], parametrization) for n in found]
     if len(sizes := {net.size for net in nets}) == 1:
         raise ValueError(f"spec_of_width gives {sizes.pop()} parameters at all of the widths {found}: use its argument")
     return tuple(map(int, found)), nets
+
+
+def _network(make: Any, n: int, shape: Any, parametrization: Parametrization | None) -> Network:
+    """Return the network of a spec, or of a torch module: with its own weights unless a parametrization is given."""
+    made = make(n)
+    if not hasattr(made[0] if isinstance(made, tuple) else made, "state_dict"):
+        return Network(made, shape, parametrization or SpectralMuP())
+    from minintk.lifting.by_width import of_width
+
+    net = of_width(make, n, tuple(shape))
+    return net if parametrization is None else Network(net.spec, shape, parametrization)
 
 
 def chosen_optimizer(optimizer: Any, net: Network) -> Optimizer:

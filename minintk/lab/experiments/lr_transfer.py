@@ -21,7 +21,6 @@ from minintk.diagnostics.power_laws import Estimate
 from minintk.lab.experiments.layer_sizes import chosen_optimizer, initial_thetas, networks
 from minintk.models.network import Network
 from minintk.progress import progress_of
-from minintk.spec.layers import Layer
 from minintk.spec.parametrization import Parametrization
 from minintk.training.losses import Loss
 from minintk.training.optimizers import Optimizer
@@ -120,7 +119,7 @@ class Transfer:
 
 
 def learning_rate_transfer(
-    spec_of_width: Callable[[int], Layer],
+    spec_of_width: Callable[[int], Any],
     x: Array,
     y: Array,
     *,
@@ -139,7 +138,9 @@ def learning_rate_transfer(
     spec_of_width : n -> the spec of width n, or L -> that of L residual branches.  x : (N, *input_shape), y : (N, C).
     rates : three or more, increasing, with the best ones inside.  optimizer : rate -> optimiser, as `mn.SGD`, `mn.Adam`
     and `mn.Muon` are, or rate -> (network -> optimiser).  steps : of training, on all of x.
-    parametrization : `SpectralMuP()` by default.  seeds : networks of each width, at least two, with the same initial
+    A torch module, or (module, {parameter name: factor of its rate}), may stand for a spec.  It is lifted with its own
+    weights, or with those of a parametrization that is given.
+    parametrization : `SpectralMuP()` for specs.  seeds : networks of each width, at least two, with the same initial
     weights at every rate.  rng : draws weights, and the bootstrap, numpy.random.default_rng(0) by default.
     progress : a bar with the time left, on stderr.
 

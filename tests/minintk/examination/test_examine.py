@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import minintk as mn
+from minintk.examination import examine as module
 from minintk.examination.examine import examine
+from minintk.examination.runs import full_run
 
 X, Y = mn.datasets.digits().subset(30, np.random.default_rng(0)).one_hot()
 
@@ -36,6 +38,25 @@ def test_lazy_with_intervals_around_what_a_user_would_measure() -> None:
     assert report.statements["momentum"].value == pytest.approx(1.9 * report.statements["rate"].value)
     assert "features 2" in report.statements
     assert any(sentence.startswith("Keep the rate") for sentence in report.advice)
+
+
+def test_every_replicate_runs_at_a_quarter_of_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds of small convolutional networks differ by a factor of ten between draws: at the least of them most others
+    would hardly move, and the verdict would be one on the draws of the replicates."""
+    seen: list[tuple[float, float]] = []
+
+    def spy(problem: Any, lr: float, steps: int, start: float, **how: Any) -> Any:
+        seen.append((lr, start))
+        return full_run(problem, lr, steps, start, **how)
+
+    monkeypatch.setattr(module, "full_run", spy)
+    spec = mn.Sequential(mn.Conv2d(4, 3), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(10))
+    asked(spec, x=X.reshape(-1, 8, 8, 1), steps=5)
+    assert all(lr == pytest.approx(0.25 * start) for lr, start in seen)
+    assert max(start for _, start in seen) > 1.5 * min(start for _, start in seen)
+    seen.clear()
+    asked(spec, x=X.reshape(-1, 8, 8, 1), steps=5, lr=0.01)
+    assert {lr for lr, _ in seen} == {0.01}
 
 
 def test_rich() -> None:

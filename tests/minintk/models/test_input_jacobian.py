@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minintk as mn
+from minintk.models.jacobian import NetworkJacobian
 from tests.kit.strategies import SMOOTH, Case, cases, chains, convolutional, networks
 
 NET = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,))
@@ -68,6 +69,7 @@ def test_the_jacobian_in_theta_does_not_change() -> None:
     u = np.ones((5, 2))
     default, named = NET.linearize(THETA, X)[1], NET.linearize(THETA, X, wrt="theta")[1]
     assert np.array_equal(default.vjp(u), named.vjp(u))
+    assert isinstance(default, NetworkJacobian)
     assert default.root.vjp(u, None) is None
 
 
@@ -89,7 +91,7 @@ def test_one_input_moves_only_its_own_output_unless_the_batch_is_coupled() -> No
         (lambda J: J.vjp(np.ones((5, 3))), ValueError, r"^u expects shape .*5, 2"),
         (lambda J: J.jvp(np.ones((5, 2))), ValueError, r"^v expects shape .*5, 3"),
         (lambda J: J.vjp(np.ones((5, 2), np.float32)), TypeError, "float64, the dtype of theta"),
-        (lambda J: NET.linearize(THETA, X, wrt="w"), ValueError, "wrt expects 'theta' or 'x'"),  # type: ignore[call-overload]
+        (lambda J: NET.linearize(THETA, X, wrt="w"), ValueError, "wrt expects 'theta' or, without params, 'x'"),  # type: ignore[call-overload]
     ],
 )
 def test_errors(call: Any, error: type[Exception], message: str) -> None:

@@ -1,0 +1,69 @@
+"""Read a function of width that returns torch modules: the networks, with weights as torch draws them.
+
+    make(n) -> module                        one rate for all weights, as a plain torch optimiser has
+    make(n) -> module, {name: factor}        rates by parameter name, as a torch optimiser's groups have
+
+A coordinate check of them is one of the module as its author trains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from minintk.layers.contract import Layout
+from minintk.lifting.lift import lift
+from minintk.lifting.slots import pairs
+from minintk.models.network import Network
+from minintk.spec.shapes import Shape, UnsupportedLayer
+from minintk.validate import precision, whole
+
+
+def of_width(make: Callable[[int], Any], width: int, shape: Shape) -> Network:
+    """Return the lifted network of this width; `init` calls `make` again for every member.
+
+    Weights are torch's draws: `torch.manual_seed` repeats them, rng does not.  Errors as for `lift`; ValueError for
+    factors of rates that name no parameter.
+    """
+    made = make(width)
+    module, rates = made if isinstance(made, tuple) else (made, {})
+    net, _ = lift(module, shape)
+    names = {group[key][0]: t.name for slot, group in pairs(net, module.state_dict(), "torch")
+             for key, t in slot.tensors.items()}  # fmt: skip
+    if unknown := sorted(set(rates) - set(names)):
+        raise ValueError(f"rates expects names among {list(names)}, got {unknown}: the module's named_parameters()")
+    scales = {names[name]: float(rate) for name, rate in rates.items()}
+    drawn = Drawn(net, make, width, scales)
+    drawn.check_statistics()
+    return drawn
+
+
+class Drawn(Network):
+    """A lifted network whose weights torch draws, a module for each member of an ensemble."""
+
+    def __init__(self, net: Network, make: Callable[[int], Any], width: int, scales: Mapping[str, float]) -> None:
+        vars(self).update(vars(net))
+        self.make, self.width, self.scales = make, width, scales
+        rows = {t.name: replace(t.row, lr=scales.get(t.name, 1.0), adam=None) for t in net.layout.tensors}
+        self.layout = Layout(tuple(replace(t, row=rows[t.name]) for t in net.layout.tensors))
+
+    def check_statistics(self) -> None:
+        """UnsupportedLayer for BatchNorms: their frozen statistics are those of one module."""
+        if self.statistics:
+            raise UnsupportedLayer(
+                "a function of width expects modules without normalisation by batches or with weights"
+            )
+
+    def init(
+        self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64
+    ) -> np.ndarray[Any, Any]:
+        """theta : (P,), or (E, P), as torch draws it; rng is not used."""
+        drawn = []
+        for _ in range(1 if ensemble is None else whole("ensemble", ensemble)):
+            made = self.make(self.width)
+            module = made[0] if isinstance(made, tuple) else made
+            drawn.append(lift(module, self.input_shape, check=False)[1].astype(precision(dtype)))
+        return drawn[0] if ensemble is None else np.stack(drawn)
