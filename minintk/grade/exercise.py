@@ -118,8 +118,8 @@ class Assignment:
     """Exercises, and what the secret seed varies.
 
     variants : {"activation": ("relu", "erf"), ...}: each seed draws one of each.  allowed : packages that submissions
-    may import beside NumPy, SciPy and the standard library, "minintk" say.  seconds : for one call.  memory : bytes of
-    the student's process.  folder : which submissions may not read.
+    may import beside NumPy and the standard library, "scipy" say, with those that these need.  seconds : for one call.
+    memory : bytes of the student's process.  folder : where it lies.
 
     >>> drawn = Assignment("demo", (), variants={"loss": ("mean", "sum")}).variant("a secret")
     >>> drawn["loss"] in ("mean", "sum")

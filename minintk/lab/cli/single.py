@@ -136,6 +136,8 @@ def _grade(args: Namespace) -> int:
         if path := getattr(args, name):
             write_atomically(path, methodcaller("write", getattr(reports, name)(found).encode()))
     title, screen = f"{found.assignment}, {found.submission}", console(120)
+    if found.warning:
+        screen.print(found.warning, style="bold red")
     print_table(screen, title, reports.COLUMNS, [map(escape, row) for row in reports.rows(found)])
     screen.print(f"{found.score:g} of {found.points:g} points")
     return OK if found.score == found.points else FAILED
