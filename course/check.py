@@ -1,5 +1,6 @@
 """Grade the whole course: every solution, every starter, every right submission and every wrong one, and print a table.
 
+    python3 make.py course release OUT          the course for students, without solutions: see build.py
     python3 make.py course [hw1 hw2 ...] [--all-variants] [--processes 2] [--times] [--attacks]
 
 What has to come out, for each assignment:
@@ -41,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from build import folders, starter
+from build import main as build
 from minintk.grade import Assignment, grade, load
 
 SLOWEST = 2.0
@@ -246,6 +248,9 @@ def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Grade what the arguments name and print the table; 0 if all is as it should be."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["release"]:
+        return build(words)
     parser = argparse.ArgumentParser(prog="make.py course", description="Grade the whole course.")
     parser.add_argument("assignments", nargs="*", metavar="HW", help="hw1, hw2, ...: all of them by default")
     parser.add_argument("--all-variants", action="store_true", help="every combination; every choice for wrong ones")
@@ -253,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=min(4, os.cpu_count() or 1), metavar="N")
     parser.add_argument("--attacks", action="store_true", help="the attempts of course/attacks, and nothing else")
     parser.add_argument("--times", action="store_true", help="a line for every submission")
-    args = parser.parse_args(arguments)
+    args = parser.parse_args(words)
     began = time.perf_counter()
     outcomes = [] if args.attacks else course(
         args.assignments, every=args.all_variants, processes=args.processes, kinds=args.kind

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
@@ -124,11 +124,13 @@ def grade(
     isolated: bool = True,
     hidden: bool = True,
     only: Sequence[str] = (),
+    told: Callable[[Grade], Any] | None = None,
 ) -> Grade:
     """Run the assignment's exercises on a submission, in a process of its own unless `isolated` is False.
 
     seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  hidden :
-    include hidden exercises.  only : names of exercises.  Whatever goes wrong inside the submission is a finding, never
+    include hidden exercises.  only : names of exercises.  told : is given the grade after each exercise, with no points
+    for those that are still to come.  Whatever goes wrong inside the submission is a finding, never
     an exception.  FileNotFoundError if there is no such file, ValueError for a name in `only` that no exercise has,
     GraderError for a case that cannot be sent to it, and where no process can start.
     """
@@ -141,8 +143,19 @@ def grade(
         submission, variant, isolated=isolated,
         seconds=assignment.seconds, memory=assignment.memory, allowed=assignment.allowed,
     ) as student:  # fmt: skip
-        graded = tuple(_one(student, e, list(assignment.cases(e, seed, variant))) for e in chosen)
-    return Grade(assignment.name, os.fspath(submission), variant, graded, isolated, student.wall)
+        graded = [Graded(e, 0, 0, (("", NOT_YET),), 0.0) for e in chosen]
+
+        def so_far() -> Grade:
+            return Grade(assignment.name, os.fspath(submission), variant, tuple(graded), isolated, student.wall)
+
+        for k, e in enumerate(chosen):
+            graded[k] = _one(student, e, list(assignment.cases(e, seed, variant)))
+            if told is not None:
+                told(so_far())
+        return so_far()
+
+
+NOT_YET = Diagnosis((Finding("", "stopped", "the grader has not come to it: it was stopped, or is still at work"),))
 
 
 def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Graded:

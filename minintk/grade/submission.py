@@ -23,7 +23,7 @@ from threading import Timer
 from types import ModuleType
 from typing import Any
 
-from minintk.grade import worker
+from minintk.grade import hand_in, worker
 
 LOADING = 30.0
 """Seconds for reading the file, which the cells at a notebook's end may need."""
@@ -41,10 +41,10 @@ class GraderError(RuntimeError):
 class Submission(AbstractContextManager["Submission"]):
     """A student's file, which is run at the first call; a context manager that ends its process.
 
-    path : the file.  variant : what `from variant import ...` gives it.  isolated : a process of its own, behind the
-    wall of wall.py; False runs it here.  seconds : for one call.  memory : bytes of the process.  allowed : packages
-    that it may import beside NumPy and the standard library.
-    FileNotFoundError if there is no such file, ValueError for a notebook.
+    path : the file, a script or a notebook.  variant : what `from variant import ...` gives it.  isolated : a process
+    of its own, behind the wall of wall.py; False runs it here.  seconds : for one call.  memory : bytes of the process.
+    allowed : packages that it may import beside NumPy and the standard library.
+    FileNotFoundError if there is no such file, ValueError for a damaged notebook.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "sub.py")
@@ -65,8 +65,6 @@ class Submission(AbstractContextManager["Submission"]):
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
             raise FileNotFoundError(f"submission expects a Python file, got {os.fspath(self.path)!r}, which is none")
-        if Path(self.path).suffix == ".ipynb":
-            raise ValueError("submission expects a script; in Jupyter: File, Save and Export As, Executable Script")
         self.wall: str | None = None  # what closes its process in, once that is known; "" where nothing does
         self._broken = ""  # why the file does not load, once that is known
         self._late: Counter[str] = Counter()  # calls of a function that had no answer
@@ -121,11 +119,22 @@ class Submission(AbstractContextManager["Submission"]):
 
     def _start(self) -> None:
         """Load the file: here, or in a process in an empty folder, with no variables but those it needs."""
+        path = Path(self.path)
+        try:
+            text = hand_in.text_of(path)
+        except (ValueError, KeyError) as error:  # a notebook that is none, a script that is not UTF-8
+            self._broken = f"the file does not load: {error}"
+            return
+        if self.isolated or path.suffix == ".ipynb":
+            self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-")
         if not self.isolated:
-            loaded = worker.load(Path(self.path), self.variant)
+            if self._folder is not None:
+                path = Path(self._folder.name, "submission.py")
+                path.write_text(text, encoding="utf-8")
+            loaded = worker.load(path, self.variant)
             self._module, self._broken = (None, loaded) if isinstance(loaded, str) else (loaded, "")
             return
-        self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-")
+        assert self._folder is not None
         code, home = (Path(os.path.realpath(self._folder.name), name) for name in ("code", "home"))
         packages = ("numpy", *self.allowed)
         found = [spec for spec in map(importlib.util.find_spec, packages) if spec and spec.origin]
@@ -141,7 +150,8 @@ class Submission(AbstractContextManager["Submission"]):
                 folder.mkdir()
             for name in ("worker.py", "wall.py"):  # copies: the library's own place is nobody's business
                 shutil.copy(Path(worker.__file__).with_name(name), code)
-            path = str(shutil.copy(self.path, home / "submission.py"))
+            path = home / "submission.py"
+            path.write_text(text, encoding="utf-8")
             self._process = subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, stderr=null, cwd=home, env=kept | one | own
             )
@@ -149,7 +159,7 @@ class Submission(AbstractContextManager["Submission"]):
             self.close()
             raise GraderError(f"no process can start here ({error}): try isolated=False, --in-process") from error
         first = {
-            "path": path, "home": str(home), "variant": self.variant, "packages": packages, "memory": self.memory,
+            "path": str(path), "home": str(home), "variant": self.variant, "packages": packages, "memory": self.memory,
             "seconds": max(60, int(20 * self.seconds)),
         }  # fmt: skip
         try:
