@@ -3,6 +3,7 @@
     python3 make.py python course/build.py student --seed "spring secret/ada" OUT [hw1_backprop ...]
     python3 make.py python course/build.py class --seed "spring secret" --names names.txt OUT [hw1_backprop ...]
     python3 make.py python course/build.py instructor --seed "spring secret" OUT [hw1_backprop ...]
+    python3 make.py course release [--seed "spring secret"] OUT      the whole course as a zip, without solutions
 
 An assignment is a folder hwN_name with these files; everything else is made from them:
 
@@ -28,6 +29,7 @@ import io
 import json
 import re
 import sys
+import tempfile
 import tomllib
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from minintk.grade import load, record
+from minintk.grade.hand_in import MARK
 
 COURSE = Path(__file__).resolve().parent
 ROOT = COURSE.parent
@@ -127,7 +130,8 @@ def notebook(handed: str, code: str) -> dict[str, Any]:
     """A notebook (nbformat 4.5) that shows the handout, then the starter's functions, a cell each."""
     made: list[dict[str, Any]] = []
     for number, (kind, text) in enumerate([("markdown", handed), *cells(code)]):
-        cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": text.splitlines(keepends=True)}
+        marks = {"tags": [MARK]} if kind == "code" else {}
+        cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": marks, "source": text.splitlines(keepends=True)}
         made.append(cell | ({"outputs": [], "execution_count": None} if kind == "code" else {}))
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": kernel, "cells": made}
@@ -138,8 +142,8 @@ def notebook(handed: str, code: str) -> dict[str, Any]:
 CHECK = """
 ## Check your work
 
-Keep `variant.py` beside your file, and write your functions into `starter.py` (or into the notebook, which you save
-as a script: File, Save and Export As, Executable Script). Then
+Keep `variant.py` beside your file, and write your functions into `starter.py`, or into the cells of the notebook,
+which you hand in as it is: of cells of your own only imports, functions and constants count. Then
 
     minintk grade public.json starter.py
     minintk grade public.json starter.py --only "{first}"
@@ -181,46 +185,34 @@ def student(folder: Path, seed: str, out: Path) -> None:
 
 
 RUN = """#!/usr/bin/env bash
-# Gradescope calls this; --network none and limits are the container's business.
+# Gradescope calls this. Whatever happens, there is a results.json.
 cd /autograder/source
-name="$(python3 who.py)"
-PYTHONPATH=packages python3 -m minintk grade assignment "$(ls /autograder/submission/*.py | head -n 1)" \\
-    --seed "$(cat seed.txt)$name" --gradescope /autograder/results/results.json || true
+PYTHONPATH=packages python3 kit.py /autograder/submission /autograder/submission_metadata.json \\
+    /autograder/results/results.json
 """
 
 SETUP = """#!/usr/bin/env bash
 python3 -m pip install {requirements}
 """
 
-WHO = '''"""Prints what stands behind the seed for the student who submits: "/name" where each has a variant."""
-
-import csv
-import json
-
-names = {row["name"]: row for row in csv.DictReader(open("students.csv", encoding="utf-8"))}
-users = json.load(open("/autograder/submission_metadata.json", encoding="utf-8"))["users"]
-name = next((user["email"] for user in users if user["email"] in names), "")
-print(f"/{name}" if name else "", end="")
-'''
-
 
 def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path:
-    """Write out/hwN_name.zip, all that grading takes: exercises, solution, rubric, seed, and the library itself.
+    """Write out/hwN_name.zip, all that grading takes: exercises, seed, and the library itself, no solution.
 
-    It has the layout of a Gradescope autograder; elsewhere, unpack it in a container and call `minintk grade`.  names :
+    It has the layout of a Gradescope autograder; kit.py in it finds the student, the file and the seed.  names :
     of the students who have a variant of their own, by their e-mail addresses.  Returns the file.
     """
     assignment = load(folder)
     out.mkdir(parents=True, exist_ok=True)
     rows = [(name, *assignment.variant(f"{seed}/{name}").values()) for name in names]
-    sources = [path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    sources = [path for path in sorted(folder.glob("exercises.py")) if path.is_file()]  # no solutions: they stay here
     library = [p for package in ("minintk", "analytic") for p in sorted((ROOT / package).rglob("*"))]
     path = out / f"{folder.name}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("seed.txt", seed)
         archive.writestr("setup.sh", SETUP.format(requirements=" ".join(f"'{name}'" for name in needed())))
         archive.writestr("run_autograder", RUN)
-        archive.writestr("who.py", WHO)
+        archive.write(COURSE / "kit.py", "kit.py")
         table = io.StringIO()
         csv.writer(table).writerows([["name", *assignment.variants], *rows])
         archive.writestr("students.csv", table.getvalue())
@@ -229,6 +221,26 @@ def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path
         for source in library:
             if source.is_file() and "__pycache__" not in source.parts:
                 archive.write(source, Path("packages", source.relative_to(ROOT)))
+    return path
+
+
+KEPT_BACK = ("solution.py", "right", "wrong", "exercises.py", "rubric.md", "attacks", "check.py", "attack.py", "kit.py")
+"""What students shall not have: answers, and what asks for them."""
+
+
+def release(seed: str, out: Path) -> Path:
+    """Write out/course.zip, the whole course for students, without a solution, a rubric or a grader's exercise."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "course.zip"
+    with tempfile.TemporaryDirectory() as made, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for folder in folders():
+            student(folder, seed, Path(made))
+        for base in (COURSE, Path(made)):
+            for source in sorted(p for p in base.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
+                inside = source.relative_to(base)
+                started = base == COURSE and inside.parts[0].startswith("hw")  # the variant's handout is in `made`
+                if not started and not {*inside.parts} & {*KEPT_BACK, "build.py", "instructors.md", "Dockerfile"}:
+                    archive.write(source, Path("course", inside))
     return path
 
 
@@ -243,7 +255,8 @@ def needed() -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the folders that the arguments ask for; 2 where they are wrong."""
     parser = argparse.ArgumentParser(prog="course/build.py", description="Make the course's folders.")
-    parser.add_argument("what", choices=("student", "class", "instructor"), help="one folder, one for each name, zips")
+    kinds = ("student", "class", "instructor", "release")
+    parser.add_argument("what", choices=kinds, help="one folder, one for each name, zips for graders, one for students")
     parser.add_argument("out", type=Path, metavar="OUT", help="a folder, made where it is missing")
     parser.add_argument("assignments", nargs="*", metavar="HW", help="hw1, hw2, ...: all of them by default")
     parser.add_argument("--seed", default="public", help="the secret, or @FILE that holds it (public)")
@@ -257,6 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = folders(args.assignments)
     except ValueError as error:
         parser.error(str(error))
+    if args.what == "release":
+        print(release(seed, args.out))
+        return 0
     for folder in chosen:
         if args.what == "student":
             student(folder, seed, args.out)

@@ -1,6 +1,7 @@
 """Grade the whole course: every solution, every starter, every right submission and every wrong one, and print a table.
 
-    python3 make.py course [hw1 hw2 ...] [--all-variants] [--processes 2] [--times]
+    python3 make.py course release OUT          the course for students, without solutions: see build.py
+    python3 make.py course [hw1 hw2 ...] [--all-variants] [--processes 2] [--times] [--attacks]
 
 What has to come out, for each assignment:
 
@@ -17,6 +18,8 @@ solution's.  Its first lines are its header:
     # variant: activation = relu, loss = mean   the choices that the mistake needs, if it needs any; a | b for either
     # isolated                                  run it in a process of its own: it would harm the grader otherwise
     # alone                                     a whole file, nothing of the solution's before it
+
+Then the attempts of course/attacks against the wall around a submission, which all have to get nothing (on Linux).
 
 Exit status: 0 if everything came out so, 1 if not.
 """
@@ -39,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from build import folders, starter
+from build import main as build
 from minintk.grade import Assignment, grade, load
 
 SLOWEST = 2.0
@@ -244,18 +248,30 @@ def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Grade what the arguments name and print the table; 0 if all is as it should be."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["release"]:
+        return build(words)
     parser = argparse.ArgumentParser(prog="make.py course", description="Grade the whole course.")
     parser.add_argument("assignments", nargs="*", metavar="HW", help="hw1, hw2, ...: all of them by default")
     parser.add_argument("--all-variants", action="store_true", help="every combination; every choice for wrong ones")
     parser.add_argument("--kind", action="append", default=[], choices=("solution", "starter", "right", "wrong"))
     parser.add_argument("--processes", type=int, default=min(4, os.cpu_count() or 1), metavar="N")
+    parser.add_argument("--attacks", action="store_true", help="the attempts of course/attacks, and nothing else")
     parser.add_argument("--times", action="store_true", help="a line for every submission")
-    args = parser.parse_args(arguments)
+    args = parser.parse_args(words)
     began = time.perf_counter()
-    outcomes = course(args.assignments, every=args.all_variants, processes=args.processes, kinds=args.kind)
-    print(report(outcomes, times=args.times))
+    outcomes = [] if args.attacks else course(
+        args.assignments, every=args.all_variants, processes=args.processes, kinds=args.kind
+    )  # fmt: skip
+    if outcomes:
+        print(report(outcomes, times=args.times))
+    won = 0
+    if sys.platform == "linux" and not args.assignments and not args.kind:
+        from attack import main as attack
+
+        won = attack([])
     print(f"{time.perf_counter() - began:.0f} s")
-    return int(any(outcome.wrong for outcome in outcomes))
+    return int(won or any(outcome.wrong for outcome in outcomes))
 
 
 if __name__ == "__main__":

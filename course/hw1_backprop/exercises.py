@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -88,11 +89,17 @@ def dense(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     yield Values("dense", (x32, W32, b32), affine(x32, W32, b32, variant), title="float32")
 
 
+LARGE = "a million weights"
+"""What differences, or a complex step, cannot do in time."""
+
+
 def dense_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    right = partial(affine, variant=variant)
     for title, N, d, n in SIZES:
-        yield Gradient(
-            "dense", "dense_backward", (rng.standard_normal((N, d)), *layer(rng, d, n, variant)), title=title
-        )
+        args = rng.standard_normal((N, d)), *layer(rng, d, n, variant)
+        yield Gradient("dense", "dense_backward", args, title=title, right=right)
+    args = rng.standard_normal((8, 1000)), *layer(rng, 1000, 1000, variant)
+    yield Gradient("dense", "dense_backward", args, title=LARGE, right=right, large=True)
 
 
 def activation(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -106,7 +113,8 @@ SLOPE_AT_ZERO = {"relu": 0.0, "tanh": 1.0, "softplus": 0.5}
 
 
 def activation_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
-    yield Gradient("activate", "activate_backward", (rng.standard_normal((4, 3)),), title="random")
+    right = partial(phi, variant=variant)
+    yield Gradient("activate", "activate_backward", (rng.standard_normal((4, 3)),), title="random", right=right)
     u = rng.standard_normal((2, 3))
 
     def at_zero(student: Submission) -> Any:
@@ -162,9 +170,15 @@ def loss(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def loss_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    def right(z: Array, labels: Array) -> Array:
+        each = -log_softmax(z, axis=1)[np.arange(len(z)), labels]
+        return each.mean() if variant["loss"] == "mean" else each.sum()
+
     for title, N, C in (("random", 5, 3), ("as many classes as examples", 4, 4), ("one example", 1, 3)):
         z, labels = rng.standard_normal((N, C)), rng.integers(0, C, N)
-        yield Gradient("cross_entropy", "cross_entropy_backward", (z, labels), title=title)
+        yield Gradient("cross_entropy", "cross_entropy_backward", (z, labels), title=title, right=right)
+    args = rng.standard_normal((1000, 1000)), rng.integers(0, 1000, 1000)
+    yield Gradient("cross_entropy", "cross_entropy_backward", args, title="a million logits", right=right, large=True)
 
     def certain(student: Submission) -> Any:
         z, labels = np.array([[1000.0, 0.0, -1000.0], [0.0, 1000.0, 0.0]]), np.array([0, 2])
@@ -195,6 +209,8 @@ def gradients(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         yield Values("gradients", args, key(*args, variant), title=title)
     x, labels, params = args
     loss, grads = key(*args, variant)
+    many = problem(rng, 4, (500, 1000, 500), variant)
+    yield Values("gradients", many, key(*many, variant), title=LARGE)
     small = (x.astype(np.float32), labels, [p.astype(np.float32) for p in params])
     want = (np.float32(loss), [g.astype(np.float32) for g in grads])
     yield Values("gradients", small, want, title="float32")
@@ -223,7 +239,13 @@ def shared(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     x, (W, b) = rng.standard_normal((4, 3)), layer(rng, 3, 3, variant)
     want = affine(phi(affine(x, W, b, variant), variant), W, b, variant)
     yield Values("twice", (x, W, b), want, title="forward")
-    yield Gradient("twice", "twice_backward", (x, W, b), title="backward")
+
+    def right(x: Array, W: Array, b: Array) -> Array:
+        return affine(phi(affine(x, W, b, variant), variant), W, b, variant)
+
+    yield Gradient("twice", "twice_backward", (x, W, b), title="backward", right=right)
+    args = rng.standard_normal((8, 1000)), *layer(rng, 1000, 1000, variant)
+    yield Gradient("twice", "twice_backward", args, title=LARGE, right=right, large=True)
 
 
 # ------------------------------------------------------------------------------------------------- training

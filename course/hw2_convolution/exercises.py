@@ -27,7 +27,7 @@ def shown(x: Array, variant: Variant) -> Array:
 def layer(x: Array, layer: mn.Layer, W: Array = None, b: Array = None) -> tuple[Array, Any]:
     """(y, its Jacobian in x) of one layer of minintk, images channels last in float64."""
     net = mn.Network(mn.Sequential(layer, mn.Flatten()), x.shape[1:], mn.Standard())
-    theta = np.zeros(0) if W is None else np.concatenate([W.ravel(), b.ravel()])
+    theta = (np.zeros(0) if W is None else np.concatenate([W.ravel(), b.ravel()])).astype(x.dtype)
     y, J = net.linearize(theta, x, wrt="x")
     inside = mn.spec.shapes.out_shape(layer, x.shape[1:])
     return y.reshape(len(x), *inside), J
@@ -96,18 +96,37 @@ def conv_moved(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     yield from images(rng, variant, MOVED)
 
 
+def asked(function: Any, variant: Variant) -> Any:
+    """Make what the student's function has to compute, in his layout, of one of the functions above."""
+
+    def right(x: Array, *args: Any) -> Array:
+        y = function(x if variant["layout"] == "NHWC" else x.transpose(0, 2, 3, 1), *args, variant)
+        return shown(np.asarray(y), variant)
+
+    return right
+
+
 def pulled(rng: np.random.Generator, variant: Variant, cases: Any) -> Iterator[Case]:
     for title, shape, size, n, stride, pad in cases:
         x, (W, b) = shown(rng.standard_normal(shape), variant), filters(rng, size, shape[3], n)
-        yield Gradient("conv", "conv_backward", (x, W, b, stride, pad), title=title)
+        yield Gradient("conv", "conv_backward", (x, W, b, stride, pad), title=title, right=asked(conv, variant))
 
 
 def conv_plain_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     yield from pulled(rng, variant, PLAIN)
+    yield from many(rng, variant, 1, 0)
+
+
+def many(rng: np.random.Generator, variant: Variant, stride: int, pad: int) -> Iterator[Case]:
+    """A million weights, which differences, or a superposition of unit images, cannot do in time."""
+    x, (W, b) = shown(rng.standard_normal((2, 6, 6, 256)), variant), filters(rng, (3, 3), 256, 448)
+    args, right = (x, W, b, stride, pad), asked(conv, variant)
+    yield Gradient("conv", "conv_backward", args, title="a million weights", right=right, large=True)
 
 
 def conv_moved_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     yield from pulled(rng, variant, MOVED)
+    yield from many(rng, variant, 2, 1)
 
 
 def fast(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -151,11 +170,14 @@ def max_padded(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def max_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    right = asked(lambda x, size, stride, pad, variant: max_pool(x, size, stride, pad)[0], variant)
     for title, shape, size, stride in POOLS:
         x = shown(rng.standard_normal(shape), variant)
-        yield Gradient("max_pool", "max_pool_backward", (x, size, stride, 0), title=title, hard=False)
+        args = (x, size, stride, 0)
+        yield Gradient("max_pool", "max_pool_backward", args, title=title, hard=False, right=right)
     x = shown(-1 - np.abs(rng.standard_normal((2, 4, 5, 1))), variant)
-    yield Gradient("max_pool", "max_pool_backward", (x, 3, 2, 1), title="negative pixels, padding 1", hard=False)
+    yield Gradient("max_pool", "max_pool_backward", (x, 3, 2, 1), title="negative pixels, padding 1", hard=False,
+                   right=right)  # fmt: skip
 
 
 def ties(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -205,7 +227,8 @@ def averages(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 def averages_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, shape, size, stride, pad in AVERAGES:
         x = shown(rng.standard_normal(shape), variant)
-        yield Gradient("avg_pool", "avg_pool_backward", (x, size, stride, pad), title=title)
+        args, right = (x, size, stride, pad), asked(avg_pool, variant)
+        yield Gradient("avg_pool", "avg_pool_backward", args, title=title, right=right)
 
 
 assignment = Assignment(

@@ -343,5 +343,6 @@ assignment = Assignment(
         Exercise("experiment", 4, experiment),
     ),
     variants={"activation": ("relu", "erf"), "bias": ("drawn", "zero")},
+    allowed=("scipy",),
     seconds=3.0,
 )

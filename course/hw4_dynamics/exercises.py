@@ -362,5 +362,6 @@ assignment = Assignment(
         Exercise("ensemble covariance", 8, ensemble_cov, hint="f0 is random too: f_t = f0 + A (y - f0)"),
     ),
     variants={"loss": ("mean", "sum"), "layout": ("test_first", "train_first"), "trained": ("all", "last")},
+    allowed=("scipy",),
     seconds=3.0,
 )

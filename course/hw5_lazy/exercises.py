@@ -374,5 +374,6 @@ assignment = Assignment(
         Exercise("law of scale", 3, scale, hidden=True, hint="at alpha = infinity only the kernel is left"),
     ),
     variants={"activation": ("tanh", "sin", "erf"), "loss": ("mean", "sum"), "norm": ("rms", "max")},
+    allowed=("scipy",),
     seconds=4.0,
 )

@@ -21,7 +21,7 @@ import numpy as np
 from minintk.files.reading import reading, whole_file
 from minintk.files.writing import write_atomically
 from minintk.grade.compare import Diagnosis, Finding, compare
-from minintk.grade.gradient import check_pair
+from minintk.grade.gradient import check_directions, check_pair, floating
 from minintk.grade.submission import Submission
 from minintk.grade.worker import execute, pack, unpack
 
@@ -59,7 +59,9 @@ class Values:
 class Gradient:
     """backward(u, *args) or backward(u, cache) must give the gradients of forward(*args) -> y or (y, cache).
 
-    Both are the submission's, and no answer is needed; a Values case shall check that forward itself is right.
+    Both are the submission's.  right : what forward has to compute, (*args) -> y; without it the submission's own
+    forward counts, and a wrong one with its own gradient passes.  large : arguments of any size, compared along a few
+    random directions: with a million entries, who differentiates by differences runs out of time.
     """
 
     forward: str
@@ -68,11 +70,22 @@ class Gradient:
     title: str = ""
     wrt: Sequence[int] | None = None
     hard: bool = True
+    right: Callable[..., Any] | None = None
+    large: bool = False
 
     def run(self, student: Submission) -> Diagnosis:
         value, pull = partial(student.output, self.forward), partial(student.pull, self.forward, self.backward)
         names, _ = student.ask("parameters", self.forward)
+        if (right := self.right) is not None:
+            value = partial(_computed, right)
+        if self.large:
+            return check_directions(value, pull, self.args, names, self.wrt)
         return check_pair(value, pull, self.args, names, wrt=self.wrt, hard=self.hard)
+
+
+def _computed(right: Callable[..., Any], *args: Any) -> tuple[Any, list[int]]:
+    """Give what `right` does, of its arguments' dtype, in the form of a submission's answer."""
+    return np.asarray(right(*args), dtype=next(a.dtype for a in args if floating(a))), []
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +131,8 @@ class Assignment:
     """Exercises, and what the secret seed varies.
 
     variants : {"activation": ("relu", "erf"), ...}: each seed draws one of each.  allowed : packages that submissions
-    may import beside NumPy, SciPy and the standard library, "minintk" say.  seconds : for one call.  memory : bytes of
-    the student's process.  folder : which submissions may not read.
+    may import beside NumPy and the standard library, "scipy" say, with those that these need.  seconds : for one call.
+    memory : bytes of the student's process.  folder : where it lies.
 
     >>> drawn = Assignment("demo", (), variants={"loss": ("mean", "sum")}).variant("a secret")
     >>> drawn["loss"] in ("mean", "sum")
@@ -144,6 +157,13 @@ class Assignment:
         draw = {name: stream(seed, self.name, "variant", name) for name in self.variants}
         return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
 
+    def functions(self) -> list[str]:
+        """Names of the functions that its cases call, but for those that laws alone call."""
+        variant = self.variant("")
+        told = [vars(case) for e in self.exercises for case in self.cases(e, "", variant)]
+        names = [case.get(key) for case in told for key in ("function", "forward", "backward")]
+        return list(dict.fromkeys(name for name in names if name))
+
     def cases(self, exercise: Exercise, seed: str, variant: Variant) -> Iterable[Case]:
         """The exercise's cases under this seed."""
         drawn = exercise.cases
@@ -165,7 +185,8 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
     variant, exercises = assignment.variant(seed), []
     for e in assignment.exercises:
         drawn = [] if e.hidden else assignment.cases(e, f"{seed}/handed out", variant)
-        cases = [vars(case) for case in drawn if not isinstance(case, Law)]
+        kept = [replace(case, right=None) if isinstance(case, Gradient) else case for case in drawn]
+        cases = [vars(case) for case in kept if not isinstance(case, Law) and not getattr(case, "large", False)]
         if cases:
             exercises.append({"name": e.name, "points": e.points, "hint": e.hint, "partial": e.partial, "cases": cases})
     limits = {"allowed": list(assignment.allowed), "seconds": assignment.seconds, "memory": assignment.memory}

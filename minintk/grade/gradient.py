@@ -73,14 +73,44 @@ def check_pair(
     value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), u being argument -1.  names : of the
     arguments, if they are known.  numbers : what else a factor may be made of.
     """
-    double = [a.astype(np.float64) if _floating(a) else a for a in args]
-    where = [i for i, a in enumerate(double) if _floating(a)] if wrt is None else list(wrt)
-    if not where or any(not _floating(double[i]) for i in where):
+    double = [a.astype(np.float64) if floating(a) else a for a in args]
+    where = [i for i, a in enumerate(double) if floating(a)] if wrt is None else list(wrt)
+    if not where or any(not floating(double[i]) for i in where):
         raise ValueError("args expects at least one array of floating-point numbers, which its gradient is taken in")
     names = names if len(names) == len(args) else [f"arg{i}" for i in range(len(args))]
     check = _Check(value, pull, double, {-1: "u"} | dict(enumerate(names)), where)
     check.run(hard, numbers or {})
     return Diagnosis(tuple(dict.fromkeys(check.findings)))
+
+
+def check_directions(
+    value: Watched, pull: Watched, args: Sequence[Any], names: Sequence[str], wrt: Sequence[int] | None = None
+) -> Diagnosis:
+    """Compare the gradients of <u, value(*args)> with its slopes along random directions; args of any size.
+
+    A wrong gradient would have to be right along a direction that is drawn after it has been given.
+    """
+    where = [i for i, a in enumerate(args) if floating(a)] if wrt is None else list(wrt)
+    rng = np.random.default_rng()
+    u = rng.standard_normal(np.shape(value(*args)[0]))
+    got = pull(u, *args)[0]
+    got = [got.get(names[i], got.get(f"d{names[i]}")) for i in where] if isinstance(got, Mapping) else got
+    got = list(got) if isinstance(got, tuple | list) else [got]
+    if len(got) != len(where):
+        got = [got[i] for i in where] if len(got) == len(args) else [None] * len(where)
+    found = []
+    for i, g in zip(where, got, strict=True):
+        if said := misshapen(g, args[i], names[i]):
+            found.append(Finding(f"d{names[i]}", *said))
+            continue
+        d = rng.standard_normal(args[i].shape)
+        h = H * float(np.sqrt(np.mean(args[i] ** 2)) or 1.0)
+        above, below = (value(*args[:i], args[i] + s * d, *args[i + 1 :])[0] for s in (h, -h))
+        slope, mine = float(np.sum(u * (above - below))) / (2 * h), float(np.sum(g * d))
+        if not abs(slope - mine) <= 1e-5 * float(np.sqrt(np.sum(g * g))):
+            said = "unnamed", f"along a random direction the slope is {slope:.8g}, the gradient's {mine:.8g}"
+            found.append(Finding(f"d{names[i]}", *said))
+    return Diagnosis(tuple(found))
 
 
 def derivative(f: Callable[[Sequence[Any]], Values], args: Sequence[Any], i: int) -> Values:
@@ -100,12 +130,13 @@ def derivative(f: Callable[[Sequence[Any]], Values], args: Sequence[Any], i: int
     return columns.T.reshape(*middle.shape, *a.shape)
 
 
-def _floating(a: Any) -> bool:
+def floating(a: Any) -> bool:
+    """True if it is an array of floating-point numbers."""
     return isinstance(a, np.ndarray) and a.dtype.kind == "f"
 
 
 def _copies(args: Sequence[Any]) -> list[Any]:
-    return [np.array(a) if _floating(a) else a for a in args]
+    return [np.array(a) if floating(a) else a for a in args]
 
 
 class _Check:
@@ -113,7 +144,7 @@ class _Check:
 
     def __init__(self, value: Watched, pull: Watched, args: list[Any], names: dict[int, str], where: list[int]) -> None:
         self.value, self.pull, self.args, self.names, self.where = value, pull, args, names, where
-        self.arrays: list[tuple[int, Values]] = [(j, a) for j, a in enumerate(args) if _floating(a)]
+        self.arrays: list[tuple[int, Values]] = [(j, a) for j, a in enumerate(args) if floating(a)]
         self.findings: list[Finding] = []
 
     def run(self, hard: bool, numbers: Mapping[str, float]) -> None:
@@ -291,7 +322,7 @@ class _Check:
 
     def dtypes(self) -> None:
         """float32 arguments give a float32 output and float32 gradients."""
-        args = [a.astype(np.float32) if _floating(a) else a for a in self.args]
+        args = [a.astype(np.float32) if floating(a) else a for a in self.args]
         gradients = self.gradients(self.u.astype(np.float32), args)[0]
         given: list[tuple[int | str, Any]] = [("forward", self.value(*_copies(args))[0]), *gradients.items()]
         for where, a in given:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
@@ -78,13 +78,27 @@ class Graded:
 
 @dataclass(frozen=True)
 class Grade:
-    """A submission's grade.  exercises : in the assignment's order.  variant : what was asked of this submission."""
+    """A submission's grade.  exercises : in the assignment's order.  variant : what was asked of this submission.
+
+    wall : what closed the submission in, "Landlock 7, seccomp" say, None where it never ran.
+    """
 
     assignment: str
     submission: str
     variant: dict[str, Any]
     exercises: tuple[Graded, ...]
     isolated: bool
+    wall: str | None = None
+
+    @property
+    def warning(self) -> str:
+        """Return the first line of every report where a part of the wall is missing, "" behind the whole of it."""
+        if not self.isolated:
+            return "Run without a process of its own: not for marks."
+        if self.wall is None or ("Landlock" in self.wall and "seccomp" in self.wall):
+            return ""
+        missing = " and no ".join(name for name in ("Landlock", "seccomp") if name not in self.wall)
+        return f"NO WALL: this system has no {missing}; a submission can read and write what its user can."
 
     @property
     def score(self) -> float:
@@ -110,11 +124,13 @@ def grade(
     isolated: bool = True,
     hidden: bool = True,
     only: Sequence[str] = (),
+    told: Callable[[Grade], Any] | None = None,
 ) -> Grade:
     """Run the assignment's exercises on a submission, in a process of its own unless `isolated` is False.
 
     seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  hidden :
-    include hidden exercises.  only : names of exercises.  Whatever goes wrong inside the submission is a finding, never
+    include hidden exercises.  only : names of exercises.  told : is given the grade after each exercise, with no points
+    for those that are still to come.  Whatever goes wrong inside the submission is a finding, never
     an exception.  FileNotFoundError if there is no such file, ValueError for a name in `only` that no exercise has,
     GraderError for a case that cannot be sent to it, and where no process can start.
     """
@@ -124,11 +140,22 @@ def grade(
     variant = assignment.variant(seed)
     chosen = [e for e in assignment.exercises if (hidden or not e.hidden) and (not only or e.name in only)]
     with Submission(
-        submission, variant, isolated=isolated, closed=[assignment.folder] if assignment.folder else [],
+        submission, variant, isolated=isolated,
         seconds=assignment.seconds, memory=assignment.memory, allowed=assignment.allowed,
     ) as student:  # fmt: skip
-        graded = tuple(_one(student, e, list(assignment.cases(e, seed, variant))) for e in chosen)
-    return Grade(assignment.name, os.fspath(submission), variant, graded, isolated)
+        graded = [Graded(e, 0, 0, (("", NOT_YET),), 0.0) for e in chosen]
+
+        def so_far() -> Grade:
+            return Grade(assignment.name, os.fspath(submission), variant, tuple(graded), isolated, student.wall)
+
+        for k, e in enumerate(chosen):
+            graded[k] = _one(student, e, list(assignment.cases(e, seed, variant)))
+            if told is not None:
+                told(so_far())
+        return so_far()
+
+
+NOT_YET = Diagnosis((Finding("", "stopped", "the grader has not come to it: it was stopped, or is still at work"),))
 
 
 def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Graded:
@@ -169,6 +196,8 @@ def junit(grade: Grade) -> str:
     numbers["time"] = f"{seconds:.3f}"
     top = ElementTree.Element("testsuites", numbers)
     suite = ElementTree.SubElement(top, "testsuite", numbers | {"skipped": "0"})
+    if grade.warning:
+        ElementTree.SubElement(suite, "system-out").text = grade.warning
     for g in grade.exercises:
         said = {"name": g.exercise.name, "classname": grade.assignment, "time": f"{g.seconds:.3f}"}
         case = ElementTree.SubElement(suite, "testcase", said)
@@ -190,9 +219,10 @@ def gradescope(grade: Grade) -> str:
         for number, g in enumerate(grade.exercises, 1)
     ]  # fmt: skip
     found = {
-        "execution_time": round(sum(g.seconds for g in grade.exercises), 3), "output": _asked(grade),
-        "output_format": "text", "visibility": "visible", "stdout_visibility": "hidden",
-        "extra_data": {"variant": grade.variant, "isolated": grade.isolated}, "tests": tests,
+        "execution_time": round(sum(g.seconds for g in grade.exercises), 3), "output_format": "text",
+        "output": "\n".join(filter(None, (grade.warning, _asked(grade)))), "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "extra_data": {"variant": grade.variant, "isolated": grade.isolated, "wall": grade.wall}, "tests": tests,
     }  # fmt: skip
     return json.dumps(found, indent=2, default=str)
 
@@ -204,5 +234,5 @@ def _asked(grade: Grade) -> str:
 def html(grade: Grade) -> str:
     """One page without anything from outside: the score, then each exercise with its reasons."""
     title = f"{grade.assignment}: {grade.score:g} of {grade.points:g} points"
-    known = {"submission": grade.submission, "asked": _asked(grade), "isolated": grade.isolated}
+    known = {"submission": grade.submission, "asked": _asked(grade), "warning": grade.warning, "wall": grade.wall}
     return page("minintk.grade", title=title, exercises=rows(grade), **known)

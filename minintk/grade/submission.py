@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
@@ -22,10 +23,10 @@ from threading import Timer
 from types import ModuleType
 from typing import Any
 
-from minintk.grade import worker
+from minintk.grade import hand_in, worker
 
-REFUSED = ("analytic", "minintk", "jax", "torch", "tensorflow", "autograd", "neural_tangents", "cupy")
-"""What a submission may not import, unless its assignment allows it: they hold answers, or trace derivatives."""
+LOADING = 30.0
+"""Seconds for reading the file, which the cells at a notebook's end may need."""
 
 
 class SubmissionError(Exception):
@@ -40,10 +41,10 @@ class GraderError(RuntimeError):
 class Submission(AbstractContextManager["Submission"]):
     """A student's file, which is run at the first call; a context manager that ends its process.
 
-    path : the file.  variant : what `from variant import ...` gives it.  isolated : a process of its own, with an
-    import guard and limits; False runs it here.  seconds : for one call.  memory : bytes of the process.  allowed :
-    packages of `REFUSED` that it may import.  closed : folders that it may not read.
-    FileNotFoundError if there is no such file, ValueError for a notebook.
+    path : the file, a script or a notebook.  variant : what `from variant import ...` gives it.  isolated : a process
+    of its own, behind the wall of wall.py; False runs it here.  seconds : for one call.  memory : bytes of the process.
+    allowed : packages that it may import beside NumPy and the standard library.
+    FileNotFoundError if there is no such file, ValueError for a damaged notebook.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "sub.py")
@@ -60,14 +61,13 @@ class Submission(AbstractContextManager["Submission"]):
     seconds: float = 10.0
     memory: int = 2**32
     allowed: Sequence[str] = ()
-    closed: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
             raise FileNotFoundError(f"submission expects a Python file, got {os.fspath(self.path)!r}, which is none")
-        if Path(self.path).suffix == ".ipynb":
-            raise ValueError("submission expects a script; in Jupyter: File, Save and Export As, Executable Script")
+        self.wall: str | None = None  # what closes its process in, once that is known; "" where nothing does
         self._broken = ""  # why the file does not load, once that is known
+        self._late: Counter[str] = Counter()  # calls of a function that had no answer
         self._module: ModuleType | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -100,8 +100,10 @@ class Submission(AbstractContextManager["Submission"]):
             raise SubmissionError(self._broken)
         if self._module is not None:  # on copies of the arguments, as another process would get them
             reply = worker.answer(self._module, copy.deepcopy(asked))
+        elif self._late[key := str(more.get("backward", name))] > 1:
+            reply = {"error": f"{key}: no answer within {self.seconds:g} s, twice: not tried again"}
         else:
-            reply = self._exchange(asked, self.seconds)
+            reply = self._exchange(asked, self.seconds, key)
         if "error" in reply:
             raise SubmissionError(str(reply["error"]))
         return reply.get("value"), list(reply.get("changed", ()))
@@ -117,41 +119,69 @@ class Submission(AbstractContextManager["Submission"]):
 
     def _start(self) -> None:
         """Load the file: here, or in a process in an empty folder, with no variables but those it needs."""
+        path = Path(self.path)
+        try:
+            text = hand_in.text_of(path)
+        except (ValueError, KeyError) as error:  # a notebook that is none, a script that is not UTF-8
+            self._broken = f"the file does not load: {error}"
+            return
+        if self.isolated or path.suffix == ".ipynb":
+            self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-")
         if not self.isolated:
-            loaded = worker.load(Path(self.path), self.variant)
+            if self._folder is not None:
+                path = Path(self._folder.name, "submission.py")
+                path.write_text(text, encoding="utf-8")
+            loaded = worker.load(path, self.variant)
             self._module, self._broken = (None, loaded) if isinstance(loaded, str) else (loaded, "")
             return
-        self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-")
-        home = self._folder.name
+        assert self._folder is not None
+        code, home = (Path(os.path.realpath(self._folder.name), name) for name in ("code", "home"))
+        packages = ("numpy", *self.allowed)
+        found = [spec for spec in map(importlib.util.find_spec, packages) if spec and spec.origin]
+        depth = [bool(spec.submodule_search_locations) for spec in found]  # a folder's __init__.py, or a file
+        places = dict.fromkeys(str(Path(s.origin or "").parents[d]) for s, d in zip(found, depth, strict=True))
         kept = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "LD_LIBRARY_PATH") if name in os.environ}
         one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        command, pipe = [sys.executable, "-s", "-P", "-B", worker.__file__], subprocess.PIPE
-        env = kept | one | {"PYTHONHASHSEED": "0", "HOME": home}
-        null = subprocess.DEVNULL
+        own = {"PYTHONHASHSEED": "0", "HOME": str(home), "TMPDIR": str(home), "PYTHONPATH": os.pathsep.join(places)}
+        command = [sys.executable, "-s", "-S", "-P", "-B", str(code / "worker.py")]
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
         try:
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, cwd=home, env=env)
+            for folder in (code, home):
+                folder.mkdir()
+            for name in ("worker.py", "wall.py"):  # copies: the library's own place is nobody's business
+                shutil.copy(Path(worker.__file__).with_name(name), code)
+            path = home / "submission.py"
+            path.write_text(text, encoding="utf-8")
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=null, cwd=home, env=kept | one | own
+            )
         except OSError as error:
             self.close()
             raise GraderError(f"no process can start here ({error}): try isolated=False, --in-process") from error
-        packages = map(importlib.util.find_spec, {"minintk", "analytic"}.difference(self.allowed))
-        homes = [place for spec in packages if spec for place in spec.submodule_search_locations or ()]
         first = {
-            "path": str(shutil.copy(self.path, Path(home, "submission.py"))), "variant": self.variant,
-            "memory": self.memory, "seconds": max(60, int(20 * self.seconds)), "refused": REFUSED,
-            "allowed": self.allowed, "roots": [*self.closed, *homes, "/proc"],
+            "path": str(path), "home": str(home), "variant": self.variant, "packages": packages, "memory": self.memory,
+            "seconds": max(60, int(20 * self.seconds)),
         }  # fmt: skip
-        reply = self._exchange(first, max(self.seconds, 60.0))  # NumPy has to be read, on a busy machine perhaps
+        try:
+            self.wall = str(self._exchange(first, 60.0)["value"])  # NumPy has to be read, on a busy machine perhaps
+        except SubmissionError as error:
+            raise GraderError(f"the student's process did not start: {error}") from error
+        try:
+            reply = self._exchange(None, max(self.seconds, LOADING))
+        except SubmissionError as error:  # once is enough: the next case would wait as long
+            reply = {"error": f"the file does not load: {error}".replace(" the file:", "")}
         if "error" in reply:
             self.close()
             self._broken = str(reply["error"])
 
-    def _exchange(self, asked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """One request and its reply; the process is killed at the time limit."""
+    def _exchange(self, asked: Mapping[str, Any] | None, seconds: float, name: str = "the file") -> dict[str, Any]:
+        """One request, if there is one, and the reply; the process is killed at the time limit."""
         process: Any = self._process
         timer, began = Timer(seconds, process.kill), time.monotonic()
         timer.start()
         try:
-            worker.send(process.stdin, asked)
+            if asked:
+                worker.send(process.stdin, asked)
             reply = worker.receive(process.stdout)
             if not isinstance(reply, dict):
                 raise ValueError("no dict")
@@ -159,9 +189,9 @@ class Submission(AbstractContextManager["Submission"]):
             status = process.wait()
             self.close()
             end = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-            late = time.monotonic() - began >= seconds
+            self._late[name] += (late := time.monotonic() - began >= seconds)
             why = f"no answer within {seconds:g} s" if late else f"the process {end}"
-            raise SubmissionError(f"{asked.get('backward', asked.get('name', 'the file'))}: {why}") from None
+            raise SubmissionError(f"{name}: {why}") from None
         except ValueError as error:
             self.close()
             raise SubmissionError(f"its answer is no answer: {error}") from None

@@ -4,7 +4,7 @@ The same by `python -m minintk verify`.
 
     options     what a command is made of
     terminal    what commands print
-    sweeps, single: the commands, each a function with its options above it
+    sweeps, single, grading: the commands, each a function with its options above it
     main        the parser of them all, and what becomes of their errors
 
 What `import minintk` leaves out is imported inside the commands, so that `minintk --help` stays quick.
@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any
 
 import minintk
-from minintk.lab.cli import single, sweeps
+from minintk.lab.cli import grading, single, sweeps
 from minintk.lab.cli.options import COMMANDS, FAILED, INTERRUPTED, OK, UNDECIDED, USAGE
 
 __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "OK", "UNDECIDED", "USAGE", "main"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from operator import methodcaller
 from pathlib import Path
 
 import numpy as np
@@ -103,42 +102,6 @@ def _reproduce(args: Namespace) -> int:
     if failed:
         print(f"{args.prog}: {len(failed)} of {len(paths)} scripts failed: {', '.join(failed)}", file=sys.stderr)
     return FAILED if failed else OK
-
-
-@command(
-    "grade",
-    "grade a submission: scores and reasons, for the terminal, a CI or Gradescope",
-    "Run an assignment's exercises on a submission, in a process of its own that holds no answers, and "
-    "say what is wrong with it. Exit status: 0 with full points, 1 with fewer.",
-    option("assignment", "ASSIGNMENT", "a folder with exercises.py, or its name in ./course"),
-    option("submission", "SUBMISSION", "the student's Python file"),
-    option("--seed", "S", "the instructor's secret, or @FILE that holds it", "public"),
-    option("--only", "NAME", "only this exercise; may be given again", action="append"),
-    option("--public", about="leave hidden exercises out", action="store_true"),
-    option("--in-process", about="without a process of its own: no time limit, not for marks", action="store_true"),
-    option("--junit", "FILE", "write JUnit's XML"),
-    option("--gradescope", "FILE", "write Gradescope's results.json"),
-    option("--html", "FILE", "write a page"),
-)
-def _grade(args: Namespace) -> int:
-    from rich.markup import escape
-
-    from minintk.files.writing import write_atomically
-    from minintk.grade import grade, load
-    from minintk.grade import run as reports
-
-    seed = Path(args.seed[1:]).read_text(encoding="utf-8").strip() if args.seed.startswith("@") else args.seed
-    found = grade(
-        load(args.assignment), args.submission, seed=seed, isolated=not args.in_process, hidden=not args.public,
-        only=args.only or (),
-    )  # fmt: skip
-    for name in ("junit", "gradescope", "html"):
-        if path := getattr(args, name):
-            write_atomically(path, methodcaller("write", getattr(reports, name)(found).encode()))
-    title, screen = f"{found.assignment}, {found.submission}", console(120)
-    print_table(screen, title, reports.COLUMNS, [map(escape, row) for row in reports.rows(found)])
-    screen.print(f"{found.score:g} of {found.points:g} points")
-    return OK if found.score == found.points else FAILED
 
 
 @command(

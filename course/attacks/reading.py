@@ -1,0 +1,295 @@
+"""Attempts of a submission to read what it may not: each takes the places and returns the text, if it gets there.
+
+place : {"secret": a file, "folder": where it lies, "victim": another file, "parent": the grader's process, "port": of a
+server, "name": of an abstract socket}.  They are told here; a submission has to guess them.
+"""
+
+import ctypes
+import os
+import sys
+
+
+def plainly(place):
+    with open(place["secret"]) as file:
+        return file.read()
+
+
+def with_pathlib(place):
+    from pathlib import Path
+
+    return Path(place["secret"]).read_text()
+
+
+def with_tables_emptied(place):
+    main = sys.modules["__main__"]
+    for name, value in list(vars(main).items()):
+        if isinstance(value, tuple):
+            setattr(main, name, ())
+    return plainly(place)
+
+
+def with_realpath_patched(place):
+    os.path.realpath = os.path.abspath = os.path.isabs = lambda path: "/x"
+    os.fsdecode = os.fspath = lambda path: "/x"
+    return plainly(place)
+
+
+def with_str_patched(place):
+    class Text(str):
+        def startswith(self, *words):
+            return True
+
+        def __str__(self):
+            return "submission.py"
+
+    with open(Text(place["secret"])) as file:
+        return file.read()
+
+
+def with_a_path_object(place):
+    class Path:
+        def __fspath__(self):
+            return place["secret"]
+
+        __str__ = __repr__ = lambda self: "submission.py"
+
+    return os.read(os.open(Path(), 0), 9999).decode()
+
+
+def from_the_root(place):
+    return os.read(os.open(place["secret"][1:], 0, dir_fd=os.open("/", 0)), 9999).decode()
+
+
+def upwards(place):
+    return os.read(os.open("../" * 30 + place["secret"][1:], 0), 9999).decode()
+
+
+def by_a_link(place):
+    os.symlink(place["secret"], "link")
+    with open("link") as file:
+        return file.read()
+
+
+def by_a_hard_link(place):
+    os.link(place["secret"], "link")
+    with open("link") as file:
+        return file.read()
+
+
+def by_renaming(place):
+    os.rename(place["secret"], "mine")
+    with open("mine") as file:
+        return file.read()
+
+
+def by_changing_the_folder(place):
+    os.chdir(place["folder"])
+    with open(os.path.basename(place["secret"])) as file:
+        return file.read()
+
+
+def in_another_interpreter(place):
+    try:
+        import _xxsubinterpreters as some
+    except ImportError:
+        import _interpreters as some
+    code = f"import shutil; shutil.copy({place['secret']!r}, 'mine')"
+    some.run_string(some.create(), code)
+    with open("mine") as file:
+        return file.read()
+
+
+def _process(start, place):
+    read, write = os.pipe()
+    os.set_inheritable(write, True)
+    start([b"/bin/sh", b"-c", f"cat {place['secret']} >&{write}".encode()], write)
+    os.close(write)
+    return os.read(read, 9999).decode()
+
+
+def by_fork_exec(place):
+    import subprocess
+
+    def start(words, fd):
+        out = os.dup(fd)
+        subprocess.Popen(words, pass_fds=[out, fd])
+
+    return _process(start, place)
+
+
+def by_fork_exec_itself(place):
+    import _posixsubprocess
+
+    def start(words, fd):
+        a, b = os.pipe()
+        common = (words, [words[0]], True, tuple(sorted((b, fd))), None, None, -1, -1, -1, -1, -1, -1, a, b, True, True)
+        _posixsubprocess.fork_exec(*common, -1, None, None, None, -1, None, True)
+
+    return _process(start, place)
+
+
+def by_spawnv(place):
+    from multiprocessing.util import spawnv_passfds
+
+    return _process(lambda words, fd: spawnv_passfds(words[0], words, [fd]), place)
+
+
+def by_fork(place):
+    read, write = os.pipe()
+    if not os.fork():
+        with open(place["secret"], "rb") as file:
+            os.write(write, file.read())
+        os._exit(0)
+    os.close(write)
+    return os.read(read, 9999).decode()
+
+
+def by_the_shell(place):
+    os.system(f"cat {place['secret']} > mine")
+    with open("mine") as file:
+        return file.read()
+
+
+def by_posix_spawn(place):
+    os.waitpid(os.posix_spawn("/bin/cp", ["cp", place["secret"], "mine"], {}), 0)
+    with open("mine") as file:
+        return file.read()
+
+
+def by_the_c_library(place):
+    libc = ctypes.CDLL(None)
+    buffer = ctypes.create_string_buffer(9999)
+    size = libc.read(libc.open(place["secret"].encode(), 0), buffer, 9999)
+    return buffer.raw[: max(size, 0)].decode()
+
+
+def by_a_system_call(place):
+    call = ctypes.pythonapi.syscall
+    buffer = ctypes.create_string_buffer(9999)
+    size = call(0, call(257, -100, place["secret"].encode(), 0, 0), buffer, 9999)
+    return buffer.raw[: max(size, 0)].decode()
+
+
+def by_numpy(place):
+    import numpy as np
+
+    return np.fromfile(place["secret"], dtype=np.uint8).tobytes().decode()
+
+
+def by_numpy_map(place):
+    import numpy as np
+
+    return np.memmap(place["secret"], mode="r").tobytes().decode()
+
+
+def by_readline(place):
+    import readline
+
+    readline.read_history_file(place["secret"])
+    return "\n".join(readline.get_history_item(i + 1) for i in range(readline.get_current_history_length()))
+
+
+def by_importing(place):
+    sys.path.insert(0, place["folder"])
+    return __import__(os.path.basename(place["secret"]).removesuffix(".py")).TOKEN
+
+
+def by_a_loader(place):
+    from importlib.machinery import SourceFileLoader
+
+    return SourceFileLoader("loaded", place["secret"]).load_module().TOKEN
+
+
+def by_linecache(place):
+    import linecache
+
+    return "".join(linecache.getlines(place["secret"]))
+
+
+def of_the_library(place):
+    sys.path.append(place["library"])
+    import minintk
+
+    return f"TOKEN {minintk.__version__}"
+
+
+def of_the_library_without_the_finder(place):
+    for finder in list(sys.meta_path):
+        for cell in getattr(getattr(finder, "find_spec", None), "__closure__", None) or ():
+            if isinstance(cell.cell_contents, tuple | frozenset):
+                cell.cell_contents = ()
+    sys.meta_path[:] = [finder for finder in sys.meta_path if "importlib" in str(getattr(finder, "__module__", ""))]
+    sys.path.append(place["library"])
+    import minintk
+
+    return f"TOKEN {minintk.__version__}"
+
+
+def names_in_the_frames(place):
+    """The names of the assignment's or of the library's folders, in some frame of the worker."""
+    frame, found = sys._getframe(), [sys.argv, sys.path, dict(os.environ)]
+    while frame:
+        found += [frame.f_code.co_filename, *frame.f_locals.items()] if frame.f_code.co_filename != __file__ else []
+        frame = frame.f_back
+    text = repr(found).replace(repr(place), "")  # as the arguments of this call
+    return "TOKEN" if place["library"] + os.sep + "minintk" in text or place["folder"] in text else ""
+
+
+def names_below_the_root(place):
+    return "TOKEN" if os.listdir(place["folder"]) else ""
+
+
+def of_the_parent_by_proc(place):
+    with open(f"/proc/{place['parent']}/cmdline") as file:
+        return "TOKEN" + file.read()
+
+
+def of_the_parents_environment(place):
+    fd = os.open("/proc", os.O_RDONLY)
+    return "TOKEN" + os.read(os.open(f"{place['parent']}/environ", 0, dir_fd=fd), 99).decode()
+
+
+def of_its_own_maps(place):
+    with open("/proc/self/maps") as file:
+        return "TOKEN" + file.read(9)
+
+
+def memory_of_the_parent(place):
+    from ctypes import byref, c_size_t, c_void_p
+
+    class Part(ctypes.Structure):
+        _fields_ = [("base", c_void_p), ("size", c_size_t)]
+
+    buffer = ctypes.create_string_buffer(8)
+    local, remote = Part(ctypes.addressof(buffer), 8), Part(place["address"], 8)
+    got = ctypes.CDLL(None).process_vm_readv(place["parent"], byref(local), 1, byref(remote), 1, 0)
+    return "TOKEN" if got > 0 else ""
+
+
+def ptrace_of_the_parent(place):
+    return "TOKEN" if ctypes.CDLL(None).ptrace(0x4206, place["parent"], None, None) == 0 else ""  # seize
+
+
+def files_of_the_parent(place):
+    libc = ctypes.CDLL(None)
+    return "TOKEN" if libc.syscall(438, libc.syscall(434, place["parent"], 0), 0, 0) >= 0 else ""  # pidfd_getfd
+
+
+def with_the_frame_of_the_hook(place):
+    """From Python 3.13 on what a frame sees can be changed from outside, the tables of an audit hook too."""
+    try:
+        plainly(place)
+    except PermissionError as error:
+        trace = error.__traceback__
+        while trace:
+            for name in ("begins", "outside", "up"):
+                if name in trace.tb_frame.f_locals and trace.tb_frame.f_code.co_filename != __file__:
+                    trace.tb_frame.f_locals[name] = (lambda *words: False) if name == "begins" else "?"
+            trace = trace.tb_next
+    return plainly(place)
+
+
+def with_cells_of_the_finder(place):
+    for cell in sys.meta_path[0].find_spec.__closure__ or ():
+        cell.cell_contents = frozenset(["reading", os.path.basename(place["secret"]).removesuffix(".py")])
+    return by_importing(place)

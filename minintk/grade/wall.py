@@ -1,0 +1,225 @@
+"""The wall around the student's process: what it may open, call and use up, closed before the submission is read.
+
+On Linux the kernel keeps it, and nothing inside the process can take it back.  Landlock lets it open the files of
+Python and of the allowed packages, and write into its own folder.  seccomp refuses the system calls that reach other
+processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
+
+Everywhere: bounds on memory and time, and an audit hook of Python with the same rules.  The hook says in words what is
+not allowed, and stops nobody who reads and writes memory by native code.
+
+This file runs inside the student's process: the standard library alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+import subprocess  # noqa: F401 (what SciPy imports later is here before the hook)
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+EXECUTE, WRITE, READ_FILE, READ_DIR, REFER, TRUNCATE, IOCTL = 1, 2, 4, 8, 1 << 13, 1 << 14, 1 << 15
+MAKE = sum(1 << k for k in range(4, 13))
+"""Landlock's rights: remove and make files and folders of every kind."""
+
+DEVICES = "/dev/null", "/dev/zero", "/dev/urandom", "/proc/cpuinfo", "/sys/devices/system/cpu", "/etc/ld.so.cache"
+LIBRARIES = "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"
+
+
+def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(what may be read with all that lies below, folders whose names may be listed) for these packages' imports."""
+    homes = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
+    inside = [str(p) for home in {*homes, *LIBRARIES} for p in Path(home).glob("*")]
+    skipped = ("site-packages", "dist-packages", "python")  # and what else is installed there
+    found = [p for p in inside if not os.path.basename(p).startswith(skipped)]
+    for place in sys.path:
+        found += [os.path.join(place, name + end) for name in packages for end in ("", ".py", ".libs")]
+    return [*DEVICES, *found], [*homes, *filter(os.path.isdir, sys.path)]
+
+
+def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
+    """Close the file system but for these; return Landlock's version, 0 where there is none.
+
+    From version 4 on no TCP connection, from 6 on no signal and no abstract socket to another process.
+    """
+    if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:  # it binds the calling thread alone
+        return 0
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = max(0, int(libc.syscall(444, None, 0, 1)))
+    rights = EXECUTE | WRITE | READ_FILE | READ_DIR | MAKE
+    rights |= sum(right for since, right in ((2, REFER), (3, TRUNCATE), (5, IOCTL)) if version >= since)
+    handled = struct.pack("QQQ", rights, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
+    size = 8 if version < 4 else 16 if version < 6 else 24
+    rules = libc.syscall(444, handled, size, 0) if version else -1
+    if rules < 0:
+        return 0
+    reading = [(p, READ_FILE | READ_DIR) for p in read] + [(p, READ_DIR) for p in listed]
+    for path, access in [*reading, (write, rights & ~EXECUTE)]:
+        with suppress(OSError):  # what is not there needs no rule
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            allowed = access if os.path.isdir(path) else access & READ_FILE
+            libc.syscall(445, rules, 1, struct.pack("=Qi", allowed, fd), 0)
+            os.close(fd)
+    libc.prctl(38, 1, 0, 0, 0)  # no new privileges
+    done = libc.syscall(446, rules, 0) == 0
+    os.close(rules)
+    return version if done else 0
+
+
+X86, ARM = 0xC000003E, 0xC00000B7
+"""How seccomp names x86-64 and 64-bit ARM."""
+
+CLONE, PRLIMIT, CLONE3, SECCOMP = {X86: 56, ARM: 220}, {X86: 302, ARM: 261}, 435, {X86: 317, ARM: 277}
+NEWER = (424, 425, 426, 427, 434, 438, 440, 448, 452, 463)
+"""Numbers that all machines share: pidfd_*, io_uring_*, process_madvise, process_mrelease, fchmodat2, setxattrat."""
+
+CALLS = {
+    "ptrace and memory of others": ((101, 117), (310, 270), (311, 271), (312, 272), (256, 238), (279, 239)),
+    "signals": ((62, 129), (200, 130), (234, 131), (129, 138), (297, 240)),
+    "new processes": ((57, 0), (58, 0), (59, 221), (322, 281)),
+    "namespaces and mounts": ((272, 97), (308, 268), (165, 40), (166, 39), (155, 41), (161, 51),
+                              (303, 264), (304, 265)),
+    "sockets": ((41, 198), (53, 199)),
+    "shared memory, queues, keys": ((29, 194), (30, 196), (31, 195), (68, 186), (64, 190), (240, 180), (248, 217),
+                                    (249, 218), (250, 219)),
+    "owners, modes, times, attributes": ((90, 0), (91, 52), (268, 53), (92, 0), (93, 55), (94, 0), (260, 54), (188, 5),
+                                         (189, 6), (190, 7), (197, 14), (198, 15), (199, 16), (132, 0), (235, 0),
+                                         (261, 0), (280, 88)),
+    "how others are scheduled": ((203, 122), (144, 119), (142, 118), (314, 274), (141, 140), (251, 30)),
+    "the machine": ((321, 280), (298, 241), (323, 282), (164, 170), (227, 112), (305, 266), (159, 171), (170, 161),
+                    (171, 162), (175, 105), (313, 273), (176, 106), (172, 0), (173, 0), (163, 89), (179, 60),
+                    (103, 116), (169, 142), (246, 104), (320, 294), (167, 224), (168, 225), (135, 92)),
+}  # fmt: skip
+"""{what is refused: numbers of the system calls on (x86-64, 64-bit ARM), 0 where there is none}."""
+
+
+def seccomp() -> bool:
+    """Refuse the system calls of `CALLS`, new processes, and limits of others; whether it holds.
+
+    The filter is a program of the kernel's Berkeley packet filter: load a word, compare, skip, return.
+    """
+    kind = {"x86_64": X86, "aarch64": ARM}.get(platform.machine())
+    if sys.platform != "linux" or kind is None or sys.maxsize < 2**32:
+        return False
+    load, equal, above, bits, leave, allow = 0x20, 0x15, 0x35, 0x45, 0x06, 0x7FFF0000
+    refuse = (leave, 0, 0, 0x00050000 | errno.EPERM)
+    number, first = (load, 0, 0, 0), (load, 0, 0, 16)  # the call's, and the lower half of its first argument
+    program = [(load, 0, 0, 4), (equal, 1, 0, kind), (leave, 0, 0, 0x80000000), number, (above, 0, 1, 1 << 30), refuse]
+    program += [(equal, 0, 1, CLONE3), (leave, 0, 0, 0x00050000 | errno.ENOSYS)]  # glibc then takes clone
+    for call, test, thread in ((CLONE[kind], bits, 0x10000), (PRLIMIT[kind], equal, 0)):
+        program += [(equal, 0, 4, call), first, (test, 0, 1, thread), (leave, 0, 0, allow), refuse]
+    for call in (*NEWER, *(pair[kind == ARM] for some in CALLS.values() for pair in some)):
+        program += [(equal, 0, 1, call), refuse] if call else []
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in [*program, (leave, 0, 0, allow)]))
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(38, 1, 0, 0, 0)
+    filter_ = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(code))
+    return bool(libc.syscall(SECCOMP[kind], 1, 1, filter_) == 0)  # 1, 1: a filter, for all threads
+
+
+def limit(memory: int, seconds: int, *, processes: bool) -> None:
+    """Bounds on memory (bytes), processor time and files, where the system has them (not on Windows).
+
+    processes : whether new ones have to be stopped here, and threads with them.
+    """
+    try:
+        import resource
+    except ImportError:
+        return
+    most = {"AS": memory, "CPU": seconds, "FSIZE": 2**26, "CORE": 0} | ({"NPROC": 0} if processes else {})
+    for name, bound in most.items():
+        kind = getattr(resource, f"RLIMIT_{name}")
+        _, hard = resource.getrlimit(kind)
+        with suppress(ValueError):  # macOS has no bound on addresses
+            resource.setrlimit(kind, (min(bound, hard),) * 2 if hard != resource.RLIM_INFINITY else (bound, bound))
+
+
+REFUSED = ("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.kill", "os.killpg",
+           "os.startfile", "os.symlink", "os.link", "os.chdir", "pty.spawn", "gc.get_objects", "gc.get_referrers",
+           "sys.addaudithook", "cpython._PySys_ClearAuditHooks", "cpython.PyInterpreterState_New")  # fmt: skip
+ROOMS = (
+    "subprocess",
+    "socket",
+    "ctypes",
+    "shutil",
+    "ftplib",
+    "urllib",
+    "winreg",
+    "mmap",
+    "resource",
+    "fcntl",
+    "signal",
+)
+NATIVE = ("_xxsubinterpreters", "_interpreters", "_testcapi", "_testinternalcapi", "_ctypes_test")
+LISTED = ("os.listdir", "os.scandir")
+CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.chown", "os.utime")
+
+
+def finder(packages: Sequence[str]) -> Any:
+    """Make what refuses imports of anything but Python's modules and these packages, in words."""
+    known = frozenset(sys.stdlib_module_names) | {*packages, "variant"}
+    says = f"may not be imported in this assignment: the standard library and {', '.join(packages)} may"
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+            if name.partition(".")[0] not in known:
+                raise ModuleNotFoundError(f"{name} {says}", name=name)
+
+    return Finder
+
+
+def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
+    """From here on only the files that `opened` names, no new process, no socket: an audit hook.
+
+    Python offers no way to remove it.  Nothing of it is looked up outside: a submission that replaces
+    `os.path.realpath`, say, or a table of this module, changes nothing here.
+    """
+    folders, names = tuple(f"{path}{os.sep}" for path in read), frozenset([*read, *listed, home])
+    own, up, sep, kind_of, kinds = f"{home}{os.sep}", f"{os.sep}..", os.sep, type, frozenset((str, bytes))
+    begins, last, head, text, absolute = str.startswith, str.rpartition, str.partition, str, os.path.isabs
+    refused, rooms, native, lists, changes = map(frozenset, (REFUSED, ROOMS, NATIVE, LISTED, CHANGED))
+    wrong, writes, windows = PermissionError, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC, os.name == "nt"
+
+    def check(path: Any, change: bool) -> None:
+        if kind_of(path) not in kinds:
+            raise wrong("a path expects a string")
+        plain = text(path, "utf-8", "surrogateescape") if kind_of(path) is bytes else path
+        outside = absolute(plain) if windows else begins(plain, "/")
+        if up in sep + plain or (
+            outside and not begins(plain, own) and (change or not (plain in names or begins(plain, folders)))
+        ):
+            raise wrong(f"{last(plain, sep)[2]} may not be {'written' if change else 'read'} by a submission")
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event == "import" and head(args[0], ".")[0] in native:
+            raise wrong(f"{args[0]} is not allowed in a submission")
+        if event == "open" and kind_of(args[0]) is not int:
+            check(args[0], bool(args[2] & writes))
+        elif event in lists and kind_of(args[0]) is not int:
+            check(home if args[0] is None else args[0], change=False)
+        elif event in changes:
+            for path in args[: 1 + (event == "os.rename")]:
+                check(path, change=True)
+        elif event in refused or head(event, ".")[0] in rooms:
+            raise wrong(f"{event} is not allowed in a submission")
+
+    sys.addaudithook(hook)
+
+
+def close_in(home: str, packages: Sequence[str], memory: int, seconds: int) -> str:
+    """Put up the whole wall, and return what of it this system has: "Landlock 7, seccomp" or less."""
+    read, listed = opened(packages)
+    version = landlock(read, listed, home)
+    filtered = seccomp()
+    limit(memory, seconds, processes=not filtered)
+    sys.meta_path.insert(0, finder(packages))
+    guard(read, listed, home)
+    return ", ".join([f"Landlock {version}"] * bool(version) + ["seccomp"] * filtered)

@@ -1,0 +1,87 @@
+"""The Gradescope kit, unpacked as it would be: whose variant, which file, and a results.json in every case."""
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import build
+
+FOLDER = build.folders()[0]
+SOLUTION = (FOLDER / "solution.py").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("kit")
+    (out / "names.txt").write_text("ada@example.org\nbob@example.org\n")
+    words = ["instructor", str(out), FOLDER.name, "--seed", "secret", "--names", str(out / "names.txt")]
+    assert build.main(words) == 0
+    with zipfile.ZipFile(out / f"{FOLDER.name}.zip") as archive:
+        names = archive.namelist()
+        archive.extractall(out / "source")
+    assert not [name for name in names if "solution" in name or "rubric" in name or "/right/" in name]
+    return out / "source"
+
+
+def ran(kit: Path, place: Path, mail: str, files: dict[str, str]) -> dict[str, Any]:
+    """Run the kit as run_autograder does, and return its results."""
+    submission = place / "submission"
+    shutil.rmtree(submission, ignore_errors=True)
+    submission.mkdir()
+    for name, text in files.items():
+        (submission / name).write_text(text)
+    (place / "metadata.json").write_text(json.dumps({"users": [{"email": mail}]}))
+    words = [str(kit / "kit.py"), str(submission), str(place / "metadata.json"), str(place / "out" / "results.json")]
+    env = {"PYTHONPATH": str(kit / "packages"), "PATH": "/usr/bin:/bin"}
+    assert subprocess.run([sys.executable, *words], env=env, cwd=kit, capture_output=True).returncode == 0
+    found: dict[str, Any] = json.loads((place / "out" / "results.json").read_text())
+    return found
+
+
+def test_the_right_file_is_graded_for_the_right_student(kit: Path, tmp_path: Path) -> None:
+    files = {"check.py": "print(1)", "week1.py": SOLUTION, "variant.py": "activation = 'x'"}
+    found = ran(kit, tmp_path, "Ada@Example.org", files)
+    assert sum(test["score"] for test in found["tests"]) == 100
+    assert "graded: week1.py\nvariant of ada@example.org" in found["output"]
+
+
+@pytest.mark.parametrize(
+    ("mail", "files", "says"),
+    [
+        ("eve@example.org", {"a.py": SOLUTION}, "eve@example.org: no variant is known for this address"),
+        ("ada@example.org", {"readme.py": "x = 1"}, "expected a script or notebook with dense"),
+        ("ada@example.org", {}, "got 0 files without"),
+    ],
+)
+def test_what_is_not_graded_says_so(kit: Path, tmp_path: Path, mail: str, files: dict[str, str], says: str) -> None:
+    found = ran(kit, tmp_path, mail, files)
+    assert found["score"] == 0
+    assert "tests" not in found
+    assert says in found["output"]
+
+
+def test_a_grader_that_fails_leaves_results(kit: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "kit"
+    shutil.copytree(kit, broken, ignore=lambda folder, names: ["assignment"] * (Path(folder) == kit))
+    found = ran(broken, tmp_path, "ada@example.org", {"a.py": SOLUTION})
+    assert found["score"] == 0
+    assert "The grader failed (FileNotFoundError" in found["output"] or "assignment expects" in found["output"]
+
+
+def test_the_release_holds_no_solution(tmp_path: Path) -> None:
+    assert build.main(["release", str(tmp_path)]) == 0
+    with zipfile.ZipFile(tmp_path / "course.zip") as archive:
+        names = archive.namelist()
+        everything = b"".join(archive.read(name) for name in names).decode("utf-8", "replace")
+    assert "course/hw1_backprop/starter.ipynb" in names
+    assert not [name for name in names if {*Path(name).parts} & {*build.KEPT_BACK}]
+    dropped = [m[2].strip() for folder in build.folders() for m in build.SOLUTION.finditer(
+        (folder / "solution.py").read_text(encoding="utf-8"))]  # fmt: skip
+    assert len(dropped) > 40
+    assert not [text for text in dropped if len(text) > 60 and text in everything]

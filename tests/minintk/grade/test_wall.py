@@ -1,0 +1,66 @@
+"""The wall around a process, part by part; tests/course/test_attacks.py has the attempts against the whole."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minintk.grade import wall
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="Landlock and seccomp are Linux's")
+
+READ = "open({file!r}).read()"
+NATIVE = "import os; fd = libc.open({file!r}.encode(), 0); os.read(fd, 9) if fd >= 0 else 1 / 0"
+SPAWN = "import os; os.posix_spawn('/bin/true', ['true'], {{}})"
+FORK = "1 / 0 if libc.fork() < 0 else None"
+SOCKET = "import socket; socket.socket()"
+THREAD = "import threading; threading.Thread(target=int).start()"
+IMPORT = "import numpy, json"
+OWN = "open('mine', 'w').write('x'); open('mine').read()"
+
+
+def survives(up: str, does: str, file: Path, home: Path) -> bool:
+    """True if a process behind this part of the wall does it."""
+    known = "import ctypes, wall; libc = ctypes.CDLL(None); libc.open, libc.fork"
+    code = f"{known}; home = {str(home)!r}; {up}\n{does.format(file=str(file))}"
+    env = {"PYTHONPATH": f"{Path(wall.__file__).parent}:{Path(np.__file__).parents[1]}"}
+    home.mkdir(exist_ok=True)
+    command = [sys.executable, "-S", "-P", "-B", "-c", code]
+    return subprocess.run(command, cwd=home, env=env, capture_output=True).returncode == 0
+
+
+FILES = "assert wall.landlock(*wall.opened(['numpy']), home)"
+CALLS = "assert wall.seccomp()"
+HOOK = "wall.guard(*wall.opened(['numpy']), home)"
+
+
+@linux
+@pytest.mark.parametrize(
+    ("does", "stopped_by"),
+    [
+        (READ, {FILES, HOOK}), (NATIVE, {FILES}), (SPAWN, {FILES, CALLS, HOOK}), (FORK, {CALLS}),
+        (SOCKET, {CALLS, HOOK}), (THREAD, set()), (IMPORT, set()), (OWN, set()),
+    ],
+)  # fmt: skip
+def test_each_part_stops_what_it_is_there_for(does: str, stopped_by: set[str], tmp_path: Path) -> None:
+    (file := tmp_path / "secret").write_text("secret")
+    assert survives("", does, file, tmp_path / "home")
+    for part in (FILES, CALLS, HOOK):
+        assert survives(part, does, file, tmp_path / "home") == (part not in stopped_by), part
+
+
+@linux
+def test_the_whole_says_what_is_up(tmp_path: Path) -> None:
+    says = "assert wall.close_in(home, ['numpy'], 2**32, 60).startswith('Landlock ')"
+    assert survives(says, IMPORT, tmp_path, tmp_path / "home")
+    assert not survives(f"{says}; home = 0", "import minintk", tmp_path, tmp_path / "home")
+
+
+def test_of_other_packages_nothing_may_be_read() -> None:
+    read, listed = wall.opened(["numpy"])
+    assert str(Path(np.__file__).parent) in read
+    assert not [path for path in read if Path(path).name.startswith(("site-packages", "dist-packages", "python3"))]
+    assert not [path for path in read if Path(path) in Path(pytest.__file__).parents]
+    assert str(Path(np.__file__).parents[1]) in listed
