@@ -77,10 +77,10 @@ def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]
     net = deep(rule, width, x.shape[1:])
     theta = np.stack([net.init(np.random.default_rng([one, width]), dtype=np.float32) for one in seed])
     start, found = mn.mse(net(theta, x), y), []
-    for lr in RATES:
+    for adam in map(mn.Adam, RATES):
         try:
             with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # that training diverges
-                *_, end = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.Adam(lr=lr), steps=STEPS)
+                *_, end = mn.train(net, theta, x, y, loss=mn.mse, optimizer=adam, steps=STEPS, every=STEPS)
             found.append(np.minimum(end.loss, start))
         except FloatingPointError:
             found.append(start)

@@ -52,6 +52,7 @@ def keep(name: str, kind: str, out: Path) -> None:
         "data": found["data"],
         "scale": found["scale"],
         "sizes": found["sizes"],
+        "papers": found["papers"],
         "factors": found["factors"],
         "first seed": found["first seed"],
         "core seconds": round(spent["core seconds"]),

@@ -60,6 +60,7 @@ HELPERS = {
     "gallery",
     "geiger",
     "intervals",
+    "ledger",
     "claim_rows",
     "verdicts",
     "lee",
