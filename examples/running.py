@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from resuming import PLACE
 
 import minintk as mn
 from minintk.arrays import device_namespace
@@ -90,10 +91,12 @@ class Setting:
             os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         with TemporaryDirectory() as nowhere, processes(self.workers) as executor:
             store = (self.out / f"{self.name}.runs" if self.out else Path(nowhere)) / work.__name__
+            os.environ[PLACE] = str(store.resolve() / "unfinished")
             table = mn.sweep(
                 work, axes, store=store, together=together, batch=batch, part=self.part, executor=executor,
                 progress=self.progress,
             )  # fmt: skip
+            del os.environ[PLACE]
         if missing := sum(not result for result in table.results):
             raise SystemExit(f"{self.name}: {missing} of {len(table.results)} runs are left to other parts")
         return mn.Table({name: table.grid[name] for name in grid}, table.results)

@@ -61,6 +61,7 @@ HELPERS = {
     "geiger",
     "intervals",
     "ledger",
+    "resuming",
     "claim_rows",
     "verdicts",
     "lee",
