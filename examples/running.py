@@ -97,8 +97,11 @@ class Setting:
                 progress=self.progress,
             )  # fmt: skip
             del os.environ[PLACE]
-        if missing := sum(not result for result in table.results):
-            raise SystemExit(f"{self.name}: {missing} of {len(table.results)} runs are left to other parts")
+        if missing := [point for point, result in zip(table.points, table.results) if not result]:
+            names = [name for name in grid if len({str(point[name]) for point in table.points}) > 1]
+            ends = (", ".join(f"{name} {point[name]}" for name in names) for point in (missing[0], missing[-1]))
+            left = f"{len(missing)} of {len(table.results)} runs of {work.__name__} are missing, {' to '.join(ends)}"
+            raise SystemExit(f"{self.name}: {left}: run the other parts, or without --part, which makes them all")
         return mn.Table({name: table.grid[name] for name in grid}, table.results)
 
 
