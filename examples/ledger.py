@@ -46,7 +46,8 @@ def work(script: str, sizes: Mapping[str, Any]) -> float:
 
 def hours(found: Mapping[str, Any]) -> float:
     """Return what the paper's size would take on one core, from what ours took."""
-    ratio = work(found["script"], found["papers"]) / work(found["script"], found["sizes"])
+    sizes = {name: value or found["papers"][name] for name, value in found["sizes"].items()}  # 0: not known
+    ratio = work(found["script"], found["papers"]) / work(found["script"], sizes)
     return float(found["core seconds"]) / 3600 * ratio
 
 
