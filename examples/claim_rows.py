@@ -40,7 +40,7 @@ class Row:
 def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:
     """`found` with its table; writes KEY.json and KEY.png into --out.  draw : called with matplotlib's pyplot."""
     found = found | {"data": s.data, "scale": s.scale, "table": [row.kept() for row in rows]}
-    found |= {"sizes": dict(s.sizes), "factors": s.factors, "first seed": s.first_seed}
+    found |= {"sizes": dict(s.sizes), "papers": dict(s.papers), "factors": s.factors, "first seed": s.first_seed}
     if s.out:
         import matplotlib.pyplot as plt
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from common import Found, Row, Setting, command_line, finish, interval, percent, right
 from interpolation_threshold import exact, problem
+from resuming import unfinished
 from verdicts import above
 
 import minintk as mn
@@ -59,8 +60,9 @@ def trained(data: str, n_train: int, shift: int, width: int, seed: int, epochs: 
     found = {}
     for name, model, towards in (("LeNet", net, None), ("linearised", mn.Linearized(net, theta0), theta0)):
         sgd = mn.SGD(lr, momentum=0.9, weight_decay=5e-5, towards=towards)
-        run = mn.fit(model, theta0, x, y, loss=mn.sum_of_squares, epochs=epochs, batch_size=32,
-                     rng=np.random.default_rng(seed), optimizer=sgd)  # fmt: skip
+        with unfinished(data, n_train, shift, width, seed, epochs, lr, name) as folder:
+            run = mn.fit(model, theta0, x, y, loss=mn.sum_of_squares, epochs=epochs, batch_size=32,
+                         rng=np.random.default_rng(seed), optimizer=sgd, checkpoint=folder)  # fmt: skip
         found[name] = float(right(run.model, run.theta, x_test, y_test).mean())
         found[f"{name}, train"] = float(right(run.model, run.theta, x, y).mean())
     return found

@@ -8,17 +8,19 @@ eta is the rate of the mean over examples and outputs, as in the authors' own li
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from common import Measured, images, placed
+from resuming import collected
 
 import analytic as an
 import minintk as mn
 from minintk.arrays import to_host
 from minintk.diagnostics import power_law
+from minintk.training.checkpoints import fingerprint
 
 Host = np.ndarray[Any, Any]
 
@@ -91,19 +93,19 @@ def powers(steps: int, base: int = 2) -> list[int]:
 
 
 def at_steps(
-    model: mn.Model, theta0: Any, x: Any, y: Any, lr: float, steps: Sequence[int], **options: Any
-) -> Iterator[mn.Snapshot]:
-    """Full-batch descent on `mn.mse` in the dtype of theta0: a snapshot after each of `steps`, ascending."""
+    model: mn.Model, theta0: Any, x: Any, y: Any, lr: float, steps: Sequence[int], read: Callable[[mn.Snapshot], Any],
+    **options: Any,
+) -> list[Any]:  # fmt: skip
+    """read(snapshot) after each of `steps`, ascending, of full-batch descent on `mn.mse` in the dtype of theta0."""
     x, y = like(theta0, x, y)
-    state = None
-    for step in steps:
-        run = mn.train(
-            model, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=step, every=max(1, step), resume=state,
-            **options,
-        )  # fmt: skip
-        *_, snap = run
-        state = snap.state
-        yield snap
+    how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=lr), **options}
+
+    def run(resume: Any) -> Iterator[mn.Snapshot]:
+        return mn.train(model, theta0, x, y, steps=steps[-1], resume=resume, **how)
+
+    name = fingerprint(model, theta0, x, y, **how)
+    rows = collected(run, lambda snap: [read(snap)] if snap.step in steps else [], theta0, name, list(steps))
+    return [found for row in rows for found in row]
 
 
 def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: float, steps: Sequence[int]) -> Host:

@@ -50,8 +50,9 @@ def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tupl
     on, at = line(x, y), lee.powers(steps, 4)
     net = mn.Network(lee.spec("tanh", 3, width), x.shape[1:])
     theta0 = lee.start(net, seed)
-    runs = lee.at_steps(net, theta0, x, y, eta, at)
-    f = np.stack([lee.outputs(net, snap.theta, on)[..., 0] for snap in runs], axis=1)
+    f = np.stack(
+        lee.at_steps(net, theta0, x, y, eta, at, lambda snap: lee.outputs(net, snap.theta, on)[..., 0]), axis=1
+    )
     one, found, k_on = an.gradient_descent(KERNEL.ntk(x), y, lr=eta), [], KERNEL.ntk(on, x)
     for e, theta in enumerate(lee.double(theta0)):
         own = one.predict(np.array(at), k_on, lee.outputs(net, theta, x), lee.outputs(net, theta, on))[..., 0]

@@ -56,12 +56,14 @@ def work(
         start = lee.outputs(net, theta, points)
         says = {name: own[name].predict(np.array(at), k, start[:N], start)[..., 0] for name, k in kernels.items()}
         coefficients = own["empirical"].coefficients(np.array(at), start[:N])
-        f, weights = [], []
-        for snap, a in zip(lee.at_steps(net, first, x, y, eta, at), coefficients):
-            moved, linear = to_host(snap.theta - first), to_host(J.vjp(*lee.like(theta, a)))
-            f.append(lee.outputs(net, snap.theta, points)[:, 0])
+        moves = dict(zip(at, coefficients))
+
+        def read(snap: mn.Snapshot, first: Any = first, J: Any = J, theta: Any = theta, moves: Any = moves) -> Any:
+            moved, linear = to_host(snap.theta - first), to_host(J.vjp(*lee.like(theta, moves[snap.step])))
             away = float(lee.rms(moved - linear) / lee.rms(linear)) if snap.step else 0.0
-            weights.append((away, *moved[which], *linear[which]))
+            return lee.outputs(net, snap.theta, points)[:, 0], (away, *moved[which], *linear[which])
+
+        f, weights = zip(*lee.at_steps(net, first, x, y, eta, at, read))
         result: dict[str, Any] = {"weights": weights, "f": f, "says": says["empirical"]}
         for where, part in (("train", slice(N)), ("test", slice(N, None))):
             losses = [

@@ -63,20 +63,21 @@ def work(
 
     first = kernels(theta0)
     weights = [name for name in net.layout.slices if name.endswith(".W")]
-    found: list[dict[str, Any]] = []
-    for i, snap in enumerate(lee.at_steps(net, theta0, x, y, lr, at)):
+
+    def read(snap: mn.Snapshot) -> dict[str, Any]:
         moved = {name: to_host(v) for name, v in weight_movement(net, theta0, snap.theta).items()}
         now = {"input weights": moved[weights[0]], "output weights": moved[weights[-1]]}
         if depth > 1:  # equal sizes, so that the root mean square is the joint movement
             now["middle weights"] = lee.rms([moved[name] for name in weights[1:-1]], axis=0)
         now |= {name: to_host(relative_distance(k, first[name])) for name, k in kernels(snap.theta).items()}
         now["all weights"] = lee.distance(snap.theta, theta0) / width**0.5
-        off = lee.rms(lee.outputs(net, snap.theta, points) - predicted[i], axis=-1)
+        off = lee.rms(lee.outputs(net, snap.theta, points) - predicted[at.index(snap.step)], axis=-1)
         now["outputs, train"], now["outputs, test"] = (
             lee.rms(part, axis=1) for part in np.split(off, [len(x)], axis=1)
         )
-        now["loss"] = to_host(snap.loss)
-        found.append(now)
+        return now | {"loss": to_host(snap.loss)}
+
+    found = lee.at_steps(net, theta0, x, y, lr, at, read)
     return [{name: [float(now[name][e]) for now in found] for name in found[0]} for e in range(len(seed))]
 
 

@@ -59,8 +59,11 @@ def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[
     x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     net, _, scales = network(way, width, x.shape[1])
     theta0, at = lee.start(net, seed), lee.powers(steps)
-    runs = lee.at_steps(net, theta0, x, y, rate(way, width, x), at, lr_scales=scales)
-    f = np.stack([lee.outputs(net, snap.theta, x_test)[..., 0] for snap in runs], axis=1)  # (E, T, M)
+
+    def read(snap: mn.Snapshot) -> Any:
+        return lee.outputs(net, snap.theta, x_test)[..., 0]
+
+    f = np.stack(lee.at_steps(net, theta0, x, y, rate(way, width, x), at, read, lr_scales=scales), axis=1)  # (E, T, M)
     loss = 0.5 * np.mean((f - y_test[:, 0]) ** 2, axis=-1)
     wrong = (f[:, -1] * y_test[:, 0] < 0).astype(int)
     return [{"f": f[e, :, :FEW], "loss": loss[e], "wrong": wrong[e].tolist()} for e in range(len(seed))]

@@ -7,17 +7,19 @@ over the examples of a sum over the outputs, so that the paper's eta is lr = eta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from common import images, interval, placed, plus
 from lee import HE, rms, widths_axis
+from resuming import collected
 
 import analytic as an
 import minintk as mn
 from minintk.arrays import to_host
+from minintk.training.checkpoints import fingerprint
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[Array, Array]
@@ -58,12 +60,18 @@ def trained(
 ) -> tuple[Array, Array]:  # fmt: skip
     """(losses, f): of each batch, (at[-1] + 1,), at x_test after `at` steps, (len(at), M, C); seed : of batches."""
     how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch_size": batch}
-    losses, f = [], []
-    for snap in mn.train(model, theta0, *train, steps=at[-1], rng=np.random.default_rng(seed), **how):
-        losses.append(float(snap.loss))
-        if snap.step in at:
-            f.append(outputs(snap.model, snap.theta, x_test))
-    return np.array(losses), np.array(f)
+
+    def run(resume: Any) -> Iterator[mn.Snapshot]:
+        return mn.train(
+            model, theta0, *train, steps=at[-1], rng=np.random.default_rng(seed), resume=resume, **how
+        )  # fmt: skip
+
+    def read(snap: mn.Snapshot) -> tuple[float, Any]:
+        return float(snap.loss), outputs(snap.model, snap.theta, x_test) if snap.step in at else None
+
+    name = fingerprint(model, theta0, *train, **how, seed=seed, at=list(at))
+    losses, f = zip(*collected(run, read, theta0, name))
+    return np.array(losses), np.array([each for each in f if each is not None])
 
 
 def side_by_side(

@@ -54,12 +54,16 @@ def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[in
     net = mn.Network(lee.spec("relu", 3, width, b_std=B_STD), x.shape[1:])
     theta0, at = lee.start(net, seed), sorted({early, steps})
     says = np.stack([lee.linearised(net, theta, x, y, x_test, lr, at) for theta in theta0], axis=1)
-    snaps = list(lee.at_steps(net, theta0, x, y, lr, at))
+
+    def read(snap: mn.Snapshot) -> Any:
+        return lee.outputs(net, snap.theta, x_test), lee.distance(snap.theta, theta0)
+
+    read_off = lee.at_steps(net, theta0, x, y, lr, at, read)
     found: dict[str, Any] = {}
     for when, step in zip(WHEN, (steps, early)):
         i = at.index(step)
-        found[when] = lee.rms(lee.outputs(net, snaps[i].theta, x_test) - says[i], axis=(1, 2))
-        found[f"weights, {when}"] = lee.distance(snaps[i].theta, theta0)
+        f, found[f"weights, {when}"] = read_off[i]
+        found[when] = lee.rms(f - says[i], axis=(1, 2))
     return [{name: float(v[e]) for name, v in found.items()} for e in range(len(seed))]
 
 

@@ -36,6 +36,7 @@ from common import (
     stable_rate,
     tested,
 )
+from resuming import unfinished
 from verdicts import POINTS, above, near, percent_of
 
 import minintk as mn
@@ -65,12 +66,13 @@ def train(
     theta0 = placed(drawn)[0]
     (linear, faster), steps = KINDS[kind], len(x) // 32
     lr = (0.03 if data == "digits" else 0.01) * faster
-    run = mn.fit(
-        mn.Linearized(net, theta0) if linear else net, theta0, x, y, loss=mn.sum_of_squares, epochs=epochs,
-        batch_size=32, rng=np.random.default_rng(0), optimizer=mn.SGD(
-            lr=mn.StepDecay(lr, every=max(1, 3 * epochs * steps // 10)), momentum=0.9, weight_decay=5e-6 / lr,
-            towards=theta0 if linear else None),
-    )  # fmt: skip
+    with unfinished(data, n_train, epochs, shift, width, kind, seed) as folder:
+        run = mn.fit(
+            mn.Linearized(net, theta0) if linear else net, theta0, x, y, loss=mn.sum_of_squares, epochs=epochs,
+            batch_size=32, rng=np.random.default_rng(0), checkpoint=folder, optimizer=mn.SGD(
+                lr=mn.StepDecay(lr, every=max(1, 3 * epochs * steps // 10)), momentum=0.9, weight_decay=5e-6 / lr,
+                towards=theta0 if linear else None),
+        )  # fmt: skip
     score = right(run.model, run.theta, x_test, y_test).astype(int)
     train_score = np.reshape(run.history.last["accuracy"], -1)
     stable = stable_rate(net, theta0[0], x[:100])

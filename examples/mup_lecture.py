@@ -6,7 +6,9 @@ Section 2 is about a linear network of width D with P inputs: W1 : D x P, W2 : D
 1/sqrt(D), 1/D and rates D/P, 1, 1/D.  It gives norms of weights, of features and of their first steps.  Section 1 has
 kappa = |D^2 f| / |D f|^2 of two layers: D^-1/2 in the NTK scaling, which is lazy, and 1 in the mean-field one.  What
 follows is measured on images, with two hidden tanh layers.  Features move by the same amount at every width in muP, and
-by n^-1/2 in the NTK parametrization.  A rate that is best for narrow networks is good for wide ones.
+by n^-1/2 in the NTK parametrization.  A rate that is best for narrow networks is good for wide ones.  f - f_0 is
+trained: in muP f_0 falls as n^-1/2, and at n = 64 it is as large as y.  Features of f move there 1.6 times as far as at
+n = 512, those of f - f_0 .9 times.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (64, 128, 256, 512, 1024, 2048, 4096), "seeds": 20, "n_train": 1024},
 }
 RULES = {"muP": mn.SpectralMuP(), "NTK": mn.NTK(), "mean field": mn.MeanField(), "standard": mn.Standard()}
-RATES, STEPS = tuple(2.0 ** np.arange(-11, 1)), 30
+RATES, STEPS = tuple(2.0 ** np.arange(-11, 4)), 30
 NAMES = {"|W|": "|W{}|", "|dW|": "|dW{}|", "|h|": "|h{}|", "|dh|": "|dh{}|"}
 
 
@@ -63,7 +65,7 @@ def moved(data: str, n_train: int, rule: str, width: int, seed: int) -> dict[str
     net = deep(rule, width, x.shape[1:])
     theta = net.init(np.random.default_rng([seed, width]), dtype=np.float32)
     lr = 0.1 / width if rule == "standard" else 0.1
-    *_, end = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=3)
+    *_, end = mn.train(mn.Centred(net, theta, 1.0), theta, x, y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=3)
     before, after = (mn.diagnostics.trace(net, at, x) for at in (theta, end.theta))
     layers = [name for name in before if name.isdigit() and int(name) % 2 == 0]
     return {f"h{i + 1}": float(np.sqrt(np.mean((after[k].h - before[k].h) ** 2))) for i, k in enumerate(layers)}
@@ -76,11 +78,12 @@ def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]
     x = x.reshape(len(x), -1)
     net = deep(rule, width, x.shape[1:])
     theta = np.stack([net.init(np.random.default_rng([one, width]), dtype=np.float32) for one in seed])
-    start, found = mn.mse(net(theta, x), y), []
-    for lr in RATES:
+    model = mn.Centred(net, theta, 1.0)
+    start, found = mn.mse(model(theta, x), y), []
+    for adam in map(mn.Adam, RATES):
         try:
             with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # that training diverges
-                *_, end = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.Adam(lr=lr), steps=STEPS)
+                *_, end = mn.train(model, theta, x, y, loss=mn.mse, optimizer=adam, steps=STEPS, every=STEPS)
             found.append(np.minimum(end.loss, start))
         except FloatingPointError:
             found.append(start)

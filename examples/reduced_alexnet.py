@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from common import Found, Row, Setting, command_line, finish, images, percent, placed, right, stable_rate, tested
+from resuming import unfinished
 from verdicts import POINTS, above, near, percent_of
 
 import minintk as mn
@@ -64,10 +65,11 @@ def train(
     theta0 = placed(drawn)[0]
     (linear, faster), stable = KINDS[kind], stable_rate(net, theta0[0], x[:100])
     sgd = mn.SGD(stable / 50 * faster, momentum=0.9, weight_decay=5e-6, towards=theta0 if linear else None)
-    run = mn.fit(
-        mn.Linearized(net, theta0) if linear else net, theta0, x, y, loss=mn.sum_of_squares, epochs=epochs,
-        batch_size=32, rng=np.random.default_rng(0), optimizer=sgd,
-    )  # fmt: skip
+    with unfinished(data, n_train, epochs, width, kind, seed) as folder:
+        run = mn.fit(
+            mn.Linearized(net, theta0) if linear else net, theta0, x, y, loss=mn.sum_of_squares, epochs=epochs,
+            batch_size=32, rng=np.random.default_rng(0), optimizer=sgd, checkpoint=folder,
+        )  # fmt: skip
     score = right(run.model, run.theta, x_test, y_test).astype(int)
     train_score = np.reshape(run.history.last["accuracy"], -1)
     return [{"right": s.tolist(), "train": float(t), "stable": stable} for s, t in zip(score, train_score)]

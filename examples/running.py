@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from resuming import PLACE
 
 import minintk as mn
 from minintk.arrays import device_namespace
@@ -90,12 +91,17 @@ class Setting:
             os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         with TemporaryDirectory() as nowhere, processes(self.workers) as executor:
             store = (self.out / f"{self.name}.runs" if self.out else Path(nowhere)) / work.__name__
+            os.environ[PLACE] = str(store.resolve() / "unfinished")
             table = mn.sweep(
                 work, axes, store=store, together=together, batch=batch, part=self.part, executor=executor,
                 progress=self.progress,
             )  # fmt: skip
-        if missing := sum(not result for result in table.results):
-            raise SystemExit(f"{self.name}: {missing} of {len(table.results)} runs are left to other parts")
+            del os.environ[PLACE]
+        if missing := [point for point, result in zip(table.points, table.results) if not result]:
+            names = [name for name in grid if len({str(point[name]) for point in table.points}) > 1]
+            ends = (", ".join(f"{name} {point[name]}" for name in names) for point in (missing[0], missing[-1]))
+            left = f"{len(missing)} of {len(table.results)} runs of {work.__name__} are missing, {' to '.join(ends)}"
+            raise SystemExit(f"{self.name}: {left}: run the other parts, or without --part, which makes them all")
         return mn.Table({name: table.grid[name] for name in grid}, table.results)
 
 

@@ -31,11 +31,14 @@ PLAN = {
         "lee_parametrizations": ("evening", 12), "lenet_and_its_linearisation": ("small", 6),
         "time_to_learn": ("small", 10), "kernel_movement_exponents": ("small", 12), "lee_movement": ("evening", 6),
         "iterative_linearisation": ("evening", 2), "lazy_and_feature_phase": ("small", 12),
-        "frozen_final_kernel": ("small", 10), "mup_lecture": ("evening", 8),
+        "frozen_final_kernel": ("small", 10), "mup_lecture": ("small", 12),
+        "interpolation_threshold": ("small", 8), "feature_learning_in_a_cnn": ("small", 6),
+        "exact_linearised_lenet": ("small", 4),
     },
     "cifar10": {
         "lee_convolutional_kernels": ("evening", 32), "lee_cnn": ("evening", 12), "lee_linearisation": ("evening", 8),
-        "lee_wide_resnet": ("evening", 10),
+        "lee_wide_resnet": ("evening", 10), "lenet_and_its_linearisation": ("small", 4),
+        "reduced_alexnet": ("small", 4), "iterative_linearisation": ("evening", 2),
     },
 }  # fmt: skip
 """{images: {script: (scale, seeds)}}: what the pages show, cheap runs first."""
@@ -52,6 +55,7 @@ def keep(name: str, kind: str, out: Path) -> None:
         "data": found["data"],
         "scale": found["scale"],
         "sizes": found["sizes"],
+        "papers": found["papers"],
         "factors": found["factors"],
         "first seed": found["first seed"],
         "core seconds": round(spent["core seconds"]),

@@ -35,7 +35,7 @@ def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[floa
         return
     time = rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn()
     columns = rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TaskProgressColumn(), *time
-    with rich.Progress(*columns, console=console, transient=True) as bar:
+    with rich.Progress(*columns, console=console, transient=True, speed_estimate_period=float("inf")) as bar:
         task = bar.add_task(what, total=total)
         yield lambda amount: bar.advance(task, amount)
 

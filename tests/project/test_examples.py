@@ -60,6 +60,8 @@ HELPERS = {
     "gallery",
     "geiger",
     "intervals",
+    "ledger",
+    "resuming",
     "claim_rows",
     "verdicts",
     "lee",

@@ -161,11 +161,11 @@ def test_the_top_layer_alone() -> None:
     net = mn.Network(lee.spec("tanh", 3, 16), x.shape[1:])
     theta, at = lee.start(net, [3], np.float64), [0, 1, 40]
     frozen = {name: float(name == "6.W") for name in net.layout.slices}
-    runs = lee.at_steps(net, theta, x, y, 0.5, at, lr_scales=frozen)
+    runs = lee.at_steps(net, theta, x, y, 0.5, at, lambda s: s, lr_scales=frozen)
     trained = np.stack([net(snap.theta, x_test)[0, :, 0] for snap in runs])
     closed = script.top_layer(net, theta[0], x, y, x_test, 0.5, at)
     assert np.abs(closed - trained).max() < 1e-10
-    all_layers = np.stack([net(s.theta, x_test)[0, :, 0] for s in lee.at_steps(net, theta, x, y, 0.5, at)])
+    all_layers = np.stack([net(s.theta, x_test)[0, :, 0] for s in lee.at_steps(net, theta, x, y, 0.5, at, lambda s: s)])
     assert np.abs(closed - all_layers).max() > 1e-2
 
 
@@ -176,5 +176,5 @@ def test_the_linearisation_in_closed_form() -> None:
     net = mn.Network(lee.spec("relu", 2, 12, 10), x.shape[1:])
     theta = lee.start(net, [1], np.float64)[0]
     for model, close in ((mn.Linearized(net, theta), True), (net, False)):
-        found = np.stack([model(snap.theta, x_test) for snap in lee.at_steps(model, theta, x, y, 0.1, [0, 2, 30])])
+        found = np.stack(lee.at_steps(model, theta, x, y, 0.1, [0, 2, 30], lambda s, m=model: m(s.theta, x_test)))
         assert (np.abs(found - lee.linearised(net, theta, x, y, x_test, 0.1, [0, 2, 30])).max() < 1e-10) == close

@@ -108,15 +108,36 @@ def test_the_page_counts_every_row_once(shared: Any) -> None:
     rows = [row(i, *each) for i, each in enumerate([("1", True), ("2", False), ("3", None), ("-", None)])]
     found = {"script": "one", "data": "mnist", "scale": "small", "core seconds": 60, "table": rows, "first seed": 7}
     sizes = {"paper": {"N": 1.0, "seeds": 0.5}, "close": {"N": 1.0, "width": 4.0}, "small": {"N": 30.0}}
-    results = {key: found | {"factors": factors} for key, factors in sizes.items()}
-    results["digits"] = found | {"factors": {}, "data": "digits"}
+    run = {"sizes": {"n": 200, "widths": (8, 16), "seeds": 4}, "papers": {"n": 6000, "widths": (16, 32), "seeds": 2}}
+    results = {key: found | run | {"factors": factors} for key, factors in sizes.items()}
+    results["digits"] = found | run | {"factors": {}, "data": "digits"}
     pages, docs = importlib.import_module("papers_page"), {"one": "Of Lee et al. 2019."}
     text = pages.page(results, docs)
     assert "models | 12 | 4 | 4 | 4 | 3 | 3 | 3 | 3 |" in text
     verdicts = [line.split("|")[-2].strip() for line in text.splitlines() if line.startswith("| claim ")]
     assert verdicts == 3 * ["agrees", "yes", "no", "undecided", ""] + ["cause", *["open"] * 3]
     assert "size over ours: 30 (N); seeds from 7" in text
+    assert "| one, MNIST | 4 | 200 (6,000) | 16 (32) |  | 4 (2) | 30 | 1.0 | 1 |" in text  # 30 x 4 / 2 minutes
     assert pages.digits_page(results, docs).count("| claim 0 |") == 1
+
+
+def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> None:
+    """By scripts that ran on digits and at larger sizes, from a sixth of the work to a fiftieth."""
+    ledger, folder, off, larger = importlib.import_module("ledger"), EXAMPLES.parent / "docs" / "papers", [], []
+    kept = {path.stem: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
+    for name, small in kept.items():
+        for large in (kept[f"{name}-{data}"] for data in ("mnist", "cifar10") if f"{name}-{data}" in kept):
+            ratio = ledger.work(name, large["sizes"]) / ledger.work(name, small["sizes"])
+            larger.append(large["core seconds"] / small["core seconds"])
+            off.append(ratio / larger[-1])
+    assert len(off) >= 6
+    assert max(*off, *(1 / each for each in off)) < 3
+    assert max(larger) > 30  # the control: the sizes matter
+
+
+def test_the_pages_are_what_is_kept(shared: Any) -> None:
+    for path, text in importlib.import_module("table").kept_pages().items():
+        assert path.read_text("utf-8") == text, f"{path}: python3 make.py python examples/table.py --ran writes it"
 
 
 def test_a_run_knows_how_much_larger_the_papers_is(shared: Any) -> None:

@@ -155,9 +155,13 @@ def test_reproduce_runs_a_script_to_its_end(roots: Path, tmp_path: Path) -> None
 def test_parts_make_the_whole(roots: Path, tmp_path: Path) -> None:
     def run(*options: str) -> int:
         command = [sys.executable, str(roots), "--out", str(tmp_path / "out"), *options]
-        return subprocess.run(command, capture_output=True, check=False).returncode
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        said.append(done.stderr.splitlines()[-1])
+        return done.returncode
 
+    said: list[str] = []
     assert run("--part", "0/2") == 1  # says what is missing, draws nothing
+    assert "6 of 12 runs of root_of are missing, number 1, seed 0 to number 5, seed 1: run the other parts" in said[0]
     assert not (tmp_path / "out" / "roots.json").exists()
     assert len(list((tmp_path / "out" / "roots.runs" / "root_of" / "records").glob("*.json"))) == 6
     assert run("--part", "1/2") == 0

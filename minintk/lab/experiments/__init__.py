@@ -6,6 +6,7 @@ Reading order:
     coordinate_check    do they stay the same as the width or the depth grows?
     lr_transfer         does the best learning rate stay the same?
     sweeps              a grid of runs that survives a kill
+    costs               the time that it still takes
     named               networks, parametrizations and data by name, for the command line
     papers              running the scripts of examples/
 """

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from minintk.arrays import to_host
 from minintk.files.claims import Claim, InTurn, in_flight, remove_claims, shared
 from minintk.files.reading import read_json
 from minintk.files.writing import digest, holds, made_folder, write_atomically, write_bytes
+from minintk.lab.experiments.costs import Costs
 from minintk.progress import progress_of
 from minintk.training.checkpoints import identity
 from minintk.validate import whole
@@ -124,7 +126,7 @@ def sweep(
     part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  Runs that are missing then are {} in the
         table, and ``results.json`` is written once there are none.
     executor : any `concurrent.futures.Executor`; by default, one call after the other in this process.
-    progress : a bar with the time left, on stderr.
+    progress : a bar on stderr with the time left, by what calls of each size have taken so far.
 
     A run in which `work` raises FloatingPointError, as `mn.train` does where it diverges, is recorded as {"diverged":
     message}; if it ran together with others, each of them is run again alone.  Any other error in `work` is raised
@@ -150,20 +152,23 @@ def sweep(
     calls = list(_calls(folder, axes, together, batch))
     kept = {call: call.read() for call in calls}
     missing = [call for call in calls[mine] if kept[call] is None]
-    with progress_of("sweep", sum(len(call.points) for call in missing), progress) as advance:
+    costs, place = Costs([call.arguments for call in missing], [len(call.points) for call in missing]), 0.0
+    with progress_of("sweep", 1.0, progress) as advance:
 
-        def finished(call: _Call) -> bool:
+        def finished(call: _Call, seconds: float | None = None) -> bool:
+            nonlocal place
             if kept[call] is None and (found := call.read()) is not None:
                 kept[call] = found
-                advance(len(call.points))
+                before, place = place, costs.ended(missing.index(call), seconds) if progress else 0.0
+                advance(place - before)
             return kept[call] is not None
 
-        def keep(call: _Call, returned: Any) -> None:
-            call.write(call.results(returned))
-            finished(call)
+        def keep(call: _Call, returned: tuple[Any, float]) -> None:
+            call.write(call.results(returned[0]))
+            finished(call, returned[1])
 
         with closing(shared(missing, _Call.claim, finished)) as units:
-            _run(partial(_attempt, work, together), units, executor, keep)
+            _run(partial(_timed, partial(_attempt, work, together)), units, executor, keep)
     kept = {call: results or call.read() for call, results in kept.items()}  # other parts, meanwhile
     remove_claims(call.claim() for call, results in kept.items() if results is not None)
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
@@ -238,6 +243,12 @@ def _attempt(work: Work, together: str | None, arguments: Point) -> Any:
         if len(members) == 1:
             return [{DIVERGED: str(error)}]
     return [result for member in members for result in _attempt(work, together, arguments | {together: (member,)})]
+
+
+def _timed(attempt: Callable[[Point], Any], arguments: Point) -> tuple[Any, float]:
+    """Return what it does, and its seconds."""
+    start = perf_counter()
+    return attempt(arguments), perf_counter() - start
 
 
 def _calls(

@@ -113,7 +113,7 @@ def test_company_by_what_is_left_would_be_noticed(tmp_path: Path, monkeypatch: p
     def regrouped(f: Any, calls: list[Any], executor: Any, keep: Any) -> None:
         for call, claim in calls:
             with claim:
-                keep(call, [f(call.arguments | {"seed": (point["seed"],)})[0] for point in call.points])
+                keep(call, ([f(call.arguments | {"seed": (point["seed"],)})[0][0] for point in call.points], 1.0))
 
     monkeypatch.setattr(sweeps, "_run", regrouped)
     mn.sweep(work, GRID, store=tmp_path / "half", together="seed", batch=2)

@@ -1,0 +1,73 @@
+"""The ledger of docs/papers: what ran beside what the paper ran, and what the paper's size would take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from running import SIZE
+
+WIDE = ("widths", "wide", "width", "channels")
+POWER_OF_N = {
+    "lee_wide_resnet": 0, "lee_cross_entropy": 0, "lee_convolutional_kernels": 2, "lee_monte_carlo": 2,
+    "spectrum_of_lenet": 2, "interpolation_threshold": 3, "exact_linearised_lenet": 2,
+}  # fmt: skip
+"""How a script's time grows with its training images, where not by one: mini-batches by the step, kernels, solves."""
+LEDGER = """
+## The ledger of sizes
+
+Ours, the paper's in brackets where it differs, and the largest factor between them. The price is that of a script at
+the paper's size in hours of one core: the minutes measured here, times the ratio of N x width² x steps x seeds x depth.
+Widths are a sum over those that ran. N counts squared for kernels, and not for steps on mini-batches. Trust a price
+within a factor of 3: as far is the law off for the six scripts that ran on digits and on MNIST or CIFAR-10.
+
+| script | rows | N | width | steps | seeds | largest | minutes here | hours at the paper's size |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+
+
+def work(script: str, sizes: Mapping[str, Any]) -> float:
+    """Return a number in proportion to a run's time.
+
+    >>> work("one", {"widths": (10, 20), "seeds": 3, "eta": 0.1})
+    1500.0
+    """
+    numbers = {name: value if isinstance(value, (list, tuple)) else (value,) for name, value in sizes.items()}
+    total = float(sum(w**2 for name in WIDE for w in numbers.get(name, ())) or 1)
+    for name, values in numbers.items():
+        if name in SIZE["N"]:
+            total *= float(values[0] or 1) ** POWER_OF_N.get(script, 1)
+        elif name in (*SIZE["steps"], *SIZE["seeds"], "depth", "draws"):
+            total *= sum(values)
+        elif name not in WIDE:
+            total *= max(1, len(values))
+    return total
+
+
+def hours(found: Mapping[str, Any]) -> float:
+    """Return what the paper's size would take on one core, from what ours took."""
+    sizes = {name: value or found["papers"][name] for name, value in found["sizes"].items()}  # 0: not known
+    ratio = work(found["script"], found["papers"]) / work(found["script"], sizes)
+    return float(found["core seconds"]) / 3600 * ratio
+
+
+def beside(found: Mapping[str, Any], kind: str) -> str:
+    """Return our largest size of a kind, and the paper's in brackets: one cell."""
+    for key in SIZE[kind]:
+        if ours := found["sizes"].get(key):
+            both = ours, found["papers"].get(key, ours)
+            most, paper = (max(v) if isinstance(v, (list, tuple)) else v for v in both)
+            return f"{most:,}" if paper in (most, 0) else f"{most:,} ({paper:,})"
+    return ""
+
+
+def ledger(results: Mapping[str, dict[str, Any]]) -> str:
+    """The section of the page, cheapest first.  results : {key: what `keep` wrote}."""
+    text = LEDGER
+    for found in sorted(results.values(), key=hours):
+        data = "CIFAR-10" if found["data"] == "cifar10" else "MNIST"
+        largest = max(found["factors"].values(), default=1.0)
+        cells = [f"{found['script']}, {data}", len(found["table"]), *(beside(found, kind) for kind in SIZE)]
+        cells += [f"{max(largest, 1.0):.3g}", f"{found['core seconds'] / 60:.1f}", f"{hours(found):,.2g}"]
+        text += f"| {' | '.join(map(str, cells))} |\n"
+    return text

@@ -1,0 +1,93 @@
+"""Runs of a paper's script that are killed inside go on there, and end with the same bits."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minintk as mn
+from minintk.training import fit
+from tests.project.reruns import importable
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.fixture
+def resuming(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    importable(monkeypatch, "common", "resuming")
+    module = importlib.import_module("resuming")
+    monkeypatch.setenv(module.PLACE, str(tmp_path / "unfinished"))
+    return module
+
+
+def counted(resuming: Any, stop: int = 1000) -> tuple[list[Any], int]:
+    """Two networks on mini-batches: (rows, how many snapshots were read now); killed at snapshot `stop`."""
+    net, rng = mn.Network(mn.zoo.mlp(1, 8, 1), (3,)), np.random.default_rng(0)
+    theta0, x, y = net.init(rng, ensemble=2, dtype=np.float32), rng.normal(size=(20, 3)), rng.normal(size=(20, 1))
+    x, y, read = x.astype(np.float32), y.astype(np.float32), list[int]()
+
+    def run(resume: Any) -> Any:
+        how: dict[str, Any] = {"optimizer": mn.SGD(0.05, momentum=0.9), "batch_size": 4, "resume": resume}
+        return mn.train(net, theta0, x, y, loss=mn.mse, steps=30, rng=np.random.default_rng(1), **how)
+
+    def of(snap: Any) -> Any:
+        if len(read) == stop:
+            raise Killed
+        read.append(snap.step)
+        return snap.step, net(snap.theta, x)
+
+    try:
+        return resuming.collected(run, of, theta0, "two", 8), len(read)
+    except Killed:
+        return [], len(read)
+
+
+def test_snapshots_go_on_where_they_were(resuming: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    whole, every = counted(resuming)
+    assert every == len(whole) == 31
+    for often, again in ((0.0, 31 - 12), (np.inf, 31)):  # the control: without a snapshot on disk all is done again
+        monkeypatch.setattr(resuming, "SECONDS", often)
+        assert counted(resuming, stop=12) == ([], 12)
+        rows, read = counted(resuming)
+        assert read == again
+        assert [row[0] for row in rows] == list(range(31))
+        assert all(a[1].dtype == np.float32 and np.array_equal(a[1], b[1]) for a, b in zip(rows, whole, strict=True))
+        assert not list((tmp_path / "unfinished").iterdir())
+
+
+def test_all_seeds_of_a_script_go_on_together(resuming: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = importlib.import_module("lenet_and_its_linearisation")
+    run = {"data": "digits", "n_train": 64, "n_test": 20, "epochs": 5, "shift": 0, "width": 1, "seed": (0, 1)}
+    whole = script.train(kind="LinLeNet", **run)
+    save, saved = fit._Folder.save, list[int]()
+
+    def until_third(self: Any, *arguments: Any, **named: Any) -> Any:
+        found = save(self, *arguments, **named)
+        saved.append(1)
+        if len(saved) == 3:
+            raise Killed
+        return found
+
+    monkeypatch.setattr(fit._Folder, "save", until_third)
+    with pytest.raises(Killed):
+        script.train(kind="LinLeNet", **run)
+    assert script.train(kind="LinLeNet", **run) == whole
+    assert len(saved) == 5  # three before, two after
+    assert not list((tmp_path / "unfinished").iterdir())
+
+
+def test_a_run_that_diverges_leaves_nothing(resuming: Any, tmp_path: Path) -> None:
+    def diverging() -> None:
+        with resuming.unfinished("one") as folder:
+            (folder / "checkpoint.npz").touch()
+            raise FloatingPointError("at step 7")
+
+    with pytest.raises(FloatingPointError, match="at step 7"):
+        diverging()
+    assert not list((tmp_path / "unfinished").iterdir())
