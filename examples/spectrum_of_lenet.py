@@ -68,10 +68,10 @@ def main(s: Setting, widths: tuple[int, ...], n: int = 200, seeds: int = 3, whol
     ends = np.log(runs["sigma"][..., [0, -1]])  # the largest and the smallest, far above rounding
     for i, shift in enumerate(shifts):
         low, ratio = ends[i, ..., 1], ends[i, ..., 0] - ends[i, ..., 1]  # (widths, seeds)
-        here = [f"{np.exp(v.mean()):.2g}; {np.exp(r.mean()):.3g} (x{w})" for v, r, w in zip(low, ratio, widths)]
+        each = [f"{np.exp(v.mean()):.2g}; {np.exp(r.mean()):.3g} (x{w})" for v, r, w in zip(low, ratio, widths)]
         both = above(interval(b - a) for a, b in (*pairwise(low), *pairwise(-ratio)))
         rows.append(Row(f"smallest singular value of J; largest / smallest, shifts up to {shift}",
-                        "grows; falls (figure 7)", ", ".join(here), "", f"{n} images", seeds,
+                        "grows; falls (figure 7)", ", ".join(each), "", f"{n} images", seeds,
                         both if len(widths) > 1 else None))  # fmt: skip
     if whole and s.data != "digits":
         large = s.sweep(spectrum, {"shift": shifts, "seed": (0, 1)}, data=s.data, n=whole, width=1)

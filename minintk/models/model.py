@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_examples, check_finite_by, check_floating, own, to_library
-from minintk.layers.contract import Layout, Params
-from minintk.models.jacobian import Jacobian, ScaledContraction
+from minintk.layers.contract import Contraction, Layout, Params
+from minintk.models.jacobian import Jacobian
 from minintk.models.power_series import Series
 from minintk.spec.shapes import Shape, UnsupportedLayer
 
@@ -132,11 +132,11 @@ class Chosen(Jacobian):
         self.J.pull(u, out)
         out *= to_library(self.s.astype(str(u.dtype)), array_namespace(u))
 
-    def contract(self, other: Jacobian, kernel: ScaledContraction) -> Array:
+    def contract(self, other: Jacobian, kernel: Contraction) -> Array:
         """J diag(s) S diag(s') J_other' : the scales of parameters that were not chosen become 0."""
         S = self.s if kernel.S is None else self.s * kernel.S
         S, other = (S * other.s, other.J) if isinstance(other, Chosen) else (S, other)
-        return self.J.contracted(other, ScaledContraction(kernel.full, S, self.layout))
+        return self.J.contracted(other, Contraction(kernel.full, S, self.layout))
 
 
 def check_model(model: Any, kind: type[Model] = Model) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from minintk.grade import worker
+from minintk.grade import wall
 from minintk.lab import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ WORK = """
 
     import numpy as np, minintk as mn, analytic as an
     from minintk.arrays import available_memory
-    from minintk.grade.worker import limit
+    from minintk.grade.wall import limit
 
     folder, rng = pathlib.Path(sys.argv[1]), np.random.default_rng(0)
     x, y = rng.standard_normal((40, 5)), rng.standard_normal((40, 1))
@@ -54,7 +54,7 @@ WORK = """
     solved = an.solve(kernel, x, y, ridge=0.1, store=folder / "store").predict(x)
     assert np.allclose(solved, an.posterior(kernel, x, y, ridge=0.1, kind="ntk").predict(x))
     assert available_memory(np) > 0
-    limit(2**30, 60)
+    limit(2**30, 60, processes=False)
     print("done")
 """
 
@@ -87,7 +87,7 @@ def test_a_limit_that_a_system_refuses_is_left_out(monkeypatch: pytest.MonkeyPat
             raise ValueError("current limit exceeds maximum limit")
 
     monkeypatch.setattr(resource, "setrlimit", refused)
-    worker.limit(2**30, 60)
+    wall.limit(2**30, 60, processes=False)
     assert asked == [resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE]
 
 
