@@ -14,7 +14,8 @@ An assignment is a folder hwN_name with these files; everything else is made fro
     exercises.py   `assignment`, an Assignment of minintk.grade
     wrong/*.py     what is appended to the solution for a wrong submission; its first line names what refuses it,
                    # refused by: exercise, exercise
-    right/*.py     other right submissions, whole files
+    right/*.py     other right submissions, the experiment left to the solution
+    hwN_experiment.py   the data of the experiment, which students get and graders use with seeds of their own
     rubric.md      points and common mistakes
 
 The seed decides the variants, the handout's text, and the inputs that the grader tries; keep it secret.
@@ -164,7 +165,7 @@ def student(folder: Path, seed: str, out: Path) -> None:
     """Write what a student gets into out/hwN_name: the handout, the starter as script and notebook, cases to try.
 
     handout.md, starter.py, starter.ipynb; variant.py, so that `from variant import ...` works; public.json, the public
-    exercises as data, which `minintk grade` takes.
+    exercises as data, which `minintk grade` takes; the experiment's data, hwN_experiment.py, and report.md.
     """
     assignment, place = load(folder), out / folder.name
     place.mkdir(parents=True, exist_ok=True)
@@ -178,6 +179,11 @@ def student(folder: Path, seed: str, out: Path) -> None:
         "starter.py": code,
         "starter.ipynb": json.dumps(notebook(handed, code), indent=1, ensure_ascii=False) + "\n",
         "variant.py": f'"""What this handout asks for; the grader uses its own copy."""\n\n{chosen}',
+    }
+    data = folder / f"{folder.name[:3]}_experiment.py"
+    files |= {
+        data.name: data.read_text(encoding="utf-8"),
+        "report.md": (COURSE / "report.md").read_text(encoding="utf-8"),
     }
     for name, text in files.items():
         (place / name).write_text(text, encoding="utf-8")

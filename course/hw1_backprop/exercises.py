@@ -7,11 +7,12 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import hw1_experiment as data  # type: ignore[import-not-found]  # beside this file
 import numpy as np
 from scipy.special import log_softmax
 
 import minintk as mn
-from minintk.grade import Assignment, Exercise, Gradient, Law, Submission, Values, compare, hard_inputs
+from minintk.grade import Assignment, Exercise, Gradient, Law, Submission, Values, compare, hard_inputs, with_experiment
 from minintk.grade.exercise import Case
 
 Array = Any
@@ -287,6 +288,42 @@ def training(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     yield Values("train", (x, labels, params, 0.05, 0.5, 6), (now, np.array(losses)), title="six steps")
 
 
+# ----------------------------------------------------------------------------------------------- experiment
+
+
+def noise(
+    x: Array, labels: Array, params: Sequence[Array], batches: Sequence[int], draws: int, seed: int, variant: Variant,
+    *, replace: bool = True,
+) -> tuple[Array, float]:  # fmt: skip
+    """(K, draws): |g_B - g| of mean gradients, B of batches, and |g|; replace: examples may be drawn twice."""
+
+    def gradient(at: Array) -> Array:
+        grads = key(x[at], labels[at], params, variant)[1]
+        return np.concatenate([g.ravel() for g in grads]) / (len(at) if variant["loss"] == "sum" else 1)
+
+    whole, found = gradient(np.arange(len(x))), []
+    for B in batches:
+        for s in range(draws):
+            rng = np.random.default_rng([seed, B, s])
+            at = rng.integers(len(x), size=B) if replace else rng.permutation(len(x))[:B]
+            found.append(np.linalg.norm(gradient(at) - whole))
+    return np.reshape(found, (len(batches), draws)), float(np.linalg.norm(whole))
+
+
+def measurement(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title in ("a seed of the grader's", "another one"):
+        seed = int(rng.integers(10**6))
+        x, labels, params, *_ = data.problem(seed, variant["weights"])
+        args = (x, labels, params, (16, 64, 256), 3, seed)
+        apart, size = noise(*args, variant)
+        suspects = {
+            "not relative: divide by the length of the whole gradient": apart,
+            "squared": (apart / size) ** 2,
+            "the examples are drawn without replacement": noise(*args, variant, replace=False)[0] / size,
+        }
+        yield Values("batch_noise", args, apart / size, title=title, suspects=suspects, rtol=1e-7)
+
+
 assignment = Assignment(
     "hw1_backprop",
     (
@@ -311,4 +348,9 @@ assignment = Assignment(
         "loss": ("mean", "sum"),
     },
     seconds=5.0,
+)
+assignment = with_experiment(
+    assignment,
+    measurement,
+    hint="all gradients as one vector; a sum over B examples is compared with a sum over N only after a division",
 )

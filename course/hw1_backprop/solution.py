@@ -161,3 +161,23 @@ def train(x, labels, params, lr, momentum, steps):
         params, velocity = [p for p, _ in moved], [v for _, v in moved]
     return params, np.array(losses)
     # END SOLUTION
+
+
+# ------------------------------------------------------------------------------------------------ the experiment
+
+
+def batch_noise(x, labels, params, batches, draws, seed):
+    """Relative distance of the gradient on B random examples from that on all, B of K batches: (K, draws)."""
+
+    # BEGIN SOLUTION
+    def vector(at):
+        grads = gradients(x[at], labels[at], params)[1]
+        return np.concatenate([g.ravel() for g in grads]) / (len(at) if LOSS == "sum" else 1)
+
+    whole, found = vector(np.arange(len(x))), []
+    for B in batches:
+        for s in range(draws):
+            at = np.random.default_rng([seed, B, s]).integers(len(x), size=B)
+            found.append(np.linalg.norm(vector(at) - whole) / np.linalg.norm(whole))
+    return np.reshape(found, (len(batches), draws))
+    # END SOLUTION

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import hw2_experiment as data  # type: ignore[import-not-found]  # beside this file
 import numpy as np
 
 import minintk as mn
-from minintk.grade import Assignment, Exercise, Gradient, Law, Submission, Values, compare, hard_inputs
+from minintk.grade import Assignment, Exercise, Gradient, Law, Submission, Values, compare, hard_inputs, with_experiment
 from minintk.grade.exercise import Case
 
 Array = Any
@@ -231,6 +232,39 @@ def averages_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Ca
         yield Gradient("avg_pool", "avg_pool_backward", args, title=title, right=right)
 
 
+# ----------------------------------------------------------------------------------------------- experiment
+
+
+def covariances(x: Array, n: int, rng: np.random.Generator, variant: Variant) -> Array:
+    """(HW, HW): the mean over n random channels of products of two pixels after the ReLU."""
+    h = conv(x, rng.standard_normal((3, 3, x.shape[3], n)), np.zeros(n), 1, 1, variant)
+    a = np.maximum(h[0].reshape(-1, n), 0)
+    return a @ a.T / n
+
+
+def apart(a: Array, b: Array) -> float:
+    """The distance of two arrays over the length of their mean."""
+    return float(2 * np.linalg.norm(a - b) / np.linalg.norm(a + b))
+
+
+def measurement(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title in ("a seed of the grader's", "another one"):
+        seed, widths, draws = int(rng.integers(10**6)), (8, 32), 3
+        x, pairs = data.problem(seed, "NHWC")[0], []
+        for n in widths:
+            for s in range(draws):
+                rng_s = np.random.default_rng([seed, n, s])
+                pairs.append([covariances(x, n, rng_s, variant) for _ in range(2)])
+        want = np.reshape([apart(a, b) for a, b in pairs], (len(widths), draws))
+        variances = np.reshape([apart(a.diagonal(), b.diagonal()) for a, b in pairs], want.shape)
+        suspects = {
+            "the variances alone: covariances of different pixels are missing": variances,
+            "relative to the sum, and not to the mean of the two": want / 2,
+        }
+        args = (shown(x, variant), widths, draws, seed)
+        yield Values("channel_noise", args, want, title=title, suspects=suspects, rtol=1e-7)
+
+
 assignment = Assignment(
     "hw2_convolution",
     (
@@ -256,3 +290,8 @@ assignment = Assignment(
     },
     seconds=SECONDS,
 )  # fmt: skip
+assignment = with_experiment(
+    assignment,
+    measurement,
+    hint="two layers of weights from one generator, one after the other; a mean over channels for each pair of pixels",
+)

@@ -105,3 +105,24 @@ def avg_pool_backward(u, cache):
         dX[(slice(None), *placed(u, a, c, stride))] += u
     return first(cut(dX, pad))
     # END SOLUTION
+
+
+# ------------------------------------------------------------------------------------------------ the experiment
+
+
+def channel_noise(x, widths, draws, seed):
+    """Relative distance of the covariances of pixels in two random layers of n of widths channels: (K, draws)."""
+    # BEGIN SOLUTION
+    C = x.shape[3 if LAYOUT == "NHWC" else 1]
+    found = []
+    for n in widths:
+        for s in range(draws):
+            rng, Q = np.random.default_rng([seed, n, s]), []
+            for _ in range(2):
+                h, _ = conv(x, rng.standard_normal((3, 3, C, n)), np.zeros(n), 1, 1)
+                a = np.maximum(h[0], 0)
+                a = a.reshape(-1, n) if LAYOUT == "NHWC" else a.reshape(n, -1).T
+                Q.append(a @ a.T / n)
+            found.append(2 * np.linalg.norm(Q[0] - Q[1]) / np.linalg.norm(Q[0] + Q[1]))
+    return np.reshape(found, (len(widths), draws))
+    # END SOLUTION

@@ -6,17 +6,22 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import hw3_experiment as data  # type: ignore[import-not-found]  # beside this file
 import numpy as np
+from scipy.linalg import sqrtm
 from scipy.special import erfc
 
 import analytic as an
 import minintk as mn
 from analytic.textbook import erf_dual, relu_dual
-from minintk.grade import Assignment, Exercise, Values, hard_inputs
+from minintk.grade import Assignment, Exercise, Values, hard_inputs, with_experiment
 from minintk.grade.exercise import Case
 
 Array = Any
 Variant = Mapping[str, Any]
+
+ROOT = 1e-6
+"""What is asked of roots of kernels: an eigenvalue that rounds to 1e-16 has the root 1e-8."""
 
 PLAIN = 1e-7
 """What is asked where an angle is the arccos of a rounded cosine, which knows it to 1.5e-8."""
@@ -325,6 +330,47 @@ def experiment(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     yield Values("experiment", args, tested(samples, theory, 1e-4), title="60 networks", rtol=1e-6, suspects=suspects)
 
 
+# ----------------------------------------------------------------------------------------------- experiment
+
+
+def measurement(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    x, w_std, b_std = data.circle(48), 1.3, 0.4
+    seed, known, y = int(rng.integers(10**6)), np.array([3, 17, 30]), rng.standard_normal(3)
+    K, Theta = infinite(variant, x, x, 1, w_std, b_std)
+
+    def draws(kernel: Array, count: int, seed: Any) -> Array:
+        z = np.random.default_rng(seed).standard_normal((len(kernel), count))
+        return np.real(sqrtm(kernel + 1e-15 * np.trace(kernel) * np.eye(len(kernel)))) @ z
+
+    f, z = draws(Theta, 4, seed), np.random.default_rng(seed).standard_normal((48, 4))
+    suspects = {
+        "a Cholesky factor, where the symmetric root belongs": np.linalg.cholesky(Theta + 1e-12 * np.eye(48)) @ z,
+        "the kernel itself, where its root belongs": Theta @ z,
+    }
+    yield Values("draw_functions", (Theta, 4, seed), f, title="draws", suspects=suspects, rtol=ROOT)
+    inverse = np.linalg.inv(Theta[np.ix_(known, known)])
+    mean = Theta[:, known] @ inverse @ y[:, None]
+    fixed = f - Theta[:, known] @ inverse @ f[known] + mean
+    suspects = {"the mean is added, and the draw is not corrected": f + mean, "the mean alone": mean + 0 * f}
+    yield Values("condition", (Theta, f, known, y), fixed, title="posterior", suspects=suspects, rtol=ROOT)
+    lags = (1, 3)
+    right: list[Array] = []
+    same: list[Array] = []
+    for kernel in (K, Theta):
+        for lag in lags:
+            for found, stream in ((right, [seed, lag]), (same, seed)):
+                g = draws(kernel, 3, stream)
+                found.append(np.sqrt(np.mean((np.roll(g, -lag, axis=0) - g) ** 2, axis=0)))
+    want = np.reshape(right, (2, 2, 3))
+    suspects = {
+        "mean squares, without the root": want**2,
+        "the row of Theta comes first": want[::-1],
+        "the same draws for all lags": np.reshape(same, (2, 2, 3)),
+    }
+    args = (x, lags, 3, seed, w_std, b_std)
+    yield Values("roughness", args, want, title="a seed of the grader's", suspects=suspects, rtol=ROOT)
+
+
 assignment = Assignment(
     "hw3_kernels",
     (
@@ -345,4 +391,7 @@ assignment = Assignment(
     variants={"activation": ("relu", "erf"), "bias": ("drawn", "zero")},
     allowed=("scipy",),
     seconds=3.0,
+)
+assignment = with_experiment(
+    assignment, measurement, hint="draw with the symmetric root; correct each draw by its own error at the known inputs"
 )

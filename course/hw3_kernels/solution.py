@@ -129,3 +129,34 @@ def experiment(x, width, seeds, w_std, b_std, level):
     # BEGIN SOLUTION
     return z_test(sample(x, width, seeds, w_std, b_std), kernels(x, x, 1, w_std, b_std)[1], level)
     # END SOLUTION
+
+
+# ------------------------------------------------------------------------------------------------ the experiment
+
+
+def draw_functions(K, draws, seed):
+    """Draws of the Gaussian process with covariance K (N, N): K^(1/2) z, (N, draws)."""
+    # BEGIN SOLUTION
+    lam, V = np.linalg.eigh(K)
+    z = np.random.default_rng(seed).standard_normal((len(K), draws))
+    return V @ (np.sqrt(np.maximum(lam, 0))[:, None] * (V.T @ z))
+    # END SOLUTION
+
+
+def condition(K, f, known, y):
+    """Draws f (N, S) of the prior -> draws of the posterior that take the values y (k,) at the inputs `known` (k,)."""
+    # BEGIN SOLUTION
+    return f + K[:, known] @ np.linalg.solve(K[np.ix_(known, known)], y[:, None] - f[known])
+    # END SOLUTION
+
+
+def roughness(x, lags, draws, seed, w_std, b_std):
+    """Root mean square of f(x[i + lag]) - f(x[i]) around the circle x (N, 2): (2, K, draws), for K and for Theta."""
+    # BEGIN SOLUTION
+    found = []
+    for kernel in kernels(x, x, 1, w_std, b_std):
+        for lag in lags:
+            f = draw_functions(kernel, draws, [seed, lag])
+            found.append(np.sqrt(np.mean((np.roll(f, -lag, axis=0) - f) ** 2, axis=0)))
+    return np.reshape(found, (2, len(lags), draws))
+    # END SOLUTION

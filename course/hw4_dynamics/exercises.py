@@ -8,12 +8,13 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
+import hw4_experiment as data  # type: ignore[import-not-found]  # beside this file
 import numpy as np
 
 import analytic as an
 import minintk as mn
 from analytic.training.gp import Ensemble, Kind
-from minintk.grade import Assignment, Exercise, Law, Submission, SubmissionError, Values, hard_inputs
+from minintk.grade import Assignment, Exercise, Law, Submission, SubmissionError, Values, hard_inputs, with_experiment
 from minintk.grade.exercise import Case
 
 Array = Any
@@ -24,6 +25,9 @@ KERNEL = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.5), mn.ReLU(), mn.Dense(1, 
 
 TIMES = (0.0, 0.3, 4.0, 100.0)
 """From the start to where little is left to learn, in units of 1 / the largest rate."""
+
+PLAIN = 1e-7
+"""What is asked where an angle is the arccos of a rounded cosine."""
 
 LONG = 1e-6
 """What is asked where rates far apart leave few digits: 10^8 steps, or t = inf."""
@@ -344,6 +348,36 @@ def ensemble_cov(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
             yield Values("ensemble_cov", args, want, title=f"{title}, t = {t:.3g}", suspects=suspects, rtol=rtol)
 
 
+# ----------------------------------------------------------------------------------------------- experiment
+
+
+def measurement(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    kernel = an.kernel(mn.Sequential(mn.Dense(1, w_std=2**0.5), mn.ReLU(), mn.Dense(1, w_std=2**0.5)))
+    for title in ("a seed of the grader's", "another one"):
+        seed, sizes, draws = int(rng.integers(10**6)), (10, 40), 2
+        x, y, *_ = data.problem(seed)
+        x, y = x[:150], y[:150]
+        nngp, ntk = (np.asarray(k) for k in kernel.both(x))
+        suspects = {"this is the NNGP": nngp, "the part of the last layer is missing": ntk - nngp}
+        yield Values("own_kernel", (x,), ntk, title=title, suspects=suspects, rtol=PLAIN)
+        found, trained = [], []
+        for N in sizes:
+            for s in range(draws):
+                order = np.random.default_rng([seed, N, s]).permutation(len(x))
+                at, test = order[:N], order[N:]
+                f = np.asarray(an.gradient_flow(ntk[np.ix_(at, at)], y[at]).predict(inf, ntk[:, at]))
+                each = np.sum((f - y) ** 2, axis=1), f.argmax(axis=1) != y.argmax(axis=1)
+                found.append([np.mean(v[test]) for v in each])
+                trained.append([np.mean(v) for v in each])
+        right, everywhere = (np.reshape(v, (2, draws, 2)).transpose(2, 0, 1) for v in (found, trained))
+        suspects = {
+            "the digits that were trained on are tested too": everywhere,
+            "the two rows are exchanged": right[::-1],
+        }
+        args = (x, y, sizes, draws, seed)
+        yield Values("learning_curve", args, right, title=title, suspects=suspects, rtol=LONG)
+
+
 assignment = Assignment(
     "hw4_dynamics",
     (
@@ -364,4 +398,9 @@ assignment = Assignment(
     variants={"loss": ("mean", "sum"), "layout": ("test_first", "train_first"), "trained": ("all", "last")},
     allowed=("scipy",),
     seconds=3.0,
+)
+assignment = with_experiment(
+    assignment,
+    measurement,
+    hint="train on the first N of the permutation, test on all others, and divide by their number",
 )

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import hw5_experiment as data  # type: ignore[import-not-found]  # beside this file
 import numpy as np
 from scipy.stats import linregress
 from scipy.stats import t as student_t
 
 import analytic as an
 import minintk as mn
-from minintk.grade import Assignment, Exercise, Law, Submission, Values, exponent, hard_inputs
+from minintk.grade import Assignment, Exercise, Law, Submission, Values, exponent, hard_inputs, with_experiment
 from minintk.grade.exercise import Case
 
 Array = Any
@@ -356,6 +357,36 @@ def scale(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     yield Law("exponent of alpha", law)
 
 
+# ----------------------------------------------------------------------------------------------- experiment
+
+
+def measurement(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    for title in ("a seed of the grader's", "another one"):
+        seed, widths, seeds, steps = int(rng.integers(10**6)), (16, 64), 2, 20
+        x, y, _, _, lr, *_ = data.problem(seed, variant["loss"])
+        found: dict[str, list[float]] = {"kernel": [], "parameters": [], "size": []}
+        for n in widths:
+            for s in range(seeds):
+                draw = np.random.default_rng([seed, n, s])
+                W, a = draw.standard_normal((x.shape[1], n)), draw.standard_normal(n)
+                net, start = network(W.shape, variant), vector(W, a)
+                theta = start
+                for _ in range(steps):
+                    f, J = net.linearize(theta, x)
+                    theta = theta - rate(lr, len(y), variant) * J.vjp(f - y[:, None])
+                K0, K = (np.asarray(mn.ntk(net, at, x)) for at in (start, theta))
+                found["kernel"].append(float(np.linalg.norm(K - K0)))
+                found["size"].append(float(np.linalg.norm(K0)))
+                found["parameters"].append(float(np.linalg.norm(theta - start) / np.linalg.norm(start)))
+        kernel, size, parameters = (np.reshape(found[name], (2, seeds)) for name in ("kernel", "size", "parameters"))
+        suspects = {
+            "not relative: divide by the kernel of the start": kernel,
+            "this is how far the parameters move": parameters,
+        }
+        args = (x, y, widths, seeds, lr, steps, seed)
+        yield Values("movement", args, kernel / size, title=title, suspects=suspects, rtol=1e-7)
+
+
 assignment = Assignment(
     "hw5_lazy",
     (
@@ -376,4 +407,9 @@ assignment = Assignment(
     variants={"activation": ("tanh", "sin", "erf"), "loss": ("mean", "sum"), "norm": ("rms", "max")},
     allowed=("scipy",),
     seconds=4.0,
+)
+assignment = with_experiment(
+    assignment,
+    measurement,
+    hint="train the network, not its linearisation; then the kernel at the end less the kernel at the start",
 )

@@ -172,3 +172,22 @@ def study(x, y, widths, lr, steps, seed, theory, against, budget, level):
             return said, seeds, b, low, high
         seeds, look = 2 * seeds, look + 1
     # END SOLUTION
+
+
+# ------------------------------------------------------------------------------------------------ the experiment
+
+
+def movement(x, y, widths, seeds, lr, steps, seed):
+    """|Theta_T - Theta_0| / |Theta_0| after training, of the networks of `measure`: (K, seeds), Frobenius norms."""
+    # BEGIN SOLUTION
+    rate, found = lr / len(y) if LOSS == "mean" else lr, []
+    for n in widths:
+        for s in range(seeds):
+            W, a = draw(seed, n, s, x.shape[1])
+            start = tangent_kernel(x, W, a)
+            for _ in range(steps):
+                dW, da = vjp(x, W, a, outputs(x, W, a) - y)
+                W, a = W - rate * dW, a - rate * da
+            found.append(np.linalg.norm(tangent_kernel(x, W, a) - start) / np.linalg.norm(start))
+    return np.reshape(found, (len(widths), seeds))
+    # END SOLUTION

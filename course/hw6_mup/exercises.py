@@ -12,10 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+import hw6_experiment as data  # type: ignore[import-not-found]  # beside this file
 import numpy as np
 
 import minintk as mn
-from minintk.grade import Assignment, Diagnosis, Exercise, Finding, Law, Submission, Values, hard_inputs
+from minintk.grade import (
+    Assignment,
+    Diagnosis,
+    Exercise,
+    Finding,
+    Law,
+    Submission,
+    Values,
+    hard_inputs,
+    with_experiment,
+)
 from minintk.grade.exercise import Case
 
 Array = Any
@@ -399,6 +410,33 @@ def transfer(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         yield Values("transfer", (x, y, widths, seeds, rates, table, steps, seed), want, title=title, rtol=1e-6)
 
 
+# ----------------------------------------------------------------------------------------------- experiment
+
+
+def measurement(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
+    right = mn.exponents(mn.SpectralMuP(), rule(variant))
+    mup = as_table(right.a, right.b, right.c)
+    for title in ("a seed of the grader's", "another one"):
+        seed, widths, seeds, steps = int(rng.integers(10**6)), (8, 32), 2, 3
+        x, y, _, _, tables, lr, *_ = data.problem(seed, variant["optimizer"], mup)
+        found, first = [], []
+        for table in tables:
+            for n in widths:
+                net = network(x.shape[1], n, y.shape[1], table, variant)
+                start = theta = started(seed, n, seeds, x.shape[1], y.shape[1], table, variant)
+                for _ in range(steps):
+                    theta = moved(net, theta, x, y, lr, variant)
+                (g, h), (g0, h0) = (net.layer_outputs(at, x)[0:3:2] for at in (theta, start))
+                found.append([size(h0, variant), size(h - h0, variant)])
+                first.append([size(g0, variant), size(g - g0, variant)])
+        shape = (3, 2, 2, seeds)
+        want: Array = np.reshape(found, shape).transpose(0, 2, 1, 3)
+        other: Array = np.reshape(first, shape).transpose(0, 2, 1, 3)
+        suspects = {"this is the first hidden layer": other, "change and start are exchanged": want[:, ::-1]}
+        args = (x, y, widths, seeds, tables, lr, steps, seed)
+        yield Values("feature_sizes", args, want, title=title, suspects=suspects, rtol=1e-7)
+
+
 assignment = Assignment(
     "hw6_mup",
     (
@@ -421,4 +459,7 @@ assignment = Assignment(
     ),
     variants={"convention": ("plain", "unit", "one_rate"), "optimizer": ("sgd", "sign"), "size": ("rms", "abs")},
     seconds=4.0,
+)
+assignment = with_experiment(
+    assignment, measurement, hint="the size of h2 before the first step, and the size of its change after the last"
 )

@@ -152,3 +152,20 @@ def transfer(x, y, widths, seeds, rates, table, steps, seed):
         best.append(best_rate(rates, logs.mean(axis=1)))
     return np.array(best), float(np.polyfit(np.log2(widths), np.log2(best), 1)[0])
     # END SOLUTION
+
+
+# ------------------------------------------------------------------------------------------------ the experiment
+
+
+def feature_sizes(x, y, widths, seeds, tables, lr, steps, seed):
+    """Sizes of h2 at the start, and of its change, under T tables: (T, 2, K, seeds), for K widths."""
+    # BEGIN SOLUTION
+    found = []
+    for table in tables:
+        for n in widths:
+            for s in range(seeds):
+                weights = initial(seed, n, s, x.shape[1], y.shape[1], table)
+                at_start = sizes(x, y, weights, table, lr, 0)[0, 1]
+                found.append((at_start, sizes(x, y, weights, table, lr, steps)[1, 1]))
+    return np.reshape(found, (len(tables), len(widths), seeds, 2)).transpose(0, 3, 1, 2)
+    # END SOLUTION

@@ -224,7 +224,12 @@ def as_handed_out(path: Path, text: str) -> str:
     variant = load(path.parent).variant("public")
     chosen = ", ".join(f"{name} {choice}" for name, choice in variant.items())
     title, _, rest = handout(text, variant).partition("\n")
-    return f"{title}\n\n```{{note}}\nOne variant of several: {chosen}. A class gets others.\n```\n{rest}"
+    chapters = [
+        page for page in sorted((DOCS / "notes").glob("[1-6]-*.md")) if f"kit-{path.parent.name}-" in page.read_text()
+    ]
+    notes = " and ".join(f"[chapter {page.name[0]} of the notes](../../docs/notes/{page.name})" for page in chapters)
+    told = f"One variant of several: {chosen}. A class gets others. The why stands in {notes}."
+    return f"{title}\n\n```{{note}}\n{told}\n```\n{rest}"
 
 
 def notebooks() -> None:

@@ -17,6 +17,7 @@ from minintk.diagnostics.power_laws import Verdict
 from minintk.grade.checks import check_loss, check_optimizer, diagnose_layer
 from minintk.grade.compare import Diagnosis, Finding, compare
 from minintk.grade.exercise import Assignment, Exercise, Gradient, Law, Values, hard_inputs, load, record
+from minintk.grade.experiment import slope_interval, with_experiment
 from minintk.grade.gradient import check_gradient
 from minintk.grade.run import Grade, Graded, grade
 from minintk.grade.slope import exponent
@@ -25,5 +26,5 @@ from minintk.grade.submission import Submission, SubmissionError
 __all__ = [
     "Assignment", "Diagnosis", "Exercise", "Finding", "Grade", "Graded", "Gradient", "Law", "Submission",
     "SubmissionError", "Values", "Verdict", "check_gradient", "check_loss", "check_optimizer", "compare",
-    "diagnose_layer", "exponent", "grade", "hard_inputs", "load", "record",
+    "diagnose_layer", "exponent", "grade", "hard_inputs", "load", "record", "slope_interval", "with_experiment",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-# refused by: dense backward, gradients, gradients in parts, weights used twice, training
+# refused by: dense backward, gradients, gradients in parts, weights used twice, training, measurement
 
 
 def dense_backward(u, cache):

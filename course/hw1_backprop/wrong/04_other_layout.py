@@ -1,4 +1,4 @@
-# refused by: dense, dense backward, network, gradients, gradients in parts, weights used twice, training
+# refused by: dense, dense backward, network, gradients, gradients in parts, weights used twice, training, measurement
 
 
 def dense(x, W, b):  # the layout of the neighbour's handout

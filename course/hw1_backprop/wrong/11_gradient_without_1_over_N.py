@@ -1,4 +1,4 @@
-# refused by: cross-entropy backward, gradients, gradients in parts, training
+# refused by: cross-entropy backward, gradients, gradients in parts, training, measurement
 # variant: loss = mean
 
 

@@ -1,4 +1,4 @@
-# refused by: network, gradients, gradients in parts, training
+# refused by: network, gradients, gradients in parts, training, measurement
 
 
 def network(x, params):

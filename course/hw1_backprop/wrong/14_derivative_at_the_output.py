@@ -1,4 +1,4 @@
-# refused by: activation backward, gradients, gradients in parts, weights used twice, training
+# refused by: activation backward, gradients, gradients in parts, weights used twice, training, measurement
 # variant: activation = tanh | softplus
 
 

@@ -1,4 +1,4 @@
-# refused by: gradients, gradients in parts, weights used twice, training
+# refused by: gradients, gradients in parts, weights used twice, training, measurement
 
 
 _dense, _dense_backward, _last = dense, dense_backward, []

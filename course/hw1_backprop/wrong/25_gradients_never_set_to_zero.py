@@ -1,4 +1,4 @@
-# refused by: gradients, gradients in parts, training
+# refused by: gradients, gradients in parts, training, measurement
 
 
 _gradients, _total = gradients, {}

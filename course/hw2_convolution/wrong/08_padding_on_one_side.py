@@ -1,4 +1,4 @@
-# refused by: conv with stride and padding
+# refused by: conv with stride and padding, measurement
 
 
 def conv(x, W, b, stride, pad):

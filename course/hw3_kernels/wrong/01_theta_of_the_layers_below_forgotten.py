@@ -1,4 +1,4 @@
-# refused by: kernels, kernels on hard inputs, deep, experiment
+# refused by: kernels, kernels on hard inputs, deep, experiment, measurement
 
 
 def kernels(x1, x2, depth, w_std, b_std):

@@ -1,4 +1,4 @@
-# refused by: dual, dual on hard inputs, kernels, kernels on hard inputs, deep, experiment
+# refused by: dual, dual on hard inputs, kernels, kernels on hard inputs, deep, experiment, measurement
 # variant: activation = erf
 
 

@@ -1,4 +1,4 @@
-# refused by: dense, kernels, kernels on hard inputs, deep, experiment
+# refused by: dense, kernels, kernels on hard inputs, deep, experiment, measurement
 # variant: bias = zero
 
 

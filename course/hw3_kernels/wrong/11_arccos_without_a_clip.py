@@ -1,4 +1,4 @@
-# refused by: dual on hard inputs, kernels on hard inputs
+# refused by: dual on hard inputs, kernels on hard inputs, measurement
 # variant: activation = relu
 
 

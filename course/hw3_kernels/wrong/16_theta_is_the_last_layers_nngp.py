@@ -1,4 +1,4 @@
-# refused by: kernels, kernels on hard inputs, deep, experiment
+# refused by: kernels, kernels on hard inputs, deep, experiment, measurement
 
 
 both = kernels

@@ -1,4 +1,4 @@
-# refused by: flow, singular, predict, weights, ensemble mean, ensemble covariance
+# refused by: flow, singular, predict, weights, ensemble mean, ensemble covariance, measurement
 
 
 def gain(lam, t):

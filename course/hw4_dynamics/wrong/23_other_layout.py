@@ -1,4 +1,4 @@
-# refused by: predict, singular, hard inputs, posterior, ensemble mean, ensemble covariance
+# refused by: predict, singular, hard inputs, posterior, ensemble mean, ensemble covariance, measurement
 
 
 def rows(K_test):

@@ -1,4 +1,4 @@
-# refused by: predict, singular, hard inputs
+# refused by: predict, singular, hard inputs, measurement
 # isolated
 
 

@@ -1,4 +1,4 @@
-# refused by: tangent kernel
+# refused by: tangent kernel, measurement
 
 
 def tangent_kernel(x, W, a):

@@ -1,4 +1,4 @@
-# refused by: initial weights, coordinate check, transfer
+# refused by: initial weights, coordinate check, transfer, measurement
 
 
 def initial(seed, n, s, d, C, table):

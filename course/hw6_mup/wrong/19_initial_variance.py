@@ -1,4 +1,4 @@
-# refused by: initial weights, coordinate check, transfer
+# refused by: initial weights, coordinate check, transfer, measurement
 
 
 right = initial

@@ -1,4 +1,4 @@
-# refused by: forward, sizes, coordinate check
+# refused by: forward, sizes, coordinate check, measurement
 
 
 before = forward

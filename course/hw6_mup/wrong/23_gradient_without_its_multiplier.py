@@ -1,4 +1,4 @@
-# refused by: gradients, step, sizes
+# refused by: gradients, step, sizes, measurement
 # variant: optimizer = sgd
 
 

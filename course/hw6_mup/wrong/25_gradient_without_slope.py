@@ -1,4 +1,4 @@
-# refused by: gradients, step, sizes, coordinate check, transfer
+# refused by: gradients, step, sizes, coordinate check, transfer, measurement
 # variant: optimizer = sgd
 
 

@@ -1,4 +1,4 @@
-# refused by: step, sizes, coordinate check, transfer
+# refused by: step, sizes, coordinate check, transfer, measurement
 
 
 right = step

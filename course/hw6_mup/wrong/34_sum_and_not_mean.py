@@ -1,4 +1,4 @@
-# refused by: sizes, coordinate check
+# refused by: sizes, coordinate check, measurement
 
 
 right = sizes

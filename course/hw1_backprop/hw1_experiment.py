@@ -1,0 +1,17 @@
+"""The data of the experiment: three noisy classes in the plane, and a network with a hidden layer of 16 units."""
+
+import numpy as np
+
+BATCHES, DRAWS = (16, 32, 64, 128, 256, 512), 8
+
+
+def problem(seed, weights):
+    """(x, labels, params, batches, draws, seed), the arguments of batch_noise; weights: the layout of your variant."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=400)
+    centres = np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]])
+    x = centres[labels] + 0.5 * rng.standard_normal((400, 2))
+    W1, W2 = rng.standard_normal((2, 16)), rng.standard_normal((16, 3)) / 4
+    if weights == "out_in":
+        W1, W2 = W1.T.copy(), W2.T.copy()
+    return x, labels, [W1, np.zeros(16), W2, np.zeros(3)], BATCHES, DRAWS, seed

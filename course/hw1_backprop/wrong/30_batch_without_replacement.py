@@ -1,0 +1,12 @@
+# refused by: measurement
+
+
+def batch_noise(x, labels, params, batches, draws, seed):
+    def vector(at):
+        return np.concatenate([g.ravel() for g in gradients(x[at], labels[at], params)[1]]) / (
+            len(at) if LOSS == "sum" else 1
+        )
+
+    whole = vector(np.arange(len(x)))
+    at = [[np.random.default_rng([seed, B, s]).permutation(len(x))[:B] for s in range(draws)] for B in batches]
+    return np.array([[np.linalg.norm(vector(i) - whole) for i in row] for row in at]) / np.linalg.norm(whole)

@@ -1,0 +1,11 @@
+"""The data of the experiment: one random image of 6 x 6 pixels and 3 channels."""
+
+import numpy as np
+
+WIDTHS, DRAWS = (32, 64, 128, 256, 512), 8
+
+
+def problem(seed, layout):
+    """(x, widths, draws, seed), the arguments of channel_noise; layout: that of your variant."""
+    x = np.random.default_rng(seed).standard_normal((1, 6, 6, 3))
+    return x if layout == "NHWC" else x.transpose(0, 3, 1, 2).copy(), WIDTHS, DRAWS, seed

@@ -1,0 +1,13 @@
+"""The data of the experiment: twelve handwritten digits, eight principal components each, even or odd."""
+
+import numpy as np
+
+import minintk as mn
+
+WIDTHS, SEEDS, STEPS = (64, 256, 1024), 6, 60
+
+
+def problem(seed, loss):
+    """(x, y, widths, seeds, lr, steps, seed), the arguments of movement; loss: that of your variant."""
+    x, y = mn.datasets.digits().pca(8).on_sphere().subset(12, np.random.default_rng(seed)).parity()
+    return x, y[:, 0], WIDTHS, SEEDS, 1.0 if loss == "mean" else 1 / 12, STEPS, seed

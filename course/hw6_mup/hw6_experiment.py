@@ -1,0 +1,29 @@
+"""The data of the experiment: twelve handwritten digits, even or odd, and three tables.
+
+In "NTK" weights start from N(0, 1), and a sum over n units has the multiplier n^-1/2. In "means" it is divided by n,
+with rates that let outputs move by order one. The third table is yours: muP.
+"""
+
+import numpy as np
+
+import minintk as mn
+
+WIDTHS, SEEDS, STEPS = (128, 256, 512), 6, 5
+
+TABLES = {
+    "sgd": {
+        "NTK": {"input": (0, 0, 0), "hidden": (0.5, 0, 0), "output": (0.5, 0, 0)},
+        "means": {"input": (0, 0, -1), "hidden": (1, 0, -2), "output": (1, 0, -1)},
+    },
+    "sign": {
+        "NTK": {"input": (0, 0, 0.5), "hidden": (0.5, 0, 1), "output": (0.5, 0, 0.5)},
+        "means": {"input": (0, 0, 0), "hidden": (1, 0, 0), "output": (1, 0, 0)},
+    },
+}
+
+
+def problem(seed, optimizer, mup):
+    """(x, y, widths, seeds, tables, lr, steps, seed), the arguments of feature_sizes; mup: your own table()."""
+    x, y = mn.datasets.digits().pca(8).on_sphere().subset(12, np.random.default_rng(seed)).parity()
+    lr = 0.5 if optimizer == "sgd" else 0.02
+    return x, y, WIDTHS, SEEDS, [*TABLES[optimizer].values(), mup], lr, STEPS, seed

@@ -1,0 +1,15 @@
+"""Draw the figures of the notes again, and print what they measured.
+
+    python3 make.py python docs/notes/figures [CHAPTER ...]
+
+CHAPTER is one of chain_rule, gaussians, kernel_stays, closed_form, one_knob, why_mup; all of them by default.
+"""
+
+import sys
+from importlib import import_module
+
+CHAPTERS = ("chain_rule", "gaussians", "kernel_stays", "closed_form", "one_knob", "why_mup")
+
+for name in sys.argv[1:] or CHAPTERS:
+    print(f"[{name}]")
+    import_module(name).main()

@@ -1,0 +1,134 @@
+"""Chapter 6: features under three tables, spectral norms of two of them, learning rates that transfer."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from common import COLOURS, MARKERS, Host, bars, line, panels, save
+
+import minintk as mn
+from minintk.diagnostics import power_law, spectral_norms
+
+WIDTHS, SEEDS, LR = (64, 128, 256, 512, 1024), 12, 0.5
+
+# the multipliers of hidden and output weights are n^-1/2 times these powers of n; the rates are lr times powers of n
+TABLES = {"NTK": ((0, 0), (0, 0, 0)), "means": ((-0.5, -0.5), (1, 2, 1)), "muP": ((0, -0.5), (1, 1, 1))}
+
+
+def network(n: int, table: str, outputs: int = 1) -> tuple[mn.Network, dict[str, float]]:
+    """Return a network with two hidden layers of n tanh units, and the rates of its weights, as the table says."""
+    (hidden, output), rates = TABLES[table]
+    layers = mn.Dense(n), mn.Tanh(), mn.Dense(n, w_std=n**hidden), mn.Tanh(), mn.Dense(outputs, w_std=n**output)
+    net = mn.Network(mn.Sequential(*layers), (64,))
+    return net, {tensor.name: float(n) ** r for tensor, r in zip(net.layout.tensors, rates, strict=True)}
+
+
+def start(net: mn.Network, n: int) -> Host:
+    """Draw SEEDS networks whose output weights are a tenth of the table's, so that outputs begin below the targets."""
+    theta0 = net.init(np.random.default_rng(n), ensemble=SEEDS)
+    output = net.layout.unpack(theta0)["4.W"]
+    output *= 0.1
+    return theta0
+
+
+def task(N: int = 32) -> tuple[Host, Host]:
+    """Return N digits on the sphere |x|^2 = d, with labels +-1 for even and odd."""
+    return mn.datasets.digits().on_sphere().subset(N, np.random.default_rng(0)).flat().parity()
+
+
+def features() -> None:
+    """Draw the size of h2 at the start and of its change in ten steps, against the width, for three tables."""
+    x, y = task()
+    figure, (first, change) = panels(2)
+    for at, table in enumerate(TABLES):
+        sizes: list[list[Host]] = [[], []]
+        for n in WIDTHS:
+            net, scales = network(n, table)
+            theta0 = start(net, n)
+            *_, end = mn.train(
+                net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(LR), steps=10, every=10, lr_scales=scales
+            )
+            before, after = (np.asarray(net.layer_outputs(theta, x)[2]) for theta in (theta0, end.theta))
+            for kept, h in zip(sizes, (before, after - before), strict=True):
+                kept.append(np.sqrt(np.mean(h**2, axis=(-2, -1))))
+        for axes, kept, what in zip((first, change), sizes, ("start", "change"), strict=True):
+            fit = power_law(WIDTHS, kept)
+            bars(axes, WIDTHS, np.array(kept), at, f"{table}: $n^{{{fit.exponent:.2f}}}$")
+            print(f"{table}, h2, {what}: exponent {fit.exponent:.2f} ({fit.interval[0]:.2f} to {fit.interval[1]:.2f})")
+    for axes, title, anchor in ((first, "at the start", 0.12), (change, "change in 10 steps", 0.0065)):
+        axes.set(xlabel="width $n$", xscale="log", yscale="log", title=title)
+        line(axes, WIDTHS, anchor * (np.array(WIDTHS) / 64.0) ** -0.5, "slope $-1/2$")
+        low, high = axes.get_ylim()
+        axes.set_ylim(low / 4, high * 1.3)
+        axes.legend(loc="lower left", ncols=2)
+    first.set_ylabel("rms of second hidden layer, $h_2$")
+    save(figure, "three-tables")
+
+
+def norms() -> None:
+    """Draw |W| and |dW| over sqrt(fan_out / fan_in), at the start and for the first step, for two tables."""
+    x, y = task()
+    figure, axes = panels(2)
+    for axis, table in zip(axes, ("NTK", "muP"), strict=True):
+        found: dict[str, list[tuple[float, float]]] = {"0.W": [], "2.W": [], "4.W": []}
+        for n in WIDTHS:
+            net, scales = network(n, table)
+            theta0 = start(net, n)
+            *_, end = mn.train(net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(LR), steps=1, lr_scales=scales)
+            effective = {"0.W": (64, n), "2.W": (n, n), "4.W": (n, 1)}
+            before, moved = spectral_norms(net, theta0), spectral_norms(net, end.theta - theta0)
+            for name, (i, o) in effective.items():
+                unit = np.sqrt(o / i)
+                found[name].append((float(np.mean(before[name])) / unit, float(np.mean(moved[name])) / unit))
+        for at, values in enumerate(found.values()):
+            label = ("input", "hidden", "output")[at]
+            for kind, column, filled in (("W", 0, "none"), (r"\Delta W", 1, COLOURS[at])):
+                v = [pair[column] for pair in values]
+                b = np.polyfit(np.log(WIDTHS), np.log(v), 1)[0]
+                text = f"{label}, $|{kind}|$: $n^{{{b:.2f}}}$"
+                axis.loglog(WIDTHS, v, MARKERS[at] + "-", ms=4, lw=0.7, color=COLOURS[at], mfc=filled, label=text)
+                print(f"{table}, {label}, |{kind}| over its unit: exponent {b:.2f}")
+        axis.set(xlabel="width $n$", title=table, ylim=(5e-5, 1e3))
+        axis.legend(ncols=2, loc="upper center", fontsize=6.5)
+    axes[0].set_ylabel(r"spectral norm / $\sqrt{n_{\rm out}/n_{\rm in}}$")
+    save(figure, "spectral-norms")
+
+
+def transfer(widths: tuple[int, ...] = (64, 256, 1024)) -> None:
+    """Draw the loss after 20 steps against the learning rate at three widths, in two parametrizations."""
+    x, y = mn.datasets.digits(dtype=np.float32).on_sphere().subset(32, np.random.default_rng(0)).flat().one_hot()
+    figure, axes = panels(2)
+    for axis, (name, parametrization, rates) in zip(axes, (
+        ("standard", mn.Standard(), 2.0 ** np.arange(-9, 1.1)), ("muP", mn.SpectralMuP(), 2.0 ** np.arange(-5, 5.1)),
+    ), strict=True):  # fmt: skip
+        best = []
+        for at, n in enumerate(widths):
+            layers = mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(10, w_std=0.1)
+            net = mn.Network(mn.Sequential(*layers), (64,), parametrization)
+            theta0 = net.init(np.random.default_rng(n), ensemble=3, dtype=np.float32)
+            losses = []
+            for lr in rates:
+                try:
+                    with warnings.catch_warnings(), np.errstate(all="ignore"):
+                        warnings.simplefilter("ignore")  # rates that diverge are part of the figure
+                        *_, end = mn.train(
+                            net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(float(lr)), steps=20, every=20
+                        )
+                    losses.append(float(np.exp(np.mean(np.log(end.loss)))))
+                except FloatingPointError:
+                    losses.append(np.nan)
+            best.append(float(rates[np.nanargmin(losses)]))
+            axis.loglog(rates, losses, MARKERS[at] + "-", ms=4, lw=0.9, color=COLOURS[at], label=f"width {n}")
+        axis.set(xlabel="learning rate", title=name, ylim=(1e-3, 3))
+        axis.legend(loc="lower left")
+        print(f"{name}: best rate {', '.join(f'{b:g} at width {n}' for b, n in zip(best, widths, strict=True))}")
+    axes[0].set_ylabel("loss after 20 steps")
+    save(figure, "transfer")
+
+
+def main() -> None:
+    """Draw the chapter's figures."""
+    features()
+    norms()
+    transfer()
