@@ -26,7 +26,7 @@ LIMITS = {
 }  # fmt: skip
 """{circle: the most lines}; 36,500 together."""
 
-DEBT = {"core": 543, "speed": 230, "large": 183}
+DEBT = {"core": 538, "speed": 230, "large": 183}
 """Lines that a circle may have beyond its limit for now; may only shrink."""
 
 
