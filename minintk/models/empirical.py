@@ -51,7 +51,7 @@ def ntk(
     >>> bool(np.all(np.diag(top) < np.diag(k)))
     True
     """
-    k = blocks(model, theta, x1, x2, _contraction(False, model, scales), memory)
+    k = blocks(model, theta, x1, x2, contraction(False, model, scales), memory)
     k /= model.outputs
     return k
 
@@ -71,7 +71,7 @@ def ntk_full(
     >>> k.shape, bool(np.allclose(np.einsum("icjc->ij", k) / 2, ntk(net, theta, np.eye(3))))
     ((3, 2, 3, 2), True)
     """
-    return blocks(model, theta, x1, x2, _contraction(True, model, scales), memory)
+    return blocks(model, theta, x1, x2, contraction(True, model, scales), memory)
 
 
 def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
@@ -93,7 +93,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
     return f1 @ f2.swapaxes(-1, -2) / model.outputs
 
 
-def _contraction(full: bool, model: Model, scales: Mapping[str, float] | None) -> Contraction:
+def contraction(full: bool, model: Model, scales: Mapping[str, float] | None) -> Contraction:
     """How J S J' is contracted."""
     check_model(model)
     return Contraction(full, model.layout.learning_rate_scales(scales, "sgd", "scales"), model.layout)
