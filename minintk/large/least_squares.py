@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, available_memory, on_host, scipy_module, to_host, to_library
-from minintk.layers.contract import Contraction
-from minintk.models.empirical import blocks, check_kernel
+from minintk.models.empirical import blocks, check_kernel, contraction
 from minintk.models.jacobian import Jacobian
 from minintk.models.model import Model
 from minintk.models.wrappers import Linearized
@@ -107,8 +106,8 @@ def solve_gram(
     if need > budget:
         size = f"the Gram matrix of {n} rows takes {need / 2**30:.3g} GiB, the limit is {budget / 2**30:.3g} GiB"
         raise MemoryError(f"{size}: use mn.solve_lsqr, float32, fewer examples, or a larger memory=")
-    contraction = Contraction(True, model.layout.learning_rate_scales(), model.layout)
-    k = blocks(model, theta0, x, None, contraction, budget, xp.float64 if spectral else None).reshape((n, n))
+    dtype = xp.float64 if spectral else None
+    k = blocks(model, theta0, x, None, contraction(True, model, None), budget, dtype).reshape((n, n))
     if spectral:
         return _filtered(model, theta0, k, b, J, ridge, cut, t)
     _add_to_diagonal(k, ridge)

@@ -51,7 +51,7 @@ def ntk(
     >>> bool(np.all(np.diag(top) < np.diag(k)))
     True
     """
-    k = blocks(model, theta, x1, x2, _contraction(False, model, scales, params), memory)
+    k = blocks(model, theta, x1, x2, contraction(False, model, scales, params), memory)
     k /= model.outputs
     return k
 
@@ -71,7 +71,7 @@ def ntk_full(
     >>> k.shape, bool(np.allclose(np.einsum("icjc->ij", k) / 2, ntk(net, theta, np.eye(3))))
     ((3, 2, 3, 2), True)
     """
-    return blocks(model, theta, x1, x2, _contraction(True, model, scales, params), memory)
+    return blocks(model, theta, x1, x2, contraction(True, model, scales, params), memory)
 
 
 def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
@@ -93,7 +93,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
     return f1 @ f2.swapaxes(-1, -2) / model.outputs
 
 
-def _contraction(full: bool, model: Model, scales: Mapping[str, float] | None, params: Params) -> Contraction:
+def contraction(full: bool, model: Model, scales: Mapping[str, float] | None, params: Params = None) -> Contraction:
     """How J S J' is contracted."""
     check_model(model)
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", params=params)
@@ -110,7 +110,7 @@ def blocks(
     lead, C = tuple(theta.shape[:-1]), model.outputs
     other = x1 if x2 is None else x2
     N, M, trace = x1.shape[0], other.shape[0], not kernel.full
-    shape = (*lead, N, M) if trace else (*lead, N, C, M, C)
+    shape, c = ((*lead, N, M), 1) if trace else ((*lead, N, C, M, C), C)
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     dtype = np.dtype(theta.dtype if dtype is None else dtype)
     size = block_size(model, theta, max(N, M), trace, dtype.itemsize * prod(shape), budget)
@@ -120,22 +120,17 @@ def blocks(
         J1 = model.jacobian(theta, x1)
         whole = J1.contracted(None if x2 is None else model.jacobian(theta, x2), kernel)
         return xp.astype(whole, dtype, copy=False)
-    k = xp.empty(shape, dtype=dtype)
+    k = xp.empty((*lead, N, c, M, c), dtype=dtype)
     for i in range(0, N, size):
         J1 = model.jacobian(theta, x1[i : i + size])
         for j in range(i if x2 is None else 0, M, size):
             same = x2 is None and i == j
             block = J1.contracted(None if same else model.jacobian(theta, other[j : j + size]), kernel)
             rows, columns = slice(i, i + size), slice(j, j + size)
-            if trace:
-                k[..., rows, columns] = block
-                if x2 is None:
-                    k[..., columns, rows] = block.swapaxes(-1, -2)
-            else:
-                k[..., rows, :, columns, :] = block
-                if x2 is None:
-                    k[..., columns, :, rows, :] = xp.moveaxis(block, (-4, -3), (-2, -1))
-    return k
+            k[..., rows, :, columns, :] = block.reshape(k[..., rows, :, columns, :].shape)
+            if x2 is None and not same:
+                k[..., columns, :, rows, :] = xp.moveaxis(k[..., rows, :, columns, :], (-4, -3), (-2, -1))
+    return k.reshape(shape)
 
 
 def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:

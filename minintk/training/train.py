@@ -135,21 +135,16 @@ class OnDemand(Iterator[Result]):
 
     def __init__(self, results: Iterator[Result], call: str) -> None:
         self._results = results
-        self._forgotten = weakref.finalize(self, _warn, call)
+        said = (
+            f"{call} computes each result when it is asked for, and none was: nothing was trained. Write "
+            f"`for snapshot in {call}: ...`, or `*_, end = {call}` for the last one alone"
+        )
+        self._forgotten = weakref.finalize(self, warnings.warn, said, RuntimeWarning, 2)  # where it is dropped
         self._forgotten.atexit = False
 
     def __next__(self) -> Result:
         self._forgotten.detach()
         return next(self._results)
-
-
-def _warn(call: str) -> None:
-    warnings.warn(
-        f"{call} computes each result when it is asked for, and none was: nothing was trained. Write "
-        f"`for snapshot in {call}: ...`, or `*_, end = {call}` for the last one alone",
-        RuntimeWarning,
-        stacklevel=2,
-    )
 
 
 def snapshots(run: Descent, steps: int, every: int, resume: State | None) -> Iterator[Snapshot]:
