@@ -11,6 +11,7 @@ units; at width 2 it always rises.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,7 @@ def main(
     """Test accuracy against the number of images at each width."""
     shifts = shifts or (0, 2 if s.data == "digits" else 7)
     n_train = n_train or (867 if s.data == "digits" else 1960)
+    s = replace(s, sizes={**s.sizes, "n_train": n_train}, papers={**s.papers, "n_train": 60_000})
     axes: dict[str, Any] = {"shift": shifts, "width": widths, "seed": range(seeds)}
     runs = s.sweep(curve, axes, data=s.data, n_train=n_train)
     sizes, found, table = [int(share * n_train) for share in SHARES], Found(), []

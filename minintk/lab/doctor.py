@@ -22,17 +22,9 @@ from minintk.cores import cores
 from minintk.progress import progress_of
 
 NEEDED = (
-    "minintk",
-    "numpy",
-    "scipy",
-    "matplotlib",
-    "array_api_compat",
-    "threadpoolctl",
-    "filelock",
-    "rich",
-    "jinja2",
+    "minintk", "numpy", "scipy", "matplotlib", "array_api_compat", "threadpoolctl", "filelock", "rich", "jinja2",
     "lazy_loader",
-)
+)  # fmt: skip
 EXTRAS = {"cupy": "gpu", "numba": "fast", "pooch": "data", "sklearn": "sklearn", "pandas": "tables"}
 """The extra that brings each package."""
 

@@ -1,16 +1,12 @@
 """The time that a sweep still takes: a power of each size, learned from the calls that have ended."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from math import inf, log
 from typing import Any
 
 import numpy as np
 
-WIDTHS = {"width", "n", "h", "D", "channels"}
-"""Sizes of which a layer's work is the square; it is linear in other whole numbers, until a sweep shows otherwise."""
-NO_SIZE = {"seed", "repeat"}
+WIDTHS, NO_SIZES = {"width", "n", "h", "D", "channels"}, {"seed", "repeat"}
+"""Work is the square of a width, linear in other whole numbers, and knows no seeds, until a sweep shows otherwise."""
 SCATTER, DOUBT = 0.2, 1.0
 """Standard deviations of log seconds about the law, and of a power about what is expected of it."""
 
@@ -21,39 +17,32 @@ class Costs:
     calls : the arguments of each call.  members : how many runs each one makes at once.
 
     >>> costs = Costs([{"width": 10}, {"width": 20}, {"width": 40}], [1, 1, 1])
-    >>> round(costs.ended(0, 3.0), 12)                            # of 1 + 4 + 16 parts, by the square of the width
-    0.047619047619
+    >>> round(costs.ended(0, 3.0), 6)                             # of 1 + 4 + 16 parts, by the square of the width
+    0.047619
     """
 
     def __init__(self, calls: Sequence[Mapping[str, Any]], members: Sequence[int]) -> None:
         columns, powers = [np.ones(len(calls)), np.log(members)], [0.0, 1.0]
         for name in calls[0] if calls else ():
             values = [call[name] for call in calls]
-            kinds = dict.fromkeys(map(repr, values))
-            if name in NO_SIZE or isinstance(values[0], tuple):
-                continue
-            if all(isinstance(v, (int, float)) and not isinstance(v, bool) and 0 < v < inf for v in values):
-                columns.append(np.array([log(v) for v in values]))
+            if name not in NO_SIZES and all(isinstance(v, (int, float)) and 0 < v < 1e300 for v in values):
+                columns.append(np.log(values))
                 powers.append(2.0 if name in WIDTHS else float(all(isinstance(v, int) for v in values)))
-            elif len(kinds) <= 10:
-                columns += [np.array([repr(v) == kind for v in values], float) for kind in kinds]
+            elif len(kinds := {*map(repr, values)}) <= 10:  # each takes its own time
+                columns += [np.array([repr(v) == kind for v in values], float) for kind in sorted(kinds)]
                 powers += [0.0] * len(kinds)
-        self._features, self._expected = np.stack(columns, axis=1), np.array(powers)
-        self._weights = np.diag([1e-9, *[DOUBT**-2] * (len(powers) - 1)])
-        self._seen = np.zeros(len(powers))
-        self._took, self._left = np.full(len(calls), np.nan), np.ones(len(calls), bool)
-
-    def seconds(self) -> Any:
-        """Predict the seconds of each call; in a unit of its own before one has ended."""
-        powers = self._expected + np.linalg.solve(self._weights, self._seen)
-        return np.exp(np.minimum(self._features @ powers, 700.0))
+        self._sizes, self._powers = np.stack(columns, axis=1), np.array(powers)
+        self._squares = np.diag([1e-9, *[DOUBT**-2] * (len(powers) - 1)])
+        self._products, self._took = np.zeros(len(powers)), np.full(len(calls), np.nan)
+        self._left = np.ones(len(calls), bool)
 
     def ended(self, i: int, seconds: float | None = None) -> float:
         """Return the share of all seconds that is done, call i with it.  seconds : None if another process made it."""
         if seconds:
-            x = self._features[i]
-            self._weights += np.outer(x, x) / SCATTER**2
-            self._seen += x * (log(seconds) - x @ self._expected) / SCATTER**2
-        self._took[i], self._left[i] = seconds or np.nan, False
-        each = np.where(np.isnan(self._took), self.seconds(), self._took)
+            x, self._took[i] = self._sizes[i] / SCATTER, seconds
+            self._squares += np.outer(x, x)
+            self._products += x * (np.log(seconds) / SCATTER - x @ self._powers)
+        self._left[i] = False
+        each = np.exp((self._sizes @ (self._powers + np.linalg.solve(self._squares, self._products))).clip(max=700.0))
+        each = np.where(np.isnan(self._took), each, self._took)
         return float(each[~self._left].sum() / each.sum())

@@ -36,9 +36,7 @@ RECIPES: dict[str, tuple[Callable[[int, int], s.Sequential], int, Callable[[], P
     "lenet5": (zoo.lenet5, 1, PyTorch),
     "lenet": (zoo.lenet, 50, PyTorch),
     "geiger_cnn": (zoo.geiger_cnn, 64, Standard),
-    "myrtle5": (partial(zoo.myrtle, 5), 64, Standard),
-    "myrtle7": (partial(zoo.myrtle, 7), 64, Standard),
-    "myrtle10": (partial(zoo.myrtle, 10), 64, Standard),
+    **{f"myrtle{depth}": (partial(zoo.myrtle, depth), 64, Standard) for depth in (5, 7, 10)},
 }
 """{name: (width, outputs -> spec, the usual width, the usual parametrization)}"""
 
@@ -71,11 +69,8 @@ OPTIMIZERS: dict[str, tuple[Callable[[float | Schedule, Network], Optimizer], fl
 }
 """{name: ((rate, network) -> optimiser, a rate at which features move little in a few steps)}"""
 ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
-    "tanh": (s.Tanh(), 1.0),
-    "relu": (s.ReLU(), zoo.SQRT2),
-    "erf": (s.Erf(), 1.0),
-    "gelu": (s.GELU(), zoo.SQRT2),
-}
+    "tanh": (s.Tanh(), 1.0), "relu": (s.ReLU(), zoo.SQRT2), "erf": (s.Erf(), 1.0), "gelu": (s.GELU(), zoo.SQRT2),
+}  # fmt: skip
 """Activations, with the w_std that keeps the size of features from layer to layer."""
 
 

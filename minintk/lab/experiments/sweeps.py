@@ -168,7 +168,7 @@ def sweep(
             finished(call, returned[1])
 
         with closing(shared(missing, _Call.claim, finished)) as units:
-            _run(partial(_timed, partial(_attempt, work, together)), units, executor, keep)
+            _run(partial(_timed, work, together), units, executor, keep)
     kept = {call: results or call.read() for call, results in kept.items()}  # other parts, meanwhile
     remove_claims(call.claim() for call, results in kept.items() if results is not None)
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
@@ -245,10 +245,10 @@ def _attempt(work: Work, together: str | None, arguments: Point) -> Any:
     return [result for member in members for result in _attempt(work, together, arguments | {together: (member,)})]
 
 
-def _timed(attempt: Callable[[Point], Any], arguments: Point) -> tuple[Any, float]:
-    """Return what it does, and its seconds."""
+def _timed(work: Work, together: str | None, arguments: Point) -> tuple[Any, float]:
+    """Return what `_attempt` does, and its seconds."""
     start = perf_counter()
-    return attempt(arguments), perf_counter() - start
+    return _attempt(work, together, arguments), perf_counter() - start
 
 
 def _calls(
