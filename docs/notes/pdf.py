@@ -61,8 +61,11 @@ def to_typst(text: str) -> str:
 
     found = pypandoc.convert_text(BOX.sub(kept, text), "typst", format=kind)
     found = re.sub(r"BOX(\d+)BOX", lambda m: boxes[int(m[1])], found)
-    found = re.sub(r"\\\| *(?=[\^_])", "vbar", found)  # pandoc's bar is a relation: its spaces look wrong around norms
-    return found.replace(r"\|", " vbar ")
+    # pandoc's bar is a relation, whose spaces look wrong around norms; [\|] is a large bar, and text.  A space at
+    # the end of a formula would display it
+    found = re.sub(r"(?<!\[)\\\| *(?=[\^_])", "vbar", found)
+    found = re.sub(r"(?<!\[)\\\|(?=\w)", "vbar ", found)
+    return re.sub(r"(?<!\[)\\\|", "vbar", re.sub(r"(?<=\w)\\\|", " vbar", found))
 
 
 def figure(found: re.Match[str]) -> str:
