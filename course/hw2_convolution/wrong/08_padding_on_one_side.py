@@ -1,4 +1,4 @@
-# refused by: conv with stride and padding
+# refused by: conv with stride and padding, conv backward with stride and padding
 
 
 def conv(x, W, b, stride, pad):
