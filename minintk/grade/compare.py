@@ -139,5 +139,9 @@ def differs(got: Values, want: Values, lead: int = 0) -> str:
     """The worst entry, in words; lead : how many axes belong to the output that a derivative is of."""
     off = np.abs(got - want)
     at = np.unravel_index(int(np.argmax(np.where(np.isfinite(off), off, -1.0))), off.shape)
-    said = f"expected {want[at]:.6g}, got {got[at]:.6g}"
+    rough = float(off[at]) / (float(np.abs(want).max()) or 1.0)
+    digits = max(6, min(17, int(-np.log10(rough)) + 3)) if 0 < rough < np.inf else 6
+    said = f"expected {want[at]:.{digits}g}, got {got[at]:.{digits}g}"
+    if rough < 1e-5:
+        said = f"agrees to {int(-np.log10(rough or 1e-17))} digits: float32 somewhere? {said}"
     return f"{said} {place(tuple(map(int, at)), lead)}, the worst of {int(off.size)}" if off.ndim else said

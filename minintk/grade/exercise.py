@@ -74,13 +74,12 @@ class Gradient:
     large: bool = False
 
     def run(self, student: Submission) -> Diagnosis:
-        value, pull = partial(student.output, self.forward), partial(student.pull, self.forward, self.backward)
+        own, pull = partial(student.output, self.forward), partial(student.pull, self.forward, self.backward)
         names, _ = student.ask("parameters", self.forward)
-        if (right := self.right) is not None:
-            value = partial(_computed, right)
+        value = own if self.right is None else partial(_computed, self.right)
         if self.large:
             return check_directions(value, pull, self.args, names, self.wrt)
-        return check_pair(value, pull, self.args, names, wrt=self.wrt, hard=self.hard)
+        return check_pair(value, pull, self.args, names, wrt=self.wrt, hard=self.hard, own=own)
 
 
 def _computed(right: Callable[..., Any], *args: Any) -> tuple[Any, list[int]]:

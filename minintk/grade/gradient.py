@@ -67,18 +67,20 @@ def check_pair(
     wrt: Sequence[int] | None = None,
     hard: bool = True,
     numbers: Mapping[str, float] | None = None,
+    own: Watched | None = None,
 ) -> Diagnosis:
     """`check_gradient` for functions that run elsewhere, in a student's process say.
 
     value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), u being argument -1.  names : of the
     arguments, if they are known.  numbers : what else a factor may be made of.
+    own : the function whose dtype and changes in place count, where `value` is not the submission's.
     """
     double = [a.astype(np.float64) if floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if floating(a)] if wrt is None else list(wrt)
     if not where or any(not floating(double[i]) for i in where):
         raise ValueError("args expects at least one array of floating-point numbers, which its gradient is taken in")
     names = names if len(names) == len(args) else [f"arg{i}" for i in range(len(args))]
-    check = _Check(value, pull, double, {-1: "u"} | dict(enumerate(names)), where)
+    check = _Check(value, pull, double, {-1: "u"} | dict(enumerate(names)), where, own or value)
     check.run(hard, numbers or {})
     return Diagnosis(tuple(dict.fromkeys(check.findings)))
 
@@ -142,8 +144,10 @@ def _copies(args: Sequence[Any]) -> list[Any]:
 class _Check:
     """One check on its way: functions, arguments, what was found."""
 
-    def __init__(self, value: Watched, pull: Watched, args: list[Any], names: dict[int, str], where: list[int]) -> None:
-        self.value, self.pull, self.args, self.names, self.where = value, pull, args, names, where
+    def __init__(
+        self, value: Watched, pull: Watched, args: list[Any], names: dict[int, str], where: list[int], own: Watched
+    ) -> None:
+        self.value, self.pull, self.args, self.names, self.where, self.own = value, pull, args, names, where, own
         self.arrays: list[tuple[int, Values]] = [(j, a) for j, a in enumerate(args) if floating(a)]
         self.findings: list[Finding] = []
 
@@ -174,7 +178,8 @@ class _Check:
 
     def forward(self) -> bool:
         """Whether its output y is of any use."""
-        y, changed = self.value(*_copies(self.args))
+        changed = self.own(*_copies(self.args))[1]
+        y, _ = self.value(*_copies(self.args))
         for i in changed:
             self.say("forward", "in place", f"it changes {self.names[i]} in place: work on a copy")
         if not isinstance(y, np.ndarray | np.floating | float) or np.asarray(y).dtype.kind != "f":
@@ -324,7 +329,7 @@ class _Check:
         """float32 arguments give a float32 output and float32 gradients."""
         args = [a.astype(np.float32) if floating(a) else a for a in self.args]
         gradients = self.gradients(self.u.astype(np.float32), args)[0]
-        given: list[tuple[int | str, Any]] = [("forward", self.value(*_copies(args))[0]), *gradients.items()]
+        given: list[tuple[int | str, Any]] = [("forward", self.own(*_copies(args))[0]), *gradients.items()]
         for where, a in given:
             if (kind := np.asarray(a).dtype) != np.float32:
                 return self.say(where, "wrong dtype", f"float32 arguments give {kind}: make arrays with dtype=x.dtype")

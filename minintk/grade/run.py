@@ -21,6 +21,9 @@ from minintk.grade.exercise import Assignment, Case, Exercise
 from minintk.grade.submission import GraderError, Submission, SubmissionError
 from minintk.grade.worker import UNWRITTEN
 
+CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
+"""Escape sequences of a submission's messages: no terminal, no page and no XML shall see them."""
+
 
 @dataclass(frozen=True)
 class Graded:
@@ -66,7 +69,8 @@ class Graded:
             else:
                 lines.append(f"{self._shown(titles)}{said}")
             hint = self.exercise.hint
-        return "\n".join([*lines, f"hint: {hint}"] if hint else lines)
+        said = "\n".join([*lines, f"hint: {hint}"] if hint else lines)
+        return CONTROL.sub("", said)
 
     def _shown(self, titles: Sequence[str]) -> str:
         """The cases, as the beginning of a line."""
@@ -201,9 +205,8 @@ def junit(grade: Grade) -> str:
     for g in grade.exercises:
         said = {"name": g.exercise.name, "classname": grade.assignment, "time": f"{g.seconds:.3f}"}
         case = ElementTree.SubElement(suite, "testcase", said)
-        if g.failures:  # XML forbids control characters, which an error message of a submission may hold
-            text = re.sub(r"[^\n\t\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]", "", g.text)
-            ElementTree.SubElement(case, "failure", message=text.partition("\n")[0], type="wrong").text = text
+        if g.failures:
+            ElementTree.SubElement(case, "failure", message=g.text.partition("\n")[0], type="wrong").text = g.text
     ElementTree.indent(top)
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ElementTree.tostring(top, encoding='unicode')}\n"
 

@@ -80,6 +80,8 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
         return None
     if close(got, right, tolerance):
         return "", ""
+    if abs(c - 1) < 1e-5:
+        return None  # rounded, and no factor
     c, minus = abs(c), ", and the sign" if c < 0 else ""
     if minus and abs(c - 1) < 1e-6:
         return "sign", "the sign"

@@ -1,4 +1,4 @@
-# refused by: conv with stride and padding, measurement
+# refused by: conv with stride and padding, conv backward with stride and padding, measurement
 
 
 def conv(x, W, b, stride, pad):

@@ -1,4 +1,4 @@
-# refused by: max pool, max pool with padding, ties
+# refused by: max pool, max pool with padding, max pool backward, ties
 
 
 def max_pool(x, size, stride, pad):

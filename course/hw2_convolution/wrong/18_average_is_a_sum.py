@@ -1,4 +1,4 @@
-# refused by: average pool
+# refused by: average pool, average pool backward
 
 
 def avg_pool(x, size, stride, pad):

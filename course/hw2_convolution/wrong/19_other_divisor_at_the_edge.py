@@ -1,4 +1,4 @@
-# refused by: average pool
+# refused by: average pool, average pool backward
 
 
 AVERAGE = "inside" if AVERAGE == "window" else "window"

@@ -1,4 +1,4 @@
-# refused by: speed
+# refused by: conv backward, conv backward with stride and padding, speed
 # isolated
 
 

@@ -1,4 +1,4 @@
-# refused by: speed
+# refused by: conv backward, speed
 # isolated
 
 _conv_backward = conv_backward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import minintk as mn
-from minintk.grade import diagnose_layer
+from minintk.grade import compare, diagnose_layer
 from minintk.layers.contract import WeightAndBias, bind, weight_and_bias
 from minintk.layers.dense import BoundDense, DenseJacobian
 from minintk.spec.layers import Layer
@@ -178,3 +179,13 @@ def test_what_is_said_tells_them_apart() -> None:
 def test_right_layers_pass(layer: Layer, shape: tuple[int, ...]) -> None:
     assert diagnose_layer(layer, shape).passed
     assert np.all(shape)
+
+
+def test_a_rounded_result_is_no_factor_of_1() -> None:
+    right = np.array([5.20096, 1.0, 3.0])
+    said = str(compare("y", right.astype(np.float32).astype(np.float64), right))
+    assert "digits: float32 somewhere?" in said
+    assert "factor" not in said
+    expected, got = re.findall(r"(?:expected|got) ([\d.]+)", said)
+    assert expected != got
+    assert "somewhere" not in str(compare("y", 1.3 * right + 1, right))
