@@ -97,8 +97,8 @@ def examine(
         say(f"run {i + 1} of {replicates}: the network and its linearisation, {steps} steps")
         runs.append(full_run(one, rates[i], steps, bounds[i], points=3 if i else 8, hessian=i < CURVED))
     statements = _statements(runs, bounds, fresh)
-    findings += tuple(wrong.along(problems, runs, statements, rates[0], lr is not None))
     broken = "a signal is dead, and a run shows only what is left" if any(f.kind == "dead" for f in findings) else ""
+    findings += () if broken else tuple(wrong.along(problems, runs, statements, rates[0], lr is not None))
     broken = "training diverged" if any(run.diverged for run in runs) else broken
     gap, kernel = (statements[name].interval if name in statements else (0.0, np.inf) for name in ("gap", "kernel"))
     verdict, reason = regime(gap, kernel, float(np.median([run.learned for run in runs])), broken)

@@ -14,6 +14,8 @@ DEAD = 0.5
 """A layer is dead if more of its features than this are the same for all examples."""
 LEAST, MOST = 0.05, 20.0
 """Sizes of inputs and targets, and of hidden signals over the inputs', that are no finding."""
+ROUNDING = 2**-23
+"""Hidden signals are dead below this share of the inputs: float32 loses them beside anything of the inputs' size."""
 OUTPUT = 3.0
 """Outputs at the start are too large beyond this multiple of the targets."""
 SHARE = 0.01
@@ -51,14 +53,16 @@ def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) 
     if (by := uneven(first.x)) > UNEVEN:
         text = f"one column of x spreads {by:.3g} times as far as the median column"
         yield Finding(bad, text, "Standardise the columns: (x - x.mean(0)) / x.std(0).")
-    for name in (name for name in names[:-1] if ".branch." not in name):  # a branch may be small beside its shortcut
-        sizes = [one[name].size / max(size, 1e-300) for one in seen]
-        if 0 < (middle := float(np.median(sizes))) < LEAST or middle > MOST:
-            way = "explode" if middle > 1 else "vanish"
-            text = f"signals {way}: rms of layer {name} over the inputs' {typical(sizes)}"
-            advice = "Take a w_std that keeps their size (2**0.5 before ReLU, 1 before tanh and erf), or LayerNorm."
-            yield Finding(bad, text, advice)
-            break
+    hidden = [name for name in names[:-1] if ".branch." not in name]  # a branch may be small beside its shortcut
+    sizes = {name: [one[name].size / max(size, 1e-300) for one in seen] for name in hidden}
+    middle = {name: float(np.median(found)) for name, found in sizes.items()}
+    wrong = [name for name, found in middle.items() if 0 < found < LEAST or found > MOST]
+    if wrong:
+        way = "explode" if middle[wrong[0]] > 1 else "vanish"
+        text = f"signals {way}: rms of layer {wrong[0]} over the inputs' {typical(sizes[wrong[0]])}"
+        advice = "Take a w_std that keeps their size (2**0.5 before ReLU, 1 before tanh and erf), or LayerNorm."
+        lost = min(middle[name] for name in wrong) < ROUNDING
+        yield Finding("dead" if lost else bad, text, advice)
     factors = [rms(f) / max(targets, 1e-300) for f in outputs]
     if np.median(factors) > OUTPUT:
         text = f"outputs start at {typical(factors)} times the size of the targets"

@@ -89,6 +89,8 @@ def test_dead_with_and_without_a_gradient() -> None:
     report = asked(spec, change=killed)
     assert (report.regime, "dead" in kinds(report)) == ("undecided", True)
     assert "random halves" in report.about
+    report = asked(mn.Sequential(*(mn.Dense(32, w_std=0.3), mn.Tanh()) * 25, mn.Dense(10)))
+    assert (report.regime, kinds(report)) == ("undecided", {"dead"})  # not unstable at the huge rate that it would take
     report = asked(mlp(64, mn.ReLU()), change=lambda theta: 0 * theta)
     assert (report.regime, kinds(report)) == ("undecided", {"dead"})
     assert "no gradient" in str(report)

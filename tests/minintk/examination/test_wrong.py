@@ -62,6 +62,13 @@ def test_wrong_scales(spec: Any, x: Any, y: Any, text: Any) -> None:
     assert any(f.kind == "badly scaled" and text in f.text for f in findings), findings
 
 
+@pytest.mark.parametrize(("depth", "kind"), [(1, None), (4, "badly scaled"), (25, "dead")])
+def test_signals_that_vanish_in_depth(depth: int, kind: str | None) -> None:
+    """.3 a layer: .008 of the inputs after four layers, 1e-13 after 25, where no step of training is seen."""
+    kinds = [one.kind for one in found(mlp(depth, 0.3, act=mn.Tanh(), b_std=0.0)) if "signals vanish" in one.text]
+    assert kinds == ([] if kind is None else [kind])
+
+
 def test_a_small_branch_beside_a_shortcut_is_none() -> None:
     branch = mn.Sequential(mn.Dense(64, w_std=0.01), mn.ReLU(), mn.Dense(64))
     assert found(mn.Sequential(mn.Dense(64), mn.Residual(branch), mn.ReLU(), mn.Dense(3))) == []
