@@ -87,7 +87,7 @@ def main(
         axes.set(
             xlabel="ridge, in units of 4n / tr(K^-1)", ylabel="test loss", title="regression; dashed: predict_loss"
         )
-        _ = axes.set_xticks(SCALES, SCALES), axes.legend()
+        _ = axes.set_xticks(SCALES, list(map(str, SCALES))), axes.legend()
         figure.savefig(out, dpi=120)
     return found
 
