@@ -4,6 +4,7 @@ from . import textbook
 from .curves.curve import learning_curve
 from .curves.powers import compute_optimal, exponents, power_law
 from .curves.spectra import Modes, cube_modes, data_modes, eigenlearning, sphere_modes
+from .curves.transport import predict_loss
 from .kernels import Both, Kernel, kernel
 from .large.estimators import NetworkKernel, NNGPClassifier, NNGPRegressor, NTKClassifier, NTKRegressor
 from .large.solve import solve
@@ -25,6 +26,6 @@ __all__ = [
     "compute_optimal", "critical", "critical_learning_rate", "cube_modes", "data_modes", "deep_linear_limit",
     "depth_over_width", "eigenlearning", "ensemble", "exponents", "feature_learning_limit", "finite_width",
     "gradient_descent", "gradient_flow", "kernel", "learning_curve", "lower", "max_learning_rate", "phase",
-    "posterior", "power_law", "register_dual", "solve", "sphere_modes", "textbook", "two_layer_limit",
-    "width_correction",
+    "posterior", "power_law", "predict_loss", "register_dual", "solve", "sphere_modes", "textbook",
+    "two_layer_limit", "width_correction",
 ]  # fmt: skip

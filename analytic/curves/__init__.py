@@ -7,5 +7,6 @@ Reading order:
     contours    integrals around a spectrum: inverse Laplace transforms, and powers of a step's operator
     curve       `learning_curve`: gradient flow and ridge from a spectrum
     sgd         one-pass SGD: a Volterra equation
+    transport   `predict_loss`: the loss at other numbers of examples, from a sample's kernel and targets
     powers      power laws: their spectra, exponents and phases; how to divide a budget between width and steps
 """

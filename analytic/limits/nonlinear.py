@@ -230,7 +230,7 @@ def feature_learning_limit(
     the bias, of order 16 / samples, is far smaller.
 
     O(samples m^2) operations, m <= C (N + M)(steps + 1) the number of independent features: 64,000 samples, 4 examples,
-    20 steps and two hidden layers take 3 s.  Adam adds samples^2 / 16 a step and square matrix; samples^2 / 8 bytes.
+    20 steps and two hidden layers take 3 s.  Adam adds samples^2 / 8 bytes, and half as many operations a step.
     UnsupportedLayer for other layers, or an activation without a derivative; ValueError for shapes, gamma0, lr,
     samples; TypeError if rng is a seed, and for other optimisers; MemoryError before any work; FloatingPointError if
     the descent diverges.

@@ -33,6 +33,8 @@ REDUCED: dict[str, dict[str, Any]] = {
     "eigenlearning": {"sizes": (16, 64, 256)},
     "examine_digits": {"width": 64, "n": 40, "widths": False},
     "learning_curves": {"widths": (16, 64, 128), "work": 2048},
+    "four_times_the_data": {"sizes": (50,), "draws": 16, "width": 64},
+    "trainable_depth": {"activations": (mn.Tanh(),), "scales": (2.0, 4.0), "networks": 3},
     "learning_rate_transfer": {"widths": {"mlp": (64, 128, 256)}, "seeds": 2},
     "spectral_norms": {"widths": (64, 128, 256, 512), "networks": 10},
     "feature_learning_limit": {"widths": (64, 128, 256), "seeds": 32},
@@ -183,6 +185,19 @@ def check_curves(found: dict[str, float]) -> None:
     assert found["widths >= 64: largest distance"] < 0.01 + 3 * found["widths >= 64: largest standard error"] < 0.15
     assert found["digits: largest relative distance"] < 0.1
     assert abs(found["budget: exponent"] - found["budget: exponent, theory"]) < 0.02
+
+
+def check_four_times(found: dict[str, float]) -> None:
+    assert found["cells within 10 %"] >= found["cells"] * 10 / 12
+    assert found["control: cells within 10 %"] == 0
+    assert found["networks: largest distance"] < 0.3
+
+
+def check_trainable(found: dict[str, float]) -> None:
+    depth = [found[f"Tanh, xi = {xi}: depth / xi"] for xi in (2.0, 4.0)]
+    assert 4 < min(depth) < max(depth) < 9.5
+    assert found["Tanh, xi = 4.0: layers"] > 1.2 * found["Tanh, xi = 2.0: layers"]
+    assert found["Tanh, 12 x first xi: gain of the edge"] > 0.3
 
 
 def check_catapult(found: dict[str, float]) -> None:
@@ -376,6 +391,8 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "coordinate_check": check_coordinates,
     "examine_digits": check_examined,
     "learning_curves": check_curves,
+    "four_times_the_data": check_four_times,
+    "trainable_depth": check_trainable,
     "learning_rate_transfer": check_transfer,
     "spectral_norms": check_norms,
     "edge_of_stability": check_edge,
@@ -409,6 +426,8 @@ WRONG: dict[str, dict[str, Any]] = {
     "eigenlearning": {"sphere, d = 3: exponent of ntk": -5.0},
     "examine_digits": {"mean field": {"regime": "lazy", "findings": [], "gap": 0.01, "kernel": 0.01}},
     "learning_curves": {"budget: exponent": 0.53},
+    "four_times_the_data": {"control: cells within 10 %": 4.0},
+    "trainable_depth": {"Tanh, xi = 4.0: layers": 17.0},
     "learning_rate_transfer": {"mlp, SGD, muP: spread": 2.5},
     "spectral_norms": {"|dW2|": 0.5},
     "feature_learning_limit": {"2 hidden, NTK: exponent": -0.5},

@@ -1,0 +1,100 @@
+"""How deep a network can be trained: about six depth scales xi of its phase (`analytic.phase`), and more at the edge.
+
+    python3 make.py python examples/trainable_depth.py [--out FILE.png]
+
+Networks of width 64 in the ordered phase, whose inputs become one as e^(-depth / xi), learn 150 digits for 150 steps
+of descent.  For each activation w_std sets xi, at b_std^2 = .05, and depths are multiples of xi.  The depth at which
+half the digits are still learned is interpolated; intervals are Student's t over networks.  Two controls: if layers
+counted and not xi, that depth would be the same for both xi, and networks at the edge of chaos, xi = infinity, would
+learn no better at 12 times the smaller xi (Schoenholz, Gilmer, Ganguli, Sohl-Dickstein 2017).
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+import analytic as an
+import minintk as mn
+
+Host = np.ndarray[Any, Any]
+ACTIVATIONS, SCALES, MULTIPLES, B = (mn.Tanh(), mn.Erf(), mn.Sin()), (3.0, 6.0), (3, 5, 7, 9, 12), 0.05**0.5
+
+
+def weights(phi: mn.spec.Activation, xi: float) -> float:
+    """Return the w_std below the edge of chaos at which the depth scale is xi."""
+    from scipy.optimize import brentq
+
+    def excess(w: float) -> float:
+        return an.phase(mn.Sequential(mn.Dense(8, w_std=w, b_std=B), phi)).xi - xi
+
+    return float(brentq(excess, 0.2, 0.999 * an.critical(phi, b_std=B).w_std, xtol=1e-4))
+
+
+def accuracies(phi: mn.spec.Activation, w: float, depths: Host, width: int, networks: int, steps: int) -> Host:
+    """Return the training accuracy at each depth, (depths, networks)."""
+    x, y = mn.datasets.digits(dtype=np.float32).on_sphere().subset(150, np.random.default_rng(0)).one_hot()
+    found = []
+    for depth in depths:
+        layers = (mn.Dense(width, w_std=w, b_std=B), phi) * int(depth)
+        net = mn.Network(mn.Sequential(*layers, mn.Dense(10)), x.shape[1:], mn.Standard())
+        theta = net.init(np.random.default_rng(int(depth)), ensemble=networks, dtype=np.float32)
+        loss, by = mn.softmax_cross_entropy, mn.SGD(lr=0.1)
+        *_, end = mn.train(net, theta, x, y, loss=loss, optimizer=by, steps=steps)
+        found.append(np.mean(np.argmax(net(end.theta, x), axis=-1) == np.argmax(y, axis=-1), axis=-1))
+    return np.array(found)
+
+
+def half(accuracy: Host, depths: Host) -> float:
+    """Return the depth at which the accuracy first falls through a half; linear between depths."""
+    if (at := int(np.argmax(accuracy < 0.5))) == 0:  # already below at the first depth, or never
+        return float(depths[0] if accuracy[0] < 0.5 else depths[-1])
+    share = (accuracy[at - 1] - 0.5) / (accuracy[at - 1] - accuracy[at])
+    return float(depths[at - 1] + share * (depths[at] - depths[at - 1]))
+
+
+def main(
+    out: str | None = None, activations: tuple[Any, ...] = ACTIVATIONS, scales: tuple[float, ...] = SCALES,
+    width: int = 64, networks: int = 3, steps: int = 150,
+) -> dict[str, float]:  # fmt: skip
+    """Trainable depth in units of xi, the halves of 95 % intervals, and the depths in layers."""
+    from scipy.stats import t as student
+
+    found, curves = dict[str, float](), {}
+    for phi in activations:
+        name = type(phi).__name__
+        for xi in scales:
+            depths = np.round(np.array(MULTIPLES) * xi)
+            accuracy = curves[name, xi] = accuracies(phi, weights(phi, xi), depths, width, networks, steps)
+            depth = np.array([half(one, depths) for one in accuracy.T])
+            found[f"{name}, xi = {xi}: depth / xi"] = float(depth.mean() / xi)
+            error = depth.std(ddof=1) / networks**0.5
+            found[f"{name}, xi = {xi}: +-"] = float(student.isf(0.025, networks - 1) * error / xi)
+            found[f"{name}, xi = {xi}: layers"] = float(depth.mean())
+        edge, deep = an.critical(phi, b_std=B).w_std, np.array([12 * scales[0]])
+        critical = float(accuracies(phi, edge, deep, width, networks, steps).mean())
+        found[f"{name}, 12 x first xi: gain of the edge"] = critical - float(curves[name, scales[0]][-1].mean())
+    if out:
+        import matplotlib.pyplot as plt
+
+        plt.style.use("analytic.verify.look")
+        figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
+        for i, ((name, xi), accuracy) in enumerate(curves.items()):
+            depths, style = np.round(np.array(MULTIPLES) * xi), f"C{i // 2}{'o-' if xi == scales[0] else 's--'}"
+            for panel, unit in zip(axes, (1, xi), strict=True):
+                panel.plot(depths / unit, accuracy.mean(1), style, label=f"{name}, xi = {xi:g}")
+        axes[1].axvline(6, color="k", linewidth=1)
+        axes[0].set(xlabel="depth, layers", ylabel="training accuracy", title="150 digits, 150 steps of descent")
+        axes[1].set(xlabel="depth / xi", title="the line: 6 xi")
+        axes[0].legend()
+        figure.savefig(out, dpi=120)
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="trainable_depth.png", help="the figure")
+    for name, value in main(parser.parse_args().out).items():
+        print(f"{name:44} {value:.4g}")
