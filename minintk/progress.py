@@ -75,7 +75,7 @@ def forewarned(what: str, first: float = 0, every: float = 10.0) -> Callable[[fl
         spent = perf_counter() - start
         if not said and spent >= every and done > first and (left := spent * (total - done) / (done - first)) >= HOUR:
             said = True
-            time = f"{left / HOUR:.0f} hours" if left < 48 * HOUR else f"{left / HOUR / 24:.0f} days"
+            time = f"{left / HOUR:.2g} hours" if left < 48 * HOUR else f"{left / HOUR / 24:.0f} days"
             remedy = "store= or checkpoint= keeps what is done if it is stopped, progress= tells how far it is"
             sys.stderr.write(f"minintk: {what} will take about {time} on this machine: {remedy}\n")
 

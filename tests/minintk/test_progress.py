@@ -41,7 +41,7 @@ def test_it_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("first", "total", "expected"),
-    [(0, 1000, ["3 hours"]), (0, 100_000, ["12 days"]), (0, 300, []), (1, 1000, ["6 hours"])],
+    [(0, 1000, ["2.8 hours"]), (0, 100_000, ["12 days"]), (0, 300, []), (1, 1000, ["5.5 hours"])],
 )
 def test_hours_of_work_are_named_once(
     first: int, total: int, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -65,4 +65,4 @@ def test_work_without_a_bar_names_its_hours(
     with progress_of("Cholesky", 1.0, shown=False) as advance:
         advance(0.001)
         advance(0.001)
-    assert capsys.readouterr().err.startswith("minintk: Cholesky will take about 6 hours on this machine: ")
+    assert capsys.readouterr().err.startswith("minintk: Cholesky will take about 5.5 hours on this machine: ")
