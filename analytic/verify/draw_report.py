@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
-from multiprocessing import get_context, parent_process
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -19,6 +14,7 @@ from analytic.verify.draws import CONTROLS, WIDTHS, record
 from analytic.verify.sequential import LEVEL, LEVEL_OF_ALL, REFUSED_ABOVE, slopes
 from minintk.arrays import Host
 from minintk.diagnostics.power_laws import Outcome
+from minintk.files.claims import processes as start_processes
 from minintk.files.writing import write_atomically
 from minintk.lab.experiments.sweeps import DIVERGED, sweep
 
@@ -38,31 +34,10 @@ def draws(
     """The records of `count` draws, and of each control on `each_control` draws, kept in the sweep `store`."""
     work = partial(record, seed=seed, widths=tuple(widths))
     grids = {"control": [""], "draw": range(count)}, {"control": CONTROLS, "draw": range(each_control)}
-    with _pool(processes) as executor:
+    with start_processes(processes) as executor:
         settings: Any = {"store": store, "executor": executor, "progress": progress}
         law, controls = (sweep(work, grid, **settings).results if grid["draw"] else [] for grid in grids)
     return law, controls
-
-
-@contextmanager
-def _pool(processes: int) -> Iterator[Executor | None]:
-    """Yield an executor of so many processes, which end with this one however it ends; None for a single one."""
-    if processes == 1:
-        yield None
-        return
-    with ProcessPoolExecutor(processes, get_context("spawn"), _end_with_parent) as pool:
-        yield pool
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-
-    def wait_for_it() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    Thread(target=wait_for_it, daemon=True).start()
 
 
 def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:

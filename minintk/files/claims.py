@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 from time import sleep
 from typing import Any, TypeVar
 
@@ -147,6 +148,32 @@ class InTurn(Executor):
             return future
         finally:
             del future  # or the error would hold this frame, and this frame the error
+
+
+@contextmanager
+def processes(count: int) -> Iterator[Executor | None]:
+    """An executor of so many processes, which end with this one however it ends; None for a single one."""
+    if count == 1:
+        yield None
+        return
+    from concurrent.futures import ProcessPoolExecutor  # not to be had in a browser
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
+        yield pool
+
+
+def _end_with_parent() -> None:
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    assert parent is not None
+
+    def wait_for_it() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait_for_it, daemon=True).start()
 
 
 def in_flight(
