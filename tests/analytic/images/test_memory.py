@@ -39,6 +39,10 @@ NESTED = mn.Residual(mn.Sequential(mn.ReLU(), BACK, mn.Residual(mn.Sequential(mn
 CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
     "all pairs of pixels": (network(mn.ReLU(), 2, *POOL), (2, 22, 22, 1)),
     "sums in sums": (mn.Sequential(BACK, NESTED, mn.ReLU(), *POOL), (2, 20, 20, 4)),
+    "short sequences": (
+        mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), mn.GlobalSelfAttention(4), mn.ReLU(), *POOL),
+        (32, 16, 3),
+    ),
     "many channels": (network(mn.ReLU(), 1, *FLAT), (64, 4, 4, 300)),
     "many layers": (network(mn.GELU(), 12, *POOL), (64, 2, 2, 1)),
     "of equal pixels": (network(mn.ReLU(), 12, *FLAT), (64, 4, 4, 1)),
