@@ -69,7 +69,7 @@ def taken(name: str, dtype: str = "float64") -> float:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_takes_what_it_is_said_to(name: str, dtype: str) -> None:
-    assert 0.1 < taken(name, dtype) <= 1
+    assert (0.1 if dtype == "float64" else 0.05) < taken(name, dtype) <= 1  # each image with itself is in float64
 
 
 @pytest.mark.parametrize(
