@@ -38,8 +38,8 @@ class ImagePlan:
     layout: FieldLayout
     scaled: bool
     recorded: bool
-    by_offsets: int = 0
-    pixels: tuple[int, int] = (1, 1)
+    by_offsets: int
+    pixels: tuple[int, int]
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -60,7 +60,7 @@ class ImagePlan:
     @property
     def summed(self) -> bool:
         """Whether these steps leave sums alone."""
-        return self.by_offsets > 0 and bool(planes().sums_suffice(self.program, self.grid))
+        return bool(self.by_offsets and planes().sums_suffice(self.program, self.grid))
 
     @property
     def pooled(self) -> list[tuple[int, int]]:

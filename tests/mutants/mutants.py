@@ -30,7 +30,7 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
@@ -104,7 +104,7 @@ class Copy:
             stamp.write_text(commit)
         return commit
 
-    def note(self, anew: bool, globs: list[str]) -> None:
+    def note(self, anew: bool, globs: Sequence[str] = ()) -> None:
         """Which functions each test reaches: of all files the first time, as long as the suite takes on one core.
 
         Later of files that the map does not know.   globs : only these test files, if any.

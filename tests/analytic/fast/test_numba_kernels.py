@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ import analytic as an
 import minintk as mn
 from analytic.fast import planes as plan
 from analytic.fast.offsets import ADD, Steps
+from analytic.images.engine import images_per_tile
+from analytic.images.plan import plan_images
+from analytic.vectors.results import Examples
 from tests.kit.image_cases import DTYPES, EPS, SPECS, images
 from tests.kit.oracles_kernels import image_errors, image_kernels
 from tests.kit.plane_laws import DEEP, ENDS, POOLED, law_planes, plane_cases
@@ -171,6 +175,24 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not large(mn.ReLU(), 100, b_std=0.1, b_init="zeros")
     monkeypatch.setattr(plan, "numba_works", lambda: False)
     assert not large(mn.ReLU(), 16)
+
+
+def test_pairs_with_other_images_all_count() -> None:
+    """Three images with three others are nine pairs, enough for planes; with themselves they are four, too few."""
+    net = mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 4, mn.GlobalAvgPool(), mn.Dense(1))
+    steps, x = an.kernel(net)._program((16, 16, 3)), np.ones((3, 16, 16, 3))
+    assert plan_images(steps, Examples(x, x.copy())).by_offsets == 8
+    assert plan_images(steps, Examples(x)).by_offsets == 0
+
+
+def test_tiles_by_planes_hold_more_images() -> None:
+    """Planes take an eighth of the time, so tiles that take as long have eight times the pairs."""
+    net = mn.Sequential(
+        *[mn.Conv2d(8, 3), mn.ReLU()] * 3, mn.AvgPool(2), mn.Conv2d(8, 3), mn.ReLU(), mn.GlobalAvgPool()
+    )
+    found = plan_images(an.kernel(net)._program((8, 8, 1)), Examples(np.ones((99, 8, 8, 1))))
+    planes, fields = (images_per_tile(one, 99) for one in (found, replace(found, by_offsets=0)))
+    assert 2.5 < planes / fields < 3.2
 
 
 def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -409,13 +409,15 @@ def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, 
         assert np.max(np.abs(one - exact) / size) < 1e-6
 
 
-def test_black_pixels_stay_black_through_pooling() -> None:
-    """No rounding gives them a variance: of Theta, only phi'(0) counts there."""
+@pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.3)], ids=repr)
+@pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
+def test_black_pixels_stay_black_through_pooling(end: mn.spec.Layer, phi: mn.spec.Layer) -> None:
+    """No rounding gives them a variance: of Theta, only phi'(0) counts there, next to that of other pixels."""
     x = images(2, (3, 4, 2))
     x[:, 0] = x[:, :, 0] = 0
     trained = mn.Conv2d(5, 1, w_std=0.7, b_std=0.3, b_init="zeros")
     pool = mn.AvgPool(1, stride=2, padding="same")
-    spec = mn.Sequential(mn.Conv2d(5, 1, w_std=0.7), mn.ReLU(), pool, trained, mn.ReLU(), mn.Flatten(), D)
+    spec = mn.Sequential(mn.Conv2d(5, 1, w_std=0.7), phi, pool, trained, phi, end, D)
     assert max(image_errors(an.kernel(spec).both(x), image_kernels(spec, x))) < 1e-13
 
 

@@ -39,6 +39,10 @@ NESTED = mn.Residual(mn.Sequential(mn.ReLU(), BACK, mn.Residual(mn.Sequential(mn
 CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
     "all pairs of pixels": (network(mn.ReLU(), 2, *POOL), (2, 22, 22, 1)),
     "sums in sums": (mn.Sequential(BACK, NESTED, mn.ReLU(), *POOL), (2, 20, 20, 4)),
+    "short sequences": (
+        mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), mn.GlobalSelfAttention(4), mn.ReLU(), *POOL),
+        (32, 16, 3),
+    ),
     "many channels": (network(mn.ReLU(), 1, *FLAT), (64, 4, 4, 300)),
     "many layers": (network(mn.GELU(), 12, *POOL), (64, 2, 2, 1)),
     "of equal pixels": (network(mn.ReLU(), 12, *FLAT), (64, 4, 4, 1)),
@@ -65,7 +69,7 @@ def taken(name: str, dtype: str = "float64") -> float:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_takes_what_it_is_said_to(name: str, dtype: str) -> None:
-    assert 0.1 < taken(name, dtype) <= 1
+    assert (0.1 if dtype == "float64" else 0.05) < taken(name, dtype) <= 1  # each image with itself is in float64
 
 
 @pytest.mark.parametrize(

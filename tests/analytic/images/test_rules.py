@@ -32,3 +32,12 @@ def test_windows_of_one_pixel_average_nothing(size: int) -> None:
     for a, b, c in zip(plain, pooled, skipped, strict=True):
         assert np.allclose(a, b, rtol=1e-13, atol=0) == (size == 1)
         assert not np.allclose(a, c, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("by", [mn.NTK(), mn.Standard(), mn.PyTorch()], ids=repr)
+def test_a_window_of_the_whole_image_is_a_dense_layer(by: mn.spec.parametrization.Parametrization) -> None:
+    """Its fan-in is that of all its weights, whatever a parametrization makes of it."""
+    conv = mn.Sequential(mn.Conv2d(4, (3, 4), padding="valid", b_std=0.3), mn.ReLU(), mn.Flatten(), DENSE)
+    dense = mn.Sequential(mn.Dense(4, b_std=0.3), mn.ReLU(), DENSE)
+    for a, b in zip(an.kernel(conv, by).both(X), an.kernel(dense, by).both(X.reshape(3, 24)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13)
