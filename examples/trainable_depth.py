@@ -1,12 +1,12 @@
-"""How deep a network can be trained: about six depth scales xi of its phase (`analytic.phase`), and more at the edge.
+"""Measure how deep networks can be trained: about six depth scales xi of the phase (`analytic.phase`), more at the edge.
 
     python3 make.py python examples/trainable_depth.py [--out FILE.png]
 
 Networks of width 64 in the ordered phase, whose inputs become one as e^(-depth / xi), learn 150 digits for 150 steps
 of descent.  For each activation w_std sets xi, at b_std^2 = .05, and depths are multiples of xi.  The depth at which
-half the digits are still learned is interpolated; intervals are Student's t over networks.  Two controls: if layers
-counted and not xi, that depth would be the same for both xi, and networks at the edge of chaos, xi = infinity, would
-learn no better at 12 times the smaller xi (Schoenholz, Gilmer, Ganguli, Sohl-Dickstein 2017).
+half the digits are still learned is interpolated; intervals are Student's t over networks.  There are two controls.
+If layers counted and not xi, that depth would be the same for both xi.  And networks at the edge of chaos, xi =
+infinity, would learn no better at 12 times the smaller xi (Schoenholz, Gilmer, Ganguli, Sohl-Dickstein 2017).
 """
 
 from __future__ import annotations

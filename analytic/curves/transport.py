@@ -1,7 +1,7 @@
 """The test loss at another number of examples, from the kernel and targets of one sample: nothing is fitted.
 
-With eigenvalues mu_i of the kernel of n examples, targets b = Q'y in its eigenbasis and w_i = 1 / (mu_i + delta), the
-quantities of the deterministic equivalent at the scale kappa that the sample has under the ridge delta are
+Let mu_i be the eigenvalues of the kernel of n examples, b = Q'y the targets in its eigenbasis, w_i = 1 / (mu_i + delta).
+The sample has the scale kappa under the ridge delta; the quantities of the deterministic equivalent there are
 
     kappa = 1 / sum w            p = sum L_k^2 = n - (sum w)^2 / sum w^2        q0 + sigma2 = sum b^2 w^2 / sum w^2
 
