@@ -1,4 +1,4 @@
-"""Measure how deep networks can be trained: about six depth scales xi of the phase (`analytic.phase`), more at the edge.
+"""Measure how deep networks can be trained: about six depth scales xi (`analytic.phase`), and more at the edge.
 
     python3 make.py python examples/trainable_depth.py [--out FILE.png]
 

@@ -1,6 +1,6 @@
 """The test loss at another number of examples, from the kernel and targets of one sample: nothing is fitted.
 
-Let mu_i be the eigenvalues of the kernel of n examples, b = Q'y the targets in its eigenbasis, w_i = 1 / (mu_i + delta).
+Let mu_i be the eigenvalues of the kernel of n examples, b = Q'y the targets in its eigenbasis, w_i = 1/(mu_i + delta).
 The sample has the scale kappa under the ridge delta; the quantities of the deterministic equivalent there are
 
     kappa = 1 / sum w            p = sum L_k^2 = n - (sum w)^2 / sum w^2        q0 + sigma2 = sum b^2 w^2 / sum w^2
