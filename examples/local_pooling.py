@@ -32,8 +32,7 @@ def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset
     one, two = mn.datasets.digits(dtype=np.float32).split(150, 300, np.random.default_rng(0))
     if folder is not None:
         one, two = (mn.datasets.cifar10(folder, part, dtype=np.float32) for part in ("train", "test"))
-    one, two = one[:train], two[:test]
-    return one.standardise().images(), two.standardise(fit=one).images()
+    return one[:train].standardise().images(), two[:test].standardise(fit=one[:train]).images()
 
 
 def outputs(K: Any, k: Any, y: Any) -> Any:

@@ -190,6 +190,13 @@ def solve_lsqr(
         |J' r - ridge w| <= tol |J| |r|.
 
     Without `steps`, RuntimeWarning if 4 min(N C, P) + 100 steps do not reach `tol`.  Paige and Saunders 1982.
+
+    >>> import numpy as np, minintk as mn
+    >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
+    >>> x, y = np.eye(3), np.array([[1.0], [-1.0], [1.0]])
+    >>> solved = solve_lsqr(net, net.init(np.random.default_rng(0)), x, y)
+    >>> bool(np.allclose(solved(x), y)), solved.steps <= 4
+    (True, True)
     """
     ridge = number("ridge", ridge, zero=True)
     b, J = _problem(model, theta0, x, y, _budget(theta0, memory))
