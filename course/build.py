@@ -211,7 +211,7 @@ def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path
     assignment = load(folder)
     out.mkdir(parents=True, exist_ok=True)
     rows = [(name, *assignment.variant(f"{seed}/{name}").values()) for name in names]
-    sources = [path for path in sorted(folder.glob("exercises.py")) if path.is_file()]  # no solutions: they stay here
+    sources = folder / "exercises.py", folder / f"{folder.name[:3]}_experiment.py"  # no solutions: they stay here
     library = [p for package in ("minintk", "analytic") for p in sorted((ROOT / package).rglob("*"))]
     path = out / f"{folder.name}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -369,8 +369,15 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
     image_shape: tuple[int, ...] | None = None
     kind: str = "nngp"
 
-    hyperparameter_w_std = property(lambda self: Hyperparameter("w_std", "numeric", self.w_std_bounds))
-    hyperparameter_b_std = property(lambda self: Hyperparameter("b_std", "numeric", self.b_std_bounds))
+    @property
+    def hyperparameter_w_std(self) -> Hyperparameter:
+        """The factor of the weights, in logarithms."""
+        return Hyperparameter("w_std", "numeric", self.w_std_bounds)
+
+    @property
+    def hyperparameter_b_std(self) -> Hyperparameter:
+        """The factor of the biases, in logarithms."""
+        return Hyperparameter("b_std", "numeric", self.b_std_bounds)
 
     def _kernel(self) -> Kernel:
         check_wanted(self.kind)

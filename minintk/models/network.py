@@ -121,7 +121,7 @@ class Network(Model):
         return self._footprint
 
     def summary(self) -> str:
-        """A table of the layers: what each is, the shape of one example after it, its parameters; the phase (`analytic.phase`).
+        """A table of the layers, the shape of one example after each, parameters; the phase (`analytic.phase`).
 
         >>> from minintk import Dense, ReLU, Sequential
         >>> net = Network(Sequential(Dense(512, w_std=2**0.5), ReLU(), Dense(10, w_std=2**0.5)), (64,))

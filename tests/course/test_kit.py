@@ -47,7 +47,7 @@ def ran(kit: Path, place: Path, mail: str, files: dict[str, str]) -> dict[str, A
 def test_the_right_file_is_graded_for_the_right_student(kit: Path, tmp_path: Path) -> None:
     files = {"check.py": "print(1)", "week1.py": SOLUTION, "variant.py": "activation = 'x'"}
     found = ran(kit, tmp_path, "Ada@Example.org", files)
-    assert sum(test["score"] for test in found["tests"]) == 100
+    assert sum(test["score"] for test in found["tests"]) == pytest.approx(100)
     assert "graded: week1.py\nvariant of ada@example.org" in found["output"]
 
 

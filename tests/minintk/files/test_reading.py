@@ -47,7 +47,8 @@ ELSEWHERE = {
     "minintk/arrays.py": "asks the system how much memory is free",
     "minintk/lab/experiments/papers.py": "the sources of the examples",
     "minintk/grade/worker.py": "messages between two processes; imports NumPy alone",
-    "minintk/lab/cli/single.py": "the secret of a course's staff",
+    "minintk/grade/wall.py": "handles of folders for Landlock, through which nothing is read",
+    "minintk/lab/cli/grading.py": "the secret of a course's staff",
     "analytic/large/streaming.py": "writes",
 }
 """Modules that open files and are not concerned, and why."""
