@@ -3,7 +3,7 @@
     f'(0) = (f(h) - f(-h)) / 2h - h^2 f'''(0) / 6 + ...
 
 The kernels are right to rounding at every angle, so their differences are right to about rounding / h + h^2 = 1e-10.
-Forward mode through the recursion takes as long, and knows dTheta of nearly parallel rows behind ReLU to 1e-8.
+From some hundred rows on, forward mode takes as long; it knows dTheta of nearly parallel rows behind ReLU to 1e-8.
 """
 
 from __future__ import annotations
