@@ -124,10 +124,10 @@ BUFFERS = {True: 12, False: 40}
 """Arrays of a piece's size that a step works on at a time, at most, on the host; on a GPU a field is one piece."""
 
 BYTES_OF_A_PIXEL = 40, 100
-"""Of an image that is prepared, for each of its channels, and for each step, at most."""
+"""A prepared image takes so many at most, for each of its channels and for each step."""
 
 BYTES_OF_A_SERIES = 80_000
-"""Of a pixel's coefficients for an activation by quadrature, while they are computed; 35,000 of them stay."""
+"""A pixel's coefficients for an activation by quadrature take so many while they are computed; 35,000 stay."""
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:

@@ -59,7 +59,7 @@ class ClosedForm(Dual):
     by_norms: Callable[[Any, Array, Array], Array] | None = None
 
     def turn(self, xp: Any, p: Array, r: Array, one: Numbers, two: Numbers) -> tuple[Array, Array]:
-        """What the angle gives of p', and E phi' phi'."""
+        """Return what the angle gives of p', and E phi' phi'."""
         return self.form.turn(Arithmetic(xp, p.dtype), p, r, one, two, self.form.constants)
 
     def after(self, rows: RowState) -> RowState:

@@ -270,8 +270,11 @@ class Pairs(ABC):
         return self.scratch.borrow(count, self.p.shape)
 
     def dot(self, left: Array, right: Array, out: Array) -> Array:
-        """out = sum_k left[i, k] right[j, k]; quadratures, which pairs of pixels are for, never ask for it."""
-        raise NotImplementedError
+        """out = sum_k left[i, k] right[j, k]."""
+        out[...] = 0
+        for k in range(left.shape[1]):
+            out += self.sides(left[:, k])[0] * self.sides(right[:, k])[1]
+        return out
 
     @abstractmethod
     def sides(self, v: Array) -> tuple[Array, Array]:

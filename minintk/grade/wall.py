@@ -74,7 +74,7 @@ def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
 
 
 X86, ARM = 0xC000003E, 0xC00000B7
-"""How seccomp names x86-64 and 64-bit ARM."""
+"""The names of seccomp for x86-64 and 64-bit ARM."""
 
 CLONE, PRLIMIT, CLONE3, SECCOMP = {X86: 56, ARM: 220}, {X86: 302, ARM: 261}, 435, {X86: 317, ARM: 277}
 NEWER = (424, 425, 426, 427, 434, 438, 440, 448, 452, 463)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import analytic as an
 import minintk as mn
+from analytic.images.activations import Aligned
+from analytic.vectors.state import Scratch
 from minintk.spec.parametrization import Parametrization, Role, Row
 from tests.analytic.images.test_engine import images
 from tests.kit.montecarlo import assert_mean, kernels
@@ -64,3 +68,14 @@ def test_behind_one_convolution_images_are_means_over_their_patches(phi: mn.spec
     """Compare pixels of any brightness, opposite and black ones; weights that are 1e-6 larger are refused."""
     assert patches_apart(phi) < 1e-9
     assert patches_apart(phi, 1 + 1e-6) > 1e-8
+
+
+def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
+    """A step that calls `pairs.dot`, as on vectors, gets sum_k left[i, k] right[j, k] of equal pixels."""
+    rng, P = np.random.default_rng(0), 4
+    left, right = rng.standard_normal((2, 5 * P, 3))
+    field: Any = SimpleNamespace(i=slice(0, 2), j=slice(2, 5))
+    pairs = Aligned(Scratch(np, np.dtype(np.float64), 24), field, P, np.zeros((2, 3, P)), None)
+    found = pairs.dot(left, right, np.full((2, 3, P), np.nan))
+    a, b = (v.reshape((5, P, 3)) for v in (left, right))
+    np.testing.assert_allclose(found, np.einsum("ipk,jpk->ijp", a[:2], b[2:]), rtol=1e-13)
