@@ -1,6 +1,6 @@
 """Where the fast paths begin and end: one object with all the numbers, measured on two cores with AVX-512.
 
-A piece of work is worth a thread from about 1 ms on, so work from twice that on is `cut`.
+A piece of work is worth a thread from about .5 ms on, so work from twice that on is `cut`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ class Thresholds:
     plain: int = 2**18  # multiplications of a batch, below which layers run as written, BLAS at its own threads
     products: int = 2**24  # multiplications of a piece of a matrix product, or of several
     compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
-    convolution: int = 2**25  # multiplications of a piece of a convolution,
+    convolution: int = 2**24  # multiplications of a piece of a convolution,
     convolution_per_weight: int = 2**8  # and for each weight: every piece adds to all of them
     share: int = 2**18  # numbers in the activations of a share of a batch,
     share_per_weight: int = 8  # and for each weight: every share prepares all of them
     contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
     cotangents: int = 2**19  # numbers in the cotangents of some outputs of a kernel
     vector: int = 2**20  # numbers of a piece of a vector in optimisers and copies
-    pixels: int = 2**22  # numbers of a piece of what BatchNorm sums or scales
+    pixels: int = 2**21  # numbers of a piece of what BatchNorm sums or scales
     patches_bytes: int = 3 * 2**20  # patches that are formed and multiplied at a time,
     patches_bytes_gpu: int = 2**30  # and on a GPU
     normalised: int = 2**16  # numbers that BatchNorm gets and that are worth loading Numba
