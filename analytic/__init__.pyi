@@ -15,11 +15,11 @@ from .limits.two_layer import two_layer_limit
 from .limits.width_correction import width_correction
 from .phases.critical import critical
 from .phases.phase import phase
+from .recursion.rules import lower
+from .recursion.textbook_dual import register_dual
 from .training.dynamics import critical_learning_rate, gradient_descent, gradient_flow, max_learning_rate
 from .training.gp import ensemble
 from .training.posterior import posterior
-from .vectors.rules import lower
-from .vectors.textbook_dual import register_dual
 
 __all__ = [
     "Both", "Kernel", "Modes", "NNGPClassifier", "NNGPRegressor", "NTKClassifier", "NTKRegressor", "NetworkKernel",

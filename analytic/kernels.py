@@ -23,13 +23,13 @@ import numpy as np
 from analytic.images.engine import image_diagonals, image_engine, image_kernels, images_per_tile
 from analytic.images.plan import plan_images
 from analytic.images.rules import Flat, grid, has_masks, needs_images
+from analytic.recursion.range_checks import check_derivatives
+from analytic.recursion.requests import Examples, Progress, Store, Wanted, blocks
+from analytic.recursion.rules import lower
+from analytic.recursion.state import Law, Program, RowState, run_law
 from analytic.training.eigen import check_memory
 from analytic.vectors.derivatives import BYTES_OF_A_PAIR, PARAMETERS, ROWS_AT_ONCE, differences, scaled
 from analytic.vectors.engine import tile_shape, vector_diagonals, vector_engine, vector_kernels, working_memory
-from analytic.vectors.ranges import check_derivatives
-from analytic.vectors.results import Examples, Progress, Store, Wanted, blocks
-from analytic.vectors.rules import lower
-from analytic.vectors.state import Law, Program, RowState, run_law
 from minintk import spec as s
 from minintk.arrays import Array, on_host
 from minintk.doors import through

@@ -5,7 +5,7 @@
 
 from importlib.util import find_spec
 
-NEEDS = {"fast/compiled.py": "llvmlite", "fast/direct.py": "llvmlite"}
+NEEDS = {"fast/compiled.py": "llvmlite", "fast/numba_loops.py": "llvmlite"}
 """{module: the library without which it cannot be imported}."""
 
 collect_ignore = [module for module, library in NEEDS.items() if find_spec(library) is None]

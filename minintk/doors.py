@@ -19,8 +19,8 @@ from typing import Any
 from minintk.undisturbed import undisturbed
 
 DOORS = {
-    "networks": "minintk.fast.door:faster",
-    "kernels": "analytic.fast.door:faster",
+    "networks": "minintk.fast.accelerate:faster",
+    "kernels": "analytic.fast.accelerate:faster",
     "blocks": "analytic.large.streaming:kernels_by_blocks",
     "diagnosis": "minintk.grade.checks:diagnose_layer",
     "phase": "analytic.phases.phase:in_one_line",

@@ -14,7 +14,7 @@ from numba import njit, types
 
 from analytic.fast import llvm, symbols
 from analytic.fast.llvm import VECTOR, Vectors
-from analytic.vectors import arcs, scalar_forms
+from analytic.recursion import arcs, scalar_forms
 from minintk.fast.compiled import NUMBA_OPTIONS, address, call, compiled, intrinsic
 
 __all__ = ["TEXTS", "call", "compiled", "jit", "steps_of_form"]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from analytic.fast.symbols import Code, Symbol
-from analytic.vectors.scalar_forms import FORMS
+from analytic.recursion.scalar_forms import FORMS
 
 KINDS = "WINDOW", "FORM", "COPY", "ADD"
 """Kinds of steps, as `analytic.fast.offsets` numbers them."""

@@ -33,10 +33,10 @@ from analytic.images.pixel_pairs import Selves
 from analytic.images.rules import Pool, Window, all_steps
 from analytic.images.steps import ForkCoefficients, WindowCoefficients
 from analytic.images.window_sums import window_matrix
-from analytic.vectors.duals import Homogeneous
-from analytic.vectors.rules import Affine, Normalise, ResidualSum
-from analytic.vectors.scalar_forms import FORMS, KINKED, LINEAR, Form
-from analytic.vectors.state import Dual, Program, Step
+from analytic.recursion.duals import Homogeneous
+from analytic.recursion.rules import Affine, Normalise, ResidualSum
+from analytic.recursion.scalar_forms import FORMS, KINKED, LINEAR, Form
+from analytic.recursion.state import Dual, Program, Step
 from minintk.arrays import Array, array_namespace, on_host, raw_kernel, to_library
 from minintk.threads import parallel
 

@@ -18,9 +18,9 @@ from analytic.images.pixel_pairs import Diagonal
 from analytic.images.plan import ImagePlan, pixel_pairs_followed
 from analytic.images.rules import Window, all_steps, depth, grid
 from analytic.images.steps import Tile, add_pending, apply_all, half_variances, pooled_difference, prepare_all
-from analytic.vectors.duals import Homogeneous
-from analytic.vectors.results import Examples
-from analytic.vectors.state import Dual, Program
+from analytic.recursion.duals import Homogeneous
+from analytic.recursion.requests import Examples
+from analytic.recursion.state import Dual, Program
 from minintk.arrays import Array, block_memory, on_host
 from minintk.cores import cores
 from minintk.fast.numba_here import with_numba

@@ -21,7 +21,7 @@ from analytic.images.memory import FieldLayout
 from analytic.images.rules import Flat, Mixing, Pool, all_steps
 from analytic.images.steps import PoolCoefficients, averaging_matrix
 from analytic.images.window_sums import window_matrix
-from analytic.vectors.state import Program
+from analytic.recursion.state import Program
 from minintk.arrays import Array, to_library
 from minintk.spec.windows import Axis
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from analytic.vectors.arcs import arc_series
-from analytic.vectors.scalar_forms import Arithmetic
+from analytic.recursion.arcs import arc_series
+from analytic.recursion.scalar_forms import Arithmetic
 
 
 class Symbol:

@@ -1,9 +1,9 @@
 """Kernels of vectors by Numba (`pip install minintk[fast]`): a line of a tile goes through all layers in cache.
 
 NumPy takes a tile through a cache once for every operation.  Here a line of some hundred pairs passes one layer after
-another while it is in the nearest cache.  Every step is a text as in `analytic.vectors.scalar_forms`, compiled once for
-all programs and called by its address; the numbers of rows that it takes stand in one table.  Steps without a text,
-those of others, and rows of zeros are NumPy's: a program is cut into parts.
+another while it is in the nearest cache.  Every step is a text as in `analytic.recursion.scalar_forms`, compiled
+once for all programs and called by its address; the numbers of rows that it takes stand in one table.  Steps without a
+text, those of others, and rows of zeros are NumPy's: a program is cut into parts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 
 from analytic.fast.compiled import TEXTS, call, compiled, steps_of_form
 from analytic.fast.llvm import VECTOR
-from analytic.vectors.closed_forms import ClosedForm
-from analytic.vectors.duals import Homogeneous
+from analytic.recursion.closed_forms import ClosedForm
+from analytic.recursion.duals import Homogeneous
+from analytic.recursion.rules import Affine, Fork, Normalise
+from analytic.recursion.scalar_forms import FORMS, bent
+from analytic.recursion.state import Block, Program
 from analytic.vectors.plan import Begin, End
-from analytic.vectors.rules import Affine, Fork, Normalise
-from analytic.vectors.scalar_forms import FORMS, bent
-from analytic.vectors.state import Block, Program
 from minintk.arrays import Array
 
 # ------------------------------------------------------------------------------------------------- texts

@@ -13,11 +13,6 @@ Reading order:
     plan           which pairs of pixels are followed, in what precision, and which steps offset by offset
     engine         pairs of images, one or a few at a time, through all layers
     memory         where a field's numbers are, and the arrays that a thread reuses for them
-    offsets        the pairs at one offset through all layers at a time, with Numba or on a GPU
-    symbols        formulas as code: what is common to that of Numba and of CUDA
-    compiled       how passes by Numba are compiled
-    numba_kernels  that by Numba
-    gpu_kernels    that in CUDA
 """
 
 from analytic.images import activations, attention, rules, steps

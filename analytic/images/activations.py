@@ -9,10 +9,10 @@ from analytic.images.fields import ROUNDINGS_OF_SERIES, Field, Pixels
 from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.pixel_pairs import Square
 from analytic.images.steps import LinearCoefficients, Tile, add_pending, add_term, apply, half_variances, owed, prepare
-from analytic.vectors.duals import Homogeneous
-from analytic.vectors.rules import Normalise
-from analytic.vectors.scalar_forms import NORMALISED, OPPOSITE_ROUNDINGS, Arithmetic, Form, nothing
-from analytic.vectors.state import Block, Distances, Dual, Pairs, RowState, Scratch, cast
+from analytic.recursion.duals import Homogeneous
+from analytic.recursion.rules import Normalise
+from analytic.recursion.scalar_forms import NORMALISED, OPPOSITE_ROUNDINGS, Arithmetic, Form, nothing
+from analytic.recursion.state import Block, Distances, Dual, Pairs, RowState, Scratch, cast
 from minintk.arrays import Array
 
 TINY_ROOT = {4: 1e-16, 8: 1e-140}

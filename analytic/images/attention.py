@@ -34,8 +34,8 @@ from analytic.images.steps import (
     pooled_difference,
     prepare,
 )
-from analytic.vectors.rules import ProductOfParts, lower, scaling
-from analytic.vectors.state import Law, Program
+from analytic.recursion.rules import ProductOfParts, lower, scaling
+from analytic.recursion.state import Law, Program
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
 from minintk.layers.activation import Pointwise, pointwise

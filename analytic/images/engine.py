@@ -21,12 +21,12 @@ from analytic.images.plan import ImagePlan, pixel_pairs_followed, plan_images, p
 from analytic.images.precision import check_entries, first_variances, holds_opposites
 from analytic.images.rules import all_steps, depth
 from analytic.images.steps import Tile, add_pending, apply_all, equal_pixels, follow, half_variances, prepare_all
-from analytic.vectors.duals import Homogeneous
-from analytic.vectors.quadrature import NUMBERS_IN_CACHE
-from analytic.vectors.ranges import check_results
-from analytic.vectors.results import FEWEST, SECONDS_PER_PAIR, Examples, Place, Progress, Wanted, blocks
-from analytic.vectors.state import Dual, Program, RowState
-from analytic.vectors.unit_rows import for_each
+from analytic.recursion.duals import Homogeneous
+from analytic.recursion.quadrature import NUMBERS_IN_CACHE
+from analytic.recursion.range_checks import check_results
+from analytic.recursion.requests import FEWEST, SECONDS_PER_PAIR, Examples, Place, Progress, Wanted, blocks
+from analytic.recursion.state import Dual, Program, RowState
+from analytic.recursion.unit_rows import for_each
 from minintk.arrays import Array, on_host
 from minintk.cores import cores
 from minintk.memory import short_rows

@@ -10,9 +10,9 @@ from typing import Any
 from analytic.images.memory import FieldLayout
 from analytic.images.precision import field_precision, scale_free
 from analytic.images.rules import Mixing, Pool, grid, has_masks, is_nonlinear, mixes_pixels, needs_images
-from analytic.vectors.results import Examples
-from analytic.vectors.rules import Fork
-from analytic.vectors.state import Program
+from analytic.recursion.requests import Examples
+from analytic.recursion.rules import Fork
+from analytic.recursion.state import Program
 from minintk.doors import through
 from minintk.spec.shapes import Shape
 

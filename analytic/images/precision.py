@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from analytic.images.rules import Flat, Pool, Window, all_steps
-from analytic.vectors.duals import Homogeneous
-from analytic.vectors.ranges import SMALLEST_VARIANCE, check_step
-from analytic.vectors.results import Examples
-from analytic.vectors.rules import Affine, Masks, ProductOfParts
-from analytic.vectors.state import Program
-from analytic.vectors.unit_rows import flat, square_norms
+from analytic.recursion.duals import Homogeneous
+from analytic.recursion.range_checks import SMALLEST_VARIANCE, check_step
+from analytic.recursion.requests import Examples
+from analytic.recursion.rules import Affine, Masks, ProductOfParts
+from analytic.recursion.state import Program
+from analytic.recursion.unit_rows import flat, square_norms
 from minintk.arrays import Array
 
 FLOAT32_MAX_RATIO = 1e4

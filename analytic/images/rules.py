@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from analytic.vectors.rules import Affine, Fork, Masks, Normalise, ProductOfParts, ResidualSum, affine, lower
-from analytic.vectors.state import Dual, Law, Pairs, Program, RowState, Step
+from analytic.recursion.rules import Affine, Fork, Masks, Normalise, ProductOfParts, ResidualSum, affine, lower
+from analytic.recursion.state import Dual, Law, Pairs, Program, RowState, Step
 from minintk import spec as s
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, Site, UnsupportedLayer

@@ -14,8 +14,8 @@ from analytic.images.fields import Edges, Field, Pixels, edges_of
 from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.rules import Flat, Mixing, Pool, Window
 from analytic.images.window_sums import across_sum, line_sum, window_matrix
-from analytic.vectors.rules import Affine, Fork, Masks, ProductOfParts
-from analytic.vectors.state import Program, Step
+from analytic.recursion.rules import Affine, Fork, Masks, ProductOfParts
+from analytic.recursion.state import Program, Step
 from minintk.arrays import Array, to_library
 from minintk.spec.windows import Axis
 

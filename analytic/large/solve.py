@@ -28,12 +28,12 @@ from analytic.large import gram
 from analytic.large.dask_factor import DaskFactor, dask_client
 from analytic.large.factor import Factor
 from analytic.large.landmarks import ROWS, Nystrom, chosen, weights
+from analytic.recursion.requests import Store
 from analytic.training.eigen import check_memory
 from analytic.training.gp import Ensemble, KernelLike, Kind
 from analytic.training.posterior import posterior
-from analytic.vectors.results import Store
 from minintk.arrays import Array, Host, array_namespace, on_host, to_host, to_library
-from minintk.files.claims import Claim
+from minintk.files.locks import Claim
 from minintk.files.reading import Unreadable, read_npz, reading
 from minintk.files.writing import digest, made_folder, remove_parts, write_atomically
 from minintk.progress import progress_of

@@ -30,10 +30,10 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from analytic.images.plan import pixel_pairs_followed
-from analytic.vectors.results import FEWEST, SECONDS_PER_PAIR, Examples, Place, Store, Wanted, blocks
-from analytic.vectors.state import Program
+from analytic.recursion.requests import FEWEST, SECONDS_PER_PAIR, Examples, Place, Store, Wanted, blocks
+from analytic.recursion.state import Program
 from minintk.arrays import Array, Host, on_host, to_host
-from minintk.files.claims import Claim, InTurn, in_flight, remove_claims, shared
+from minintk.files.locks import Claim, InTurn, in_flight, remove_claims, shared
 from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines
 from minintk.files.writing import digest, made_folder, remove_parts, space_on_disk, write_atomically, write_bytes
 from minintk.progress import forewarned

@@ -12,8 +12,8 @@ from typing import Any
 
 from analytic.images.rules import has_masks, needs_images
 from analytic.kernels import every
-from analytic.vectors.rules import lower
-from analytic.vectors.state import Law, Program, run_law
+from analytic.recursion.rules import lower
+from analytic.recursion.state import Law, Program, run_law
 from minintk import spec as s
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Site, UnsupportedLayer, count_residuals

@@ -15,7 +15,7 @@ import numpy as np
 
 from analytic.kernels import DEFAULT_PARAMETRIZATION
 from analytic.phases.maps import Maps
-from analytic.vectors.rules import lower
+from analytic.recursion.rules import lower
 from minintk import spec as s
 from minintk.spec.shapes import Site
 from minintk.validate import number

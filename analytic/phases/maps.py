@@ -16,9 +16,9 @@ from math import exp, inf, isfinite, log
 
 import numpy as np
 
-from analytic.vectors.results import Examples
-from analytic.vectors.state import Listing, Program, RowState, Scratch, run_pairs, run_rows
-from analytic.vectors.unit_rows import flat, square_norms
+from analytic.recursion.requests import Examples
+from analytic.recursion.state import Listing, Program, RowState, Scratch, run_pairs, run_rows
+from analytic.recursion.unit_rows import flat, square_norms
 from minintk.arrays import Host
 
 HALF_WIDTH, NODES = 0.05, 9

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from analytic.recursion.range_checks import check_results, rows_in_range
+from analytic.recursion.requests import Examples, Place, Progress, Wanted
+from analytic.recursion.rules import Affine
+from analytic.recursion.state import Block, Listing, Program, RowState, Scratch, columns
+from analytic.recursion.unit_rows import Rows, flat, for_each, prepare_rows, rows_at_once, square_norms
 from analytic.vectors.plan import Begin, End, VectorPlan
-from analytic.vectors.ranges import check_results, rows_in_range
-from analytic.vectors.results import Examples, Place, Progress, Wanted
-from analytic.vectors.rules import Affine
-from analytic.vectors.state import Block, Listing, Program, RowState, Scratch, columns
-from analytic.vectors.unit_rows import Rows, flat, for_each, prepare_rows, rows_at_once, square_norms
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.cores import cores
 from minintk.threads import single_threaded_blas

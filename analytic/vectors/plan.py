@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from analytic.vectors.rules import Affine
-from analytic.vectors.state import (
+from analytic.recursion.rules import Affine
+from analytic.recursion.state import (
     Block,
     Flat,
     Law,

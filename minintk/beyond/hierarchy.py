@@ -33,9 +33,9 @@ from minintk.models.empirical import check_kernel
 from minintk.models.jacobian import Jacobian
 from minintk.models.model import Model
 from minintk.spec.parametrization import Row
+from minintk.training.flow_state import Cotangent
 from minintk.training.integrators import FlowSettings, Moment, Solver, run_flow
 from minintk.training.losses import Loss, check_targets
-from minintk.training.systems import Cotangent
 from minintk.training.train import OnDemand
 from minintk.validate import number, whole
 

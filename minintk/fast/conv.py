@@ -43,7 +43,7 @@ def summed(work: Callable[[Any], Array], pieces: Sequence[Any]) -> Array:
 
 
 def kernels(parts: Sequence[Patches], x: Array) -> Any:
-    """The module `minintk.fast.direct` where Numba loads and the work, all parts of it, is worth that; else None."""
+    """Return `minintk.fast.numba_loops` if Numba loads and the work of all parts is worth that; else None."""
     work = prod(x.shape[:-3]) * sum(patches.work for patches in parts)
     worth = work >= THRESHOLDS.compiled and all(patches.direct for patches in parts) and on_host(array_namespace(x))
     return loops() if worth else None
@@ -94,7 +94,7 @@ def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Bef
 
 
 def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array, work: int) -> None:
-    """Write some parts of y from x; each part : the arguments of `direct.correlate`.  work : for each example."""
+    """Write some parts of y from x; each part : the arguments of `numba_loops.correlate`.  work : for each example."""
     x = np.ascontiguousarray(x)
 
     def some(at: slice) -> None:

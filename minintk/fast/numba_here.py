@@ -35,5 +35,5 @@ def with_numba(module: str) -> Any:
 
 @cache
 def loops() -> Any:
-    """`minintk.fast.direct`, loaded; None where Numba does not load."""
-    return with_numba("minintk.fast.direct")
+    """`minintk.fast.numba_loops`, loaded; None where Numba does not load."""
+    return with_numba("minintk.fast.numba_loops")

@@ -57,7 +57,7 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """Whether `minintk.fast.direct` does without them: sums or rows of windows are long, C_out fills vectors."""
+        """True if compiled loops do without them: sums or rows of windows are long, C_out fills vectors."""
         C, n = self.channels
         return (C >= 16 or self.windows.columns.out >= 16) and n % 16 == 0 and numba_is_here()
 
@@ -70,7 +70,7 @@ class Patches:
 
     @cached_property
     def frame(self) -> Frame:
-        """(height, width, down, right) of an image with its padding, for `minintk.fast.direct.correlate`."""
+        """(height, width, down, right) of an image with its padding, for `minintk.fast.numba_loops.correlate`."""
         down, right = (
             np.array([(to.start, start.start, to.stop - to.start) for to, start in a.copies])
             for a in (self.windows.rows, self.windows.columns)

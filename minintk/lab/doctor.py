@@ -107,6 +107,6 @@ def compile_loops() -> int:
 
 def works() -> Iterator[Callable[[], object]]:
     """Yield small works that between them take every compiled loop, in both precisions."""
-    for room in ("minintk.fast.door", "analytic.fast.door"):
+    for room in ("minintk.fast.accelerate", "analytic.fast.accelerate"):
         with suppress(ModuleNotFoundError):
             yield from import_module(room).works()

@@ -1,7 +1,7 @@
 """The network of a spec, a Model.
 
 A Network holds its layers as they are written, and asks `Network.speed` once for ways through them: itself again, or a
-faster version with the same maps (`minintk.fast.door`).
+faster version with the same maps (`minintk.fast.accelerate`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Activations phi, pointwise.   phi' is in `minintk.layers.activation`, the kernels in `analytic.vectors.closed_forms`.
+"""Activations phi, pointwise.   phi': `minintk.layers.activation`; kernels: `analytic.recursion.closed_forms`.
 
 None is scaled to preserve variances: write that into w_std, as ReLU's sqrt(2).
 """

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
-from minintk.files.claims import claim_or_say_who
+from minintk.files.locks import claim_or_say_who
 from minintk.files.reading import Unreadable
 from minintk.files.writing import made_folder, remove_parts
 from minintk.models.model import Model

@@ -19,10 +19,10 @@ import numpy as np
 from minintk.arrays import Array, own
 from minintk.layers.dropout import KEYS
 from minintk.models.model import Model
+from minintk.training.flow_state import FrozenKernel, WeightSpace
 from minintk.training.integrators import FlowSettings, Moment, Solver, Steps, run_flow
 from minintk.training.kernel_descent import check_frozen
 from minintk.training.losses import Loss, check_problem, check_targets
-from minintk.training.systems import FrozenKernel, WeightSpace
 from minintk.training.train import OnDemand, State
 
 

@@ -3,7 +3,7 @@
     explicit steps     s <- s + dt v,   v <- a v - (1 - a) g          dt as `Steps` says
     an ODE solver      s' = v,  v' = -(v + g) / tau,   or s' = -g     SciPy's
 
-s and g are those of a system, `minintk.training.systems`.
+s and g are those of a system, `minintk.training.flow_state`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, to_host, to_library
+from minintk.training.flow_state import System, WeightSpace
 from minintk.training.losses import Loss, check_loss
-from minintk.training.systems import System, WeightSpace
 from minintk.training.train import State, check_state, loss_text
 from minintk.validate import check_generator, number, numbers
 

@@ -15,10 +15,10 @@ import analytic.images.engine as images
 import analytic.images.pixel_pairs as pixel_pairs
 import analytic.images.plan as image_plan
 import analytic.images.window_sums as window_sums
+import analytic.recursion.quadrature as quadrature
 import analytic.vectors.engine as vectors
-import analytic.vectors.quadrature as quadrature
 import minintk as mn
-from analytic.vectors.state import Block
+from analytic.recursion.state import Block
 from minintk.doors import through
 from tests.kit.counting import counted
 

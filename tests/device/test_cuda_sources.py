@@ -15,7 +15,7 @@ import pytest
 import analytic
 import minintk
 from analytic.fast import gpu_kernels
-from analytic.vectors.scalar_forms import FORMS
+from analytic.recursion.scalar_forms import FORMS
 
 HOMES = [Path(str(package.__file__)).parent for package in (minintk, analytic)]
 TARGETS = (70, 75, 80, 86, 89, 90)

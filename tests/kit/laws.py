@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import analytic as an
+import analytic.recursion.rules
 import analytic.training.dynamics
 import analytic.training.gp
-import analytic.vectors.rules
 import minintk as mn
 from minintk import testing
 from minintk.models.network import Network, as_written

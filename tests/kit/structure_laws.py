@@ -9,8 +9,8 @@ import numpy as np
 
 import analytic as an
 import minintk as mn
-from analytic.vectors import rules
-from analytic.vectors.state import Law
+from analytic.recursion import rules
+from analytic.recursion.state import Law
 from minintk import testing
 from minintk.spec import shapes
 from minintk.testing import assert_close

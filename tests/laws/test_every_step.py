@@ -14,9 +14,9 @@ import pytest
 import analytic as an
 import minintk as mn
 from analytic.images.rules import ImageStep, needs_images
+from analytic.recursion.rules import Affine, Fork, Masks
+from analytic.recursion.state import Block, Law, Listing, Program, RowState, Scratch, Step, run_law
 from analytic.vectors.plan import Begin, End
-from analytic.vectors.rules import Affine, Fork, Masks
-from analytic.vectors.state import Block, Law, Listing, Program, RowState, Scratch, Step, run_law
 from minintk.spec.shapes import Site, out_shape
 from minintk.testing import weights
 from tests.kit.every import every, examples, layers

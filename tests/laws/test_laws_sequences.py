@@ -16,7 +16,7 @@ from analytic.images.attention import Attend
 from analytic.images.engine import image_kernels
 from analytic.images.rules import Window
 from analytic.kernels import program
-from analytic.vectors.results import Examples, Wanted
+from analytic.recursion.requests import Examples, Wanted
 from minintk import testing
 from minintk.models.network import Network, as_written
 from minintk.spec.parametrization import Parametrization

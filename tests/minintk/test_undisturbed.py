@@ -113,7 +113,7 @@ print(bool(came), raised == (sys.argv[2] == "raises"), loops() is not None)
 
 
 @pytest.mark.parametrize("does", ["raises", "calls"])
-@pytest.mark.parametrize("module", ["numba.core.types", "minintk.fast.direct"])
+@pytest.mark.parametrize("module", ["numba.core.types", "minintk.fast.numba_loops"])
 def test_a_signal_in_the_first_use_of_numba(does: str, module: str) -> None:
     """It comes while this module is imported: an exception arrives, a guest is served, and Numba loads all the same."""
     pytest.importorskip("numba")

@@ -169,7 +169,7 @@ def test_the_sample_is_spread_over_the_modules_and_drawn_again() -> None:
     assert {m.path for m in drawn} == set(names)
     assert drawn == mutants.sample(mutants.ROOT, names, 2 * len(names), 5)
     assert drawn != mutants.sample(mutants.ROOT, names, 2 * len(names), 6)
-    assert mirrored("analytic/vectors/duals.py") == "tests/analytic/vectors/test_duals.py"
+    assert mirrored("analytic/recursion/duals.py") == "tests/analytic/recursion/test_duals.py"
 
 
 def test_the_table_counts_what_makes_a_difference() -> None:

@@ -15,17 +15,17 @@ NETWORKS = "tests/minintk/fast/test_work_of_networks.py"
 NUMBA = "tests/analytic/fast/test_numba_kernels.py"
 
 SLOWER = [
-    (KERNELS, "analytic/vectors/unit_rows.py", "    centre /= count\n", "    centre *= count\n"),
+    (KERNELS, "analytic/recursion/unit_rows.py", "    centre /= count\n", "    centre *= count\n"),
     (KERNELS, "analytic/vectors/engine.py", "range(0, last if self.symmetric else n, height)", "range(0, n, height)"),
     (KERNELS, "analytic/vectors/engine.py", "    if m < width:", "    if False:"),
-    (KERNELS, "analytic/vectors/quadrature.py", "kept_curve if grid else norm_curve", "norm_curve"),
+    (KERNELS, "analytic/recursion/quadrature.py", "kept_curve if grid else norm_curve", "norm_curve"),
     (KERNELS, "analytic/vectors/engine.py", "if self.coarse is not None else xp", "if False else xp"),
-    (KERNELS, "analytic/vectors/quadrature.py", "rows.ends, rows.alike", "rows.ends, False"),
+    (KERNELS, "analytic/recursion/quadrature.py", "rows.ends, rows.alike", "rows.ends, False"),
     (KERNELS, "analytic/images/activations.py", "start + piece.start", "start - piece.start"),
     (KERNELS, "analytic/images/pixel_pairs.py", "if on_host(self.xp) else 1\n", "if not on_host(self.xp) else 1\n"),
     (KERNELS, "analytic/images/engine.py", "        deep = max(1, min(n, most // wide))\n", "        deep = 1\n"),
     (KERNELS, "analytic/images/window_sums.py", "    if plain(axis):\n", "    if False:\n"),
-    (KERNELS, "analytic/vectors/closed_forms.py", "case s.Erf():", "case s.Erf() if not name:"),
+    (KERNELS, "analytic/recursion/closed_forms.py", "case s.Erf():", "case s.Erf() if not name:"),
     (NUMBA, "analytic/fast/planes.py", "split(program) if jit and", "0 if jit and"),
     (NETWORKS, "minintk/fast/dense.py", "    if not large(x, mu):", "    if True:"),
     (NETWORKS, "minintk/fast/dense.py", "        if large(x, W):", "        if False:"),

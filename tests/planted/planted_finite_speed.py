@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import minintk as mn
-from minintk.fast import conv, conv_gram, dense, direct, door, gather, norm, split_batch, split_outputs
+from minintk.fast import accelerate, conv, conv_gram, dense, gather, norm, numba_loops, split_batch, split_outputs
+from minintk.fast.accelerate import faster
 from minintk.fast.conv import BlockedConv, BlockedConvJacobian
 from minintk.fast.dense import SplitDenseJacobian
-from minintk.fast.door import faster
 from minintk.fast.gather import Gather
 from minintk.fast.norm import CompiledNormJacobian
 from minintk.fast.patches import Patches
@@ -261,33 +261,33 @@ for name, wrong in {
 
     @planted(f"compiled: {name}", fast_direct)
     def _(patch: Patch, wrong: Any = wrong) -> None:
-        patch.setattr(direct, "correlate", wrong(direct.correlate))
+        patch.setattr(numba_loops, "correlate", wrong(numba_loops.correlate))
 
 
 @planted("compiled: dW of a piece's first example only", fast_direct)
 def _(patch: Patch) -> None:
-    right = direct.add_gradient
+    right = numba_loops.add_gradient
 
     def add_gradient(x: Array, frame: Any, before: Any, u: Array, stride: Any, dW: Array) -> None:
         right(x[:1], frame, before, u[:, :1], stride, dW)
 
-    patch.setattr(direct, "add_gradient", add_gradient)
+    patch.setattr(numba_loops, "add_gradient", add_gradient)
 
 
 @planted("compiled: dW by images that are not rectified", fast_direct)
 def _(patch: Patch) -> None:
-    right = direct.add_gradient
-    patch.setattr(direct, "add_gradient", lambda x, f, z, *rest: right(x, f, (z[0], z[1], -inf), *rest))
+    right = numba_loops.add_gradient
+    patch.setattr(numba_loops, "add_gradient", lambda x, f, z, *rest: right(x, f, (z[0], z[1], -inf), *rest))
 
 
 @planted("compiled: the gradient in x also where ReLU is 0", fast_direct)
 def _(patch: Patch) -> None:
-    patch.setattr("minintk.fast.rectified.centre", lambda *how, right=norm.centre: right(*how[:6], -inf, *how[7:]))
+    patch.setattr("minintk.fast.fused_relu.centre", lambda *how, right=norm.centre: right(*how[:6], -inf, *how[7:]))
 
 
 @planted("compiled: the mean of the gradient also where ReLU is 0", fast_direct)
 def _(patch: Patch) -> None:
-    patch.setattr("minintk.fast.rectified.means", lambda *how, right=norm.means: right(*how[:-1], -inf))
+    patch.setattr("minintk.fast.fused_relu.means", lambda *how, right=norm.means: right(*how[:-1], -inf))
 
 
 @planted("BatchNorm compiled: the statistics of half of the rows", fast_coupled)
@@ -340,10 +340,14 @@ def _(patch: Patch) -> None:
 @planted("reorder: Abs waits for the pooling, as if it were increasing", fast_order)
 def _(patch: Patch) -> None:
     kinds = (mn.ReLU, mn.Abs)
-    patch.setattr(door, "exchangeable", lambda a, b: type(getattr(a, "layer", a)) in kinds and type(b) is BoundMaxPool)
+    patch.setattr(
+        accelerate, "exchangeable", lambda a, b: type(getattr(a, "layer", a)) in kinds and type(b) is BoundMaxPool
+    )
 
 
 @planted("reorder: ReLU waits for AvgPool, as if it were MaxPool", fast_order)
 def _(patch: Patch) -> None:
     pools = (BoundMaxPool, BoundAvgPool)
-    patch.setattr(door, "exchangeable", lambda a, b: isinstance(getattr(a, "layer", a), mn.ReLU) and type(b) in pools)
+    patch.setattr(
+        accelerate, "exchangeable", lambda a, b: isinstance(getattr(a, "layer", a), mn.ReLU) and type(b) in pools
+    )

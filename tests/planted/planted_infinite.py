@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import analytic as an
+import analytic.recursion.rules
 import analytic.training.dynamics
 import analytic.training.gp
-import analytic.vectors.rules
 import minintk as mn
 from analytic.curves import spectra
 from analytic.images import fields, steps
@@ -20,8 +20,8 @@ from analytic.images.memory import PixelValues
 from analytic.images.pixel_pairs import Diagonal
 from analytic.images.rules import Pool, Window
 from analytic.limits import deep_linear, finite_width, two_layer
-from analytic.vectors.duals import Homogeneous
-from analytic.vectors.rules import Affine
+from analytic.recursion.duals import Homogeneous
+from analytic.recursion.rules import Affine
 from minintk.diagnostics import curvature as curvature_module
 from minintk.diagnostics import kappa
 from minintk.spec import windows
@@ -110,7 +110,7 @@ def _(patch: Patch) -> None:
 
 @planted("erf kernel: computed as tanh's", erf_kernel)
 def _(patch: Patch) -> None:
-    wrong = analytic.vectors.rules.lower.dispatch(mn.spec.Activation)(mn.Tanh(), None, None)[0]
+    wrong = analytic.recursion.rules.lower.dispatch(mn.spec.Activation)(mn.Tanh(), None, None)[0]
     steps_of(patch, lambda step: wrong if getattr(step, "name", None) == "Erf" else step)
 
 
@@ -127,7 +127,7 @@ def _(patch: Patch) -> None:
 @planted("Residual kernel: the shortcut forgotten", residual_kernel)
 def _(patch: Patch) -> None:
     def change(step: Any) -> Any:
-        return replace(step, shortcut=step.branch) if isinstance(step, analytic.vectors.rules.ResidualSum) else step
+        return replace(step, shortcut=step.branch) if isinstance(step, analytic.recursion.rules.ResidualSum) else step
 
     steps_of(patch, change)
 
@@ -315,7 +315,7 @@ def without_eps(row: Any) -> Any:
 
 
 planted("layer normalisation of images: Theta and K by 1 / sqrt(q), eps forgotten", brute_force)(
-    planted_in_prepare(analytic.vectors.rules.Normalise, without_eps)
+    planted_in_prepare(analytic.recursion.rules.Normalise, without_eps)
 )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import analytic as an
 import minintk as mn
 from analytic.images import attention as infinite
-from analytic.vectors import rules
+from analytic.recursion import rules
 from minintk import testing
 from minintk.layers import attention as finite
 from minintk.layers.attention import HeadsJacobian, MaskedAvgPoolJacobian

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from analytic.images import activations, attention, steps
-from analytic.vectors import rules
-from analytic.vectors.state import Dual, Pairs, RowState
+from analytic.recursion import rules
+from analytic.recursion.state import Dual, Pairs, RowState
 from minintk.layers.branches import ConcatJacobian, ProductJacobian
 from minintk.layers.dropout import BoundDropout
 from minintk.layers.pool import AvgPoolJacobian

@@ -16,7 +16,7 @@ import pytest
 
 import analytic as an
 import minintk as mn
-from minintk.fast.door import shut
+from minintk.fast.accelerate import shut
 from tests.project import lines
 
 ROOT = Path(__file__).resolve().parents[2]

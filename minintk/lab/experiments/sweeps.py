@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import to_host
-from minintk.files.claims import Claim, InTurn, in_flight, remove_claims, shared
+from minintk.files.locks import Claim, InTurn, in_flight, remove_claims, shared
 from minintk.files.reading import read_json
 from minintk.files.writing import digest, holds, made_folder, write_atomically, write_bytes
 from minintk.lab.experiments.costs import Costs

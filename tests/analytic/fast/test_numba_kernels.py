@@ -18,7 +18,7 @@ from analytic.fast import planes as plan
 from analytic.fast.offsets import ADD, Steps
 from analytic.images.engine import images_per_tile
 from analytic.images.plan import plan_images
-from analytic.vectors.results import Examples
+from analytic.recursion.requests import Examples
 from tests.kit.image_cases import DTYPES, EPS, SPECS, images
 from tests.kit.oracles_kernels import image_errors, image_kernels
 from tests.kit.plane_laws import DEEP, ENDS, POOLED, law_planes, plane_cases

@@ -12,15 +12,15 @@ import pytest
 
 import analytic as an
 import minintk as mn
+from analytic.recursion.duals import Homogeneous
+from analytic.recursion.rules import Affine
+from analytic.recursion.state import Law, RowState, Step
 from analytic.vectors import plan
-from analytic.vectors.duals import Homogeneous
-from analytic.vectors.rules import Affine
-from analytic.vectors.state import Law, RowState, Step
 from minintk.arrays import Array
 from minintk.spec.shapes import out_shape
-from tests.analytic.vectors import test_closed_forms as closed_forms
-from tests.analytic.vectors import test_ranges as scales
-from tests.analytic.vectors import test_unit_rows as degenerate
+from tests.analytic.recursion import test_closed_forms as closed_forms
+from tests.analytic.recursion import test_range_checks as scales
+from tests.analytic.recursion import test_unit_rows as degenerate
 
 lines = pytest.importorskip("analytic.fast.vectors", reason="needs the extra fast")
 

@@ -12,7 +12,7 @@ import pytest
 import analytic as an
 import minintk as mn
 from analytic.images.activations import Aligned
-from analytic.vectors.state import Scratch
+from analytic.recursion.state import Scratch
 from minintk.spec.parametrization import Parametrization, Role, Row
 from tests.analytic.images.test_engine import images
 from tests.kit.montecarlo import assert_mean, kernels

@@ -15,7 +15,7 @@ from analytic.images import engine, pixel_pairs
 from analytic.images.memory import Workspace
 from analytic.images.pixel_pairs import Square
 from analytic.images.plan import plan_images
-from analytic.vectors.results import Examples
+from analytic.recursion.requests import Examples
 from minintk.threads import alone
 from tests.kit.counting import counted
 

@@ -14,7 +14,7 @@ import analytic as an
 import minintk as mn
 from analytic.images import activations, fields, precision
 from analytic.images.pixel_pairs import BYTES_PER_PIECE
-from analytic.vectors.results import Examples
+from analytic.recursion.requests import Examples
 from tests.kit.oracles_kernels import image_errors, image_kernels
 
 Array = Any

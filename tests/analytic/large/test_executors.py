@@ -16,7 +16,7 @@ import analytic as an
 import minintk as mn
 from analytic.large import streaming
 from minintk.arrays import to_library
-from minintk.files import claims as units
+from minintk.files import locks as units
 from tests.kit.arrays_under_test import namespace
 
 RNG = np.random.default_rng(0)

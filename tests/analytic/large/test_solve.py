@@ -22,7 +22,7 @@ import minintk as mn
 from analytic.large import factor, gram, solve
 from analytic.large.factor import Blocks, Factor
 from analytic.large.gram import Gram
-from minintk.files.claims import Claim
+from minintk.files.locks import Claim
 
 Array = Any
 BY = ("cholesky", "pivoted")

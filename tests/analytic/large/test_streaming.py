@@ -348,7 +348,7 @@ def test_a_finished_store_is_read_where_nothing_can_be_written(tmp_path: Path, m
     def refused(*_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("minintk.files.claims.Claim.__init__", refused)
+    monkeypatch.setattr("minintk.files.locks.Claim.__init__", refused)
     assert np.array_equal(kernel.ntk(x, store=tmp_path / "k"), whole)
     with pytest.raises(OSError, match="Read-only file system"):
         kernel.ntk(x, store=tmp_path / "new")

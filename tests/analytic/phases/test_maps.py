@@ -12,8 +12,8 @@ import pytest
 import analytic as an
 import minintk as mn
 from analytic.phases.maps import Maps
-from analytic.vectors.results import Examples
-from analytic.vectors.rules import lower
+from analytic.recursion.requests import Examples
+from analytic.recursion.rules import lower
 from minintk.spec.shapes import Site
 
 

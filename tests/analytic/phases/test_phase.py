@@ -20,8 +20,8 @@ from analytic.phases import phase as phase_module
 from analytic.phases.critical import Edge
 from analytic.phases.maps import Maps
 from analytic.phases.phase import Phase
-from analytic.vectors.rules import lower
-from analytic.vectors.state import Listing, RowState, Scratch, run_pairs, run_rows
+from analytic.recursion.rules import lower
+from analytic.recursion.state import Listing, RowState, Scratch, run_pairs, run_rows
 from minintk.spec.shapes import Site, UnsupportedLayer
 
 ACTIVATIONS = [

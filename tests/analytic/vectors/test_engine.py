@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import analytic as an
+import analytic.recursion.unit_rows
 import analytic.vectors.engine
-import analytic.vectors.unit_rows
 import minintk as mn
 
 SPEC = mn.Sequential(
@@ -45,7 +45,7 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analytic.vectors.engine, "tile_width", lambda xp, n: 16)
     many = an.kernel(SPEC).both(x)
     monkeypatch.setattr(
-        analytic.vectors.unit_rows, "parallel", lambda work, items: [work(item) for item in list(items)[::-1]]
+        analytic.recursion.unit_rows, "parallel", lambda work, items: [work(item) for item in list(items)[::-1]]
     )
     for a, b in zip(many, an.kernel(SPEC).both(x)):
         np.testing.assert_array_equal(a, b)

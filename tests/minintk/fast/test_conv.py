@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import minintk as mn
 from minintk import testing
 from minintk.fast import conv_gram, numba_here, patches
+from minintk.fast.accelerate import shut
 from minintk.fast.conv import BlockedConv
-from minintk.fast.door import shut
 from minintk.fast.gather import remainders
 from minintk.fast.norm import CompiledBatchNorm
 from minintk.layers.conv import BoundConv
@@ -78,7 +78,7 @@ def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataOb
 
 def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time() -> None:
     """y, J v and J' u, where the compiled loops take the images several times, the last time for fewer columns."""
-    direct: Any = pytest.importorskip("minintk.fast.direct")
+    direct: Any = pytest.importorskip("minintk.fast.numba_loops")
     plain, rng = bound(mn.Conv2d(272, 3), (4, 4, 128)), RNG(0)
     assert 1 < plain.parameters.W.size / direct.CACHED < 2
     w, dw = ({t.name: rng.standard_normal(t.shape) for t in plain.tensors} for _ in range(2))
@@ -91,7 +91,7 @@ def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time() -> None:
 
 def test_gradients_of_each_example_and_output_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels of a network with two batches; those of the first image for all are another kernel."""
-    direct: Any = pytest.importorskip("minintk.fast.direct")
+    direct: Any = pytest.importorskip("minintk.fast.numba_loops")
     monkeypatch.setattr("minintk.fast.conv_gram.pairs_are_cheaper", lambda *_: False)
     spec = mn.Sequential(mn.Conv2d(16, 1), mn.Conv2d(32, 3, stride=2, b_std=0.2), mn.Flatten(), mn.Dense(3))
     x, shapes, right = RNG(1).standard_normal((5, 17, 18, 2)), [], direct.add_gradient
@@ -218,7 +218,7 @@ def test_numba_may_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for broken in (False, True):
         if broken:
-            monkeypatch.setitem(sys.modules, "minintk.fast.direct", None)
+            monkeypatch.setitem(sys.modules, "minintk.fast.numba_loops", None)
             monkeypatch.setattr(numba_here, "numba_is_here", lambda: True)
             numba_here.loops.cache_clear()
             with pytest.warns(RuntimeWarning, match="does not load"):

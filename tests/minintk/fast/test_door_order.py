@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minintk as mn
-from minintk.fast.door import shut
+from minintk.fast.accelerate import shut
 from minintk.fast.split_batch import SplitBatch, SplitBatchJacobian
 from tests.kit.small_is_large import small_is_large
 

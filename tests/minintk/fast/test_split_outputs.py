@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minintk as mn
-from minintk.fast.door import shut
+from minintk.fast.accelerate import shut
 from minintk.layers.activation import ActivationJacobian, BoundActivation
 from tests.minintk.test_threads import blas_at, blas_threads
 

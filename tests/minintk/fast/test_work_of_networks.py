@@ -12,7 +12,7 @@ import scipy.linalg
 import minintk as mn
 from minintk import threads
 from minintk.fast import conv_gram, dense, split_batch, split_outputs
-from minintk.fast.door import shut
+from minintk.fast.accelerate import shut
 from minintk.fast.patches import Patches
 from minintk.large import least_squares
 from minintk.layers.contract import Contraction

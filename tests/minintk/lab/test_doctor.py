@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import minintk as mn
-from analytic.fast.door import faster
+from analytic.fast.accelerate import faster
 from minintk.lab import cli, doctor
 
 HOME = Path(mn.__file__).parents[1]
@@ -167,7 +167,7 @@ def test_nothing_is_left_to_compile_after_the_doctor(tmp_path: Path) -> None:
 def test_the_doctor_says_what_compiling_needs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for room in ("minintk.fast.door", "minintk.fast.numba_here"):
+    for room in ("minintk.fast.accelerate", "minintk.fast.numba_here"):
         monkeypatch.setattr(f"{room}.numba_is_here", lambda: False)
     monkeypatch.delitem(vars(faster), "passes", raising=False)
     assert cli.main(["doctor", "--compile"]) == cli.FAILED

@@ -15,8 +15,8 @@ from scipy.special import hyp0f1
 
 import analytic as an
 import minintk as mn
+from minintk.training.flow_state import WeightSpace
 from minintk.training.integrators import FlowSettings, SteppedFlow
-from minintk.training.systems import WeightSpace
 
 Array = mn.Array
 

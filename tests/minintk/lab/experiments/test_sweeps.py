@@ -495,6 +495,6 @@ def test_a_read_only_folder_is_said_before_work(tmp_path: Path, monkeypatch: pyt
     def refused(*_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("minintk.files.claims.Claim.__init__", refused)
+    monkeypatch.setattr("minintk.files.locks.Claim.__init__", refused)
     with pytest.raises(OSError, match="Read-only file system"):
         mn.sweep(lambda a: pytest.fail("worked"), {"a": [1]}, store=tmp_path)

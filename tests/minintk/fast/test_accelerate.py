@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 import minintk as mn
-from minintk.fast.door import shut
+from minintk.fast.accelerate import shut
 from minintk.layers.contract import bind
 from minintk.layers.dense import BoundDense
 from minintk.models.network import as_written

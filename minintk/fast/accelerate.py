@@ -29,9 +29,9 @@ import numpy as np
 from minintk import spec as s
 from minintk.fast.conv import BlockedConv
 from minintk.fast.dense import SplitDense
+from minintk.fast.fused_relu import RectifiedConv, rectifies
 from minintk.fast.norm import CompiledBatchNorm
 from minintk.fast.numba_here import loops, numba_is_here
-from minintk.fast.rectified import RectifiedConv, rectifies
 from minintk.fast.split_batch import SplitBatch
 from minintk.fast.split_outputs import SplitOutputs
 from minintk.layers.branches import BoundBranches

@@ -19,11 +19,11 @@ from functools import cache, lru_cache
 from math import cos, inf, pi
 from typing import Any, NamedTuple
 
-from analytic.vectors import scalar_forms
-from analytic.vectors.duals import NORM_GRID, Homogeneous, erf_variance, nonzero, seen
-from analytic.vectors.quadrature import Quadrature, mismatch
-from analytic.vectors.scalar_forms import ERF, GELU, RECTIFIED_SQUARE, SIGN, Arithmetic, Form, Numbers
-from analytic.vectors.state import Distances, Dual, Pairs, RowState
+from analytic.recursion import scalar_forms
+from analytic.recursion.duals import NORM_GRID, Homogeneous, erf_variance, nonzero, seen
+from analytic.recursion.quadrature import Quadrature, mismatch
+from analytic.recursion.scalar_forms import ERF, GELU, RECTIFIED_SQUARE, SIGN, Arithmetic, Form, Numbers
+from analytic.recursion.state import Distances, Dual, Pairs, RowState
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
 from minintk.layers.activation import pointwise
@@ -47,7 +47,7 @@ class ClosedForm(Dual):
 
     variance : (xp, q) -> v.   form : its `rows` and `turn`; on images its `pair`, if it has one.
     odd : phi(-x) = -phi(x), so that r' is p' with p and r exchanged; for others, r' = 1 - p'.
-    norms : phi, where `turn` leaves out what different norms add (see `analytic.vectors.duals`), for variances up to
+    norms : phi, where `turn` leaves out what different norms add (see `analytic.recursion.duals`), for variances up to
         `reach`; where one is larger, `by_norms` gives that: (xp, sqrt q, sqrt q') -> its part of p'.
     """
 

@@ -19,8 +19,8 @@ from functools import reduce, singledispatch
 from math import sqrt
 from typing import Any, NamedTuple
 
-from analytic.vectors.closed_forms import closed_form
-from analytic.vectors.state import Law, Pairs, Program, RowState, Step, columns, run_law, run_pairs, run_rows
+from analytic.recursion.closed_forms import closed_form
+from analytic.recursion.state import Law, Pairs, Program, RowState, Step, columns, run_law, run_pairs, run_rows
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
 from minintk.spec.parametrization import Parametrization, Role
@@ -32,7 +32,7 @@ def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Progr
     """The steps of `layer` at `site`; UnsupportedLayer, with the reason, if it has no known infinite-width limit.
 
     A `functools.singledispatch`: register a rule for your own layer by ``lower.register``; it returns steps, as in
-    `analytic.vectors.state`.
+    `analytic.recursion.state`.
 
     >>> from minintk import NTK
     >>> [type(step).__name__ for step in lower(s.Sequential(s.Dense(8), s.ReLU()), Site((3,)), NTK())]

@@ -14,9 +14,9 @@ import pytest
 
 import minintk as mn
 from analytic.images.activations import TINY_ROOT, form_of
-from analytic.vectors import arcs, scalar_forms
-from analytic.vectors.closed_forms import closed_form
-from analytic.vectors.scalar_forms import FORMS, KINKED, OPPOSITE_ROUNDINGS, Arithmetic, Form
+from analytic.recursion import arcs, scalar_forms
+from analytic.recursion.closed_forms import closed_form
+from analytic.recursion.scalar_forms import FORMS, KINKED, OPPOSITE_ROUNDINGS, Arithmetic, Form
 from tests.kit.compiled import COMPILER, Kernel
 from tests.kit.image_cases import DTYPES, EPS, Array
 from tests.kit.oracles_kernels import dual

@@ -148,8 +148,8 @@ def test_an_activation_that_is_registered_again_has_another_kernel() -> None:
 
 def test_closed_form_against_series() -> None:
     """erf by its own formula and as any other activation."""
-    from analytic.vectors.quadrature import Quadrature
-    from analytic.vectors.rules import lower
+    from analytic.recursion.quadrature import Quadrature
+    from analytic.recursion.rules import lower
 
     @dataclass(frozen=True)
     class Plain(Activation):

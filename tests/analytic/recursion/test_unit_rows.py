@@ -100,14 +100,14 @@ def test_erf_is_so_steep_that_angles_of_any_size_count(name: str, scale: float, 
 def test_an_angle_to_a_rounding_of_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: rows as they round once they are divided by their norms; and h - w of ReLU by subtraction."""
     with monkeypatch.context() as patch:
-        patch.setattr("analytic.vectors.unit_rows.product_rest", lambda a, b, product: 0 * product)
+        patch.setattr("analytic.recursion.unit_rows.product_rest", lambda a, b, product: 0 * product)
         assert steep_error("erf", 1e8, 0.0) > 1e-10
 
     def subtracted(xp: Any, s: Any) -> Any:
         h, w = np.arcsin(np.sqrt(s)), np.sqrt(s * (1 - s))
         return s - 2 / np.pi * (w - h * (1 - 2 * s))
 
-    monkeypatch.setattr("analytic.vectors.duals.folded", subtracted)
+    monkeypatch.setattr("analytic.recursion.duals.folded", subtracted)
     assert steep_error("erf behind ReLU", 1e8, 0.0) > 1e-10
 
 

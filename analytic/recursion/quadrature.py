@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analytic.vectors.state import Distances, Dual, Pairs, RowState, Take, distances_between, taken
+from analytic.recursion.state import Distances, Dual, Pairs, RowState, Take, distances_between, taken
 from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
 from minintk.layers.activation import Pointwise, hermite_polynomials
 from minintk.threads import single_threaded_blas

@@ -13,10 +13,10 @@ import pytest
 
 import analytic as an
 import minintk as mn
-from analytic.vectors import quadrature
-from analytic.vectors.closed_forms import ClosedForm, closed_form
-from analytic.vectors.quadrature import Quadrature
-from analytic.vectors.rules import lower
+from analytic.recursion import quadrature
+from analytic.recursion.closed_forms import ClosedForm, closed_form
+from analytic.recursion.quadrature import Quadrature
+from analytic.recursion.rules import lower
 from minintk.layers.activation import pointwise
 from tests.kit.montecarlo import assert_mean, inputs
 from tests.kit.oracles_kernels import degenerate_rows, exact_kernels, image_errors, image_kernels, largest_errors

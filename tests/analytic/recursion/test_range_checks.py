@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import analytic as an
 import minintk as mn
-from analytic.vectors import quadrature
+from analytic.recursion import quadrature
 from tests.kit import oracles_kernels
 from tests.kit.oracles_kernels import exact_kernels, largest_errors
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from analytic.vectors.closed_forms import ClosedForm
-from analytic.vectors.duals import nonzero
-from analytic.vectors.rules import lower
-from analytic.vectors.scalar_forms import Form, Numbers, nothing
+from analytic.recursion.closed_forms import ClosedForm
+from analytic.recursion.duals import nonzero
+from analytic.recursion.rules import lower
+from analytic.recursion.scalar_forms import Form, Numbers, nothing
 from minintk.arrays import Array
 from minintk.spec.layers import Activation
 

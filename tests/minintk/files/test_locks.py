@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from minintk.files import claims as units
-from minintk.files.claims import Claim, Held, claim_or_say_who, claimed, remove_claims
+from minintk.files import locks as units
+from minintk.files.locks import Claim, Held, claim_or_say_who, claimed, remove_claims
 
 needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 OWNER = """
 import sys, time
 from pathlib import Path
-from minintk.files.claims import claim_or_say_who
+from minintk.files.locks import claim_or_say_who
 
 claim = claim_or_say_who(Path(sys.argv[1]), "a test")
 {between}

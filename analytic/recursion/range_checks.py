@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from analytic.vectors.results import Examples
-from analytic.vectors.state import Program, RowState
+from analytic.recursion.requests import Examples
+from analytic.recursion.state import Program, RowState
 from minintk.arrays import Array, finite
 
 SMALLEST_VARIANCE, LARGEST_VARIANCE = 1e-306, 1e306

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from math import cos, pi, sqrt
 from typing import Any
 
-from analytic.vectors.duals import asin_u, nonzero
+from analytic.recursion.duals import asin_u, nonzero
 from minintk.arrays import Array
 
 OPPOSITE_ROUNDINGS = 8.0

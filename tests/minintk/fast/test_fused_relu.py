@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import minintk as mn
-from minintk.fast import rectified
-from minintk.fast.door import shut
-from minintk.fast.rectified import RectifiedConv, RectifiedJacobian
+from minintk.fast import fused_relu
+from minintk.fast.accelerate import shut
+from minintk.fast.fused_relu import RectifiedConv, RectifiedJacobian
 from minintk.testing import assert_close, roundings
 from tests.kit.counting import counted
 from tests.kit.small_is_large import small_is_large
@@ -76,7 +76,7 @@ def test_the_layers_in_one_are_the_layers(name: str, ensemble: int | None) -> No
     assert joined(net.sweeps) == rectify
     theta = net.init(RNG(0), ensemble=ensemble)
     tolerance = 50 * roundings(plain, theta if ensemble is None else theta[0], x)
-    with counted(rectified, "RectifiedJacobian", lambda *_: 1) as calls:
+    with counted(fused_relu, "RectifiedJacobian", lambda *_: 1) as calls:
         net.linearize(theta, x)  # and no sweep: the class goes by another name here
     assert bool(calls) is (ensemble is None)
     for i, (a, b) in enumerate(zip(maps(net, theta, x), maps(plain, theta, x), strict=True)):

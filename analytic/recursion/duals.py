@@ -1,12 +1,12 @@
 """Dual activations in closed form:  K' = E phi(u) phi(u'),  Theta' = Theta E phi'(u) phi'(u'),  (u, u') ~ N(0, K).
 
-Each is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.vectors.state`), so that nearly parallel
+Each is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.recursion.state`), so that nearly parallel
 pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
 
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
          from the inputs' angle               from their norms: 0 where q = q'
 
-Here ReLU and its family, after Cho and Saul 2009.  The other activations: `analytic.vectors.closed_forms`.
+Here ReLU and its family, after Cho and Saul 2009.  The other activations: `analytic.recursion.closed_forms`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analytic.vectors.arcs import arc_series
-from analytic.vectors.state import Dual, Pairs, RowState, columns
+from analytic.recursion.arcs import arc_series
+from analytic.recursion.state import Dual, Pairs, RowState, columns
 from minintk.arrays import Array, array_namespace
 
 

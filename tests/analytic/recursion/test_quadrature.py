@@ -9,9 +9,9 @@ import pytest
 
 import analytic as an
 import minintk as mn
-from analytic.vectors import quadrature, ranges
-from analytic.vectors.quadrature import axis, mean_square, mismatch, panels
-from analytic.vectors.state import Block, Flat, distances_between
+from analytic.recursion import quadrature, range_checks
+from analytic.recursion.quadrature import axis, mean_square, mismatch, panels
+from analytic.recursion.state import Block, Flat, distances_between
 from tests.kit.counting import counted
 
 Array = np.ndarray[Any, Any]
@@ -101,5 +101,5 @@ def test_rows_of_one_norm_up_to_roundings_share_a_series(dtype: str, monkeypatch
     assert roundings < 16
     assert products == 0
     assert error(x.astype(dtype))[1] > 0
-    monkeypatch.setattr(ranges, "SPREAD", 0.01 / float(np.finfo(dtype).eps))
+    monkeypatch.setattr(range_checks, "SPREAD", 0.01 / float(np.finfo(dtype).eps))
     assert error(sphere * np.linspace(1, 1.001, 40, dtype=dtype)[:, None])[0] > 100

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from analytic.vectors.ranges import FLOAT32_VARIANCES, SMALLEST_VARIANCE
-from analytic.vectors.rules import AffineRow
+from analytic.recursion.range_checks import FLOAT32_VARIANCES, SMALLEST_VARIANCE
+from analytic.recursion.rules import AffineRow
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.threads import parallel
 
