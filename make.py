@@ -16,6 +16,7 @@
     python3 make.py replicate [options] rows of docs/papers again with other networks: coverage, flipped verdicts
     python3 make.py course [options]    grade solutions, starters, right and wrong submissions of the course; hw1: one
     python3 make.py package [options]   the wheel and the sdist, tried on each Python of the PATH; --only 3.12: on one
+    python3 make.py release-check       everything that a release has to pass, row by row: hours; a later call goes on
     python3 make.py browser             the documentation of site/ in a real browser: widths, formulas, links, search
     python3 make.py python [arguments]  Python with the project installed: python3 make.py python examples/...
     python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start afresh)
@@ -78,6 +79,7 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "replicate": ([], [["examples/replicate.py"]]),
     "course": ([], [["course/check.py"]]),
     "package": (["package"], [["tests/project/package.py"]]),
+    "release-check": (["test", "lint"], [["tests/project/release.py"]]),
     "browser": (["browser"], [["-m", "pytest", "-m", "", "-rs", "tests/docs"]]),
     "python": ([], [[]]),
 }

@@ -22,6 +22,7 @@ from minintk.datasets.published import _batch as read_batch
 from minintk.datasets.published import read_idx
 from minintk.files.reading import Unreadable, map_npy, read_json, read_lines, read_npz, reading
 from minintk.training import checkpoints
+from tests.kit import fuzz
 from tests.kit.hostile import KINDS, REMEDY, Reader, archive, batch, checkpoint, header, idx, npy, peak, plain
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -395,3 +396,20 @@ def test_a_history_is_rows_with_steps(tmp_path: Path) -> None:
         (tmp_path / "h.json").write_text(json.dumps(rows))
         with pytest.raises(Unreadable, match=says):
             mn.History.load(tmp_path / "h.json")
+
+
+# ---------------------------------------------------------------------------------------------- random damages
+
+
+def test_damaged_files_are_read_or_refused() -> None:
+    """`make.py python -m tests.kit.fuzz 100000` tries more."""
+    seen = fuzz.fuzz(400, seed=0)
+    assert set(seen) == {"read", "refused"}, seen
+
+
+def test_another_error_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(path: Path) -> None:
+        raise KeyError("theta")
+
+    monkeypatch.setattr(fuzz, "KINDS", {"checkpoint": (checkpoint(), careless)})
+    assert fuzz.fuzz(2, seed=0) == {"wrong: checkpoint: KeyError: 'theta'": 2}

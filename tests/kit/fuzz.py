@@ -1,0 +1,85 @@
+"""Read damaged files: each is read, or refused by one error that names it, in bounded memory.
+
+    python3 make.py python -m tests.kit.fuzz 100000 [seed]
+
+A file is a real one of `hostile.KINDS` in which some bytes are flipped, cut out, repeated or replaced by large numbers.
+Prints how many were read and refused, and exits with 1 at anything else.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from minintk.files.reading import Unreadable
+from tests.kit.hostile import KINDS, most, peak
+
+LARGE = b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"999999999", b"1e999", b"\0", b"-1"
+"""Numbers that make a reader ask for too much, or too little."""
+
+MEASURED = 50
+"""One file of so many is read with its memory traced, which takes five times as long."""
+
+
+def damaged(content: bytes, draw: random.Random) -> bytes:
+    """Return the file with one to four damages."""
+    found = bytearray(content)
+    for _ in range(draw.randint(1, 4)):
+        at = draw.randrange(len(found) + 1)
+        end = min(len(found), at + draw.choice((1, 2, 8, 64)))
+        kind = draw.randrange(5)
+        if kind == 0 and at < len(found):
+            found[at] ^= 1 << draw.randrange(8)
+        elif kind == 1:
+            del found[at:end]
+        elif kind == 2:
+            found[at:at] = found[at:end]
+        elif kind == 3:
+            number = draw.choice(LARGE)
+            found[at : at + len(number)] = number
+        else:
+            del found[at:]
+    return bytes(found)
+
+
+def outcome(name: str, path: Path) -> str:
+    """Return "read" or "refused", or what was wrong."""
+    try:
+        KINDS[name][1](path)
+    except Unreadable as error:
+        return "refused" if str(path) in str(error) else f"wrong: {name} refused without its path"
+    except Exception as error:
+        return f"wrong: {name}: {type(error).__name__}: {error}"[:200]
+    return "read"
+
+
+def fuzz(count: int, seed: int) -> Counter[str]:
+    """Read so many damaged files; a key that begins with "wrong" counts what must not be."""
+    draw, seen, path = random.Random(seed), Counter[str](), Path(tempfile.mkdtemp()) / "file"
+    for n in range(count):
+        name = draw.choice(list(KINDS))
+        text = damaged(KINDS[name][0], draw)
+        path.write_bytes(text)
+        start = time.perf_counter()
+        with warnings.catch_warnings(action="error"):
+            said = outcome(name, path)
+        if said != "read" and said != "refused":
+            path.with_name(f"{name}-{n}").write_bytes(text)
+        if n % MEASURED == 0 and (taken := peak(partial(outcome, name, path))) > most(len(text)):
+            said = f"wrong: {name} took {taken} bytes for a file of {len(text)}, {path}"
+        if time.perf_counter() - start > 5:
+            said = f"wrong: {name} took more than 5 s, {path}"
+        seen[said] += 1
+    return seen
+
+
+if __name__ == "__main__":
+    seen = fuzz(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    print(dict(seen))
+    sys.exit(any(key.startswith("wrong") for key in seen))
