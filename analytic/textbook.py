@@ -118,7 +118,7 @@ def pixel_mean(layer: s.Layer, K: Array) -> Array:
     H, W = K.shape[2:4]
     both = axes(layer, (H, W, 1)) if isinstance(layer, s.Conv2d | s.AvgPool) else (Axis(H, H), Axis(W, W))
     K = np.pad(K, 2 * [(0, 0)] + 2 * [(a.before, a.after) for a in both], "wrap" if both[0].circular else "constant")
-    places = product(*[[slice(i, i + a.stride * a.out, a.stride) for i in range(a.kernel)] for a in both])
+    places = product(*[[a.along(i) for i in range(a.kernel)] for a in both])
     pairs = [(p, p) for p in places] if isinstance(layer, s.Conv2d | s.Flatten) else list(product(places, repeat=2))
     return np.asarray(sum(K[:, :, *p, *p_prime] for p, p_prime in pairs)) / len(pairs)
 

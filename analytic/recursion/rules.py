@@ -164,14 +164,12 @@ class Affine(Step):
             pairs.scale_tau(row.mix.tau_a)
         self.tangents(pairs, row)
 
-    def tangents(self, pairs: Pairs, row: AffineRow, *, first: bool = False) -> None:
-        """tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'.   first : tau holds nothing yet."""
+    def tangents(self, pairs: Pairs, row: AffineRow) -> None:
+        """tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'."""
         tau = pairs.tau
         if tau is None:
             return
-        if first and self.ratio == 1 and row.nonzero is None:
-            pairs.xp.subtract(0.5, pairs.p, out=tau)
-        elif self.ratio == 1 and row.nonzero is None:
+        if self.ratio == 1 and row.nonzero is None:
             tau -= pairs.p
             tau += 0.5
         else:
@@ -180,10 +178,7 @@ class Affine(Step):
                 w *= self.ratio
                 if row.nonzero is not None:
                     w *= pairs.dot(row.nonzero, row.nonzero, nonzero)
-                if first:
-                    tau[...] = w
-                else:
-                    tau += w
+                tau += w
         if row.inverse is not None:
             with pairs.borrow(1) as (w,):
                 pairs.dot(row.inverse, row.inverse, w)

@@ -173,14 +173,14 @@ class GradientDescent(Dynamics):
             raise ValueError(f"gradient_descent counts whole steps, {bad}")
         if float(xp.max(mu)) * rate >= 2 * (1 + self.momentum) - 1e-12 and bool(xp.any(xp.isinf(t))):
             raise ValueError(f"gradient descent has no limit t = inf: {self._bound()}")
-        z, t, one = xp.where(mu > 0, rate * mu, xp.full_like(mu, 2.0**-1000)), t[:, None], xp.ones_like(mu)
+        z, t = xp.where(mu > 0, rate * mu, xp.full_like(mu, 2.0**-1000)), t[:, None]  # mu = 0: t rate
         ends = xp.isinf(t)
         t = xp.where(ends, xp.zeros_like(t), t)
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
             done = self._moved(z, t)
         if not bool(xp.all(xp.isfinite(done))):
             raise ValueError(f"gradient descent has overflowed at t = {float(xp.max(t)):g}: {self._bound()}")
-        return xp.where(ends, xp.where(mu > 0, one, 0 * one), done) / z * rate
+        return xp.where(ends, 1.0 * (mu > 0), done) / z * rate
 
     def _moved(self, z: Array, t: Array) -> Array:
         """1 - e_t, (T, n), where M^t is a product of M^(2^j), stored as D = M^(2^j) - I with the digits of a small z.

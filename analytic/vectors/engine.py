@@ -71,10 +71,11 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
     with one_blas_thread(inputs.shape, inputs.x[0]):
         prepared, rows, fine, fits = plan_vectors(program, inputs)
         coarse = None if not fits else fine if inputs.dtype.itemsize == 8 else fine.cast(inputs.dtype)
+    tile = tile_shape(array_namespace(rows.q), inputs.shape)
+    largest, symmetric = fine.flat.largest_square, inputs.symmetric
     return VectorEngine(
-        *(prepared[0], prepared[-1], rows, fine.flat.largest_square, fine, coarse, inputs.shape, inputs.symmetric),
-        *(asked, tile_shape(array_namespace(rows.q), inputs.shape)),
-    )
+        prepared[0], prepared[-1], rows, largest, fine, coarse, inputs.shape, symmetric, asked, tile
+    )  # fmt: skip
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:

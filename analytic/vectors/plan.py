@@ -42,10 +42,10 @@ class Begin(Step):
         return (rows, None) if self.first is None else self.first.rows(rows)
 
     def pairs(self, pairs: Pairs, row: Any) -> None:
-        if self.first is not None:
-            self.first.tangents(pairs, row, first=True)
-        elif pairs.tau is not None:
+        if pairs.tau is not None:
             pairs.tau[...] = 0
+        if self.first is not None:
+            self.first.tangents(pairs, row)
 
 
 class EndRow(NamedTuple):

@@ -52,13 +52,12 @@ class ChainJacobian(LayerJacobian):
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         """u_{i-1} = J_i' u_i, from the last layer to the first that owns weights."""
-        back: Array | None = u
         for i in reversed(range(len(self.links))):
-            if back is None:
+            if (back := self.links[i].vjp(u, dw)) is None:
                 self.check_stop(i)
-                break
-            back = self.links[i].vjp(back, dw)
-        return back
+                return None
+            u = back
+        return u
 
     def gram(self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction) -> Array | float:
         """sum_i gram_i(u_i, v_i)."""
@@ -73,7 +72,7 @@ class ChainJacobian(LayerJacobian):
         dv: Array | None = v
         for i in reversed(range(len(self.links))):
             if du is None or dv is None:
-                self.check_stop(i)
+                self.check_stop(i + 1)
                 break
             check_gram(self.layers[i], self.links[i])
             G, du, dv = self.links[i].gram_and_back(du, other.links[i], dv, kernel)
@@ -81,9 +80,9 @@ class ChainJacobian(LayerJacobian):
         return total, du, dv
 
     def check_stop(self, i: int) -> None:
-        """TypeError where a cotangent ends at layer i + 1 and layers before it own weights."""
-        if owned := [t.name for layer in self.layers[: i + 1] for t in layer.tensors]:
-            kind = type(self.links[i + 1]).__name__
+        """TypeError where a cotangent ends at layer i and layers before it own weights."""
+        if owned := [t.name for layer in self.layers[:i] for t in layer.tensors]:
+            kind = type(self.links[i]).__name__
             raise TypeError(f"{kind}.vjp returned None, but {', '.join(owned)} come before it: return u dy/dx")
 
 

@@ -63,17 +63,17 @@ class ConvJacobian(LayerJacobian):
     def gram(self, u: Array, other: ConvJacobian, v: Array, kernel: Contraction) -> Array | float:
         """S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m, for some output channels at a time: dW no larger than u."""
         same, K = other is self and v is u, prod(self.layer.parameters.W.shape[:-1])
-        W, b = self.layer.parameters.squares(kernel)
+        w2, b2 = self.layer.parameters.squares(kernel)
         P, u = self.each_example(u)
         Q, v = (P, u) if same else other.each_example(v)
         G: Array | float = 0.0
         step = max(1, u.shape[-2] * u.shape[-1] // K)
         for o in range(0, u.shape[-1], step):
             dW = flat(P @ u[..., o : o + step])
-            G = G + kernel(dW, dW if same else flat(Q @ v[..., o : o + step]), W)
-        if b:
+            G = G + kernel(dW, dW if same else flat(Q @ v[..., o : o + step]), w2)
+        if b2:
             db = u.sum(axis=-2)
-            G = G + kernel(db, db if same else v.sum(axis=-2), b)
+            G = G + kernel(db, db if same else v.sum(axis=-2), b2)
         return G
 
     def each_example(self, u: Array) -> tuple[Array, Array]:

@@ -46,10 +46,10 @@ class DenseJacobian(LayerJacobian):
 
     def gram(self, u: Array, other: DenseJacobian, v: Array, kernel: Contraction) -> Array:
         """(u . v) * (S_W m^2 x x' + S_b c^2)."""
-        W, b = self.layer.parameters.squares(kernel)
+        w2, b2 = self.layer.parameters.squares(kernel)
         g = self.x @ other.x.swapaxes(-1, -2)
-        g *= W
-        g += b
+        g *= w2
+        g += b2
         return kernel(u, v, g)
 
 

@@ -59,7 +59,7 @@ class Jacobian(ABC):
                 v *= to_library(kernel.S.astype(str(v.dtype)), xp)
             columns.append(self.push(v))
         full = xp.stack(columns, axis=-1).reshape((*self.lead, N, C, M, C))
-        return full if kernel.full else xp.sum(xp.linalg.diagonal(xp.moveaxis(full, -3, -2)), axis=-1)
+        return full if kernel.full else xp.einsum("...ncmc->...nm", full)
 
     @property
     def lead(self) -> tuple[int, ...]:

@@ -168,7 +168,7 @@ class Listed(Right):
 class NoTangent(Right):
     """Leaves K' out of the pairs' Theta'."""
 
-    def tangents(self, pairs: Any, row: Any, *, first: bool = False) -> None:
+    def tangents(self, pairs: Any, row: Any) -> None:
         pass
 
 

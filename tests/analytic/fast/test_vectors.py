@@ -219,7 +219,7 @@ class Doubling(Step):
 class Filling(Affine):
     """One of our steps with a part that only arrays know."""
 
-    def tangents(self, pairs: Any, row: Any, *, first: bool = False) -> None:
+    def tangents(self, pairs: Any, row: Any) -> None:
         pairs.tau.fill(0.25)
 
 
