@@ -201,14 +201,6 @@ def posterior(n: int, std: bool, to: To) -> Any:
     ), lambda found: found[1] if std else found
 
 
-def solve(n: int, by: Any, to: To) -> Any:
-    """The same mean by conjugate gradients, which evaluate the kernel by panels at each step."""
-    x, y, x_test = regression(n, to)
-    return lambda: an.solve(dense(mn.ReLU()), x, y, ridge=RIDGE, kind="nngp", by=by, tol=1e-11).predict(
-        x_test
-    ), lambda f: f
-
-
 def solves(quick: bool) -> list[Work]:
     """Factorisations and solves; the reference is the posterior's mean of NumPy, twenty seconds at N = 20,000."""
     eigen, n = (128, 200) if quick else (4096, 20_000)
@@ -217,5 +209,4 @@ def solves(quick: bool) -> list[Work]:
         Work(f"gradient flow, N = {eigen}, one time", partial(flow, eigen), 0.0, 1e5),
         Work(f"posterior, N = {n}: mean at 500", mean, n**3 / 3, 1e5),
         Work(f"posterior, N = {n}: spread at 500", partial(posterior, n, True), n**3 / 3 + 500 * n**2, 1e5),
-        Work(f"an.solve, pivoted, N = {n}", partial(solve, n, "pivoted"), 0.0, 1e6, reference=mean),
     ]

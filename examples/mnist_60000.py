@@ -37,7 +37,7 @@ def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset
 
 def main(
     out: str | None = None, folder: str | None = None, store: str | None = None, train: int = 1500, test: int = 297,
-    by: Literal["cholesky", "pivoted", "landmarks"] = "cholesky", tol: float = 1e-8, progress: bool = False,
+    by: Literal["cholesky", "landmarks"] = "cholesky", tol: float = 1e-8, progress: bool = False,
     landmarks: int | None = None, workers: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Test accuracy, residual, steps and seconds; draws the margins of right and wrong answers into `out`."""
@@ -88,7 +88,7 @@ if __name__ == "__main__":
     parser.add_argument("--data", help="the folder of MNIST; without it, the digits inside")
     parser.add_argument("--store", help="the folder for kernel, factor and state")
     parser.add_argument("--train", type=int, help="training images (60000, or 1500 digits)")
-    parser.add_argument("--by", default="cholesky", choices=("cholesky", "pivoted", "landmarks"))
+    parser.add_argument("--by", default="cholesky", choices=("cholesky", "landmarks"))
     parser.add_argument("--landmarks", type=int, help="their number, with --by landmarks (5000)")
     parser.add_argument("--workers", type=int, help="processes of a dask cluster on this machine, with --store")
     parser.add_argument("--tol", type=float, default=1e-8, help="residual at which the steps end")

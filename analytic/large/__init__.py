@@ -2,8 +2,7 @@
 
 Reading order:
 
-    gram         the kernel of the training set by panels of rows, from disk or computed when needed; what stands in for
-                 its factor: a randomly pivoted Cholesky factor
+    gram         the kernel of the training set by panels of rows, from disk or computed when needed
     factor       its Cholesky factor, block by block, in memory or on disk
     landmarks    the Nystrom system of M examples for all N, as a product with vectors
     solve        the front: conjugate gradients until a stated residual, with either as preconditioner

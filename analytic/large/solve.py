@@ -2,7 +2,6 @@
 
     preconditioner        work                     memory beside x                     on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
-    "pivoted"   U, lam    steps times n^2          U : (n, rank)                       K and the state
     "landmarks" L, B      steps times n M          M^2, for f = k(., z) a alone        k(x, z) and the state
 
 The factor is in the precision of K, for instance float32; residuals and steps are in float64.  So the steps also refine
@@ -16,8 +15,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
-from math import ceil, inf, log, sqrt
+from functools import partial
+from math import inf, log
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -37,10 +36,10 @@ from minintk.files.locks import Claim
 from minintk.files.reading import Unreadable, read_npz, reading
 from minintk.files.writing import digest, made_folder, remove_parts, write_atomically
 from minintk.progress import progress_of
-from minintk.validate import number, whole
+from minintk.validate import number
 
 Precondition = Callable[[Array], Array]
-By = Literal["cholesky", "pivoted", "landmarks"]
+By = Literal["cholesky", "landmarks"]
 
 MOST_STEPS = 1000
 """Steps after which the residual is reported as it is, with a warning."""
@@ -79,16 +78,15 @@ class Solved:
 
 def solve(
     kernel: KernelLike, x: Array, y: Array, *, ridge: float = 0.0, kind: Kind = "ntk", by: By = "cholesky",
-    rank: int | None = None, landmarks: Any = None, weight: Array | None = None, tol: float = 1e-8,
-    store: Store = None, executor: Executor | None = None, progress: bool = False,
+    landmarks: Any = None, weight: Array | None = None, tol: float = 1e-8, store: Store = None,
+    executor: Executor | None = None, progress: bool = False,
 ) -> Solved:  # fmt: skip
     """f(x) = k(x, X) (k(X, X) + ridge I)^-1 y: the mean of `posterior`, for more examples than fit into memory.
 
     kernel, x, y, ridge, kind : as in `posterior`, with no more than a few panels of 2048 rows of the kernel in memory.
     by : "cholesky" factorises the kernel, on the host, and fails with the pivot's number where it is not positive
-        definite.  "pivoted", randomly pivoted Cholesky, only approximates it, by `rank`, 4 sqrt(N) unless given, and
-        then takes more steps: for large ridges, fast decaying spectra, or arrays on a GPU.  "landmarks" minimises the
-        same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over f = k(., z) a, an approximation in O(N M).
+        definite.  "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over
+        f = k(., z) a, an approximation in O(N M).
     landmarks, weight : for by="landmarks": M examples to draw, 5000 unless given, or their indices; w, (N,), or ones.
     tol : the residual |y - (K + ridge I) a| / |y| at which the steps end, of each column of y.
     store : a folder for the kernel, its factor and the state: if the process is killed, the same call continues where
@@ -116,25 +114,24 @@ def solve(
     examples = posterior(kernel, x, y, ridge=ridge, kind=kind).ensemble  # checked, and copied
     x, y, ridge, xp = examples.x, examples.y, examples.ridge, array_namespace(examples.x)
     if by not in get_args(By):
-        raise ValueError(f"by expects 'cholesky', 'pivoted' or 'landmarks', got {by!r}")
+        raise ValueError(f"by expects 'cholesky' or 'landmarks', got {by!r}")
     if by != "landmarks" and not (landmarks is None and weight is None):
         raise ValueError(f"landmarks and weight expect by='landmarks', got by={by!r}")
     if by == "cholesky" and not on_host(xp):
-        raise TypeError("by='cholesky' is for arrays of NumPy: on a GPU use posterior, or by='pivoted'")
+        raise TypeError("by='cholesky' is for arrays of NumPy: on a GPU use posterior, or by='landmarks'")
     if not (tol := number("tol", tol)) < 1:
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
-    rank = min(x.shape[0], ceil(4 * sqrt(x.shape[0])) if rank is None else whole("rank", rank))
     of: Callable[..., Array] = examples.of(kind)
     at = chosen(5000 if landmarks is None else landmarks, int(x.shape[0])) if by == "landmarks" else None
     z, w = (None, y) if at is None else (x[to_library(at, xp)], weights(weight, x))
-    _check_memory(x, y, by, rank if at is None else len(at), store)
+    _check_memory(x, y, 0 if at is None else len(at), store)
     if executor is not None and store is None:
         raise ValueError("executor= expects store=, a folder for the kernel that all steps read: pass store='FOLDER'")
     folder, stored, precondition = None, cast(Any, None), cast(Precondition, None)
     if store is not None:
         if not isinstance(kernel, Kernel):
             raise TypeError(f"store= is for kernels of analytic.kernel, which say what they are, got {kernel!r}")
-        parts = (repr(kernel), kind, by, rank if by == "pivoted" else "", ridge, gram.BLOCK)
+        parts = (repr(kernel), kind, by, "", ridge, gram.BLOCK)
         mark = digest(f"minintk solve 2; {parts}", x, *(() if z is None else (z, w)))
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
@@ -147,23 +144,15 @@ def solve(
             kept = folder and folder / f"sums-{digest(examples.y)}.npz"
             K = Nystrom(of, x, y, at, ridge, w, stored, partial(_read, kept), partial(_write, kept), progress)
             right, precondition = K.right, K.precondition
-        elif by == "cholesky":
+        else:
             client = dask_client(executor)
             L = Factor(K, folder, progress) if client is None else DaskFactor(K, client, gram.BLOCK, progress)
             right, precondition = y, L.solve
-        else:
-
-            @cache
-            def low_rank() -> Precondition:  # at the first step, if there is one
-                with progress_of(f"rank {rank}", 1.0, progress) as advance:
-                    return gram.inverse(*gram.pivoted(K, rank, advance), ridge)
-
-            right, precondition = y, lambda r: low_rank()(r)
         state = None if folder is None else folder / f"state-{digest(examples.y)}.npz"
         a, residual, steps = _gradients(K, precondition, right, tol, state, progress)
     if not residual <= tol:
         what = f"the residual after {steps} steps is {residual:.2g}, not tol={tol:.2g}"
-        remedy = "pass a larger ridge, rank or tol, float64 examples, or remove examples that coincide"
+        remedy = "pass a larger ridge or tol, float64 examples, or remove examples that coincide"
         if not residual < 1:
             raise ValueError(f"{what}, so the kernel + ridge may be singular: {remedy}")
         warnings.warn(f"{what}: {remedy}", RuntimeWarning, stacklevel=2)
@@ -273,13 +262,12 @@ def _write(path: Path | None, arrays: dict[str, Array]) -> None:
     write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **host), need)
 
 
-def _check_memory(x: Array, y: Array, by: By, rank: int, store: Store) -> None:
-    """MemoryError, before the work, with what is needed."""
+def _check_memory(x: Array, y: Array, m: int, store: Store) -> None:
+    """MemoryError, before the work, with what is needed.   m : landmarks, 0 without them."""
     (n, C), item = y.shape, int(x.dtype.itemsize)
-    if by == "landmarks":
-        need, remedy = 32 * rank**2 + 24 * rank * max(rank, ROWS) + 8 * C * (6 * rank + 4 * n), "take fewer landmarks"
+    if m:
+        need, remedy = 32 * m**2 + 24 * m * max(m, ROWS) + 8 * C * (6 * m + 4 * n), "take fewer landmarks"
     else:
-        kept = 32 * n * rank if by == "pivoted" else 0 if store is not None else item * n * n // 2
-        need = 2 * item * n * min(n, gram.BLOCK) + 80 * n * C + kept
-        remedy = "pass store=, a smaller rank, or float32 examples"
-    check_memory(array_namespace(x), f"the solve with {n} examples, by {by!r},", need, remedy)
+        need = 2 * item * n * min(n, gram.BLOCK) + 80 * n * C + (item * n * n // 2 if store is None else 0)
+        remedy = "pass store=, or float32 examples"
+    check_memory(array_namespace(x), f"the solve with {n} examples{f' on {m} landmarks' * (m > 0)},", need, remedy)
