@@ -9,6 +9,7 @@ import pytest
 import minintk as mn
 from analytic.fast import planes as plan
 from tests.analytic.images import test_engine as degenerate
+from tests.analytic.images import test_pixel_pairs as pixels
 from tests.analytic.images import test_precision as scales
 from tests.analytic.images.test_memory import taken
 
@@ -27,6 +28,7 @@ test_no_variance = degenerate.test_images_of_no_variance_have_kernels_of_exact_z
 test_any_size = degenerate.test_float32_of_images_of_any_size
 test_one_row_and_one_column = degenerate.test_windows_of_one_row_and_of_one_column
 test_sequences = degenerate.test_sequences_are_images_of_one_row
+test_pixels = pixels.test_every_pair_of_pixels_is_right
 
 
 @pytest.fixture(scope="module", autouse=True)
