@@ -67,14 +67,14 @@ def steps_taken(program: Program, shape: Shape, layout: FieldLayout, pairs: int)
 
 
 def bytes_of(plan: ImagePlan, inputs: Examples, images: int) -> int:
-    """What some images take that are prepared together, and the planes of all threads."""
-    (H, W), pixels, number, head = plan.grid, prod(plan.grid), plan.layout.number, plan.program[: plan.by_offsets]
+    """Return a bound on the bytes of some images that are prepared together, and of the planes of all threads."""
+    number, head = plan.layout.number, plan.program[: plan.by_offsets]
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
-    rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate((H, W)))
-    values = prod(inputs.example) // pixels + sum(11 if isinstance(step, Dual) else 2 for step in all_steps(head))
-    plane = (2 * values + 2 * depth(plan.program) + 3) * rows * (max(PLACES_IN_LINE, columns) + 16) * number
-    each = values * (2 * pixels + rows * columns) * number + 8 * (3 * prod(inputs.example) + 24 * pixels)
-    return 2**21 + images * each + cores() * (plane + 16 * images * (PLACES_IN_LINE + columns))
+    rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate(plan.grid))
+    values = inputs.example[-1] + sum(11 if isinstance(step, Dual) else 2 for step in all_steps(head))
+    line, weights = PLACES_IN_LINE + columns, 64 * (rows**2 + columns**2)
+    each, plane = values * (4 * prod(plan.grid) + rows * columns), 3 * values * rows * line
+    return 2**21 + weights + number * (images * each + cores() * plane) + 16 * cores() * images * line
 
 
 def prepared(plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, ntk: bool) -> tuple[Pixels, Planes]:

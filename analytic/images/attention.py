@@ -107,7 +107,7 @@ def _(step: Attend, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficient
 def _(step: Attend, row: PoolCoefficients, field: Field) -> None:
     """The sums of D and Theta with the weights of both images, then D' as after a pooling."""
     add_pending(field, row.before)
-    xp, A, L, out, B = field.xp, row.T[0], prod(field.grid), field.new(row.grid), field.sizes[1]
+    xp, (A, _), L, out, B = field.xp, row.T, prod(field.grid), field.new(row.grid), field.sizes[1]
     left, right = A[field.j if isinstance(field, Selves) else field.i], A[field.j].swapaxes(-1, -2)
     for a, to in zip(field.a[: field.live], out[: field.live], strict=True):
         if isinstance(field, Selves):

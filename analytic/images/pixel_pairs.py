@@ -44,7 +44,7 @@ class Square(Field):
     def split(self, n: int, width: int) -> Iterator[slice]:
         """Slices of 0:n, of equal size, such that so many times `width` numbers stay in a core's cache."""
         count = -(-n * width * self.layout.number // BYTES_PER_PIECE) if on_host(self.xp) else 1
-        step = max(1, -(-n // count))
+        step = -(-n // count)
         for start in range(0, n, step):
             yield slice(start, min(start + step, n))
 
@@ -137,8 +137,9 @@ class Diagonal(Field):
         return values.right[self.j][None, :, :]
 
     def pieces(self, finer: int = 1) -> Iterator[slice]:
-        step = max(1, self.d.shape[0] // finer) if on_host(self.xp) else self.d.shape[0]
-        yield from (slice(n, n + step) for n in range(0, self.d.shape[0], step))
+        A, _ = self.sizes
+        step = max(1, A // finer) if on_host(self.xp) else A
+        yield from (slice(n, n + step) for n in range(0, A, step))
 
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
         (H, W), (rows, columns) = self.grid, axes

@@ -161,6 +161,8 @@ class Copy:
         if not found:  # a constant of the module, a class, compiled code
             start = mutation.path + "::"
             found = [t for t, entry in self.reached.items() if any(n.startswith(start) for n in entry["reached"])]
+        if not found:  # a module of compiled code alone
+            found = [test for test in self.reached if test.startswith(mirrored(mutation.path))]
         found.sort(key=lambda test: (self.reached[test]["seconds"], test))
         homes: tuple[str, ...] = (mirrored(mutation.path), mutation.path)
         if sum(test.startswith(homes) for test in found) < 4:  # the quickest few files instead

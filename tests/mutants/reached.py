@@ -40,17 +40,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, None, None]:
     reached.clear()
     threading.settrace(follow)
     sys.settrace(follow)
+    started = sum(os.times()[:4])
     yield
     sys.settrace(None)
+    seconds = sum(os.times()[:4]) - started
     names = {f"{os.path.relpath(path)}::{name.removesuffix('.<lambda>')}" for path, name in reached.copy()}
-    found.setdefault(item.nodeid, {}).update(reached=sorted(names))
+    found.setdefault(item.nodeid, {}).update(reached=sorted(names), seconds=seconds)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note how long a test took, and whether it passed."""
+    """Note whether a test passed."""
     if RECORD:
         entry = found.setdefault(report.nodeid, {})
-        entry["seconds"] = entry.get("seconds", 0.0) + report.duration
         entry["passed"] = entry.get("passed", True) and not report.failed
 
 

@@ -106,6 +106,13 @@ def test_a_key_stays_where_lines_are_added_above_and_tells_mutants_apart() -> No
         assert m.applied(TOY.encode()).decode() != TOY
 
 
+def test_compiled_code_meets_the_tests_of_its_file(copy: Copy) -> None:
+    """No test is seen to reach it."""
+    names = [f"tests/{name}::test" for name in ("minintk/fast/test_toy.py", "test_other.py")]
+    copy.reached = {name: {"seconds": 0.1, "passed": True, "reached": []} for name in names}
+    assert copy.tests(one("operator", "done += 1"))["own"] == names[:1]
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Copy:
     """A copy of a package with one module and one test file, and the map of its tests."""

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+import minintk as mn
 from analytic.fast import planes as plan
 from tests.analytic.images import test_engine as degenerate
+from tests.analytic.images import test_pixel_pairs as pixels
 from tests.analytic.images import test_precision as scales
+from tests.analytic.images.test_memory import taken
 
 pytest.importorskip("numba")
 
@@ -25,6 +28,7 @@ test_no_variance = degenerate.test_images_of_no_variance_have_kernels_of_exact_z
 test_any_size = degenerate.test_float32_of_images_of_any_size
 test_one_row_and_one_column = degenerate.test_windows_of_one_row_and_of_one_column
 test_sequences = degenerate.test_sequences_are_images_of_one_row
+test_pixels = pixels.test_every_pair_of_pixels_is_right
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,3 +37,37 @@ def numba() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "BYTES_WORTH_NUMBA", 0)
         yield
+
+
+# ------------------------------------------------------------------------------ what a call is said to take
+
+POOL, FLAT = (mn.GlobalAvgPool(), mn.Dense(1)), (mn.Flatten(), mn.Dense(1))
+
+
+def network(kernel: int, phi: mn.spec.Layer, depth: int, *end: mn.spec.Layer) -> mn.Sequential:
+    return mn.Sequential(*[layer for _ in range(depth) for layer in (mn.Conv2d(4, kernel), phi)], *end)
+
+
+CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
+    "many channels": (network(3, mn.ReLU(), 1, *FLAT), (128, 3, 3, 100)),
+    "many layers": (network(3, mn.GELU(), 24, *FLAT), (1, 6, 6, 1)),
+    "a long sequence": (network(3, mn.ReLU(), 1, *POOL), (1, 1, 200, 1)),
+    "a high image": (network(3, mn.ReLU(), 1, *POOL), (1, 200, 1, 1)),
+    "large windows": (network(11, mn.Erf(), 2, *FLAT), (32, 6, 6, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_call_takes_what_it_is_said_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses bounds that leave out images, layers or the weights of a long sequence."""
+    monkeypatch.setattr(plan, "cores", lambda: 1)
+    assert 0.1 < taken(*CASES[name], "float32" if name == "large windows" else "float64") <= 1
+
+
+@pytest.mark.parametrize(("name", "most"), [("many channels", "images"), ("many layers", "cores")])
+def test_a_bound_that_forgets_something_is_exceeded(name: str, most: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bytes_of = plan.bytes_of
+    monkeypatch.setattr(plan, "cores", lambda: int(most != "cores"))
+    if most == "images":
+        monkeypatch.setattr(plan, "bytes_of", lambda plan, inputs, images: bytes_of(plan, inputs, 0))
+    assert taken(*CASES[name]) > 1

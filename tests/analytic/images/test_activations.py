@@ -11,6 +11,7 @@ import pytest
 
 import analytic as an
 import minintk as mn
+from analytic.images import activations
 from analytic.images.activations import Aligned
 from analytic.recursion.state import Scratch
 from minintk.spec.parametrization import Parametrization, Role, Row
@@ -79,3 +80,18 @@ def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
     found = pairs.dot(left, right, np.full((2, 3, P), np.nan))
     a, b = (v.reshape((5, P, 3)) for v in (left, right))
     np.testing.assert_allclose(found, np.einsum("ipk,jpk->ijp", a[:2], b[2:]), rtol=1e-13)
+
+
+@pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
+def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tanh(u) = u as far down as variances reach; a larger number in the place of a root of 0 is refused."""
+    x, conv = images(4, (4, 3, 2)), mn.Conv2d(4)
+
+    def error(scale: float) -> float:
+        tanh, linear = (an.kernel(mn.Sequential(conv, *some, conv, *some, end)) for some in ((mn.Tanh(),), ()))
+        both = zip(tanh.both(scale * x), linear.both(x), strict=True)
+        return max(float(np.abs(a / scale / scale - b).max() / b.max()) for a, b in both)
+
+    assert max(map(error, (1e-60, 1e-130))) < 1e-12
+    monkeypatch.setitem(activations.TINY_ROOT, 8, 1e-70)
+    assert error(1e-130) > 0.1

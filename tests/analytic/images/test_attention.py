@@ -150,3 +150,12 @@ def test_single_precision_blocks_and_diagonals() -> None:
     wide = mn.Sequential(mn.Conv2d(4, (1, 3)), *spec.layers[1:])
     for a, b in zip(whole, an.kernel(wide).both(x[:, None]), strict=True):
         np.testing.assert_allclose(b, a, rtol=0, atol=1e-12 * a.max())
+
+
+def test_without_activations_sums_over_positions_keep_their_digits() -> None:
+    """Float32 to four roundings of 200 positions' sum, and a diagonal that is `diag`'s: variances, not their bounds."""
+    k = an.kernel(mn.Sequential(mn.Conv1d(4, 1), LAYERS["random weights"], mn.Flatten(), mn.Dense(1)))
+    x = np.random.default_rng(0).standard_normal((4, 200, 2))
+    for a, b, d in zip(k.both(x), k.both(x.astype(np.float32)), k.diag(x), strict=True):
+        assert np.abs(b - a).max() < 5e-7 * a.max()
+        np.testing.assert_array_equal(np.diag(a), d)

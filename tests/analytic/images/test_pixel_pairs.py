@@ -21,6 +21,7 @@ def conv(n: int = 4, **how: Any) -> mn.Conv2d:
 
 
 SPECS = {
+    "windows": mn.Sequential(conv(), mn.ReLU(), conv()),
     "strides": mn.Sequential(conv(), mn.ReLU(), conv(stride=2)),
     "pooling": mn.Sequential(conv(), mn.Erf(), mn.AvgPool(2, stride=1, padding="same"), conv(), mn.ReLU()),
     "branches": mn.Sequential(conv(padding="circular"), mn.Residual(mn.Sequential(mn.ReLU(), conv()))),

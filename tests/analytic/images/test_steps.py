@@ -1,0 +1,28 @@
+"""Steps on images, against brute force over all pairs of pixels in extended precision."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+
+import analytic as an
+import minintk as mn
+from tests.kit.oracles_kernels import image_errors, image_kernels
+
+X = np.random.default_rng(0).standard_normal((3, 4, 3, 2))
+X[2] = -X[1]
+CONV = mn.Conv2d(2, 3, w_std=1.4, b_std=0.3)
+
+
+@pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.AvgPool(2, padding="same"), CONV, mn.ReLU(), mn.GlobalAvgPool())])
+@pytest.mark.parametrize("kind", [mn.Sum, mn.Product])
+def test_branches_without_weights_have_no_theta(kind: Any, end: tuple[mn.spec.Layer, ...]) -> None:
+    """Whichever of them it is, at the inputs, where nothing before has one."""
+    for branches in permutations((mn.Identity(), CONV)):
+        spec = mn.Sequential(kind(*branches), CONV, mn.ReLU(), *end, mn.Dense(1))
+        alone = an.kernel(mn.Sequential(kind(*branches), mn.Flatten()))
+        for k in (an.kernel(spec), alone):
+            assert max(image_errors(k.both(X), image_kernels(k.spec, X))) < 1e-13
