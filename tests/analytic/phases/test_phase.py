@@ -22,12 +22,15 @@ from analytic.phases.maps import Maps
 from analytic.phases.phase import Phase
 from analytic.vectors.rules import lower
 from analytic.vectors.state import Listing, RowState, Scratch, run_pairs, run_rows
+from minintk.more_layers import activations as more
 from minintk.spec.shapes import Site, UnsupportedLayer
+from tests.kit.every import every
 
 ACTIVATIONS = [
     mn.Tanh(), mn.Sigmoid(), mn.Erf(), mn.GELU(), mn.Swish(), mn.Sin(), mn.Cos(), mn.Rbf(), mn.Softplus(), mn.ReLU(),
     mn.LeakyReLU(0.2), mn.ABRelu(-0.5, 1.0), mn.Abs(), mn.RectifiedMonomial(2), mn.RectifiedMonomial(3), mn.Gaussian(),
-    mn.Exp(), mn.Hermite(2), mn.Hermite(3), mn.Polynomial((0.1, 1.0, 0.2)), mn.Identity(),
+    mn.Exp(), mn.Hermite(2), mn.Hermite(3), mn.Polynomial((0.1, 1.0, 0.2)), mn.Identity(), mn.Scale(0.7),
+    more.ELU(), more.Hardtanh(), more.Hardsigmoid(), more.Hardswish(), more.TanhGELU(),
 ]  # fmt: skip
 
 
@@ -161,6 +164,12 @@ def test_laws(law: str) -> None:
 @pytest.mark.parametrize("activation", ACTIVATIONS[4:], ids=repr)
 def test_depth_of_every_activation(activation: mn.Layer) -> None:
     law_of_depth([activation])
+
+
+def test_every_activation_is_here() -> None:
+    """Sign has no phase; `Numbered` is a base."""
+    known = {type(activation) for activation in ACTIVATIONS} | {mn.Sign}
+    assert {kind.__name__ for kind in every(mn.spec.Activation) if kind not in known} <= {"Numbered"}
 
 
 PLANTS: dict[str, tuple[Any, str, str, str, str]] = {
