@@ -1,12 +1,14 @@
 """Measure how deep networks can be trained: about six depth scales xi (`analytic.phase`), and more at the edge.
 
-    python3 make.py python examples/trainable_depth.py [--out FILE.png]
+    python3 make.py python examples/trainable_depth.py [--seed 1] [--out FILE.png]
 
-Networks of width 64 in the ordered phase, whose inputs become one as e^(-depth / xi), learn 150 digits for 150 steps
-of descent.  For each activation w_std sets xi, at b_std^2 = .05, and depths are multiples of xi.  The depth at which
-half the digits are still learned is interpolated; intervals are Student's t over networks.  There are two controls.
-If layers counted and not xi, that depth would be the same for both xi.  And networks at the edge of chaos, xi =
-infinity, would learn no better at 12 times the smaller xi (Schoenholz, Gilmer, Ganguli, Sohl-Dickstein 2017).
+Networks in the ordered phase, whose inputs become one as e^(-depth / xi), learn 150 digits by 150 steps.  w_std sets
+xi, at b_std^2 = .05.  The depth at which half the digits are learned is interpolated; intervals are Student's t.
+
+Protocol: width, rate, steps and depths were chosen on other seeds.  Seed 1 was run once, after this was written down.
+(1) The mean of depth / xi over all settings is 6 +- 1.5.  (2) Twice the xi trains at least 1.2 times the layers, for
+each activation.  (3) At 12 times the smaller xi, .2 more of the digits are learned at the edge of chaos, xi = infinity
+(Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ def weights(phi: mn.spec.Activation, xi: float) -> float:
     return float(brentq(excess, 0.2, 0.999 * an.critical(phi, b_std=B).w_std, xtol=1e-4))
 
 
-def accuracies(phi: mn.spec.Activation, w: float, depths: Host, width: int, networks: int, steps: int) -> Host:
+def accuracies(phi: Any, w: float, depths: Host, width: int, networks: int, steps: int, seed: int) -> Host:
     """Return the training accuracy at each depth, (depths, networks)."""
-    x, y = mn.datasets.digits(dtype=np.float32).on_sphere().subset(150, np.random.default_rng(0)).one_hot()
+    x, y = mn.datasets.digits(dtype=np.float32).on_sphere().subset(150, np.random.default_rng(seed)).one_hot()
     found = []
     for depth in depths:
         layers = (mn.Dense(width, w_std=w, b_std=B), phi) * int(depth)
         net = mn.Network(mn.Sequential(*layers, mn.Dense(10)), x.shape[1:], mn.Standard())
-        theta = net.init(np.random.default_rng(int(depth)), ensemble=networks, dtype=np.float32)
+        theta = net.init(np.random.default_rng([seed, int(depth)]), ensemble=networks, dtype=np.float32)
         loss, by = mn.softmax_cross_entropy, mn.SGD(lr=0.1)
         *_, end = mn.train(net, theta, x, y, loss=loss, optimizer=by, steps=steps)
         found.append(np.mean(np.argmax(net(end.theta, x), axis=-1) == np.argmax(y, axis=-1), axis=-1))
@@ -51,31 +53,28 @@ def half(accuracy: Host, depths: Host) -> float:
     """Return the depth at which the accuracy first falls through a half; linear between depths."""
     if (at := int(np.argmax(accuracy < 0.5))) == 0:  # already below at the first depth, or never
         return float(depths[0] if accuracy[0] < 0.5 else depths[-1])
-    share = (accuracy[at - 1] - 0.5) / (accuracy[at - 1] - accuracy[at])
-    return float(depths[at - 1] + share * (depths[at] - depths[at - 1]))
+    return float(np.interp(0.5, accuracy[[at, at - 1]], depths[[at, at - 1]]))
 
 
 def main(
     out: str | None = None, activations: tuple[Any, ...] = ACTIVATIONS, scales: tuple[float, ...] = SCALES,
-    width: int = 64, networks: int = 3, steps: int = 150,
+    width: int = 64, networks: int = 5, steps: int = 150, seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
     """Trainable depth in units of xi, the halves of 95 % intervals, and the depths in layers."""
     from scipy.stats import t as student
 
     found, curves = dict[str, float](), {}
-    for phi in activations:
-        name = type(phi).__name__
+    for name, phi in ((type(phi).__name__, phi) for phi in activations):
         for xi in scales:
             depths = np.round(np.array(MULTIPLES) * xi)
-            accuracy = curves[name, xi] = accuracies(phi, weights(phi, xi), depths, width, networks, steps)
+            accuracy = curves[name, xi] = accuracies(phi, weights(phi, xi), depths, width, networks, steps, seed)
             depth = np.array([half(one, depths) for one in accuracy.T])
-            found[f"{name}, xi = {xi}: depth / xi"] = float(depth.mean() / xi)
-            error = depth.std(ddof=1) / networks**0.5
-            found[f"{name}, xi = {xi}: +-"] = float(student.isf(0.025, networks - 1) * error / xi)
-            found[f"{name}, xi = {xi}: layers"] = float(depth.mean())
-        edge, deep = an.critical(phi, b_std=B).w_std, np.array([12 * scales[0]])
-        critical = float(accuracies(phi, edge, deep, width, networks, steps).mean())
-        found[f"{name}, 12 x first xi: gain of the edge"] = critical - float(curves[name, scales[0]][-1].mean())
+            error, key = student.isf(0.025, networks - 1) * depth.std(ddof=1) / networks**0.5, f"{name}, xi = {xi}: "
+            found |= {key + "depth / xi": depth.mean() / xi, key + "+-": error / xi, key + "layers": depth.mean()}
+        edge, deep, below = an.critical(phi, b_std=B).w_std, np.array([12 * scales[0]]), curves[name, scales[0]][-1]
+        gain = accuracies(phi, edge, deep, width, networks, steps, seed).mean() - below.mean()
+        found[f"{name}, 12 x first xi: gain of the edge"] = float(gain)
+    found["mean of depth / xi"] = float(np.mean([found[key] for key in found if "depth / xi" in key]))
     if out:
         import matplotlib.pyplot as plt
 
@@ -96,5 +95,6 @@ def main(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="trainable_depth.png", help="the figure")
-    for name, value in main(parser.parse_args().out).items():
+    parser.add_argument("--seed", type=int, default=1)
+    for name, value in main(**vars(parser.parse_args())).items():
         print(f"{name:44} {value:.4g}")
