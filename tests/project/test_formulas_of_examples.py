@@ -130,6 +130,15 @@ def test_powers_are_fitted_seed_by_seed() -> None:
         assert got.half == pytest.approx(2.5706 * b.std(ddof=1) / 6**0.5, rel=1e-4)
 
 
+def test_statistics_of_trajectories_forget_which_image_it_was() -> None:
+    apart, rng = script("trajectories_of_lenet").apart, np.random.default_rng(0)
+    f = rng.standard_normal((3, 20_000))
+    equal = apart(f, 2 * f + 1)
+    assert (equal["statistics"], equal["paths"]) == pytest.approx((2**0.5, 0.0), abs=0.02)
+    other = apart(f, f[:, rng.permutation(20_000)])
+    assert (other["statistics"], other["paths"]) == pytest.approx((0.0, 2**0.5), abs=0.02)
+
+
 @pytest.mark.parametrize("name", ["lenet_and_its_linearisation", "reduced_alexnet"])
 def test_a_linearisation_decays_towards_its_start_at_ten_times_the_rate(
     name: str, monkeypatch: pytest.MonkeyPatch
