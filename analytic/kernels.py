@@ -345,7 +345,8 @@ class Kernel:
 
         2 sum_l e_l of the quadratures, which no layer multiplies, and on vectors 4 eps sum_l (chi_{l+1} ... chi_L)^1/2:
         roundings of angles grow in the chaotic phase.  docs/guide/activations.md derives it.  inf for Sign, which has
-        no chi.  Where phi has kinks, e_l |c|^1024 bounds its part of rows of correlation c.
+        no chi.  Where phi has kinks, or large arguments, e_l |c|^1024 bounds its part of rows of correlation c.
+        Beside other rows, which choose series and tiles, a pair's value differs by the sum of both errors at most.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
             return float("inf")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 from running import Found, Setting
@@ -32,9 +33,10 @@ class Row:
     why: str = ""
 
     def kept(self) -> dict[str, Any]:
-        """The row as the page has it: the verdict, and the rule by which it was found."""
+        """The row as the page has it: the verdict, the rule by which it was found, and how far it is from one."""
         tested = self.agrees or Claim("", ((1.0, 1.0),))
-        return vars(self) | {"agrees": tested.agrees, "rule": tested.rule}
+        more = None if tested.agrees is not None or isnan(tested.more) else float(f"{tested.more:.3g}")
+        return vars(self) | {"agrees": tested.agrees, "rule": tested.rule, "more": more}
 
 
 def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:

@@ -158,6 +158,8 @@ def main(
                 lw=1,
                 label=f"K = {names[i]}",
             )
+        end = 100 * float(runs["test"][0, 0].mean())
+        middle.axhspan(end - 0.4, end + 0.4, color="k", alpha=0.15, lw=0, label="K = 1 at the end ± the paper's 0.4")
         middle.set(xscale="log", xlabel=f"t = lr x steps, rate {low:g}", ylabel="test accuracy, %", title=size)
         left.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14)), middle.legend(fontsize=8)
 

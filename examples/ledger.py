@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from running import SIZE
@@ -23,6 +24,16 @@ within a factor of 3: as far is the law off for the six scripts that ran on digi
 
 | script | rows | N | width | steps | seeds | largest | minutes here | hours at the paper's size |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+UNDECIDED = """
+## What would decide the undecided rows
+
+Standard errors fall as the root of the number of seeds. So a row is decided, if no mean moves, by as many times more
+seeds as the square of the standard errors that its level takes over those to the nearest margin. The hours are the
+script's minutes above times that. Where the mean lies outside, they decide against the paper at our width.
+
+| claim | script | here | rule | decided by | hours of one core | then |
+| --- | --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -71,3 +82,23 @@ def ledger(results: Mapping[str, dict[str, Any]]) -> str:
         cells += [f"{max(largest, 1.0):.3g}", f"{found['core seconds'] / 60:.1f}", f"{hours(found):,.2g}"]
         text += f"| {' | '.join(map(str, cells))} |\n"
     return text
+
+
+def undecided(results: Mapping[str, dict[str, Any]]) -> str:
+    """The section of the page on rows without a verdict, cheapest first.  results : as in `ledger`."""
+    lines = []
+    for key, found in results.items():
+        for row in found["table"]:
+            if not row["rule"] or row["agrees"] is not None:
+                continue
+            if row["more"] is None or abs(row["more"]) > 1e4:
+                why = "training until it converges" if row["more"] is None else "no number of seeds: on the margin"
+                price, needs = inf, (why, "", "")
+            else:
+                price, times = abs(row["more"]) * found["core seconds"] / 3600, max(1.0, abs(row["more"]))
+                many = [f"{times * row['seeds']:,.0f} seeds"] if row["of"] != "images" else []
+                many += [f"{times:.3g} x the test images"] if row["of"] in ("images", "both") else []
+                needs = ", ".join(many), f"{price:,.2g}", "agrees" if row["more"] > 0 else "differs"
+            lines.append((price, (row["claim"], key, row["here"], row["rule"], *needs)))
+    cells = (" | ".join(" ".join(c.split()).replace("|", r"\|") for c in row) for _, row in sorted(lines))
+    return UNDECIDED + "".join(f"| {row} |\n" for row in cells) if lines else ""

@@ -124,11 +124,17 @@ def main(
                                       capsize=3, label=kind)  # fmt: skip
                 panel.plot(widths, 100 * learnt[i, :, k], ":", color=line[0].get_color())
             panel.plot([], [], "k:", label="training")
-            panel.axhline(100 * float(np.mean(score[i, 0, 0])), color="0.5", ls="--", lw=0.8, label="LeNet x1")
+            panel.axhline(
+                at_one := 100 * float(np.mean(score[i, 0, 0])), color="0.5", ls="--", lw=0.8, label="LeNet x1"
+            )
+            if (gaps := PAPER.get((s.data, shifts[i]))) and widths[0] == 1:
+                label = f"the paper's gaps below it: {gaps[0]:g} at x1, {gaps[1]:g} at x60"
+                panel.plot([1, widths[-1]], [at_one - gap for gap in gaps], "k*", ms=9, label=label)
             panel.set(xscale="log", xlabel="width factor", title=f"{s.data}, shifts up to {shifts[i]} pixels")
             panel.set_xticks(widths, map(str, widths)), panel.minorticks_off()
         panels[0, 0].set_ylabel("accuracy, %; 95 % intervals")
-        panels[0, 0].legend(fontsize=8)
+        for panel in panels[0]:
+            panel.legend(fontsize=7)
 
     found = {"widths": widths, "shifts": shifts, "gap": gap, "stable rate": stable, "train": learnt.tolist()}
     found |= {"test": score.mean((-2, -1)).tolist(), "diverged": lost.tolist()}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ledger import ledger
+from ledger import ledger, undecided
 
 PAPERS = {
     "Lee et al.": "Lee et al. 2019: wide networks of any depth evolve as linear models",
@@ -71,7 +71,8 @@ def page(results: dict[str, dict[str, Any]], docs: dict[str, str], again: dict[s
         text += f"| {paper} | {' | '.join(map(str, (*counts, *said)))} |\n"
     if waiting := [len(found["table"]) for key, found in results.items() if key not in ruled]:
         text += f"\n{sum(waiting)} rows of {len(waiting)} scripts wait for new networks: below, without a verdict.\n"
-    return text + replicated(again) + ledger(ruled) + sections(by_paper(results, docs), docs) + differing(ruled)
+    text += replicated(again) + ledger(ruled) + undecided(ruled)
+    return text + sections(by_paper(results, docs), docs) + differing(ruled)
 
 
 def added(folder: Path) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """Rerun the rows of docs/papers with other networks: do the intervals cover, and do the verdicts stay?
 
-    python3 make.py replicate [--rows K] [--minutes M] [--data DIR] [--out DIR] [--first-seed S]
+    python3 make.py replicate [KEY ...] [--rows K] [--minutes M] [--data DIR] [--out DIR] [--first-seed S]
 
-Takes the scripts that were judged and took at most M minutes of one core, cheap ones first, until they have K rows.
-Each runs again as it was kept, with seeds from S on.  Two numbers are compared that both have an interval, a ± half or
-(low to high).  If the intervals are right, 95 % of the differences lie within the root of the sum of squares of the two
-halves.  Numbers of one script share networks, so that the count scatters more than a binomial one.  A verdict flips if
-"yes" becomes "no", or "no" "yes".  What was found is kept in docs/papers/replicated/SCRIPT-DATA.json, and the page of
-the papers has the sum.
+Takes the scripts that were judged and took at most M minutes of one core, or the results of docs/papers that are named
+(lee_cnn-cifar10), cheap ones first, until they have K rows.  Each runs again as it was kept, with seeds from S on.  Two
+numbers are compared that both have an interval, a ± half or (low to high).  If the intervals are right, 95 % of the
+differences lie within the root of the sum of squares of the two halves.  Numbers of one script share networks, so that
+the count scatters more than a binomial one.  A verdict flips if "yes" becomes "no", or "no" "yes".  What was found is
+kept in docs/papers/replicated/SCRIPT-DATA.json, and the page of the papers has the sum.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[
 def main() -> None:
     """Rerun, compare, keep, and print the sum."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("keys", nargs="*", metavar="KEY", help="results of docs/papers, without .json (all)")
     parser.add_argument("--rows", type=int, default=1000, metavar="K", help="rows that are enough")
     parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="of one core, by the kept run")
     parser.add_argument("--data", metavar="DIR", help="folder with MNIST and CIFAR-10; without it, the digits inside")
@@ -67,7 +68,7 @@ def main() -> None:
     args = parser.parse_args()
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in PAGE.parent.glob("*.json")}
     chosen = [key for key, run in kept.items() if "factors" in run and run["core seconds"] <= 60 * args.minutes]
-    chosen = [key for key in chosen if args.data or kept[key]["data"] == "digits"]
+    chosen = [key for key in args.keys or chosen if args.data or kept[key]["data"] == "digits"]
     rows, paths = 0, scripts()
     for key in sorted(chosen, key=lambda key: float(kept[key]["core seconds"])):
         run = kept[key]

@@ -33,7 +33,7 @@ PLAN = {
         "iterative_linearisation": ("evening", 2), "lazy_and_feature_phase": ("small", 12),
         "frozen_final_kernel": ("small", 10), "mup_lecture": ("small", 8),
         "interpolation_threshold": ("small", 8), "feature_learning_in_a_cnn": ("small", 6),
-        "exact_linearised_lenet": ("small", 4),
+        "exact_linearised_lenet": ("small", 4), "trajectories_of_lenet": ("small", 6),
     },
     "cifar10": {
         "lee_convolutional_kernels": ("evening", 32), "lee_cnn": ("evening", 12), "lee_linearisation": ("evening", 8),

@@ -22,13 +22,13 @@ wrong in 5 % of rows.  The margins were fixed before the runs they judge, which 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf, log
+from math import inf, log, nan
 from re import sub
 from typing import NamedTuple
 
 import numpy as np
 from intervals import LEVEL, Measured
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
 EXPONENT, RATIO, LOSS, POINTS, MUCH = 0.1, 0.1, 0.05, 0.02, 0.5
 """The margins of the table above; MUCH is a factor."""
@@ -51,6 +51,26 @@ class Claim(NamedTuple):
         if np.all(np.sort(p) <= most):  # NaN, of a number without an interval, is not
             return True
         return False if np.any(q <= most[0]) else None
+
+    @property
+    def more(self) -> float:
+        """Factor in seeds that would decide if no mean moved: (standard errors it takes / those to the margin)².
+
+        Negative if a mean lies outside, so that it would decide against the paper; infinite if one is on the margin,
+        NaN for a run that is not finished.
+
+        >>> v = Measured(1.05, 0.05, df=1000)           # two standard errors from the margin, which it takes
+        >>> round(near([v], 1, RATIO).more, 2), round(near([v], 1.2, RATIO).more, 2)
+        (1.0, -1.0)
+        """
+        p, q = np.array(self.tests).T
+        if np.any((p == 1) & (q == 1)):
+            return nan
+        away = np.sort(np.where(p < q, ndtri(1 - p), -ndtri(1 - q)))  # as standard normal; inf of what does not vary
+        takes = ndtri(1 - (1 - LEVEL) / 2 / np.arange(1, len(p) + 1))  # Holm's rule
+        if away[0] <= 0:
+            return -float((takes[-1] / away[0]) ** 2) if away[0] else inf
+        return float(np.max((takes / away) ** 2))
 
     def __and__(self, other: Claim) -> Claim:
         """Both, at one level.

@@ -6,8 +6,8 @@ With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
     E phi(u) phi(u')   = sum_n a_n(s) a_n(s') c^n,         E phi'(u) phi'(u') = sum_n b_n(s) b_n(s') c^n
 
 The sums end at n_max.  The terms left out add up to E phi^2 - sum a_n^2 at c = 1 (Parseval), which bounds their sum at
-every c; one more term, of degree n_max + 1, stands for them.  In p = (1 - c)/2, with a normalised to sum a_n^2 = 1, and
-with every term >= 0 for c >= 0:
+every c.  One more term stands for them, of degree n_max + 1, or n_max in the even phi' of an odd phi.  In p =
+(1 - c)/2, with a normalised to sum a_n^2 = 1, and with every term >= 0 for c >= 0:
 
     p' = (1 - c')/2 = p sum_k W_k c^k + |a(s) - a(s')|^2 / 4,       W_k = sum over n > k of a_n(s) a_n(s')
 
@@ -335,9 +335,13 @@ class Quadrature(Dual):
             """The degrees up to n, and one that stands for all others."""
             first = [xp.concatenate((h[:, : n + 1], remainder(xp, h[:, : n + 1])), axis=1) for h in (a, b)]
             first[1] *= slope
+            odd = not bool(xp.any(xp.abs(first[0][:, ::2]) > 1e-16))
+            if odd:  # then phi' is even, and n is
+                first[1][:, n] = xp.hypot(first[1][:, n], first[1][:, n + 1])
+                first[1][:, n + 1] = 0
             used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in first)
             one, two = (xp.asarray(h.T, copy=True) for h in first)
-            return QuadratureRow(one_variance, one, two, used_a, used_b, not any(used_a[::2]), distances, short)
+            return QuadratureRow(one_variance, one, two, used_a, used_b, odd, distances, short)
 
         return after, series(degree, series(least, None))
 

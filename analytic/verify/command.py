@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from minintk.cores import cores
@@ -49,8 +50,8 @@ def _verify(args: Namespace) -> int:
         seeds=args.seeds, device=args.device, seed=args.seed, progress=True,
     )  # fmt: skip
     path = verify.write(result, args.out, command=args.command)
-    _show(result)
     print(f"report: {path}")
+    _show(result)
     return STATUS[result.verdict]
 
 
@@ -105,4 +106,6 @@ def _show(result: Result) -> None:
         print_table(screen, f"{activation}: {who} against eqs. (14), (15)", columns, tests)
     passed, total = sum(verdict == "pass" for verdict in result.verdicts), len(result.verdicts)
     checks = f"{passed} of {total} checks pass, {result.seconds:.0f} s. False alarms: {FAMILY_WISE_ERROR:.0%} of runs."
-    screen.print(f"{coloured(result.verdict)}: {SUMMARY[result.verdict]} {checks}")
+    beyond = min(t.z - t.critical for study in result.studies.values() for t in study.tests if t.control)
+    power = f"Power of the weakest control, at the z that it had: {NormalDist().cdf(beyond):.1%}."
+    screen.print(f"{coloured(result.verdict)}: {SUMMARY[result.verdict]} {checks} {power}")

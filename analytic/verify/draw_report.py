@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -92,13 +93,15 @@ def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
     from scipy.stats import binom
 
     verdicts, wrong = ([row[2] for row in rows(records)] for records in (law, controls))
+    kinds = [row[0].partition(":")[0] for row in rows(controls)]
+    seen = Counter(kind for kind, verdict in zip(kinds, wrong) if verdict == "refused")
+    power = ", ".join(f"{kind} {seen[kind]} of {many}" for kind, many in Counter(kinds).items())
     counts = {word: verdicts.count(word) for word in ("refused", "undecided", "diverged")}
     most = int(binom.isf(1e-3, len(law), LEVEL_OF_ALL))  # exceeded with a probability of .001 at most
     text = (
         f"{len(law)} draws: {', '.join(f'{many} {word}' for word, many in counts.items())}; right ones are refused "
         f"with probability {LEVEL_OF_ALL:g} at most, so that chance explains {most} (99.9 %). "
-        f"Controls: {wrong.count('refused')} of {len(controls)} refused; one that the gate cannot tell from the law "
-        f"passes with probability {LEVEL:g}."
+        f"Controls refused: {power}; one that the gate cannot tell from the law passes with probability {LEVEL:g}."
     )
     if counts["refused"] > most or counts["diverged"] or "holds" in wrong:
         return "fail", text

@@ -75,8 +75,7 @@ class Ensemble:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Study:
-    """The results of one activation.  linearised : relative difference of a trained linearised network and its closed
-    form."""
+    """Results of one activation.  linearised : relative distance of a trained linearised net and its closed form."""
 
     rows: list[JudgedClaim]
     tests: list[Score]
@@ -195,9 +194,8 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
     linearised = linearised_training_error(net, given, bench.xp, rng, lr=lr, steps=STEPS, every=EVERY)
     tests = score(many, expected, critical)
     every_step = np.arange(STEPS + 1)
-    mean, cov = expected.moments(every_step)
+    (mean, cov), (last_layer, _) = expected.moments(every_step), expected.moments(every_step, "nngp")
     sd = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
-    last_layer, _ = expected.moments(every_step, "nngp")
     return Study(rows, tests, linearised, Ensemble(width, many.steps, many.f, mean, sd, last_layer), lr)
 
 

@@ -143,12 +143,8 @@ def write(findings: Sequence[Finding], out: str | Path, command: str) -> Path:
     folder = made_folder(Path(out).expanduser(), "out")
     rows = [COLUMNS, ["---"] * len(COLUMNS), *([c.replace("|", "\\|") for c in cells(found)] for found in findings)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    record: dict[str, Any] = {
-        "command": command,
-        "verdict": overall(found.verdict for found in findings),
-        "versions": versions(),
-    }
-    record["findings"] = [asdict(found) for found in findings]
-    for name, text in {"mup.json": json.dumps(record, indent=1, ensure_ascii=False), "mup.md": f"{table}\n"}.items():
+    record = {"command": command, "verdict": overall(found.verdict for found in findings), "versions": versions()}
+    said = json.dumps({**record, "findings": [asdict(found) for found in findings]}, indent=1, ensure_ascii=False)
+    for name, text in {"mup.json": said, "mup.md": f"{table}\n"}.items():
         write_atomically(folder / name, methodcaller("write", text.encode()))
     return folder / "mup.md"

@@ -48,8 +48,7 @@ class Theory:
 
 def kernels(spec: s.Sequential, x: Host) -> tuple[Host, Host]:
     """(K, Theta) of the infinitely wide network, (A, A) each."""
-    nngp, ntk = kernel(spec).both(x)
-    return np.asarray(nngp), np.asarray(ntk)
+    return kernel(spec).both(x)
 
 
 def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:

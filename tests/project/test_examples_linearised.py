@@ -45,6 +45,13 @@ def check_spectrum(found: Found) -> None:
         assert 1 < narrow[0] < wide[0] < 0.8 * 300
 
 
+def check_trajectories(found: Found) -> None:
+    """Means and deviations come nearer with width, and the paths stay apart, if nearer than independent ones."""
+    narrow, wide = found["statistics"]
+    assert narrow[0] > wide[0] + 0.02
+    assert all(0.5 < paths[0] < 2**0.5 for paths in found["paths"])
+
+
 def check_exact(found: Found) -> None:
     """The narrow exact solution overfits; a ridge takes it to SGD's accuracy, and SGD's time gives nearly that too."""
     assert np.min(found["train"]) == 1
@@ -86,6 +93,11 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         check_spectrum,
         {"rank of J": {0: [(200.0, 1.0), (100.0, 1.0)]}},
     ),
+    "trajectories_of_lenet": (
+        {"widths": (1, 3), "n_train": 1500, "n_test": 297, "seeds": 3},
+        check_trajectories,
+        {"statistics": [(0.5, 0.1), (0.5, 0.1)]},
+    ),
     "exact_linearised_lenet": (
         {"widths": (1, 2), "shifts": (0,), "seeds": 2, "epochs": 10},
         check_exact,
@@ -110,11 +122,12 @@ TINY: dict[str, dict[str, Any]] = {
     "spectrum_of_lenet": {"widths": (1,), "n": 5, "seeds": 1},
     "exact_linearised_lenet": {"widths": (1,), "shifts": (0,), "n_train": 40, "seeds": 1, "epochs": 1},
     "interpolation_threshold": {"shifts": (0,), "seeds": 1, "n_train": 40},
+    "trajectories_of_lenet": {"widths": (1,), "n_train": 64, "n_test": 20, "epochs": 2, "seeds": 2},
     "reduced_alexnet": {"widths": (1,), "n_train": 40, "n_test": 40, "epochs": 1, "seeds": 1},
 }
 
 
-LONG = {"iterative_linearisation", "lenet_and_its_linearisation", "exact_linearised_lenet", "interpolation_threshold"}
+LONG = {*TINY} - {"spectrum_of_lenet", "reduced_alexnet"}
 """Of these the short form, `TINY`, is run on every change."""
 
 

@@ -100,7 +100,7 @@ def test_a_run_has_ended_where_its_accuracy_stands_still(monkeypatch: pytest.Mon
 
 
 def row(number: int, paper: str, agrees: bool | None) -> dict[str, Any]:
-    said = {"of": "", "size": "", "seeds": 1, "why": "", "rule": "" if paper == "-" else "> 0"}
+    said = {"of": "", "size": "", "seeds": 1, "why": "", "rule": "" if paper == "-" else "> 0", "more": -3.0}
     return {"claim": f"claim {number}", "paper": paper, "here": "1", "agrees": agrees} | said
 
 
@@ -115,10 +115,29 @@ def test_the_page_counts_every_row_once(shared: Any) -> None:
     text = pages.page(results, docs)
     assert "models | 12 | 4 | 4 | 4 | 3 | 3 | 3 | 3 |" in text
     verdicts = [line.split("|")[-2].strip() for line in text.splitlines() if line.startswith("| claim ")]
-    assert verdicts == 3 * ["agrees", "yes", "no", "undecided", ""] + ["cause", *["open"] * 3]
+    of_rows, of_causes = 3 * ["agrees", "yes", "no", "undecided", ""], ["cause", *["open"] * 3]
+    assert verdicts == ["then", *["differs"] * 3, *of_rows, *of_causes]
     assert "size over ours: 30 (N); seeds from 7" in text
     assert "| one, MNIST | 4 | 200 (6,000) | 16 (32) |  | 4 (2) | 30 | 1.0 | 1 |" in text  # 30 x 4 / 2 minutes
     assert pages.digits_page(results, docs).count("| claim 0 |") == 1
+    priced = text.partition("## What would decide")[2].partition("\n## ")[0]
+    assert priced.count("| claim 2 | ") == priced.count("| 1 | > 0 | 3 seeds | 0.05 | differs |") == 3
+
+
+@pytest.mark.parametrize(("target", "sign"), [(1.0, 1), (1.3, -1)])
+def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> None:
+    """The same values some times over: as many as `more` says decide, a tenth less do not."""
+    values = np.random.default_rng(2).standard_normal(200)
+    values = 1.06 + 2 * (values - values.mean()) / values.std()  # a third of a standard error from either margin
+
+    def answer(times: float) -> bool | None:
+        found = importlib.import_module("intervals").interval(np.tile(values, round(times)))
+        claim: bool | None = (shared.near([found], target, shared.RATIO) & shared.sure(True, "")).agrees
+        return claim
+
+    more = (shared.near([shared.Measured(1.06, 0.2789, df=199)], target, shared.RATIO) & shared.sure(True, "")).more
+    assert answer(1) is answer(0.9 * abs(more)) is None
+    assert answer(1.1 * abs(more)) is (more > 0) is (sign > 0)
 
 
 def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> None:

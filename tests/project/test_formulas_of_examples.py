@@ -31,7 +31,7 @@ def share_right(f: Any, y: Any) -> float:
     return float(np.mean(f * y > 0))
 
 
-def test_exact_solution_ridge_and_stopped_flow() -> None:
+def test_exact_solution_ridge_and_stopped_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each by weights w of f_0 + J w: a pseudo-inverse, (J'J + ridge)^-1 J' b, and a matrix exponential."""
     threshold, module, time = script("interpolation_threshold"), script("exact_linearised_lenet"), 2000.0
     net, theta0, (x, y, x_test, y_test) = threshold.problem("digits", 60, 0, 1, 3)
@@ -51,6 +51,11 @@ def test_exact_solution_ridge_and_stopped_flow() -> None:
     a = np.linalg.solve(J @ J.T, b - expm(-time / 60 * J @ J.T) @ b)  # of f' = -J J' (f - b) / 60
     stopped = share_right(f0 + across @ J.T @ a, y_test[:, 0])
     assert found["stopped"] == pytest.approx(stopped, abs=1e-9) != found["test"]
+    monkeypatch.setattr(module, "AT_ONCE", 59)  # as beyond memory: by panels of 25 rows, without eigenvectors
+    monkeypatch.setattr("analytic.large.gram.BLOCK", 25)
+    panels = module.solved("digits", 60, 0, 1, 3, time)
+    assert np.isnan(panels.pop("stopped"))
+    assert panels == {name: found[name] for name in panels}
 
 
 def test_least_squares_of_more_examples_than_weights() -> None:
@@ -123,6 +128,15 @@ def test_powers_are_fitted_seed_by_seed() -> None:
         got = getattr(script(name), fit)((10, 30, 200), values)
         assert got.mean == pytest.approx(b.mean())
         assert got.half == pytest.approx(2.5706 * b.std(ddof=1) / 6**0.5, rel=1e-4)
+
+
+def test_statistics_of_trajectories_forget_which_image_it_was() -> None:
+    apart, rng = script("trajectories_of_lenet").apart, np.random.default_rng(0)
+    f = rng.standard_normal((3, 20_000))
+    equal = apart(f, 2 * f + 1)
+    assert (equal["statistics"], equal["paths"]) == pytest.approx((2**0.5, 0.0), abs=0.02)
+    other = apart(f, f[:, rng.permutation(20_000)])
+    assert (other["statistics"], other["paths"]) == pytest.approx((0.0, 2**0.5), abs=0.02)
 
 
 @pytest.mark.parametrize("name", ["lenet_and_its_linearisation", "reduced_alexnet"])

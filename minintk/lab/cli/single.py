@@ -30,10 +30,8 @@ from minintk.validate import whole
     option("--momentum", "M", "", 0.9),
     option("--weight-decay", "W", "", 0.0005),
     option("--shift", "K", "shift images by up to K pixels, redrawn every epoch", 0),
-    DEVICE,
-    SEED,
-    option("--out", "DIR", "output folder (./minintk-NETWORK)"),
-)
+    DEVICE, SEED, option("--out", "DIR", "output folder (./minintk-NETWORK)"),
+)  # fmt: skip
 def _train(args: Namespace) -> int:
     from minintk.lab.experiments import named
 
@@ -45,8 +43,7 @@ def _train(args: Namespace) -> int:
     steps = args.epochs * (len(x) // max(1, args.batch_size))
     warm = max(1, steps // 20)
     lr = WarmUp(warm, then=Cosine(args.lr, max(1, steps - warm)))
-    folder = args.out or f"minintk-{args.network}"
-    title = f"{args.network} on {sets[0].name}, {net.size:,} parameters"
+    folder, title = args.out or f"minintk-{args.network}", f"{args.network} on {sets[0].name}, {net.size:,} parameters"
     print(f"{title}; {len(x):,} images to train on, {len(test[0]):,} to test")
     run = fit(
         net, to_library(net.init(rng, dtype=np.float32), xp), x, y, loss=softmax_cross_entropy,

@@ -156,3 +156,42 @@ def test_errors_in_a_tile_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analytic.vectors.engine.VectorEngine, "tile", broken)
     with pytest.raises(RuntimeError, match="a broken tile"):
         an.kernel(SPEC).ntk(data(10))
+
+
+# ------------------------------------------------------------------------------------------ other rows
+
+OTHERS: dict[str, Any] = {
+    "equal norms": lambda rng, d: rng.standard_normal((80, d)),
+    "a narrow range of norms": lambda rng, d: rng.standard_normal((90, d)) * np.exp(0.1 * rng.standard_normal((90, 1))),
+    "six decades of norms": lambda rng, d: rng.standard_normal((80, d)) * 10.0 ** rng.uniform(-3, 3, (80, 1)),
+    "zeros": lambda rng, d: np.zeros((3, d)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*is by quadrature and exact to:UserWarning")
+@pytest.mark.parametrize("others", OTHERS)
+@pytest.mark.parametrize("w_std", [1.0, 4.0])
+@pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.Sin(), mn.Tanh(), mn.Sigmoid(), mn.Softplus()], ids=repr)
+def test_a_pair_depends_on_other_rows_within_its_error(phi: mn.Activation, w_std: float, others: str) -> None:
+    """Series, interpolations and tiles are chosen for all rows; a pair's kernels stay within both errors."""
+    rng = np.random.default_rng(0)
+    pair = rng.standard_normal((2, 9))
+    pair[1] = pair[0] + 0.1 * pair[1]
+    more = OTHERS[others](rng, 9)
+    if others == "equal norms":
+        pair, more = (3 * x / np.linalg.norm(x, axis=1, keepdims=True) for x in (pair, more))
+    dense = mn.Dense(8, w_std=w_std, b_std=0.3)
+    kernel = an.kernel(mn.Sequential(dense, phi, dense, phi, mn.Dense(1)))
+    stated = kernel.error(pair) + kernel.error(np.concatenate([pair, more]))
+
+    def moved(x: Any) -> float:
+        """The largest change of the pair's entries, over sqrt(k k')."""
+        off = 0.0
+        for alone, among in zip(kernel.both(pair), kernel.both(np.concatenate([x, more])), strict=True):
+            root = np.sqrt(np.diag(alone))
+            off = max(off, float(np.abs((among[:2, :2] - alone) / root / root[:, None]).max()))
+        return off
+
+    assert moved(pair) <= stated
+    if stated < 1e-9:
+        assert moved(pair * (1 + 1e-7)) > stated  # the control: so small a change is seen

@@ -412,5 +412,7 @@ def test_the_command(
     said = capsys.readouterr().out
     assert all(found["name"] in said for found in law)
     assert "4 draws: 0 refused" in said
+    seen = 1 if control == "refused" else 0
+    assert f"Controls refused: muP {seen} of 1, mean field {seen} of 1," in " ".join(said.split())
     assert (tmp_path / "draws.png").read_bytes().startswith(b"\x89PNG")
     assert main(["verify", "--draw", "-1", "--out", str(tmp_path)]) == 2

@@ -39,6 +39,8 @@ def test_verify_writes_a_report_and_says_what_it_found(tmp_path: Path, capsys: p
     assert "covariance of f_t, eq. (15)" in out
     assert str(tmp_path / "out" / "report.html") in out
     assert " fail" not in out
+    last = " ".join(out.partition(" checks pass")[2].split())
+    assert last.endswith("False alarms: 1% of runs. Power of the weakest control, at the z that it had: 100.0%.")
     assert all(line.startswith("networks: ") for line in err.splitlines())  # no bar where there is no terminal
     assert err.splitlines()[-1].startswith("networks: 100%")
     assert "minintk verify --widths 32,64,128 --depth 1" in (tmp_path / "out" / "report.html").read_text()
