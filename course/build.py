@@ -58,22 +58,34 @@ def folders(names: Sequence[str] = ()) -> list[Path]:
 
 # ------------------------------------------------------------------------------------------------- starter
 
+READ = re.compile(r"^from variant import (\w+) as (\w+).*\n", re.MULTILINE)
 SOLUTION = re.compile(r"^( *)# BEGIN SOLUTION *\n(.*?)^ *# END SOLUTION *\n", re.MULTILINE | re.DOTALL)
 
 
-def starter(solution: str) -> str:
-    r"""The solution without what stands between its markers.
+def starter(solution: str, variant: Mapping[str, Any]) -> str:
+    r"""The solution without what stands between its markers, and what is left of it in one variant.
 
     ValueError where a marker has lost its partner, or where nothing is left out.
 
-    >>> print(starter("def f(x):\n    # BEGIN SOLUTION\n    return x\n    # END SOLUTION\n"), end="")
+    >>> print(starter("def f(x):\n    # BEGIN SOLUTION\n    return x\n    # END SOLUTION\n", {}), end="")
     def f(x):
         raise NotImplementedError
     """
     found, count = SOLUTION.subn(lambda m: f"{m[1]}raise NotImplementedError\n" if m[1] else "", solution)
     if not count or "BEGIN SOLUTION" in found or "END SOLUTION" in found:
         raise ValueError("the solution expects pairs of # BEGIN SOLUTION and # END SOLUTION, each on a line of its own")
+    found = READ.sub(lambda m: m[0] if found.count(m[2]) > 1 else "", found)  # what the code that is given needs
+    found = hard_coded(found, variant)
     return re.sub(r"\n{4,}", "\n\n\n", found)
+
+
+def hard_coded(solution: str, variant: Mapping[str, Any]) -> str:
+    r"""The solution of one variant, as a student writes it: numbers and words stand in it.
+
+    >>> hard_coded("from variant import gain as GAIN  # a number\n", {"gain": 1.2})
+    'GAIN = 1.2\n'
+    """
+    return READ.sub(lambda m: f"{m[2]} = {variant[m[1]]!r}\n", solution)
 
 
 # ------------------------------------------------------------------------------------------------- handout
@@ -143,8 +155,8 @@ def notebook(handed: str, code: str) -> dict[str, Any]:
 CHECK = """
 ## Check your work
 
-Keep `variant.py` beside your file, and write your functions into `starter.py`, or into the cells of the notebook,
-which you hand in as it is: of cells of your own only imports, functions and constants count. Then
+Write your functions into `starter.py`, or into the cells of the notebook, which you hand in as it is: of cells of your
+own only imports, functions and constants count. Then
 
     minintk grade public.json starter.py
     minintk grade public.json starter.py --only "{first}"
@@ -164,21 +176,19 @@ belong into a file of their own.
 def student(folder: Path, seed: str, out: Path) -> None:
     """Write what a student gets into out/hwN_name: the handout, the starter as script and notebook, cases to try.
 
-    handout.md, starter.py, starter.ipynb; variant.py, so that `from variant import ...` works; public.json, the public
-    exercises as data, which `minintk grade` takes; the experiment's data, hwN_experiment.py, and report.md.
+    handout.md, starter.py, starter.ipynb; public.json, the public exercises as data, which `minintk grade` takes; the
+    experiment's data, hwN_experiment.py, and report.md.
     """
     assignment, place = load(folder), out / folder.name
     place.mkdir(parents=True, exist_ok=True)
     variant = assignment.variant(seed)
-    code = starter((folder / "solution.py").read_text(encoding="utf-8"))
+    code = starter((folder / "solution.py").read_text(encoding="utf-8"), variant)
     handed = handout((folder / "handout.md").read_text(encoding="utf-8"), variant).rstrip() + "\n"
     handed += CHECK.format(first=assignment.exercises[0].name)
-    chosen = "".join(f"{name} = {choice!r}\n" for name, choice in variant.items())
     files = {
         "handout.md": handed,
         "starter.py": code,
         "starter.ipynb": json.dumps(notebook(handed, code), indent=1, ensure_ascii=False) + "\n",
-        "variant.py": f'"""What this handout asks for; the grader uses its own copy."""\n\n{chosen}',
     }
     data = folder / f"{folder.name[:3]}_experiment.py"
     files |= {
@@ -203,7 +213,9 @@ python3 -m pip install {requirements}
 
 
 def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path:
-    """Write out/hwN_name.zip, all that grading takes: exercises, seed, and the library itself, no solution.
+    """Write out/hwN_name.zip, all that grading takes: exercises, the solution, seed, and the library itself.
+
+    The solution stands in where an error is carried forward.
 
     It has the layout of a Gradescope autograder; kit.py in it finds the student, the file and the seed.  names :
     of the students who have a variant of their own, by their e-mail addresses.  Returns the file.
@@ -211,7 +223,7 @@ def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path
     assignment = load(folder)
     out.mkdir(parents=True, exist_ok=True)
     rows = [(name, *assignment.variant(f"{seed}/{name}").values()) for name in names]
-    sources = folder / "exercises.py", folder / f"{folder.name[:3]}_experiment.py"  # no solutions: they stay here
+    sources = [folder / name for name in ("exercises.py", "solution.py", f"{folder.name[:3]}_experiment.py")]
     library = [p for package in ("minintk", "analytic") for p in sorted((ROOT / package).rglob("*"))]
     path = out / f"{folder.name}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -1,6 +1,7 @@
 """Grade the whole course: every solution, every starter, every right submission and every wrong one, and print a table.
 
     python3 make.py course release OUT          the course for students, without solutions: see build.py
+    python3 make.py course class HW FOLDER      a class graded into one table: see classroom.py
     python3 make.py course [hw1 hw2 ...] [--all-variants] [--processes 2] [--times] [--attacks]
 
 What has to come out, for each assignment:
@@ -41,6 +42,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from classroom import main as classroom
+
 from build import folders, starter
 from build import main as build
 from minintk.grade import Assignment, grade, load
@@ -60,6 +63,7 @@ class Task:
     refused: tuple[str, ...] | None  # None: no points at all
     text: str = field(repr=False)
     isolated: bool = False
+    drawn: bool = False  # the variant is one that students have, and not the authors'
 
 
 @dataclass(frozen=True)
@@ -152,13 +156,15 @@ def wrong(folder: Path, assignment: Assignment, solution: str, more: Sequence[st
 
 def tasks(folder: Path, *, every: bool = False) -> Iterator[Task]:
     """Everything to grade in one assignment's folder."""
-    assignment = load(folder)
+    assignment = load(folder).own()
     solution = (folder / "solution.py").read_text(encoding="utf-8")
     several = seeds(assignment, every=every)
     yield Task(str(folder), "solution", "isolated", several[0], (), solution, isolated=True)
+    for number in range(3):
+        yield Task(str(folder), "solution", f"drawn-{number}", f"drawn-{number}", (), solution, drawn=True)
     for seed in several:
         yield Task(str(folder), "solution", seed, seed, (), solution)
-    yield Task(str(folder), "starter", "starter", several[0], None, starter(solution))
+    yield Task(str(folder), "starter", "starter", several[0], None, starter(solution, assignment.variant(several[0])))
     for path in sorted(folder.glob("right/*.py")):
         for seed in several:
             text = f"{solution}\n\n{path.read_text(encoding='utf-8')}"  # the solution's experiment, on these functions
@@ -175,14 +181,14 @@ def run(task: Task) -> Outcome:
     """Grade one of them, and say what came out otherwise than it should."""
     if task.folder not in LOADED:
         LOADED[task.folder] = load(task.folder)
-    assignment = LOADED[task.folder]
+    assignment = LOADED[task.folder].own(drawn=task.drawn)
     with tempfile.TemporaryDirectory(prefix="minintk-course-") as place:
         path = Path(place, "submission.py")
         path.write_text(task.text, encoding="utf-8")
         began = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a submission's own process says them to nobody
-            found = grade(assignment, path, seed=task.seed, isolated=task.isolated)
+            found = grade(assignment, path, seed=task.seed, isolated=task.isolated, carry=False)
         seconds = time.perf_counter() - began
     refused = found.refused
     if task.refused is None:
@@ -252,6 +258,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["release"]:
         return build(words)
+    if words[:1] in (["class"], ["similar"]):
+        return classroom(words)
     parser = argparse.ArgumentParser(prog="make.py course", description="Grade the whole course.")
     parser.add_argument("assignments", nargs="*", metavar="HW", help="hw1, hw2, ...: all of them by default")
     parser.add_argument("--all-variants", action="store_true", help="every combination; every choice for wrong ones")

@@ -19,6 +19,10 @@ Array = Any
 Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"relu": mn.ReLU, "tanh": mn.Tanh, "softplus": mn.Softplus}
+GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
+"""What multiplies the activation, another number for each student; the authors' 1 is none of them."""
+SMOOTHINGS = tuple(k / 100 for k in range(5, 41))
+"""Which part of the targets is spread over all classes, another number for each student; the authors' is 0."""
 SIZES = (("more inputs than outputs", 5, 4, 3), ("as many outputs as inputs", 4, 3, 3), ("one example", 1, 3, 4))
 
 # --------------------------------------------------------------------------------------------- what is right
@@ -30,9 +34,15 @@ def affine(x: Array, W: Array, b: Array, variant: Variant) -> Array:
 
 
 def phi(z: Array, variant: Variant) -> Array:
-    """The activation."""
+    """The activation, with its gain."""
     values = {"relu": np.maximum(z, 0), "tanh": np.tanh(z), "softplus": np.logaddexp(z, 0)}
-    return np.asarray(values[variant["activation"]], dtype=z.dtype)
+    return np.asarray(variant["gain"] * values[variant["activation"]], dtype=z.dtype)
+
+
+def targets(labels: Array, C: int, variant: Variant) -> Array:
+    """Return the targets, (N, C): 1 for the label, less the part that all classes share."""
+    s = variant["smoothing"]
+    return np.asarray((1 - s) * np.eye(C)[labels] + s / C)
 
 
 def layer(rng: np.random.Generator, d: int, n: int, variant: Variant) -> tuple[Array, Array]:
@@ -58,7 +68,8 @@ def built(params: Sequence[Array], variant: Variant) -> tuple[mn.Network, Array]
     turned = [p if p.ndim == 1 or variant["weights"] == "in_out" else p.T for p in params]
     layers: list[Any] = []
     for W in turned[::2]:
-        layers += [*([ACTIVATIONS[variant["activation"]]()] if layers else []), mn.Dense(W.shape[1], b_std=1.0)]
+        phi = [ACTIVATIONS[variant["activation"]](), mn.Scale(variant["gain"])] if layers else []
+        layers += [*phi, mn.Dense(W.shape[1], b_std=1.0)]
     net = mn.Network(mn.Sequential(*layers), (turned[0].shape[0],), mn.Standard())
     theta = np.concatenate([p.ravel() for p in turned])
     assert all(np.array_equal(a, p) for a, p in zip(net.layout.unpack(theta).values(), turned))
@@ -69,7 +80,7 @@ def key(x: Array, labels: Array, params: Sequence[Array], variant: Variant) -> t
     """(loss, gradients), by minintk."""
     net, theta = built(params, variant)
     f, J = net.linearize(theta, x)
-    y = np.eye(f.shape[1])[labels]
+    y = targets(labels, f.shape[1], variant)
     scale = len(x) if variant["loss"] == "sum" else 1
     grads = net.layout.unpack(J.vjp(scale * mn.softmax_cross_entropy.cotangent(f, y))).values()
     turned = [g if g.ndim == 1 or variant["weights"] == "in_out" else g.T.copy() for g in grads]
@@ -120,14 +131,23 @@ def activation_backward(rng: np.random.Generator, variant: Variant) -> Iterator[
 
     def at_zero(student: Submission) -> Any:
         got, _ = student.pull("activate", "activate_backward", u, np.zeros((2, 3)))
-        return compare("the gradient at z = 0", got, u * SLOPE_AT_ZERO[variant["activation"]])
+        return compare("the gradient at z = 0", got, variant["gain"] * u * SLOPE_AT_ZERO[variant["activation"]])
 
     def far_away(student: Submission) -> Any:
         z = np.array([[-800.0, 800.0, -50.0], [800.0, 40.0, -800.0]])
         got, _ = student.pull("activate", "activate_backward", u, z)
         right = {"relu": z > 0, "tanh": 0 * z, "softplus": z > 0}[variant["activation"]]
-        return compare("the gradient at z = +-800", got, u * right)
+        return compare("the gradient at z = +-800", got, variant["gain"] * u * right)
 
+    def exact(student: Submission) -> Any:
+        z = rng.standard_normal((4, 3))
+        v, e = rng.standard_normal((4, 3)), np.exp(-np.abs(z))
+        got, _ = student.pull("activate", "activate_backward", v, z)
+        slope = {"relu": z > 0, "tanh": 4 * e * e / (1 + e * e) ** 2, "softplus": np.where(z > 0, 1, e) / (1 + e)}
+        right = variant["gain"] * v * slope[variant["activation"]]
+        return compare("the gradient", got, right, rtol=2e-14)  # differences, of any order, round more
+
+    yield Law("to 13 digits", exact)
     yield Law("zero", at_zero)
     yield Law("far away", far_away)
 
@@ -158,7 +178,7 @@ def extreme(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 def loss(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, N, C in (("random", 5, 3), ("as many classes as examples", 4, 4), ("one example", 1, 3)):
         z, labels = rng.standard_normal((N, C)), rng.integers(0, C, N)
-        mean = mn.softmax_cross_entropy(z, np.eye(C)[labels])
+        mean = mn.softmax_cross_entropy(z, targets(labels, C, variant))
         right = mean * (N if variant["loss"] == "sum" else 1)
         suspects = {} if N == 1 else {
             "the sum, where your handout asks for the mean": mean * N,
@@ -172,7 +192,7 @@ def loss(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 def loss_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     def right(z: Array, labels: Array) -> Array:
-        each = -log_softmax(z, axis=1)[np.arange(len(z)), labels]
+        each = -np.sum(targets(labels, z.shape[1], variant) * log_softmax(z, axis=1), axis=1)
         return each.mean() if variant["loss"] == "mean" else each.sum()
 
     for title, N, C in (("random", 5, 3), ("as many classes as examples", 4, 4), ("one example", 1, 3)):
@@ -184,7 +204,7 @@ def loss_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     def certain(student: Submission) -> Any:
         z, labels = np.array([[1000.0, 0.0, -1000.0], [0.0, 1000.0, 0.0]]), np.array([0, 2])
         got, _ = student.pull("cross_entropy", "cross_entropy_backward", np.array(1.0), z, labels)
-        right = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, -1.0]]) / (2 if variant["loss"] == "mean" else 1)
+        right = (np.eye(3)[[0, 1]] - targets(labels, 3, variant)) / (2 if variant["loss"] == "mean" else 1)
         return compare("the gradient at logits of +-1000", got, right)
 
     yield Law("large logits", certain)
@@ -346,7 +366,11 @@ assignment = Assignment(
         "activation": ("relu", "tanh", "softplus"),
         "weights": ("in_out", "out_in"),
         "loss": ("mean", "sum"),
+        "gain": GAINS,
+        "smoothing": SMOOTHINGS,
     },
+    authors={"gain": (1.0,), "smoothing": (0.0,)},
+    tells=False,
     seconds=5.0,
 )
 assignment = with_experiment(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from itertools import permutations
 from typing import Any
 
 import hw2_experiment as data  # type: ignore[import-not-found]  # beside this file
@@ -17,12 +18,16 @@ Array = Any
 Variant = Mapping[str, Any]
 SECONDS = 5.0
 
+LAYOUTS = tuple("".join(order) for order in permutations("NHWC") if order.index("H") < order.index("W"))
+"""The orders of the axes of images, rows before columns: another one for most students, never one of the authors'."""
+AUTHORS = "NHWC", "NCHW"
+
 # --------------------------------------------------------------------------------------------- what is right
 
 
 def shown(x: Array, variant: Variant) -> Array:
     """Images (N, H, W, C) in the student's layout."""
-    return x if variant["layout"] == "NHWC" else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    return np.ascontiguousarray(x.transpose(["NHWC".index(axis) for axis in variant["layout"]]))
 
 
 def layer(x: Array, layer: mn.Layer, W: Array = None, b: Array = None) -> tuple[Array, Any]:
@@ -101,7 +106,7 @@ def asked(function: Any, variant: Variant) -> Any:
     """Make what the student's function has to compute, in his layout, of one of the functions above."""
 
     def right(x: Array, *args: Any) -> Array:
-        y = function(x if variant["layout"] == "NHWC" else x.transpose(0, 2, 3, 1), *args, variant)
+        y = function(x.transpose([variant["layout"].index(axis) for axis in "NHWC"]), *args, variant)
         return shown(np.asarray(y), variant)
 
     return right
@@ -284,10 +289,12 @@ assignment = Assignment(
         Exercise("speed", 6, fast, hint="loop over the entries of the kernel, and not over pixels and channels"),
     ),
     variants={
-        "layout": ("NHWC", "NCHW"),
+        "layout": tuple(layout for layout in LAYOUTS if layout not in AUTHORS),
         "kernel": ("correlation", "convolution"),
         "average": ("window", "inside"),
     },
+    authors={"layout": AUTHORS},
+    tells=False,
     seconds=SECONDS,
 )  # fmt: skip
 assignment = with_experiment(

@@ -8,4 +8,4 @@ WIDTHS, DRAWS = (32, 64, 128, 256, 512), 8
 def problem(seed, layout):
     """(x, widths, draws, seed), the arguments of channel_noise; layout: that of your variant."""
     x = np.random.default_rng(seed).standard_normal((1, 6, 6, 3))
-    return x if layout == "NHWC" else x.transpose(0, 3, 1, 2).copy(), WIDTHS, DRAWS, seed
+    return x.transpose(["NHWC".index(axis) for axis in layout]).copy(), WIDTHS, DRAWS, seed

@@ -6,17 +6,17 @@ Only NumPy may be imported. Inputs are never changed; float32 in gives float32 o
 import numpy as np
 from variant import average as AVERAGE  # "window": divided by size^2; "inside": by the pixels inside the image
 from variant import kernel as KERNEL  # "correlation": W[a, c] meets pixel s i + a; "convolution": W turned around
-from variant import layout as LAYOUT  # "NHWC": images (N, H, W, C); "NCHW": (N, C, H, W)
+from variant import layout as LAYOUT  # "NHWC": images (N, H, W, C); "NCHW": (N, C, H, W); or another order
 
 
 # BEGIN SOLUTION
 def last(x):
     """Images with their channels last, and back by `first`."""
-    return x if LAYOUT == "NHWC" else x.transpose(0, 2, 3, 1)
+    return x.transpose([LAYOUT.index(axis) for axis in "NHWC"])
 
 
 def first(x):
-    return x if LAYOUT == "NHWC" else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    return np.ascontiguousarray(x.transpose(["NHWC".index(axis) for axis in LAYOUT]))
 
 
 def padded(x, pad, value=0):
@@ -113,15 +113,14 @@ def avg_pool_backward(u, cache):
 def channel_noise(x, widths, draws, seed):
     """Relative distance of the covariances of pixels in two random layers of n of widths channels: (K, draws)."""
     # BEGIN SOLUTION
-    C = x.shape[3 if LAYOUT == "NHWC" else 1]
+    C = last(x).shape[3]
     found = []
     for n in widths:
         for s in range(draws):
             rng, Q = np.random.default_rng([seed, n, s]), []
             for _ in range(2):
                 h, _ = conv(x, rng.standard_normal((3, 3, C, n)), np.zeros(n), 1, 1)
-                a = np.maximum(h[0], 0)
-                a = a.reshape(-1, n) if LAYOUT == "NHWC" else a.reshape(n, -1).T
+                a = np.maximum(last(h).reshape(-1, n), 0)
                 Q.append(a @ a.T / n)
             found.append(2 * np.linalg.norm(Q[0] - Q[1]) / np.linalg.norm(Q[0] + Q[1]))
     return np.reshape(found, (len(widths), draws))

@@ -20,6 +20,9 @@ from minintk.grade.exercise import Case
 Array = Any
 Variant = Mapping[str, Any]
 
+GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
+"""What multiplies the activation, another number for each student; the authors' 1 is none of them."""
+
 ROOT = 1e-6
 """What is asked of roots of kernels: an eigenvalue that rounds to 1e-16 has the root 1e-8."""
 
@@ -31,7 +34,7 @@ PLAIN = 1e-7
 
 def spec(variant: Variant, depth: int, w_std: float, b_std: float, width: int = 1) -> mn.Sequential:
     """The network with `depth` hidden layers."""
-    phi = {"relu": mn.ReLU(), "erf": mn.Erf()}[variant["activation"]]
+    phi = mn.Sequential({"relu": mn.ReLU(), "erf": mn.Erf()}[variant["activation"]], mn.Scale(variant["gain"]))
     drawn = variant["bias"] == "drawn"
     layers: list[Any] = []
     for n in [width] * depth + [1]:
@@ -64,7 +67,7 @@ def moments(variant: Variant, K: Array, q1: Array, q2: Array) -> tuple[Array, Ar
     """E phi(u) phi(u'), and of the slopes."""
     dual = relu_dual if variant["activation"] == "relu" else erf_dual
     T, T_dot = dual(K, q1[:, None], q2[None, :])
-    return T, T_dot
+    return variant["gain"] ** 2 * T, variant["gain"] ** 2 * T_dot
 
 
 def by_columns(variant: Variant, K: Array, q1: Array, q2: Array) -> tuple[Array, Array]:
@@ -139,8 +142,9 @@ def dual(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         if variant["activation"] == "relu":
             suspects = {"pi stands where 2 pi belongs": (2 * T, 2 * T_dot)} | suspects
         if N == M > 1:
-            suspects["q1 and q2 change places: q1 belongs to the rows"] = moments(variant, K, q2, q1)
-            suspects["q1 runs along the columns, where it belongs to the rows"] = by_columns(variant, K, q1, q2)
+            with np.errstate(invalid="ignore"):  # correlations beyond 1
+                suspects["q1 and q2 change places: q1 belongs to the rows"] = moments(variant, K, q2, q1)
+                suspects["q1 runs along the columns, where it belongs to the rows"] = by_columns(variant, K, q1, q2)
         yield Values("dual", (K, q1, q2), (T, T_dot), title=title, suspects=suspects)
 
 
@@ -388,7 +392,9 @@ assignment = Assignment(
         Exercise("z-test", 8, z_test, hint="the largest of 20 values of z may be larger than one alone"),
         Exercise("experiment", 4, experiment),
     ),
-    variants={"activation": ("relu", "erf"), "bias": ("drawn", "zero")},
+    variants={"activation": ("relu", "erf"), "bias": ("drawn", "zero"), "gain": GAINS},
+    authors={"gain": (1.0,)},
+    tells=False,
     allowed=("scipy",),
     seconds=3.0,
 )

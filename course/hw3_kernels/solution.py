@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import erf, erfc
 from variant import activation as ACTIVATION  # "relu" or "erf"
 from variant import bias as BIAS  # "drawn": b ~ N(0, 1) at the start; "zero": b = 0 at the start, and trained
+from variant import gain as GAIN  # what multiplies the activation
 
 
 def dense(K, Theta, w_std, b_std):
@@ -31,11 +32,12 @@ def moments(K, q, q_prime):
     """E phi(u) phi(u'), E phi'(u) phi'(u') entry by entry; the three arguments broadcast."""
     if ACTIVATION == "erf":
         r = (1 + 2 * q) * (1 + 2 * q_prime)
-        return 2 / np.pi * np.arcsin(2 * K / np.sqrt(r)), 4 / np.pi / np.sqrt(r - 4 * K**2)
+        T, T_dot = 2 / np.pi * np.arcsin(2 * K / np.sqrt(r)), 4 / np.pi / np.sqrt(r - 4 * K**2)
+        return GAIN**2 * T, GAIN**2 * T_dot
     norm = np.sqrt(q * q_prime)
     a = np.arccos(np.clip(K / np.where(norm > 0, norm, 1), -1, 1))
     T = norm * (np.sin(a) + (np.pi - a) * np.cos(a)) / (2 * np.pi)
-    return T, np.where(norm > 0, np.pi - a, 0) / (2 * np.pi)
+    return GAIN**2 * T, GAIN**2 * np.where(norm > 0, np.pi - a, 0) / (2 * np.pi)
 
 
 # END SOLUTION
@@ -64,11 +66,11 @@ def kernels(x1, x2, depth, w_std, b_std):
 
 # BEGIN SOLUTION
 def phi(h):
-    return np.maximum(h, 0) if ACTIVATION == "relu" else erf(h)
+    return GAIN * (np.maximum(h, 0) if ACTIVATION == "relu" else erf(h))
 
 
 def slope(h):
-    return (h > 0) * 1.0 if ACTIVATION == "relu" else 2 / np.sqrt(np.pi) * np.exp(-(h**2))
+    return GAIN * ((h > 0) if ACTIVATION == "relu" else 2 / np.sqrt(np.pi) * np.exp(-(h**2)))
 
 
 def hidden(x, params, w_std, b_std):

@@ -23,6 +23,9 @@ Variant = Mapping[str, Any]
 KERNEL = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.5), mn.ReLU(), mn.Dense(1, b_std=0.5)))
 """Of networks with one hidden layer: positive definite, unless two inputs are equal."""
 
+WEIGHTS = tuple(k / 100 for k in range(30, 301) if abs(k - 100) > 9)
+"""What multiplies the loss, another number for each student; the authors' 1 is none of them."""
+
 TIMES = (0.0, 0.3, 4.0, 100.0)
 """From the start to where little is left to learn, in units of 1 / the largest rate."""
 
@@ -55,6 +58,11 @@ class Known:
 def part(k: Array, x1: Array, x2: Array | None) -> Array:
     """The rows and columns with these numbers."""
     return np.asarray(k[np.ix_(x1[:, 0].astype(int), (x1 if x2 is None else x2)[:, 0].astype(int))])
+
+
+def divisor(N: int, variant: Variant) -> float:
+    """Return the number that the loss of N examples divides by."""
+    return (N if variant["loss"] == "mean" else 1) / float(variant["weight"])
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ class Problem:
     @property
     def per(self) -> float:
         """What the loss divides by."""
-        return self.N if self.variant["loss"] == "mean" else 1
+        return divisor(self.N, self.variant)
 
     def time(self, t: float) -> float:
         """The variant's t for t in units of 1 / the largest rate."""
@@ -148,10 +156,12 @@ SIZES = (("several outputs", 5, 4, 2), ("one output", 4, 3, 1), ("all sizes equa
 def step(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, N, M, C in SIZES:
         p = problem(rng, variant, N, M, C)
-        with_mean, with_sum = (p.f0 - 0.1 / n * p.Theta @ (p.f0 - p.y) for n in (N, 1))
+        c = variant["weight"]
+        with_mean, with_sum, without = (p.f0 - 0.1 / n * p.Theta @ (p.f0 - p.y) for n in (N / c, 1 / c, p.per * c))
         suspects = {
             "the gradient of the sum, where your handout asks for the mean": with_sum,
             "the gradient of the mean, where your handout asks for the sum": with_mean,
+            "the loss's weight is forgotten: see the top of your handout": without,
             "uphill: the sign of the step": 2 * p.f0 - (with_mean if variant["loss"] == "mean" else with_sum),
         }
         want = with_mean if variant["loss"] == "mean" else with_sum
@@ -284,7 +294,7 @@ def moved(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     ):
         U, _, V = np.linalg.svd(rng.standard_normal((N, P)), full_matrices=False)
         J, y, f0 = (U * rng.uniform(0.5, 2, min(N, P))) @ V, rng.standard_normal(N), rng.standard_normal(N)
-        per = N if variant["loss"] == "mean" else 1
+        per = divisor(N, variant)
         best = np.linalg.lstsq(J, y - f0)[0]  # the shortest of all that fit best
         for scaled in (0.7, 20.0, inf):
             t = scaled * per / float(np.linalg.norm(J, 2) ** 2)
@@ -395,7 +405,14 @@ assignment = Assignment(
         Exercise("ensemble mean", 6, ensemble_mean, hint="which layers does your variant train?"),
         Exercise("ensemble covariance", 8, ensemble_cov, hint="f0 is random too: f_t = f0 + A (y - f0)"),
     ),
-    variants={"loss": ("mean", "sum"), "layout": ("test_first", "train_first"), "trained": ("all", "last")},
+    variants={
+        "loss": ("mean", "sum"),
+        "layout": ("test_first", "train_first"),
+        "trained": ("all", "last"),
+        "weight": WEIGHTS,
+    },
+    authors={"weight": (1.0,)},
+    tells=False,
     allowed=("scipy",),
     seconds=3.0,
 )

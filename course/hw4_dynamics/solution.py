@@ -7,15 +7,21 @@ import numpy as np
 from variant import layout as LAYOUT  # of K_test: "test_first" (M, N) or "train_first" (N, M)
 from variant import loss as LOSS  # "mean": 1/(2N) sum |f - y|^2;  "sum": 1/2 sum |f - y|^2
 from variant import trained as TRAINED  # "all" layers of the ensemble, or the "last" one
+from variant import weight as WEIGHT  # what multiplies the loss
 
 # BEGIN SOLUTION
 LOST = 1e-10  # of the largest eigenvalue: below it there is nothing but rounding
 
 
+def divisor(N):
+    """Return the number that the loss of N examples divides by."""
+    return (N if LOSS == "mean" else 1) / WEIGHT
+
+
 def eigen(K):
     """Eigenvalues in units of what the loss divides by, those that are 0 set to 0, and eigenvectors."""
     lam, V = np.linalg.eigh(K)
-    return np.where(lam > LOST * lam[-1], lam, 0.0) / (len(K) if LOSS == "mean" else 1), V
+    return np.where(lam > LOST * lam[-1], lam, 0.0) / divisor(len(K)), V
 
 
 def rows(K_test):
@@ -34,7 +40,7 @@ def gain(lam, t):
 def matrix(K, t):
     """(N, N), which takes y - f0 to the coefficients a_t."""
     lam, V = eigen(K)
-    return V * gain(lam, t) @ V.T / (len(K) if LOSS == "mean" else 1)
+    return V * gain(lam, t) @ V.T / divisor(len(K))
 
 
 # END SOLUTION
@@ -43,7 +49,7 @@ def matrix(K, t):
 def step(K, f, y, lr):
     """K (N, N), outputs f (N, C), targets y (N, C) -> the outputs (N, C) after one step of gradient descent."""
     # BEGIN SOLUTION
-    return f - lr / (len(y) if LOSS == "mean" else 1) * K @ (f - y)
+    return f - lr / divisor(len(y)) * K @ (f - y)
     # END SOLUTION
 
 

@@ -23,6 +23,8 @@ Array = Any
 Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"tanh": mn.Tanh, "sin": mn.Sin, "erf": mn.Erf}
+GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
+"""What multiplies the activation, another number for each student; the authors' 1 is none of them."""
 SIZES = (("wide", 4, 3, 7), ("more examples than parameters", 9, 2, 2), ("one example, one neuron", 1, 3, 1))
 
 # --------------------------------------------------------------------------------------------- what is right
@@ -31,7 +33,8 @@ SIZES = (("wide", 4, 3, 7), ("more examples than parameters", 9, 2, 2), ("one ex
 def network(shape: Sequence[int], variant: Variant) -> mn.Network:
     """f(x) = phi(x W / sqrt(d)) a / sqrt(n), for W of this shape."""
     d, n = shape[-2:]
-    return mn.Network(mn.Sequential(mn.Dense(n), ACTIVATIONS[variant["activation"]](), mn.Dense(1)), (d,), mn.NTK())
+    phi = mn.Sequential(ACTIVATIONS[variant["activation"]](), mn.Scale(variant["gain"]))
+    return mn.Network(mn.Sequential(mn.Dense(n), phi, mn.Dense(1)), (d,), mn.NTK())
 
 
 def vector(W: Array, a: Array) -> Array:
@@ -404,7 +407,9 @@ assignment = Assignment(
         Exercise("law of width", 4, width, hidden=True, hint="the linearised network is trained from the same start"),
         Exercise("law of scale", 3, scale, hidden=True, hint="at alpha = infinity only the kernel is left"),
     ),
-    variants={"activation": ("tanh", "sin", "erf"), "loss": ("mean", "sum"), "norm": ("rms", "max")},
+    variants={"activation": ("tanh", "sin", "erf"), "loss": ("mean", "sum"), "norm": ("rms", "max"), "gain": GAINS},
+    authors={"gain": (1.0,)},
+    tells=False,
     allowed=("scipy",),
     seconds=4.0,
 )

@@ -6,6 +6,7 @@ NumPy and SciPy may be imported. Inputs are never changed; everything is float64
 import numpy as np
 from scipy.special import erf, stdtrit
 from variant import activation as ACTIVATION  # "tanh", "sin" or "erf"
+from variant import gain as GAIN  # what multiplies it
 from variant import loss as LOSS  # "mean" or "sum" over the examples
 from variant import norm as NORM  # "rms" or "max" over the examples
 
@@ -14,16 +15,14 @@ from variant import norm as NORM  # "rms" or "max" over the examples
 
 def phi(z):
     """The activation."""
-    if ACTIVATION == "tanh":
-        return np.tanh(z)
-    return np.sin(z) if ACTIVATION == "sin" else erf(z)
+    return GAIN * {"tanh": np.tanh, "sin": np.sin, "erf": erf}[ACTIVATION](z)
 
 
 def slope(z):
     """Its derivative."""
     if ACTIVATION == "tanh":
-        return 1 - np.tanh(z) ** 2
-    return np.cos(z) if ACTIVATION == "sin" else 2 / np.sqrt(np.pi) * np.exp(-(z**2))
+        return GAIN * (1 - np.tanh(z) ** 2)
+    return GAIN * (np.cos(z) if ACTIVATION == "sin" else 2 / np.sqrt(np.pi) * np.exp(-(z**2)))
 
 
 def draw(seed, n, s, d):

@@ -36,6 +36,8 @@ Triple = tuple[float, ...]
 
 PLACES = ("input", "hidden", "output")
 TENSORS = ("0.W", "2.W", "4.W")
+GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
+"""What multiplies the activation, another number for each student; the authors' 1 is none of them."""
 LAST = 0.1
 """w_std of the output weights: f starts well below the targets."""
 SIZES: dict[str, tuple[int, int, int, int]] = {
@@ -75,13 +77,14 @@ def parametrization(table: Table, variant: Variant) -> mn.ABC:
 
 
 def network(d: int, n: int, C: int, table: Table, variant: Variant) -> mn.Network:
-    """d -> n -> n -> C with tanh, no biases."""
-    return mn.Network(spec(n, C), (d,), parametrization(table, variant))
+    """d -> n -> n -> C with gain tanh, no biases."""
+    return mn.Network(spec(n, C, variant["gain"]), (d,), parametrization(table, variant))
 
 
-def spec(n: int, C: int) -> mn.Sequential:
-    """The network of every part."""
-    return mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(C, w_std=LAST))
+def spec(n: int, C: int, gain: float = 1.0) -> mn.Sequential:
+    """The network of every part; the exponents of a table are the same for every gain."""
+    phi = mn.Sequential(mn.Tanh(), mn.Scale(gain))
+    return mn.Sequential(mn.Dense(n), phi, mn.Dense(n), phi, mn.Dense(C, w_std=LAST))
 
 
 def deviations(d: int, n: int, C: int, table: Table, variant: Variant) -> list[float]:
@@ -291,7 +294,11 @@ def forward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         table, W = some_table(rng), weights(rng, 3, 5, 2)
         net = network(3, 5, 2, table, variant)
         want = layers(net, vector(net, W), x)
-        suspects = {"after the activation, where `forward` gives what comes before it": [np.tanh(h) for h in want]}
+        suspects = {
+            "after the activation, where `forward` gives what comes before it": [
+                variant["gain"] * np.tanh(h) for h in want
+            ]
+        }
         yield Values("forward", (x, W, table), want, title=title, suspects=suspects)
 
 
@@ -457,7 +464,14 @@ assignment = Assignment(
         Exercise("best rate", 4, best_rate, hint="three points fix a parabola; its variable is log(rate)"),
         Exercise("transfer", 4, transfer, hidden=True, hint="each network starts anew for each rate"),
     ),
-    variants={"convention": ("plain", "unit", "one_rate"), "optimizer": ("sgd", "sign"), "size": ("rms", "abs")},
+    variants={
+        "convention": ("plain", "unit", "one_rate"),
+        "optimizer": ("sgd", "sign"),
+        "size": ("rms", "abs"),
+        "gain": GAINS,
+    },
+    authors={"gain": (1.0,)},
+    tells=False,
     seconds=4.0,
 )
 assignment = with_experiment(

@@ -77,6 +77,9 @@ class Gradient:
         own, pull = partial(student.output, self.forward), partial(student.pull, self.forward, self.backward)
         names, _ = student.ask("parameters", self.forward)
         value = own if self.right is None else partial(_computed, self.right)
+        if student.imaginary:
+            said = f"line {student.imaginary} takes an imaginary part: write the derivative, and no complex step"
+            return Diagnosis((Finding(self.backward, "complex step", said),))
         if self.large:
             return check_directions(value, pull, self.args, names, self.wrt)
         return check_pair(value, pull, self.args, names, wrt=self.wrt, hard=self.hard, own=own)
@@ -129,9 +132,11 @@ class Exercise:
 class Assignment:
     """Exercises, and what the secret seed varies.
 
-    variants : {"activation": ("relu", "erf"), ...}: each seed draws one of each.  allowed : packages that submissions
-    may import beside NumPy and the standard library, "scipy" say, with those that these need.  seconds : for one call.
-    memory : bytes of the student's process.  folder : where it lies.
+    variants : {"activation": ("relu", "erf"), ...}: each seed draws one of each.  authors : choices of the course's own
+    solutions, which no seed draws.  tells : submissions read the variant, by
+    `from variant import ...`.  allowed : packages that submissions may import beside NumPy and the standard library,
+    "scipy" say, with those that these need.  seconds : for one call.  memory : bytes of the student's process.
+    folder : where it lies.
 
     >>> drawn = Assignment("demo", (), variants={"loss": ("mean", "sum")}).variant("a secret")
     >>> drawn["loss"] in ("mean", "sum")
@@ -141,6 +146,8 @@ class Assignment:
     name: str
     exercises: Sequence[Exercise]
     variants: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    authors: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    tells: bool = True
     allowed: Sequence[str] = ()
     seconds: float = 10.0
     memory: int = 2**32
@@ -155,6 +162,10 @@ class Assignment:
         """The choice that the seed draws, however many variants are added after it."""
         draw = {name: stream(seed, self.name, "variant", name) for name in self.variants}
         return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
+
+    def own(self, *, drawn: bool = False) -> Assignment:
+        """Return it for the course's own solutions, which read their variant: the authors', or one that is drawn."""
+        return replace(self, tells=True, variants={**self.variants, **({} if drawn else self.authors)})
 
     def functions(self) -> list[str]:
         """Names of the functions that its cases call, but for those that laws alone call."""
@@ -188,7 +199,7 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
         cases = [vars(case) for case in kept if not isinstance(case, Law) and not getattr(case, "large", False)]
         if cases:
             exercises.append({"name": e.name, "points": e.points, "hint": e.hint, "partial": e.partial, "cases": cases})
-    limits = {"allowed": list(assignment.allowed), "seconds": assignment.seconds, "memory": assignment.memory}
+    limits = {name: getattr(assignment, name) for name in ("allowed", "tells", "seconds", "memory")}
     data = pack({"name": assignment.name, "variants": variant, "exercises": exercises, **limits})
     write_atomically(path, methodcaller("write", data))
     return load(path)

@@ -1,20 +1,17 @@
-"""Hand-ins: the text of a script or a notebook, the right one of several files, and how alike two of them are."""
+"""Hand-ins: the text of a script or a notebook, and the right one of several files."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from minintk.files.reading import reading, whole_file
 
 MARK = "graded"
 """The tag of the cells that a starter has for its functions."""
-
-GRAM = 14
-"""Nodes of a syntax tree that make one fingerprint: about two lines."""
 
 
 def text_of(path: Path) -> str:
@@ -47,6 +44,20 @@ def definitions(code: str) -> str:
     return "\n".join(ast.unparse(one) for one in body if kept(one))
 
 
+def imaginary(text: str) -> int:
+    """Return the first line that takes an imaginary part, 0 where none does.
+
+    >>> imaginary("slope = np.tanh(z + 1e-30j).imag / 1e-30"), imaginary("np.fft.ifft(a).real")
+    (1, 0)
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except SyntaxError:
+        return 0
+    names = [(getattr(n, "attr", getattr(n, "value", getattr(n, "id", ""))), n) for n in nodes]
+    return min((getattr(n, "lineno", 0) for name, n in names if name == "imag"), default=0)
+
+
 def written(text: str, names: Sequence[str]) -> int:
     """Count those of these functions that the script defines with more than `raise NotImplementedError` in them."""
     pattern = re.compile(r"^(?:def (\w+)|(\w+) *=)(?:(?!^\S).*\n?)*", re.MULTILINE)
@@ -66,33 +77,3 @@ def chosen(folder: Path, names: Sequence[str]) -> Path:
         few = ", ".join(names[:4])
         raise FileNotFoundError(f"expected a script or notebook with {few}, ..., got {len(files)} files without")
     return max(counts, key=lambda path: counts[path])
-
-
-def fingerprint(text: str) -> frozenset[int]:
-    """Hashes of the pieces of the syntax tree, without names, comments, docstrings and the values of constants."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return frozenset()
-    nodes = list(_kinds(tree))
-    return frozenset(hash(tuple(nodes[i : i + GRAM])) for i in range(len(nodes) - GRAM + 1))
-
-
-def _kinds(node: ast.AST) -> Iterator[str]:
-    if not isinstance(node, ast.Load | ast.Store) and not (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    ):
-        yield f"{type(node).__name__} {getattr(node, 'attr', '')}"
-        for child in ast.iter_child_nodes(node):
-            yield from _kinds(child)
-
-
-def alike(text: str, other: str, given: str = "") -> float:
-    """The part, 0 to 1, of the shorter script's fingerprints that the other has too; `given` to both does not count.
-
-    >>> a = "def f(x, y): return (x + y) * x - y / (x * 2 + 1)"
-    >>> alike(a, "def g(a, b): return (a + b) * a - b / (a * 3 + 1)")
-    1.0
-    """
-    a, b = (fingerprint(one) - fingerprint(given) for one in (text, other))
-    return len(a & b) / max(1, min(len(a), len(b)))

@@ -11,7 +11,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -29,7 +30,8 @@ CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\uD7FF\uE000-\uFFFD\U00010000-\U0010F
 class Graded:
     """One exercise of one submission.
 
-    failures : (title of the case, what is wrong with it).  passed : how many of the `cases` are right.
+    failures : (title of the case, what is wrong with it).  passed : how many of the `cases` are right.  carried : the
+    functions, wrong before, with whose right versions this exercise is right: half of the points.
     """
 
     exercise: Exercise
@@ -37,12 +39,13 @@ class Graded:
     passed: int
     failures: tuple[tuple[str, Diagnosis], ...]
     seconds: float
+    carried: tuple[str, ...] = ()
 
     @property
     def score(self) -> float:
-        """Points: all for all cases, or for the part that passes where the exercise is `partial`."""
+        """Points: all for all cases, or for the part that passes where the exercise is `partial`, half if carried."""
         part = self.passed / self.cases if self.cases else 0.0
-        return self.exercise.points * (part if self.exercise.partial else part == 1)
+        return self.exercise.points * (0.5 if self.carried else part if self.exercise.partial else part == 1)
 
     @property
     def text(self) -> str:
@@ -59,6 +62,8 @@ class Graded:
                 if title not in titles:
                     titles.append(title)
         lines, hint = [], ""
+        if self.carried:
+            lines.append(f"half of the points: right, but for what comes from {', '.join(self.carried)}")
         for key, (said, titles) in alike.items():
             if said.endswith(UNWRITTEN):
                 lines.append(said)
@@ -129,14 +134,17 @@ def grade(
     hidden: bool = True,
     only: Sequence[str] = (),
     told: Callable[[Grade], Any] | None = None,
+    carry: bool = True,
 ) -> Grade:
     """Run the assignment's exercises on a submission, in a process of its own unless `isolated` is False.
 
     seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  hidden :
     include hidden exercises.  only : names of exercises.  told : is given the grade after each exercise, with no points
-    for those that are still to come.  Whatever goes wrong inside the submission is a finding, never
-    an exception.  FileNotFoundError if there is no such file, ValueError for a name in `only` that no exercise has,
-    GraderError for a case that cannot be sent to it, and where no process can start.
+    for those that are still to come.  carry : with solution.py beside the exercises, the first error is carried
+    forward: a later exercise that is right with the solution's function in place of the wrong one has half of its
+    points.  Whatever goes wrong inside the submission is a finding, never an exception.  FileNotFoundError without a
+    submission, ValueError for a name in `only` that no exercise has, GraderError for a case that cannot be sent to it,
+    and where no process can start.
     """
     if unknown := set(only) - {exercise.name for exercise in assignment.exercises}:
         names = ", ".join(repr(exercise.name) for exercise in assignment.exercises)
@@ -144,7 +152,7 @@ def grade(
     variant = assignment.variant(seed)
     chosen = [e for e in assignment.exercises if (hidden or not e.hidden) and (not only or e.name in only)]
     with Submission(
-        submission, variant, isolated=isolated,
+        submission, variant if assignment.tells else {}, isolated=isolated,
         seconds=assignment.seconds, memory=assignment.memory, allowed=assignment.allowed,
     ) as student:  # fmt: skip
         graded = [Graded(e, 0, 0, (("", NOT_YET),), 0.0) for e in chosen]
@@ -152,8 +160,20 @@ def grade(
         def so_far() -> Grade:
             return Grade(assignment.name, os.fspath(submission), variant, tuple(graded), isolated, student.wall)
 
+        reference, error = Path(assignment.folder, "solution.py"), set[str]()
+        carry = carry and bool(assignment.folder) and reference.is_file()
         for k, e in enumerate(chosen):
+            student.asked.clear()
             graded[k] = _one(student, e, list(assignment.cases(e, seed, variant)))
+            mine, lent = set(student.asked), sorted(error - student.asked)
+            if carry and graded[k].failures and lent and not student.broken:
+                with Submission(reference, variant, isolated=False) as lender, student.lent(lent, lender):
+                    if not _one(student, e, list(assignment.cases(e, seed, variant))).failures:
+                        graded[k] = replace(graded[k], carried=tuple(lent))
+            if graded[k].failures and not graded[k].carried:
+                carry = carry and not (error and error.isdisjoint(mine))  # a second error
+            if error & mine or (graded[k].failures and not error):
+                error |= mine  # a backward function goes with its forward function, whose cache it reads
             if told is not None:
                 told(so_far())
         return so_far()

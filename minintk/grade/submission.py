@@ -15,8 +15,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from threading import Timer
@@ -66,7 +66,11 @@ class Submission(AbstractContextManager["Submission"]):
         if not Path(self.path).is_file():
             raise FileNotFoundError(f"submission expects a Python file, got {os.fspath(self.path)!r}, which is none")
         self.wall: str | None = None  # what closes its process in, once that is known; "" where nothing does
-        self._broken = ""  # why the file does not load, once that is known
+        self.asked = set[str]()  # functions that have been called
+        self._lent: Sequence[str] = ()  # functions for which `_lender` stands in
+        self._lender: Submission | None = None
+        self.imaginary = 0  # its line that takes an imaginary part, as differentiation by a complex step does
+        self.broken = ""  # why the file does not load, once that is known
         self._late: Counter[str] = Counter()  # calls of a function that had no answer
         self._module: ModuleType | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -87,23 +91,41 @@ class Submission(AbstractContextManager["Submission"]):
         """(gradients of <u, forward(*args)> by the submission's backward function, arguments changed in place)."""
         return self.ask("pull", forward, args, backward=backward, u=u)
 
+    @contextmanager
+    def lent(self, names: Sequence[str], lender: Submission) -> Iterator[None]:
+        """Let the lender's functions of these names stand in for the submission's own, in calls of all others."""
+        self._lent, self._lender = names, lender
+        try:
+            yield
+        finally:
+            self._lent, self._lender = (), None
+
+    def _lend(self, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        if name not in self._lent or self._lender is None:
+            raise ValueError(f"it asks for {name}, which is not lent")
+        order = self._lender.ask("parameters", name)[0][len(args) :]
+        return self._lender.call(name, *args, *(named[key] for key in order if key in named))
+
     def ask(self, do: str, name: str, args: Sequence[Any] = (), **more: Any) -> tuple[Any, list[int]]:
         """(the answer to a request as `minintk.grade.worker.answer` describes it, arguments changed in place)."""
-        asked = {"do": do, "name": name, "args": tuple(args), **more}
+        asked = {"do": do, "name": name, "args": tuple(args), "lent": tuple(self._lent), **more}
+        if {name, more.get("backward")} & {*self._lent}:
+            raise SubmissionError(f"{name} is asked for itself: nothing stands in for it")
+        self.asked |= {name, *filter(None, [more.get("backward")])}
         try:
             worker.tree_of(asked)
         except TypeError as error:
             raise GraderError(f"a case expects what can be passed to another process: {error}") from error
-        if not self._broken and self._process is None and self._module is None:
+        if not self.broken and self._process is None and self._module is None:
             self._start()
-        if self._broken:
-            raise SubmissionError(self._broken)
+        if self.broken:
+            raise SubmissionError(self.broken)
         if self._module is not None:  # on copies of the arguments, as another process would get them
-            reply = worker.answer(self._module, copy.deepcopy(asked))
+            reply = worker.answer(self._module, copy.deepcopy(asked), self._lend)
         elif self._late[key := str(more.get("backward", name))] > 1:
             reply = {"error": f"{key}: no answer within {self.seconds:g} s, twice: not tried again"}
         else:
-            reply = self._exchange(asked, self.seconds, key)
+            reply = self._exchange(asked, self.seconds * (3 if self._lent else 1), key)  # messages take their time
         if "error" in reply:
             raise SubmissionError(str(reply["error"]))
         return reply.get("value"), list(reply.get("changed", ()))
@@ -122,8 +144,9 @@ class Submission(AbstractContextManager["Submission"]):
         path = Path(self.path)
         try:
             text = hand_in.text_of(path)
+            self.imaginary = hand_in.imaginary(text)
         except (ValueError, KeyError) as error:  # a notebook that is none, a script that is not UTF-8
-            self._broken = f"the file does not load: {error}"
+            self.broken = f"the file does not load: {error}"
             return
         if self.isolated or path.suffix == ".ipynb":
             self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-")
@@ -132,7 +155,7 @@ class Submission(AbstractContextManager["Submission"]):
                 path = Path(self._folder.name, "submission.py")
                 path.write_text(text, encoding="utf-8")
             loaded = worker.load(path, self.variant)
-            self._module, self._broken = (None, loaded) if isinstance(loaded, str) else (loaded, "")
+            self._module, self.broken = (None, loaded) if isinstance(loaded, str) else (loaded, "")
             return
         assert self._folder is not None
         code, home = (Path(os.path.realpath(self._folder.name), name) for name in ("code", "home"))
@@ -172,7 +195,7 @@ class Submission(AbstractContextManager["Submission"]):
             reply = {"error": f"the file does not load: {error}".replace(" the file:", "")}
         if "error" in reply:
             self.close()
-            self._broken = str(reply["error"])
+            self.broken = str(reply["error"])
 
     def _exchange(self, asked: Mapping[str, Any] | None, seconds: float, name: str = "the file") -> dict[str, Any]:
         """One request, if there is one, and the reply; the process is killed at the time limit."""
@@ -183,6 +206,14 @@ class Submission(AbstractContextManager["Submission"]):
             if asked:
                 worker.send(process.stdin, asked)
             reply = worker.receive(process.stdout)
+            while isinstance(reply, dict) and "needs" in reply:
+                try:
+                    value = {"value": self._lend(str(reply["needs"]), reply["args"], reply["named"])}
+                    worker.tree_of(value)
+                except (SubmissionError, KeyError, TypeError) as error:  # of arguments that do not fit
+                    value = {"error": str(error)}
+                worker.send(process.stdin, value)
+                reply = worker.receive(process.stdout)
             if not isinstance(reply, dict):
                 raise ValueError("no dict")
         except (EOFError, BrokenPipeError):

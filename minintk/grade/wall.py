@@ -160,14 +160,15 @@ CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.
 
 def finder(packages: Sequence[str]) -> Any:
     """Make what refuses imports of anything but Python's modules and these packages, in words."""
-    known = frozenset(sys.stdlib_module_names) | {*packages, "variant"}
+    known = frozenset(sys.stdlib_module_names) | {*packages}
     says = f"may not be imported in this assignment: the standard library and {', '.join(packages)} may"
+    own = "the grader hands over no variant: write what your handout asks for into your functions"
 
     class Finder:
         @staticmethod
         def find_spec(name: str, path: Any = None, target: Any = None) -> None:
             if name.partition(".")[0] not in known:
-                raise ModuleNotFoundError(f"{name} {says}", name=name)
+                raise ModuleNotFoundError(own if name == "variant" else f"{name} {says}", name=name)
 
     return Finder
 

@@ -109,22 +109,27 @@ def execute(name: str, path: str | Path) -> ModuleType:
 
 def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
     """The submission as a module, or why it does not load; `from variant import NAME` in it gives the variant."""
-    sys.modules["variant"] = here = ModuleType("variant")
-    vars(here).update(variant)
+    if variant:
+        sys.modules["variant"] = here = ModuleType("variant")
+        vars(here).update(variant)
     try:
         return execute("submission", path)
     except (Exception, SystemExit) as error:
         return f"the file does not load: {fault(error, str(path))}"
     finally:
-        del sys.modules["variant"]
+        sys.modules.pop("variant", None)
 
 
-def answer(module: ModuleType, asked: Mapping[str, Any]) -> dict[str, Any]:
+def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any] | None = None) -> dict[str, Any]:
     """The reply to one request: {"value", "changed"} or {"error"}.
 
     asked : "do" is "call" or "output" (the call's value, without a cache) of function "name" with "args", "pull" (the
     gradients that function "backward" gives for the cotangent "u"), or "parameters" (the names of its arguments).
+    "lent" names functions of the module for which lend(name, args, named) stands in during this call.
     """
+    lent = {name: lambda *args, _name=name, **named: lend(_name, args, named) for name in asked["lent"]} if lend else {}
+    kept = {name: vars(module)[name] for name in lent if name in vars(module)}
+    vars(module).update(lent)
     try:
         function, value, changed = _function(module, asked["name"]), None, list[int]()
         if asked["do"] == "parameters":
@@ -136,6 +141,8 @@ def answer(module: ModuleType, asked: Mapping[str, Any]) -> dict[str, Any]:
         tree_of(value)
     except (Exception, SystemExit) as error:  # and no KeyboardInterrupt: in the grader's process it is the user's
         return {"error": fault(error, str(module.__file__))}
+    finally:
+        vars(module).update(kept)
     return {"value": value, "changed": changed}
 
 
@@ -214,9 +221,17 @@ def main() -> None:
     np.random.seed(0)  # noqa: NPY002 (a submission may use the old generator; it shall get the same numbers again)
     module = load(first["path"], first["variant"])
     send(replies, {"error": module} if isinstance(module, str) else {"value": None})
+
+    def lend(name: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        send(replies, {"needs": name, "args": args, "named": named})
+        got = receive(requests)
+        if "error" in got:
+            raise ValueError(got["error"])
+        return got["value"]
+
     with suppress(EOFError):
         while isinstance(module, ModuleType):
-            send(replies, answer(module, receive(requests)))
+            send(replies, answer(module, receive(requests), lend))
 
 
 if __name__ == "__main__":

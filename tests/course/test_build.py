@@ -32,8 +32,10 @@ def test_an_assignment_has_all_of_its_parts(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_the_handout_and_the_starter_name_every_function_that_is_asked_for(folder: Path) -> None:
-    solution = (folder / "solution.py").read_text(encoding="utf-8")
-    left = {node.name for node in ast.walk(ast.parse(build.starter(solution))) if isinstance(node, ast.FunctionDef)}
+    solution, variant = (folder / "solution.py").read_text(encoding="utf-8"), load(folder).variant("a")
+    left = {
+        node.name for node in ast.walk(ast.parse(build.starter(solution, variant))) if isinstance(node, ast.FunctionDef)
+    }
     text = (folder / "handout.md").read_text(encoding="utf-8")
     assert left
     assert not [name for name in sorted(left) if f"`{name}" not in text]
@@ -51,7 +53,7 @@ def test_a_students_folder_holds_no_solution(tmp_path: Path) -> None:
     assert build.main(["student", str(tmp_path), folder.name, "--seed", "s/ada"]) == 0
     place = tmp_path / folder.name
     assert {path.name for path in place.iterdir()} == {
-        "handout.md", "hw1_experiment.py", "public.json", "report.md", "starter.ipynb", "starter.py", "variant.py",
+        "handout.md", "hw1_experiment.py", "public.json", "report.md", "starter.ipynb", "starter.py",
     }  # fmt: skip
     left = (place / "starter.py").read_text(encoding="utf-8")
     solution = (folder / "solution.py").read_text(encoding="utf-8")
@@ -64,7 +66,9 @@ def test_a_students_folder_holds_no_solution(tmp_path: Path) -> None:
     given = load(place / "public.json")
     hidden = {exercise.name for exercise in load(folder).exercises if exercise.hidden}
     assert not hidden & {exercise.name for exercise in given.exercises}
-    assert grade(given, folder / "solution.py", isolated=False).score == sum(e.points for e in given.exercises) > 0
+    mine = tmp_path / "mine.py"
+    mine.write_text(build.hard_coded(solution, load(folder).variant("s/ada")))
+    assert grade(given, mine, isolated=False).score == sum(e.points for e in given.exercises) > 0
     assert grade(given, place / "starter.py", isolated=False).score == 0
 
 
@@ -84,14 +88,14 @@ def test_the_variant_of_the_handout_is_that_of_the_grade(tmp_path: Path) -> None
     for name, row in zip(("ada", "bob"), rows[1:], strict=True):
         drawn = assignment.variant(f"secret/{name}")
         assert row == ",".join([name, *map(str, drawn.values())])
-        space: dict[str, object] = {}
-        exec((tmp_path / name / folder.name / "variant.py").read_text(), space)
-        assert {key: space[key] for key in drawn} == drawn
+        told = (tmp_path / name / folder.name / "handout.md").read_text()
+        assert f"gain: `{drawn['gain']}`" in told
+        assert "variant.py" not in told
 
 
 def test_the_notebook_is_the_starter(tmp_path: Path) -> None:
     folder = FOLDERS[0]
-    code = build.starter((folder / "solution.py").read_text(encoding="utf-8"))
+    code = build.starter((folder / "solution.py").read_text(encoding="utf-8"), load(folder).variant("a"))
     made = json.loads(json.dumps(build.notebook("# Handout", code)))
     joined = "\n\n\n".join("".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "code")
     whole = ast.parse(code)
@@ -103,15 +107,24 @@ def test_the_notebook_is_the_starter(tmp_path: Path) -> None:
 
 def test_a_slip_in_the_sources_is_said() -> None:
     with pytest.raises(ValueError, match="pairs of # BEGIN SOLUTION"):
-        build.starter("def f():\n    # BEGIN SOLUTION\n    return 1\n")
+        build.starter("def f():\n    # BEGIN SOLUTION\n    return 1\n", {})
     with pytest.raises(ValueError, match="pairs of # BEGIN SOLUTION"):
-        build.starter("def f():\n    return 1\n")
+        build.starter("def f():\n    return 1\n", {})
     with pytest.raises(ValueError, match="alone"):
         build.handout("a <!-- if f = relu --> b", {"f": "relu"})
     with pytest.raises(KeyError, match="g"):
         build.handout("{{g}}", {"f": "relu"})
     with pytest.raises(ValueError, match="expected the beginning of"):
         build.folders(["nothing"])
+
+
+def test_given_code_is_in_the_students_variant() -> None:
+    folder = next(folder for folder in FOLDERS if "hw5" in folder.name)
+    text = build.starter(
+        (folder / "solution.py").read_text(encoding="utf-8"), load(folder).variant("a") | {"gain": 1.23}
+    )
+    assert "GAIN = 1.23\n" in text  # phi needs it
+    assert "LOSS" not in text  # what is left to the student to write
 
 
 def test_lines_that_belong_to_a_choice_go_as_lines() -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 import build
+from minintk.grade import load
 
 FOLDER = build.folders()[0]
-SOLUTION = (FOLDER / "solution.py").read_text(encoding="utf-8")
+VARIANT = load(FOLDER).variant("secret/ada@example.org")
+SOLUTION = build.hard_coded((FOLDER / "solution.py").read_text(encoding="utf-8"), VARIANT)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,7 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(out / f"{FOLDER.name}.zip") as archive:
         names = archive.namelist()
         archive.extractall(out / "source")
-    assert not [name for name in names if "solution" in name or "rubric" in name or "/right/" in name]
+    assert not [name for name in names if "rubric" in name or "/right/" in name or "/wrong/" in name]
     return out / "source"
 
 
@@ -49,6 +51,14 @@ def test_the_right_file_is_graded_for_the_right_student(kit: Path, tmp_path: Pat
     found = ran(kit, tmp_path, "Ada@Example.org", files)
     assert sum(test["score"] for test in found["tests"]) == pytest.approx(100)
     assert "graded: week1.py\nvariant of ada@example.org" in found["output"]
+
+
+def test_an_error_is_carried_forward_there_too(kit: Path, tmp_path: Path) -> None:
+    found = ran(kit, tmp_path, "ada@example.org", {"a.py": f"{SOLUTION}\n\ndef activate(z):\n    return 3 * z, z\n"})
+    scores = {test["name"]: (test["score"], test["output"].partition("\n")[0]) for test in found["tests"]}
+    assert scores["activation"][0] == 0
+    said = "half of the points: right, but for what comes from activate, activate_backward"
+    assert scores["gradients"] == (4, said)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,151 @@
+"""A class graded into one table, and hand-ins that are alike.
+
+    python3 make.py course class hw1_backprop handed-in --seed @secret.txt --csv grades.csv
+    python3 make.py course similar hw1_backprop handed-in
+
+FOLDER holds a script, a notebook or a folder for each student, named as the student is in the seed: ada@example.org.py.
+Whatever cannot be graded stands in the table with its reason.  The table has the columns that Canvas and Moodle read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import csv
+import io
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from operator import methodcaller
+from pathlib import Path
+
+from minintk.files.writing import write_atomically
+from minintk.grade import Assignment, grade, load
+from minintk.grade.hand_in import chosen, text_of
+from minintk.grade.submission import GraderError
+
+# ------------------------------------------------------------------------------------------------ fingerprints
+
+GRAM = 14
+"""Nodes of a syntax tree that make one fingerprint: about two lines."""
+
+
+def fingerprint(text: str) -> frozenset[int]:
+    """Hashes of the pieces of the syntax tree, without names, comments, docstrings and the values of constants."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return frozenset()
+    nodes = list(_kinds(tree))
+    return frozenset(hash(tuple(nodes[i : i + GRAM])) for i in range(len(nodes) - GRAM + 1))
+
+
+def _kinds(node: ast.AST) -> Iterator[str]:
+    if not isinstance(node, ast.Load | ast.Store) and not (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ):
+        yield f"{type(node).__name__} {getattr(node, 'attr', '')}"
+        for child in ast.iter_child_nodes(node):
+            yield from _kinds(child)
+
+
+def alike(text: str, other: str, given: str = "") -> float:
+    """The part, 0 to 1, of the shorter script's fingerprints that the other has too; `given` to both does not count.
+
+    >>> a = "def f(x, y): return (x + y) * x - y / (x * 2 + 1)"
+    >>> alike(a, "def g(a, b): return (a + b) * a - b / (a * 3 + 1)")
+    1.0
+    """
+    a, b = (fingerprint(one) - fingerprint(given) for one in (text, other))
+    return len(a & b) / max(1, min(len(a), len(b)))
+
+
+def scripts(folder: Path) -> dict[str, str]:
+    """Return {file: its text} of all scripts and notebooks below a folder, but for wrong ones and the grader's own."""
+    files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "wrong" not in p.parts)
+    found = {}
+    for path in files:
+        if path.name not in ("exercises.py", "__init__.py"):
+            try:
+                found[str(path)] = text_of(path)
+            except (ValueError, KeyError):  # a damaged notebook: the table of grades says so
+                continue
+    return found
+
+
+def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[float, str, str]]:
+    """List (part, one, other), the most alike first, for hand-ins that share at least this part of their code.
+
+    The assignment's solutions are among the others.  What every student is given does not count.
+    """
+    given = "\n".join(f"def {name}():\n    raise NotImplementedError" for name in assignment.functions())
+    texts, known = scripts(folder), scripts(Path(assignment.folder))
+    found = {}
+    for name, text in texts.items():
+        for other, its in (texts | known).items():
+            if name != other and frozenset((name, other)) not in found:
+                found[frozenset((name, other))] = (alike(text, its, given), name, other)
+    return sorted((pair for pair in found.values() if pair[0] >= least), reverse=True)
+
+
+# ---------------------------------------------------------------------------------------------------- a class
+
+
+def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
+    """Return [points, points of each exercise ..., a remark] of one hand-in, 0 and why where there is none to grade."""
+    try:
+        path = chosen(place, assignment.functions()) if place.is_dir() else place
+        found = grade(assignment, path, seed=seed)
+    except GraderError:
+        raise
+    except (OSError, ValueError, KeyError) as error:
+        return [0, *[""] * len(assignment.exercises), str(error)]
+    broken = [g.text for g in found.exercises if "the file does not load" in g.text][:1]
+    remark = " ".join(filter(None, [found.warning, *broken])).partition("\n")[0]
+    return [round(found.score, 2), *(round(g.score, 2) for g in found.exercises), remark]
+
+
+def whole_class(
+    assignment: Assignment, folder: Path, seed: str, table: Path, *, one: bool = False
+) -> list[list[object]]:
+    """Grade all hand-ins of a folder, and write the table again after each.
+
+    one : the same variant for all, that of the seed without the student's name.  Returns the rows.
+    """
+    names = [e.name for e in assignment.exercises]
+    title = f"{assignment.name} ({sum(e.points for e in assignment.exercises):g})"
+    head = ["Student", "SIS Login ID", "Email address", title, *names, "remark"]  # Canvas: 1, 2, 4; Moodle: 3, 4
+    rows: list[list[object]] = []
+    for place in sorted(p for p in folder.iterdir() if p.is_dir() or p.suffix in (".py", ".ipynb")):
+        name = place.name if place.is_dir() else place.stem
+        rows.append([name, name, name, *graded(assignment, place, seed if one else f"{seed}/{name}")])
+        text = io.StringIO()
+        csv.writer(text).writerows([head, *rows])
+        write_atomically(table, methodcaller("write", text.getvalue().encode()))
+        print(f"{name}: {rows[-1][3]} {rows[-1][-1]}", flush=True)
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Grade a class, or compare its hand-ins; 2 where the arguments are wrong."""
+    parser = argparse.ArgumentParser(prog="make.py course", description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=("class", "similar"), help="grade and compare, or compare alone")
+    parser.add_argument("assignment", help="a folder with exercises.py, or its name in ./course")
+    parser.add_argument("folder", type=Path, help="what the students have handed in")
+    parser.add_argument("--seed", default="public", help="the instructor's secret, or @FILE that holds it")
+    parser.add_argument("--one-variant", action="store_true", help="the same variant for all")
+    parser.add_argument("--csv", type=Path, default=Path("grades.csv"), metavar="FILE", help="the table (grades.csv)")
+    parser.add_argument("--alike", type=float, default=0.6, metavar="PART", help="of the code that two share (0.6)")
+    args = parser.parse_args(arguments)
+    assignment, began = load(args.assignment), time.perf_counter()
+    seed = Path(args.seed[1:]).read_text(encoding="utf-8").strip() if args.seed.startswith("@") else args.seed
+    if args.what == "class":
+        rows = whole_class(assignment, args.folder, seed, args.csv, one=args.one_variant)
+        print(f"{len(rows)} submissions in {time.perf_counter() - began:.0f} s, in {args.csv}")
+    for part, one, other in pairs(assignment, args.folder, args.alike):
+        print(f"alike  {part:.0%}  {one}  {other}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

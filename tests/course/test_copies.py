@@ -1,0 +1,68 @@
+"""A copied solution earns nothing if it is the published one, and a neighbour's only what no variant changes."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from build import folders, hard_coded
+from minintk.grade import Grade, grade, load
+
+FOLDERS = {folder.name.partition("_")[0]: folder for folder in folders()}
+
+SAME = {
+    "hw1": {"dense", "dense backward", "log softmax", "large logits", "sgd"},
+    "hw2": set[str](),
+    "hw3": {"dense", "angles", "near-parallel", "z-test", "experiment"},
+    "hw4": {"posterior", "measurement"},
+    "hw5": {"fit", "verdict", "law of width", "law of scale"},
+    "hw6": {"convention", "initial sizes", "learning rates", "shift", "initial weights", "best rate"},
+}
+"""Exercises whose answers are the same for two students, where their layouts and conventions happen to agree too.
+
+"experiment" of hw3 is a quotient, from which the gain cancels; the laws of hw5 are exponents.
+"""
+
+
+def graded(folder: Path, text: str, seed: str) -> Grade:
+    """Grade a hand-in as students' are, but without a process of its own."""
+    with TemporaryDirectory() as place:
+        path = Path(place, "sub.py")
+        path.write_text(text)
+        return grade(load(folder), path, seed=seed, isolated=False)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in ("hw1", "hw3") else pytest.mark.slow) for n in SAME])
+def test_a_neighbours_solution_earns_nothing_that_its_variant_changes(name: str) -> None:
+    """All other choices may agree by chance: the numbers, or the orders of axes, of two students never do."""
+    folder = FOLDERS[name]
+    assignment, solution = load(folder), (folder / "solution.py").read_text(encoding="utf-8")
+    mine, its = (assignment.variant(f"secret/{student}") for student in ("ada", "bob"))
+    own = next(key for key in ("gain", "weight", "layout") if key in mine)
+    assert mine[own] != its[own]
+    assert graded(folder, hard_coded(solution, mine), "secret/ada").score == pytest.approx(100)
+    neighbours = hard_coded(solution, mine | {own: its[own]} | {k: its[k] for k in mine if k == "smoothing"})
+    found = graded(folder, neighbours, "secret/ada")
+    earned = {g.exercise.name for g in found.exercises if g.score and not g.carried}
+    halves = {g.exercise.name for g in found.exercises if g.carried}
+    assert halves <= ({"kernels", "kernels on hard inputs", "deep"} if name == "hw3" else set())  # with the right dual
+    print(name, found.score)
+    assert earned <= SAME[name], earned - SAME[name]
+    assert found.score <= 50
+
+
+@pytest.mark.parametrize("folder", FOLDERS.values(), ids=FOLDERS)
+def test_the_published_solution_earns_nothing(folder: Path) -> None:
+    found = graded(folder, (folder / "solution.py").read_text(encoding="utf-8"), "secret/ada")
+    assert found.score == 0
+    assert "does not load" in found.exercises[0].text
+
+
+@pytest.mark.parametrize("folder", FOLDERS.values(), ids=FOLDERS)
+def test_no_student_has_the_authors_variant(folder: Path) -> None:
+    assignment = load(folder)
+    assert assignment.authors
+    assert not assignment.tells
+    for name, choices in assignment.authors.items():
+        assert len(set(assignment.variants[name])) >= 10
+        assert not {*choices} & {*assignment.variants[name]}

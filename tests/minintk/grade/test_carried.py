@@ -1,0 +1,103 @@
+"""An error carried forward: later functions are graded with the solution's in place of the wrong ones, for half."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minintk.grade import Assignment, Exercise, Grade, Law, Submission, Values, grade
+
+SOLUTION = """
+def first(x):
+    return 2 * x, x
+
+def first_backward(u, cache):
+    return 2 * u * (1 + 0 * cache)
+
+def second(x):
+    return first(x)[0] + 1
+
+def third(x):
+    return first_backward(second(x=x), first(x)[1])
+"""
+
+
+def one(*cases: Any) -> Any:
+    return lambda rng, variant: list(cases)
+
+
+X = np.arange(3.0)
+
+
+def asked(student: Submission) -> str:
+    return "" if student.call("first", X)[0][1] == 2 else "wrong"
+
+
+ASSIGNMENT = Assignment(
+    "chain",
+    (
+        Exercise("first", 4, one(Values("first", (X,), (2 * X, X)))),
+        Exercise("first again", 4, one(Law("by itself", asked))),
+        Exercise("second", 6, one(Values("second", (X,), 2 * X + 1))),
+        Exercise("third", 10, one(Values("third", (X,), 4 * X + 2))),
+    ),
+)
+
+
+@pytest.fixture(params=[True, False], ids=["isolated", "here"])
+def graded(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    (tmp_path / "solution.py").write_text(SOLUTION)
+
+    def run(text: str, **more: Any) -> Grade:
+        path = tmp_path / "sub.py"
+        path.write_text(text)
+        folder = "" if more.pop("without", False) else str(tmp_path)
+        chain = Assignment(ASSIGNMENT.name, ASSIGNMENT.exercises, folder=folder, seconds=2)
+        return grade(chain, path, isolated=request.param, **more)
+
+    return run
+
+
+def scores(found: Grade) -> list[float]:
+    return [g.score for g in found.exercises]
+
+
+def test_what_comes_after_an_error_has_half(graded: Any) -> None:
+    wrong = f"{SOLUTION}\ndef first(x):\n    return 3 * x, x\n"
+    found = graded(wrong)
+    assert scores(found) == [0, 0, 3, 5]  # what is asked for itself is the student's own
+    assert found.exercises[2].text.startswith("half of the points: right, but for what comes from first\n")
+    assert found.refused == ("first", "first again", "second", "third")
+    assert scores(graded(wrong, carry=False)) == scores(graded(wrong, without=True)) == [0, 0, 0, 0]
+    assert scores(graded(SOLUTION)) == [4, 4, 6, 10]
+
+
+def test_one_error_is_carried_and_no_second(graded: Any) -> None:
+    """So a neighbour's solution, which is wrong in all that his numbers enter, gains nothing by it."""
+    assert scores(graded(SOLUTION.replace("2 * x, x", "3 * x, x").replace("[0] + 1", "[0] + 2"))) == [0, 0, 0, 0]
+
+
+def test_what_is_not_written_yet_can_be_left_out(graded: Any) -> None:
+    assert scores(graded(SOLUTION.replace("return 2 * x, x", "raise NotImplementedError"))) == [0, 0, 3, 5]
+    assert scores(graded("def second(x):\n    return first(x)[0] + 1\n")) == [0, 0, 3, 0]  # third is not there
+
+
+def test_nothing_is_lent_to_who_has_made_no_error(graded: Any) -> None:
+    """And nothing but what has been refused: the way to the grader does not lead to its answers."""
+    assert scores(graded(SOLUTION.replace("[0] + 1", "[0] + 2"))) == [4, 4, 0, 5]
+    found = graded(SOLUTION.replace("2 * x, x", "3 * x, x").replace("first(x)[0] + 1", "third(x)"))
+    assert scores(found)[2] == 0
+
+
+def test_a_submission_that_asks_for_what_is_not_lent_gets_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "sub.py"
+    path.write_text(
+        "import sys\n\ndef second(x):\n    frame = sys._getframe()\n    while 'lend' not in frame.f_locals:\n"
+        "        frame = frame.f_back\n    return frame.f_locals['lend']('second', (x,), {})\n"
+    )
+    (tmp_path / "solution.py").write_text(SOLUTION)
+    chain = Assignment(ASSIGNMENT.name, ASSIGNMENT.exercises, folder=str(tmp_path), seconds=2)
+    found = grade(chain, path)
+    assert found.score == 0
+    assert "it asks for second, which is not lent" in found.exercises[2].text
