@@ -25,6 +25,7 @@ extensions = [
     "sphinx_design",
     "docstrings",
     "pages",
+    "scenes",
 ]
 exclude_patterns = ["_ext", "_templates"]
 templates_path = ["_templates"]

@@ -186,3 +186,25 @@ def test_a_formula_that_is_not_typeset_is_found(browser: Any) -> None:
     tab.set_content(r"<span class='math'>\(\alpha\)</span><span class='math'><mjx-container>a</mjx-container></span>")
     assert tab.evaluate(FORMULAS) == [r"\(\alpha\)"]
     tab.close()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_slider_of_a_scene_redraws(tab: Any, address: str, dark: bool) -> None:
+    """In under 100 ms, by the fastest of its positions: a busy machine makes others wait."""
+    tab.emulate_media(color_scheme="dark" if dark else "light")
+    tab.goto(address + "scenes.html", wait_until="load")
+    tab.wait_for_function("() => [...document.querySelectorAll('.scene')].every(box => box.dataset.milliseconds)")
+    seen = tab.evaluate("""() => [...document.querySelectorAll(".scene input")].map(input => {
+      const box = input.closest(".scene"), times = [], drawn = new Set();
+      for (let v = 0; v <= +input.max; v++) {
+        input.value = v;
+        input.dispatchEvent(new Event("input"));
+        times.push(+box.dataset.milliseconds);
+        drawn.add([...box.querySelectorAll(".scatterlayer path")].map(path => path.getAttribute("d")).join() +
+          [...box.querySelectorAll(".points path")].map(path => path.getAttribute("transform")).join());
+      }
+      return [drawn.size, +input.max + 1, Math.min(...times)];
+    })""")
+    assert len(seen) == 6
+    assert all(drawn == positions for drawn, positions, _ in seen)
+    assert max(fastest for _, _, fastest in seen) < 100
