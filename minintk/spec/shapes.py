@@ -1,4 +1,4 @@
-"""Compute the shape of an example at each layer; find the first and last weights, which parametrizations scale apart."""
+"""Compute the shape of an example at each layer, and find the first and the last weights of a network."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ class Sum(Branches):
 class Product(Branches):
     """y = b_1(x) * ... * b_k(x), elementwise, of one shape: gates, multiplicative interactions.
 
-    At infinite width (k = 2) K = K_1 * K_2, Theta = Theta_1 * K_2 + K_1 * Theta_2, for independent branches: in all but one
-    the whole input passes weights of the branch, as in Sequential(Dense(64), ReLU()), not ReLU().
+    At infinite width (k = 2) K = K_1 * K_2, Theta = Theta_1 * K_2 + K_1 * Theta_2, for independent branches: in all but
+    one the whole input passes weights of the branch, as in Sequential(Dense(64), ReLU()), not ReLU().
     In all but one, features have equal variance, unlike those of a Concat or of flattened pixels.
     Products of Gaussians are not Gaussian: weights have to come before the next activation.
     ValueError, once the input shape is known, if shapes differ.
