@@ -99,7 +99,7 @@ class LayerJacobian:
     def gram(self, u: Array, other: Any, v: Array, kernel: Contraction) -> Array | float:
         """Return sum_w S (u dy/dw)(v dy'/dw) over the layer's weights w, contracted by `kernel`; 0 without weights.
 
-        S = kernel.scale(tensor of w).  y' is the output of `other`, the layer at other inputs.
+        S = kernel.scale(tensor of w).  y' is the output of `other`.  Pass an example's axes to `kernel` as one.
         """
         return 0.0
 

@@ -1,4 +1,4 @@
-"""Build the network of a spec, a Model; `Network.speed` chooses once between plain and faster versions of its layers."""
+"""Build the network of a spec, a Model; `Network.speed` chooses between plain and faster versions of its layers."""
 
 from __future__ import annotations
 
