@@ -57,9 +57,7 @@ class Model(ABC):
         self.check(theta, x)
         f, J = self.forward(own(theta), own(x))
         check_finite_by(f, "theta", theta)
-        return own(f), J if params is None else Chosen(
-            J, self.layout, params
-        )  # J keeps f if an activation comes last
+        return own(f), J if params is None else Chosen(J, self.layout, params)  # J keeps f if an activation comes last
 
     def jacobian(self, theta: Array, x: Array) -> Jacobian:
         """Return only J, for kernels; theta and x are checked already."""
