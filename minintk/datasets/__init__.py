@@ -1,10 +1,10 @@
-"""Data sets: real digits inside the package, readers for MNIST and CIFAR-10, generators.
+"""Load data sets: digits and sentences inside the package, MNIST and CIFAR-10, and generators.
 
 Reading order:
 
     dataset        examples with labels, and the transformations of the experiments
     packaged       the 8 x 8 digits and the sentences of the package, words as vectors, points on a sphere or cube
-    published      MNIST and CIFAR-10: where their files are, and how these are read
+    published      find, download and read the files of MNIST and CIFAR-10
 
 >>> import minintk as mn
 >>> x, y = mn.datasets.digits().parity()

@@ -1,4 +1,4 @@
-"""A labelled data set, and the transformations that experiments on wide networks need.
+"""Hold a labelled data set, with the transformations for experiments on wide networks.
 
 Every method returns a new Dataset, so methods chain; `parity`, `binary` and `one_hot` end a chain with (x, y).
 Arrays are NumPy arrays; ``cupy.asarray`` moves the results to the GPU.
@@ -29,8 +29,7 @@ class Dataset:
     image_shape : (H, W, C) if the examples are images, also if they are stored flat.
     dtype : of `x` if raw holds bytes; otherwise raw's own.
 
-    raw and labels are read while the data set is in use and not copied, as they may be a `numpy.memmap`.
-
+    raw and labels are read while the data set is in use and not copied, as they can be a `numpy.memmap`.
     TypeError or ValueError for arrays that do not match each other, and for NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))
@@ -72,7 +71,7 @@ class Dataset:
 
     @property
     def x(self) -> Array:
-        """The examples as floats, (N, d) or (N, H, W, C); bytes are scaled to [0, 1] at every access."""
+        """Return the examples as floats, (N, d) or (N, H, W, C); bytes are scaled to [0, 1] at every access."""
         return np.divide(self.raw, 255, dtype=self.dtype) if self.raw.dtype == np.uint8 else self.raw
 
     def __len__(self) -> int:
@@ -84,13 +83,13 @@ class Dataset:
         return f"Dataset({self.name!r}, N={len(self)}, x={self.raw.shape[1:]}, classes: {shares})"
 
     def __getitem__(self, index: slice | Array) -> Dataset:
-        """The examples selected by a slice, an array of positions, or a boolean mask."""
+        """Select examples by a slice, an array of positions, or a boolean mask."""
         if not isinstance(index, (slice, np.ndarray)):
             raise TypeError(f"Dataset[...] expects a slice or an array, got {index!r}: data[3:4] is one example")
         return replace(self, raw=self.raw[index], labels=self.labels[index])
 
     def split(self, n_train: int, n_test: int, rng: np.random.Generator) -> tuple[Dataset, Dataset]:
-        """Two disjoint random samples, (train, test), drawn without replacement and not stratified by class.
+        """Draw two disjoint random samples, (train, test), without replacement and not stratified by class.
 
         >>> data = Dataset(np.eye(10), np.arange(10))
         >>> train, test = data.split(6, 3, np.random.default_rng(0))
@@ -105,11 +104,11 @@ class Dataset:
         return self[order[:n_train]], self[order[n_train:]]
 
     def subset(self, n: int, rng: np.random.Generator) -> Dataset:
-        """`n` examples drawn without replacement, in random order."""
+        """Draw `n` examples without replacement, in random order."""
         return self.split(n, 0, rng)[0]
 
     def pair(self, a: str | int, b: str | int) -> Dataset:
-        """The examples of two classes, given by name or number, in their order; label 0 is `a`, label 1 is `b`.
+        """Select two classes, given by name or number, in the examples' order; label 0 is `a`, label 1 is `b`.
 
         >>> Dataset(np.eye(3), np.arange(3), classes=("cat", "dog", "cow")).pair("cow", "cat")
         Dataset('data', N=2, x=(3,), classes: cow 1, cat 1)
@@ -121,7 +120,7 @@ class Dataset:
         return replace(two, labels=(two.labels == j).astype(np.int64), classes=(self.classes[i], self.classes[j]))
 
     def _class(self, which: str | int) -> int:
-        """The number of a class given by name or number."""
+        """Return the number of a class given by name or number."""
         if isinstance(which, str) and which in self.classes:
             return self.classes.index(which)
         if not isinstance(which, (str, bool)) and hasattr(which, "__index__") and 0 <= which < len(self.classes):
@@ -129,17 +128,17 @@ class Dataset:
         raise ValueError(f"{self.name} has no class {which!r}: its classes are {', '.join(self.classes)}")
 
     def images(self) -> Dataset:
-        """The same examples as x : (N, H, W, C)."""
+        """Return the same examples as x : (N, H, W, C)."""
         return replace(self, raw=self.raw.reshape(len(self), *self._image_shape()))
 
     def flat(self) -> Dataset:
-        """The same examples as x : (N, d), row-major, d = H W C."""
+        """Return the same examples as x : (N, d), row-major, d = H W C."""
         return replace(self, raw=self.raw.reshape(len(self), prod(self.raw.shape[1:])))
 
     def enlarged(self, factor: int, frame: int = 0) -> Dataset:
-        """Images with every pixel repeated factor x factor times, and a frame of `frame` zero pixels.
+        """Repeat every pixel of the images factor x factor times, and add a frame of `frame` zero pixels.
 
-        Enlarge before `standardise`: afterwards zero is no longer black.
+        Enlarge before `standardise`: afterwards zero is not black.
 
         >>> from minintk.datasets import digits
         >>> digits().enlarged(3, frame=2)[:5].x.shape
@@ -156,9 +155,9 @@ class Dataset:
         return self.image_shape
 
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
-        """Images shifted by their own (dy, dx), uniform on {-max_shift, ..., max_shift}^2, filled up with zeros.
+        """Shift images by their own (dy, dx), uniform on {-max_shift, ..., max_shift}^2, filling in zeros.
 
-        Shift before `standardise`: afterwards zero is no longer black.
+        Shift before `standardise`: afterwards zero is not black.
         """
         check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
@@ -168,7 +167,7 @@ class Dataset:
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:
         """x <- (x - mean) / std, with one mean and std per channel of an image, or per feature.
 
-        `fit` : the data set that mean and std are taken from (the training set).  ValueError if a channel is constant.
+        `fit` : the data set for mean and std (the training set).  ValueError if a channel is constant.
 
         >>> from minintk.datasets import digits
         >>> x = digits().standardise().x
@@ -189,8 +188,8 @@ class Dataset:
     def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
         """x <- (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
 
-        `fit` : the data set that mean, V and the variances (1/N sum) are taken from: the training set before its own
-        pca.  The largest loading of each component is positive.  Geiger et al. 2020 use k = 10.
+        `fit` : the data set for mean, V and the variances (1/N sum): the training set before its own pca.  The largest
+        loading of each component is positive.  Geiger et al. 2020 use k = 10.
         ValueError if the data vary in fewer than k directions.
 
         >>> from minintk.datasets import digits
@@ -204,20 +203,18 @@ class Dataset:
         whole("k", k, 1, d)
         mean = source.x.mean(axis=0, dtype=np.float64)
         X = source.x - mean
-        lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # the smaller of the two; ascending
+        lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # the smaller matrix; eigenvalues ascend
         lam, U = lam[::-1], U[:, ::-1]
         rank = int(np.sum(lam > max(N, d) * np.finfo(source.dtype).eps * lam[0]))
         if k > rank:
             raise ValueError(f"{source.name} varies in {rank} directions only: pca expects k <= {rank}, got {k}")
         V = U[:, :k] if d <= N else X.T @ (U[:, :k] / np.sqrt(lam[:k]))
         V = V * np.sign(V[np.abs(V).argmax(axis=0), np.arange(k)])
-        x = (self.flat().x - mean) @ (V / (X @ V).std(axis=0))  # the eigenvalues say the same, less accurately
+        x = (self.flat().x - mean) @ (V / (X @ V).std(axis=0))  # more accurate than the eigenvalues
         return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
 
     def on_sphere(self) -> Dataset:
-        """x <- sqrt(d) x / |x|, so that the input kernel x x' / d has a unit diagonal.
-
-        ValueError if there are zero examples.
+        """x <- sqrt(d) x / |x|, so the input kernel x x' / d has a unit diagonal; ValueError for zero examples.
 
         >>> from minintk.datasets import digits
         >>> x = digits().on_sphere().x
@@ -232,7 +229,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False).reshape(self.raw.shape))
 
     def _same_features(self, fit: Dataset | None, what: str) -> Dataset:
-        """The data set to take statistics from: this one, or `fit` if it has the same features and is not empty."""
+        """Return the data set for statistics: this one, or `fit` if it has the same features and is not empty."""
         source = self if fit is None else fit
         if not isinstance(source, Dataset):
             raise TypeError(f"{what}(fit=...) expects a Dataset, got {type(source).__name__}")
@@ -244,7 +241,7 @@ class Dataset:
         return source
 
     def parity(self) -> tuple[Array, Array]:
-        """(x, y) with y : (N, 1), +1 for even and -1 for odd digits.
+        """Return (x, y) with y : (N, 1), +1 for even and -1 for odd digits.
 
         >>> from minintk.datasets import digits
         >>> digits()[:4].parity()[1].ravel().tolist()
@@ -256,7 +253,7 @@ class Dataset:
         return self.x, sign[self.labels][:, None]
 
     def binary(self, a: str | int, b: str | int | None = None) -> tuple[Array, Array]:
-        """(x, y) with y : (N, 1), +1 for class `a` and -1 for class `b`; without `b`, -1 for all other classes.
+        """Return (x, y) with y : (N, 1), +1 for class `a` and -1 for class `b`; without `b`, -1 for all other classes.
 
         >>> from minintk.datasets import digits
         >>> x, y = digits().binary(3, 8)
@@ -268,7 +265,7 @@ class Dataset:
         return two.x, np.where(two.labels == positive, 1.0, -1.0).astype(self.dtype)[:, None]
 
     def one_hot(self, *, zero_mean: bool = False) -> tuple[Array, Array]:
-        """(x, y) with y : (N, C), 1 for an example's class and 0 elsewhere, minus 1/C if `zero_mean`.
+        """Return (x, y) with y : (N, C), 1 for an example's class and 0 elsewhere, minus 1/C if `zero_mean`.
 
         (Lee et al. 2019 use zero mean: .9 and -.1 for ten classes.)
         """

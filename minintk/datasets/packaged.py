@@ -1,4 +1,4 @@
-"""Data that need no file of the user: digits and sentences inside the package, points on a sphere or a cube."""
+"""Provide data without files of the user: digits and sentences of the package, points on a sphere or a cube."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ATTRIBUTION = (
 
 
 def packaged(name: str) -> dict[str, Array]:
-    """The arrays of a file inside the package."""
+    """Read the arrays of a file inside the package."""
     from importlib.resources import as_file, files  # here because it takes a tenth of the package's import time
 
     with (
@@ -30,7 +30,7 @@ def packaged(name: str) -> dict[str, Array]:
 
 
 def digits(*, dtype: Any = np.float64) -> Dataset:
-    """1,797 real handwritten digits of 8 x 8 pixels, x : (1797, 64) in [0, 1].
+    """Load 1,797 real handwritten digits of 8 x 8 pixels, x : (1797, 64) in [0, 1].
 
     The order is the published one; the classes are nearly balanced (174 to 183 images each).
     Source: see `Dataset.attribution`.
@@ -52,10 +52,7 @@ BOOKS = (
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """N texts as tuples of words, and their classes: text i belongs to classes[labels[i]].
-
-    labels : (N,), whole numbers.
-    """
+    """N texts as tuples of words, and their classes: text i belongs to classes[labels[i]], labels : (N,)."""
 
     words: tuple[tuple[str, ...], ...]
     labels: Array
@@ -69,10 +66,10 @@ class Text:
         return f"Text({self.name!r}, N={len(self.words)}, classes: {shares})"
 
     def embed(self, length: int, features: int, rng: np.random.Generator) -> Dataset:
-        """x : (N, length, features), a vector with entries N(0, 1) for each word, the same wherever the word stands.
+        """Map each word to a fixed vector with entries N(0, 1), x : (N, length, features).
 
-        Longer texts are cut off, and shorter ones filled up with zeros, as `minintk.MaskedAvgPool` expects padding.  At
-        infinite width random vectors do what a trained embedding does at its start.
+        Longer texts are cut off, and shorter ones padded with zeros, as `minintk.MaskedAvgPool` expects.  At infinite
+        width random vectors are equivalent to a trained embedding at its start.
 
         >>> import minintk as mn
         >>> data = mn.datasets.sentences().embed(24, 16, np.random.default_rng(0))
@@ -90,7 +87,7 @@ class Text:
 
 
 def sentences() -> Text:
-    """1,800 sentences of 8 to 24 words from novels, 600 each by Jane Austen, Arthur Conan Doyle and H. G. Wells.
+    """Load 1,800 sentences of 8 to 24 words from novels, 600 each by Jane Austen, Arthur Conan Doyle and H. G. Wells.
 
     In lower case without punctuation; names of people and places are the word "name".  In random order.
     Source: see `Text.attribution`.
@@ -107,7 +104,7 @@ def sentences() -> Text:
 
 
 def sphere(n: int, d: int, rng: np.random.Generator) -> Array:
-    """x : (n, d), uniform on the sphere |x|^2 = d, so that the input kernel x x' / d has a unit diagonal.
+    """Draw x : (n, d), uniform on the sphere |x|^2 = d, so that the input kernel x x' / d has a unit diagonal.
 
     >>> x = sphere(5, 3, np.random.default_rng(0))
     >>> bool(np.allclose((x**2).sum(axis=1), 3))
@@ -120,7 +117,7 @@ def sphere(n: int, d: int, rng: np.random.Generator) -> Array:
 
 
 def cube(n: int, d: int, rng: np.random.Generator) -> Array:
-    """x : (n, d), independent uniform corners of the cube {-1, +1}^d; |x|^2 = d, and corners may repeat.
+    """Draw x : (n, d), independent uniform corners of the cube {-1, +1}^d; |x|^2 = d, and corners can repeat.
 
     >>> np.unique(cube(20, 3, np.random.default_rng(0))).tolist()
     [-1.0, 1.0]

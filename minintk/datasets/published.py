@@ -1,4 +1,4 @@
-"""MNIST and CIFAR-10, from a folder given by the caller or by $MININTK_DATA, or downloaded once.
+"""Read MNIST and CIFAR-10, from a folder given by the caller or by $MININTK_DATA, or downloaded once.
 
 A given folder must hold the files.  They are downloaded only if no folder is given (by pooch, into the user's cache,
 verified by the checksums in this package).
@@ -8,8 +8,8 @@ MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, four files in the
 last axis fastest.
 
 CIFAR-10: 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, from the published Python batches.  These are
-pickles, and a pickle calls whatever it names: any function, or a NumPy class, whose state it then sets to any bytes.
-Here its instructions are read and not carried out: the bytes of the array and the labels stand in them as they are.
+pickles, and loading a pickle can call any function, or set the state of a NumPy array to any bytes.  So its
+instructions are parsed, never executed: the bytes of the array and the labels appear in them literally.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VARIABLE = "MININTK_DATA"
 
 
 def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
-    """`folder`, or the one given by MININTK_DATA, or None; FileNotFoundError if it does not exist."""
+    """Return `folder`, or the one given by MININTK_DATA, or None; FileNotFoundError if it does not exist."""
     named = folder if folder is not None else os.environ.get(VARIABLE) or None
     if named is None:
         return None
@@ -41,7 +41,7 @@ def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
 
 
 def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
-    """The first file with one of these names in `folder` or the folders `inside` it, or FileNotFoundError."""
+    """Return the first file with one of these names in `folder` or the folders `inside` it, or FileNotFoundError."""
     places = [folder / place / name for place in ("", *inside) for name in names]
     if found := next((path for path in places if path.is_file()), None):
         return found
@@ -50,7 +50,7 @@ def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
 
 
 def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
-    """The file at `url`, or the files in its archive: from the user's cache, or downloaded and checked."""
+    """Return the file at `url`, or the files in its archive: from the user's cache, or downloaded and checked."""
     try:
         import pooch
     except ImportError as error:
@@ -84,10 +84,10 @@ MNIST_SHA256 = {
 def mnist(
     folder: str | os.PathLike[str] | None = None, split: Literal["train", "test"] = "train", *, dtype: Any = np.float64
 ) -> Dataset:
-    """MNIST's training or test images, x : (60000, 784) or (10000, 784) in [0, 1].
+    """Load MNIST's training or test images, x : (60000, 784) or (10000, 784) in [0, 1].
 
-    folder : the folder with the IDX files, compressed or not, or with a folder ``mnist``; by default that of
-        MININTK_DATA; without either, they are downloaded (11 MB, needs the extra ``data``).
+    folder : contains the IDX files, compressed or not, or a folder ``mnist``; default MININTK_DATA; without either,
+        they are downloaded (11 MB, needs the extra ``data``).
     dtype : of `x`; the images are stored as bytes, 47 MB for all of them, until `x` is accessed.
 
     FileNotFoundError if the folder lacks the files, ValueError for damaged ones.
@@ -108,12 +108,12 @@ def _mnist_file(folder: str | os.PathLike[str] | None, name: str) -> np.ndarray[
     place = named_folder(folder)
     if place is None:
         return read_idx(download(f"{MNIST_URL}{name}.gz", f"sha256:{MNIST_SHA256[name]}")[0])
-    other = name.replace("-idx", ".idx")  # as some programs unpack it
+    other = name.replace("-idx", ".idx")  # the name that some programs give to it
     return read_idx(find(place, ("mnist", "MNIST/raw"), (name, f"{name}.gz", other, f"{other}.gz")))
 
 
 def read_idx(path: Path) -> np.ndarray[Any, Any]:
-    """The array of bytes in an IDX file, with or without gzip compression; `Unreadable` for a damaged file.
+    """Read the array of bytes in an IDX file, with or without gzip compression; `Unreadable` for a damaged file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -142,11 +142,11 @@ FOLDER = "cifar-10-batches-py"
 def cifar10(
     folder: str | os.PathLike[str] | None = None, split: Literal["train", "test"] = "train", *, dtype: Any = np.float64
 ) -> Dataset:
-    """CIFAR-10's training or test images, x : (N, 3072) in [0, 1], channels last: ``.images()`` is (N, 32, 32, 3).
+    """Load CIFAR-10's training or test images, x : (N, 3072) in [0, 1], channels last: ``.images()`` is (N, 32, 32, 3).
 
-    folder : the folder with the batches, or with a folder ``cifar-10-batches-py``; by default that of MININTK_DATA;
-        without either, they are downloaded (170 MB, needs the extra ``data``).  If some of the five training batches
-        are missing, the others are read, and `name` says how many.
+    folder : contains the batches, or a folder ``cifar-10-batches-py``; default MININTK_DATA; without either, they are
+        downloaded (170 MB, needs the extra ``data``).  If some of the five training batches are missing, the others
+        are read, and `name` gives their number.
     dtype : of `x`; the images are stored as bytes until `x` is accessed.
 
     FileNotFoundError if the folder has no batches, ValueError for damaged or unsafe files.
@@ -169,7 +169,7 @@ def cifar10(
 
 
 def _batch(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(images (N, 32, 32, 3), labels (N,)) of one batch."""
+    """Return (images (N, 32, 32, 3), labels (N,)) of one batch."""
     with reading(path, "a CIFAR-10 batch", "download it again") as file:
         pixels, labels = read_pickle(whole_file(file))
         if not labels or max(labels) > 9 or len(pixels) != 3072 * len(labels):
@@ -185,10 +185,10 @@ LISTS = {"EMPTY_LIST", "MARK", "BININT1", "APPEND", "APPENDS", "BINPUT", "LONG_B
 
 
 def read_pickle(content: bytes) -> tuple[bytes, list[int]]:
-    """(pixels, labels) of a batch, read off the instructions of its pickle, of which none is carried out.
+    """Parse (pixels, labels) of a batch from the instructions of its pickle, without executing any.
 
-    labels : the numbers in the list after b"labels".  pixels : the bytes of the array of "u1", which stand after False,
-    the mark of rows one after the other; none where they do not.  ValueError for what is no pickle.
+    labels : the numbers in the list after b"labels".  pixels : the bytes of the "u1" array after False (row-major
+    order); empty if there are none.  ValueError unless it is a pickle.
     """
     pixels, labels, last, in_list, is_bytes = b"", list[int](), "", False, False
     for instruction, said, _ in pickletools.genops(content):

@@ -1,14 +1,14 @@
-"""Diagnostics: measurements of networks and their kernels, for one network or an ensemble, on NumPy or CuPy.
+"""Measure networks and their kernels, for one network or an ensemble, on NumPy or CuPy.
 
 The files are independent, except that several use power_laws and layer_io:
 
-    kernels            kernel_movement, weight_movement                   how far kernel and weights moved
-                       effective_rank                                     how many eigenvalues count
+    kernels            kernel_movement, weight_movement                   relative change of kernel and weights
+                       effective_rank                                     the number of eigenvalues that count
                        draw_gram                                          a kernel with its examples sorted by class
                        alignment, target_alignment                        kernels with each other and with the labels
     kernel_over_time   kernel_over_time, KernelPath                       the kernel along a run, and its layers' shares
-    times              t1, t2                                             when the loss halves, when it is zero
-    curvature          kappa                                              how nonlinear f is on the way to a solution
+    times              t1, t2                                             the times at which the loss is halved, zero
+    curvature          kappa                                              nonlinearity of f on the way to a solution
                        sharpness                                          the largest eigenvalue of the loss's Hessian
     layer_io           trace                                              the input and output of each layer
     weight_norms       spectral_norm(s), natural_norms, gaussian_norms    norms measured, required, at initialisation

@@ -1,23 +1,22 @@
-"""Second derivatives in the parameters: kappa, how much J changes on the way to a solution, and the loss's sharpness.
+"""Compute second derivatives in the parameters: kappa, the change of J on the way to a solution, and the sharpness.
 
-    kappa = |f - y| |D^2 f| / |D f|^2                            lazy where kappa << 1 (Chizat, Oyallon and Bach 2019)
+    kappa = |f - y| |D^2 f| / |D f|^2                            lazy if kappa << 1 (Chizat, Oyallon and Bach 2019)
     H v = J' (d2L/df2) J v + D^2(r . f)[v, .],     r = dL/df held fixed
 
 |D f| and |D^2 f| are the operator norms of the first and second derivatives with respect to the parameters,
 sup |J v| and sup |D^2 f[v, v]| over |S^-1/2 v| = 1, S the learning-rate scales.  Gradient descent with rates lr S on
-theta is descent with the rate lr on S^-1/2 theta, so it is there that steps have a length: |D f|^2 is the largest
-eigenvalue of J S J', the sharpness that of S^1/2 H S^1/2, and both are the same for equivalent parametrizations.
+theta is descent with rate lr on S^-1/2 theta, so lengths are measured there: |D f|^2 is the largest eigenvalue of
+J S J', the sharpness that of S^1/2 H S^1/2, and both are the same for equivalent parametrizations.
 
 A step of size |f - y| / |D f| solves the problem to first order and changes J by |D^2 f| times that; kappa is this
 change relative to |D f|.  It falls as n^-1/2 in the NTK scaling and stays of order 1 in muP and mean field.
 
-Around a minimum descent is stable for lr x sharpness < 2.  (Cohen et al. 2021: the edge of stability; Lewkowycz et al.
-2020: the catapult.)  The model linearised at theta has J' (d2L/df2) J for H, and `max_learning_rate` is 2 over the
-largest eigenvalue of that.
+Descent around a minimum is stable for lr x sharpness < 2.  (Cohen et al. 2021: the edge of stability; Lewkowycz et al.
+2020: the catapult.)  The model linearised at theta has H = J' (d2L/df2) J, and `max_learning_rate` is 2 over its
+largest eigenvalue.
 
 D^2 f[v, .] is the derivative at d = v of the second-order term of f(theta + d), by Taylor mode
-(`minintk.models.taylor`), exact up to rounding, eps |D f|.  With ReLU and max-pooling it is the curvature between the
-kinks.
+(`minintk.models.taylor`), exact up to rounding, eps |D f|.  ReLU and max-pooling contribute no curvature at kinks.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ def kappa(
     model: Model, theta: Array, x: Array, y: Array | None = None, *, starts: int = 4, steps: int = 30,
     scales: Mapping[str, float] | None = None,
 ) -> Kappa:  # fmt: skip
-    """|f - y| |D^2 f| / |D f|^2 at theta : (P,), on x : (N, *input_shape); without y, |D^2 f| / |D f|^2.
+    """Compute |f - y| |D^2 f| / |D f|^2 at theta : (P,), on x : (N, *input_shape); without y, |D^2 f| / |D f|^2.
 
     |D f| by ARPACK on J S J'.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
     times, from `starts` fixed starting points; the result is a lower bound, the best local maximum found.
-    scales : S by tensor, as for `mn.ntk`; the parametrization's for gradient descent unless given.
-    ValueError for arguments that do not fit, and where J is zero; FloatingPointError where J' J overflows;
+    scales : S by tensor, as for `mn.ntk`; default the parametrization's for gradient descent.
+    ValueError for arguments that do not fit, and if J is zero; FloatingPointError if J' J overflows;
     UnsupportedLayer for a model without an expansion.
 
     >>> import minintk as mn
@@ -79,14 +78,14 @@ def kappa(
         raise ValueError("kappa expects outputs that depend on theta: J is zero here")
     best = 0.0
     for start in range(starts):
-        draw = np.random.default_rng(start).standard_normal(model.size)  # fixed, without any symmetry of a network
+        draw = np.random.default_rng(start).standard_normal(model.size)  # fixed; breaks symmetries of a network
         v, _ = _unit(to_library(draw.astype(str(theta.dtype)), xp))
         best = max(best, _ascend(model, theta, x, v, steps, J, S**0.5))
     return Kappa(residual * best / slope**2, best, slope, residual)
 
 
 def _check_one(model: Model, theta: Array, x: Array) -> None:
-    """TypeError or ValueError unless theta is that of one network, finite."""
+    """Raise TypeError or ValueError unless theta belongs to one network and is finite."""
     check_model(model)
     model.check(theta, x)
     if theta.ndim != 1:
@@ -95,7 +94,7 @@ def _check_one(model: Model, theta: Array, x: Array) -> None:
 
 
 def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacobian, root: Any) -> float:
-    """max of u . D^2 f[v, w] = <v, H_u w>, H_u = D^2 (u . f), over each of u, v, w in turn.  root : S^1/2."""
+    """Maximise u . D^2 f[v, w] = <v, H_u w>, H_u = D^2 (u . f), over each of u, v, w in turn.  root : S^1/2."""
     w, value = v, 0.0
     second = _Second(model, theta, x, v, J, root)
     for _ in range(steps):
@@ -116,11 +115,11 @@ class _Second:
         _, self.both = model.expand(theta, root * v, x, 2)
 
     def jvp(self, w: Array) -> Array:
-        """D^2 f[v, w] : (N, C)."""
+        """Return D^2 f[v, w] : (N, C)."""
         return self.both.push(self.root * w) - self.J.push(self.root * w)
 
     def vjp(self, u: Array) -> Array:
-        """H_u v : (P,)."""
+        """Return H_u v : (P,)."""
         return self.root * (_pulled(self.both, u) - _pulled(self.J, u))
 
 
@@ -140,7 +139,7 @@ def sharpness(
     """Return the largest eigenvalue of S^1/2 H S^1/2 at theta : (P,), H the Hessian of the loss on x.
 
     x : (N, *input_shape), y : (N, C).  loss : `mn.mse` or another one with a `hessian`.  scales : as for `kappa`.
-    rtol : of the eigenvalue, by ARPACK's Lanczos steps on exact products, whose vectors are on the host.
+    rtol : of the eigenvalue, by ARPACK's Lanczos steps on exact products; its vectors are on the host.
     ValueError or TypeError for arguments that do not fit, UnsupportedLayer for a model without an expansion,
     FloatingPointError if products with H overflow, RuntimeError if ARPACK does not converge.
 
@@ -174,16 +173,16 @@ def max_learning_rate(
     """Return the largest stable learning rate of full-batch gradient descent: 2 (1 + m) / lambda_max of J S J' L''.
 
     J S J' : (N C, N C) is the tangent kernel of all outputs, `ntk_full`, and L'' = d2L/df2 at f = model(theta, x), 1/N
-    for `mn.mse`: 2 (1 + m) N / lambda_max(ntk_full).  (`mn.ntk` is the mean over outputs; its largest eigenvalue may be
-    C times smaller.)  Above this rate the model linearised at theta diverges.
+    for `mn.mse`: 2 (1 + m) N / lambda_max(ntk_full).  (The largest eigenvalue of `mn.ntk`, the mean over outputs, can
+    be C times smaller.)  Above this rate the model linearised at theta diverges.
 
     theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another one with a `hessian`.  y : (N, C), if L'' depends
-    on the targets, which for the losses here it does not.  momentum : m in [0, 1) of the heavy ball, as in `mn.SGD`.
-    scales : S by tensor, as for `mn.ntk`; the parametrization's for gradient descent unless given.
+    on the targets (for no loss of this package).  momentum : m in [0, 1) of the heavy ball, as in `mn.SGD`.
+    scales : S by tensor, as for `mn.ntk`; default the parametrization's for gradient descent.
     rtol : of the eigenvalue, by ARPACK's Lanczos steps; no kernel is formed.  Their 20 vectors on the host are as long
     as the outputs, N C, for a squared loss, as long as theta otherwise.
 
-    ValueError or TypeError for arguments that do not fit, and where no rate is too large, as J S J' L'' is zero;
+    ValueError or TypeError for arguments that do not fit, and if every rate is stable, as J S J' L'' is zero;
     FloatingPointError if products overflow, RuntimeError if ARPACK does not converge to rtol.
 
     >>> import minintk as mn
@@ -208,7 +207,7 @@ def max_learning_rate(
     def on_outputs(u: Array) -> Array:
         return loss.hessian(f, y, J.push(S * _pulled(J, u.reshape(f.shape))))
 
-    def on_parameters(v: Array) -> Array:  # L'' is no number: J S J' L'' is not symmetric, S^1/2 J' L'' J S^1/2 is
+    def on_parameters(v: Array) -> Array:  # if L'' is a matrix, J S J' L'' is not symmetric; S^1/2 J' L'' J S^1/2 is
         return S**0.5 * _pulled(J, loss.hessian(f, y, J.push(S**0.5 * v)))
 
     product, like = (on_parameters, theta) if loss.curvature is None else (on_outputs, f)
@@ -235,8 +234,8 @@ def _scales(model: Model, theta: Array, scales: Mapping[str, float] | None) -> A
 
 
 def _pulled(J: Jacobian, u: Array) -> Array:
-    """Return J' u : (P,), which may overflow: `_largest_eigenvalue` says so."""
-    out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # so that no layer forgets its part unnoticed
+    """Return J' u : (P,), which can overflow: `_largest_eigenvalue` checks it."""
+    out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # NaN where a layer forgets to write
     J.pull(u, out)
     return out
 

@@ -1,4 +1,4 @@
-"""The tangent kernel along a training run: how far it moves, where it turns to, and which layers it is made of."""
+"""Measure the tangent kernel along a training run: its movement, its eigenvectors, and the layers' shares."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from minintk.validate import whole
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelPath:
-    """The kernel Theta_t at S times, against the first one, Theta_0; all on the host.
+    """The kernel Theta_t at S times, compared with the first, Theta_0; all on the host.
 
     t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred, of Theta_t with y y', at most 1.
     effective_rank : between 1 and N.  eigenvalues : the k largest, descending.  overlap : |U_0' U_t|^2 / j for the
-    spaces U that the first j = 1 ... k eigenvectors span, 1 if the space stays, about j / N if it turns anywhere; it
-    means little where eigenvalues j and j + 1 are equal.  share : {layer: its part of the trace}, with the sum 1.
+    spaces U of the first j = 1 ... k eigenvectors, 1 if the space stays, about j / N for a random one; meaningless
+    if eigenvalues j and j + 1 are equal.  share : {layer: its part of the trace}, with the sum 1.
     Each is (S, [E]); eigenvalues and overlap are (S, [E], k).
     """
 
@@ -63,7 +63,7 @@ class KernelPath:
 
 
 def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k: int = 5) -> KernelPath:
-    """The empirical NTK of a model along a run, on x : (N, *input_shape) with labels y : (N, C); a `KernelPath`.
+    """Compute the `KernelPath` of a model's NTK along a run, on x : (N, *input_shape) with labels y : (N, C).
 
     run : snapshots of `mn.train` or moments of `mn.flow`, theta : ([E], P); the first is the start.  A model that
     re-anchors is taken from the snapshot.  k : eigenvectors, at most N.
@@ -104,7 +104,7 @@ def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k:
 
 
 def _overlap(U: Array, V: Array) -> Array:
-    """|U_j' V_j|^2 / j for the first j = 1 ... k columns of U, V : ([E], N, k)."""
+    """Return |U_j' V_j|^2 / j for the first j = 1 ... k columns of U, V : ([E], N, k)."""
     xp = array_namespace(U, V)
     squares = xp.linalg.matrix_transpose(U) @ V
     sums = xp.cumulative_sum(xp.cumulative_sum(squares * squares, axis=-1), axis=-2)
@@ -112,7 +112,7 @@ def _overlap(U: Array, V: Array) -> Array:
 
 
 def _layer_kernels(model: Model, theta: Array, x: Array) -> dict[str, Array]:
-    """{layer: what its weights add to the kernel}, each ([E], N, N); the kernel is their sum."""
+    """Return {layer: its part of the kernel}, each ([E], N, N); the kernel is their sum."""
     names = list(model.layout.slices)
     layers = {name: name.rpartition(".")[0] or name for name in names}
     return {

@@ -1,4 +1,4 @@
-"""Kernels and weights: how far they moved, how alike they are, how many eigenvalues count."""
+"""Compare kernels and weights: their movement, alignment and effective rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minintk.models.model import Model, check_model
 
 
 def relative_distance(a: Array, b: Array) -> Array:
-    """|a - b|_F / |b|_F over the last two axes; for kernels ([E], N, M) the result is () or (E,).
+    """Return |a - b|_F / |b|_F over the last two axes; for kernels ([E], N, M) the result is () or (E,).
 
     inf if only b is zero, 0 if both are.  ValueError for other shapes and for values that are not finite.
 
@@ -28,17 +28,17 @@ def relative_distance(a: Array, b: Array) -> Array:
 
 
 def _relative(moved: Array, start: Array, axes: tuple[int, ...]) -> Array:
-    """|moved| / |start|; inf if only start is zero, 0 if both are."""
+    """Return |moved| / |start|; inf if only start is zero, 0 if both are."""
     xp = array_namespace(moved, start)
     top = xp.maximum(*(xp.max(xp.abs(a), axis=axes, keepdims=True) for a in (moved, start)))
-    top = xp.where(top > 0, top, xp.ones_like(top))  # scaled by this, squares neither overflow nor underflow
+    top = xp.where(top > 0, top, xp.ones_like(top))  # scaling avoids overflow and underflow of squares
     far, size = (xp.sqrt(xp.sum((a / top) ** 2, axis=axes)) for a in (moved, start))
     never = xp.where(far > 0, xp.full_like(far, float("inf")), xp.zeros_like(far))
     return xp.where(size > 0, far / xp.where(size > 0, size, xp.ones_like(size)), never)
 
 
 def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Array:
-    """|Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F, the empirical NTK on x : (N, *input_shape); () or (E,).
+    """Return |Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F, the NTK on x : (N, *input_shape); () or (E,).
 
     theta0, theta : (P,) or (E, P).  O(n^-1/2) in the width n for a trained network (Lee et al. 2019, eq. 17).
 
@@ -52,9 +52,9 @@ def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Arra
 
 
 def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Array]:
-    """{tensor name: |w - w_0| / |w_0|}, each () or (E,); theta0, theta : (P,) or (E, P).
+    """Return {tensor name: |w - w_0| / |w_0|}, each () or (E,); theta0, theta : (P,) or (E, P).
 
-    Names as in the layout, "0.W", "2.b".  inf for a tensor that started at zero and moved, 0 if it stayed there.
+    Names as in the layout, "0.W", "2.b".  inf for a tensor that left zero, 0 if it stayed there.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -71,11 +71,11 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
 
 
 def effective_rank(k: Array) -> Array:
-    """exp(H(p)), p = sigma / sum sigma, H the entropy: () or (E,), between 1 and min(N, M)   (Roy and Vetterli 2007).
+    """Return exp(H(p)), p = sigma / sum sigma, H the entropy: () or (E,), 1 to min(N, M)   (Roy and Vetterli 2007).
 
-    k : ([E], N, M), or a full kernel ([E], N, C, M, C), whose Gram matrix is (N C, M C); sigma its singular values.
-    n equal ones give n.  For J J', sigma are the squared singular values of the Jacobian; compare Samarin et
-    al. 2020, figure 6.  ValueError for a zero matrix.
+    k : ([E], N, M), or a full kernel ([E], N, C, M, C), taken as (N C, M C); sigma its singular values: n equal ones
+    give n.  For J J', sigma are the squared singular values of the Jacobian; compare Samarin et al. 2020, figure 6.
+    ValueError for a zero matrix.
 
     >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)
     3.0
@@ -99,7 +99,7 @@ def effective_rank(k: Array) -> Array:
 def draw_gram(k: Array, labels: Array, axes: Any) -> None:
     """Draw k : (N, N) on matplotlib's `axes`, its examples sorted by class, with lines between classes.
 
-    labels : (N,), whole numbers.  Order is kept within a class; the darkest colour is 0 or the minimum.  A network that
+    labels : (N,), whole numbers; order is kept within a class.  The darkest colour is 0 or the minimum.  A network that
     has learned its classes shows bright blocks on the diagonal.  ValueError for other shapes.
 
     >>> import matplotlib.figure
@@ -121,9 +121,9 @@ def draw_gram(k: Array, labels: Array, axes: Any) -> None:
 
 
 def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
-    """<K, L>_F / (|K|_F |L|_F), () or (E,), of kernels ([E], N, N); 1 if one is a positive multiple of the other.
+    """Return <K, L>_F / (|K|_F |L|_F), () or (E,), of kernels ([E], N, N); 1 for positive multiples of each other.
 
-    centred : first K <- H K H, H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  Of A A' and B B',
+    centred : first K <- H K H, H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  For A A' and B B',
     A, B : (N, features) two of `Network.layer_outputs`, this is linear CKA, in [0, 1] and unchanged by rotations of
     either (Kornblith et al. 2019).  ValueError if a kernel is zero, also after centring.
 
@@ -148,9 +148,9 @@ def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
 
 
 def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
-    """Kernel-target alignment: `alignment` of k : ([E], N, N) with y y', y : (N, C); () or (E,), at most 1.
+    """Return the `alignment` of k : ([E], N, N) with y y', y : (N, C): () or (E,), at most 1.
 
-    It measures how much of the kernel agrees with the labels (Cristianini et al. 2001).
+    Kernel-target alignment measures how well the kernel agrees with the labels (Cristianini et al. 2001).
 
     >>> y = np.array([[1.0], [1.0], [-1.0]])
     >>> round(float(target_alignment(y @ y.T, y)), 12), round(float(target_alignment(np.eye(3), y)), 6)
@@ -163,12 +163,12 @@ def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
 
 
 def _centred(k: Array) -> Array:
-    """H k H."""
+    """Return H k H."""
     xp = array_namespace(k)
     rows = k - xp.mean(k, axis=-2, keepdims=True)
     return rows - xp.mean(rows, axis=-1, keepdims=True)
 
 
 def _frobenius(a: Array) -> Array:
-    """|a|_F over the last two axes."""
+    """Return |a|_F over the last two axes."""
     return array_namespace(a).sqrt(array_namespace(a).sum(a * a, axis=(-2, -1)))

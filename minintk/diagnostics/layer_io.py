@@ -1,6 +1,6 @@
-"""The input and output of every layer with weights, and of sums and other branches, by name.
+"""Record the input and output of every layer with weights, and of sums and other branches, by name.
 
-Names follow the layout: "0" owns "0.W" and "0.b", "2.branch.1" owns "2.branch.1.W"; "2" alone is the residual sum.
+Names follow the layout: "0" owns "0.W" and "0.b", "2.branch.1" owns "2.branch.1.W"; "2" is the residual sum.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Passage(NamedTuple):
 
 
 def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
-    """{name: input and output of the layer}, in the order of the layers; arguments as for `net(theta, x)`.
+    """Return {name: input and output of the layer}, in the order of the layers; arguments as for `net(theta, x)`.
 
     >>> import numpy as np, minintk as mn
     >>> branch = mn.Sequential(mn.Tanh(), mn.Dense(8))
@@ -41,7 +41,7 @@ def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
 
 
 def _follow(layer: Bound, name: str, w: Weights, x: Array, found: dict[str, Passage]) -> Array:
-    """The layer's output; adds the passages inside it to `found`."""
+    """Return the layer's output; add the passages inside it to `found`."""
     if isinstance(layer, BoundChain):
         for inner, child in _children(layer, name):
             x = _follow(child, inner, w, x, found)
@@ -57,7 +57,7 @@ def _follow(layer: Bound, name: str, w: Weights, x: Array, found: dict[str, Pass
 
 
 def leaves(layer: Bound, name: str = "") -> Iterator[tuple[str, Bound]]:
-    """(name, layer) of every layer in its place that directly owns weights."""
+    """Yield (name, layer) for every bound layer that directly owns weights."""
     inside = list(_children(layer, name))
     for inner, child in inside:
         yield from leaves(child, inner)
@@ -66,7 +66,7 @@ def leaves(layer: Bound, name: str = "") -> Iterator[tuple[str, Bound]]:
 
 
 def _children(layer: Bound, name: str) -> Iterator[tuple[str, Bound]]:
-    """(name, layer) of the layers inside, as `minintk.layers.combine` names them."""
+    """Yield (name, layer) of the layers inside, with the names of `minintk.layers.combine`."""
     prefix = f"{name}." if name else ""
     if isinstance(layer, BoundBranches):
         yield from ((f"{prefix}{inner}", child) for inner, child in zip(layer.names, layer.layers, strict=True))

@@ -1,4 +1,4 @@
-"""Power laws in the width or any other variable, fitted with a confidence interval."""
+"""Fit power laws in the width or any other variable, with a confidence interval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Outcome = Literal["pass", "fail", "undecided"]
 
 
 def judged(interval: tuple[float, float], least: float, most: float) -> Outcome:
-    """Pass if the whole interval is from `least` to `most`, fail if none of it is, undecided else.
+    """Return pass if the whole interval is in [least, most], fail if none of it is, else undecided.
 
     >>> [judged(interval, -0.1, 0.1) for interval in ((-0.05, 0.05), (0.05, 0.15), (0.15, 0.25))]
     ['pass', 'undecided', 'fail']
@@ -28,7 +28,7 @@ def judged(interval: tuple[float, float], least: float, most: float) -> Outcome:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PowerLaw:
-    """v = A n^b, fitted; see `power_law`.
+    """The fit v = A n^b of `power_law`.
 
     exponent : b.  prefactor : A.  error : the standard error of b.  interval : (low, high) for b, at `confidence`.
     widths : (K,).  draws : (R, 2), log A and b of the R bootstrap fits.
@@ -47,11 +47,11 @@ class PowerLaw:
         return f"PowerLaw({self.prefactor:.3g} n^{self.exponent:.3g}, exponent {low:.3g} to {high:.3g})"
 
     def __call__(self, n: Any) -> Any:
-        """A n^b at widths n."""
+        """Return A n^b at widths n."""
         return self.prefactor * np.asarray(n, dtype=np.float64) ** self.exponent
 
     def band(self, n: Any) -> tuple[Any, Any]:
-        """(low, high) at each width n: the confidence band of the fitted line, from the bootstrap fits."""
+        """Return (low, high) at each width n: the confidence band of the fitted line, from the bootstrap fits."""
         logs = self.draws[:, :1] + self.draws[:, 1:] * np.log(np.asarray(n, dtype=np.float64))
         tail = 50 * (1 - self.confidence)
         low, high = np.exp(np.percentile(logs, [tail, 100 - tail], axis=0))
@@ -66,15 +66,15 @@ def power_law(
     resamples: int = 2000,
     rng: np.random.Generator | None = None,
 ) -> PowerLaw:
-    """The exponent b of v = A n^b, from positive measurements of several seeds at each width.
+    """Fit the exponent b of v = A n^b to positive measurements with several seeds at each width.
 
-        log v_ns = log A + b log n + e_ns,    least squares over all widths n and seeds s
+        log v_ns = A + b log n + e_ns,    least squares over all widths n and seeds s
 
     so a width is weighted by its number of seeds.  The interval is a bootstrap over seeds: the deviations e of each
     seed from the mean of its width are scaled by sqrt(S/(S-1)) (the mean is estimated), pooled, resampled for every
     width and seed, and refitted.  The scatter of a few seeds is itself uncertain, so the spread of the refitted lines
     is multiplied by the ratio of Student's t, sum_n (S_n - 1) degrees of freedom, to the normal quantile.  Pooling
-    assumes that log v scatters alike at all widths.  Deviations of the means from the line do not enter the interval.
+    assumes equal scatter of log v at all widths.  Deviations of the means from the line do not enter the interval.
 
     widths : (K,), at least two different ones.  values : K arrays, values[i] : (S_i,) at widths[i], with two seeds or
         more at one of them.  rng : for the bootstrap, numpy.random.default_rng(0) by default.
@@ -134,9 +134,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a sequential test found, and after how many seeds at each width, at how many looks.
+    """The outcome of a sequential test, with its numbers of seeds per width and of looks.
 
-    confidence : of the interval at the last look.  exponent, interval : fitted, where there is a single one.
+    confidence : of the interval at the last look.  exponent, interval : of the fit, if there is a single one.
     """
 
     outcome: Outcome
@@ -149,7 +149,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the outcome is a pass; undecided is none."""
+        """True if the outcome is a pass; undecided is not."""
         return self.outcome == "pass"
 
     def __str__(self) -> str:

@@ -1,11 +1,11 @@
-"""Spectral norms of weights and of their updates, the quantities of the spectral condition of muP.
+"""Compute spectral norms of weights and of their updates, as in the spectral condition of muP.
 
-    |W| = max |W h| / |h|        of the operator that acts in the network, z = multiplier * h W
+    |W| = max |W h| / |h|        of the operator in the network, z = multiplier * h W
     natural                      sqrt(fan_out / fan_in): keeps entries of order one at order one
     Gaussian                     multiplier std (sqrt(fan_in) + sqrt(fan_out)), |W| of a large Gaussian matrix
 
-A convolution acts on whole images of the size it has in the network; a bias is the matrix (1, n), with the Euclidean
-norm.  (Yang, Simon, Bernstein 2023, condition 1.)
+A convolution acts on whole images of its size in the network; a bias is the matrix (1, n), with the Euclidean norm.
+(Yang, Simon, Bernstein 2023, condition 1.)
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Map = Callable[[Array], Array]
 
 
 def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
-    """|W|, the largest singular value of W : ([E], m, n); () or (E,).
+    """Return |W|, the largest singular value of W : ([E], m, n); () or (E,).
 
-    By Lanczos steps of W'W: the largest Ritz value, a lower bound at least as accurate as power iteration.  Stops when
+    By Lanczos steps of W'W: the largest Ritz value, a lower bound at least as accurate as power iteration.  It stops if
     eight steps increase it by less than rtol / 4.
 
     >>> round(float(spectral_norm(np.diag([3.0, 1.0, 2.0]))), 6)
@@ -52,7 +52,7 @@ def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     if W.shape[-1] > W.shape[-2]:
         W = W.swapaxes(-1, -2)
     size = xp.max(xp.abs(W), axis=(-2, -1), keepdims=True)
-    W = W / xp.where(size > 0, size, xp.ones_like(size))  # so that W'W does not overflow
+    W = W / xp.where(size > 0, size, xp.ones_like(size))  # avoids overflow of W'W
     Wt = W.swapaxes(-1, -2)
     norm = largest_singular_value(lambda q: W @ q, lambda u: Wt @ u, fixed_start(W, (W.shape[-1], 1)), 2, rtol)
     return norm * size[..., 0, 0]
@@ -61,9 +61,9 @@ def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
 def largest_singular_value(
     apply: Map, adjoint: Map, start: Array, axes: int, rtol: float = RTOL, clear: float = 0.0
 ) -> Array:
-    """The norm of a linear map, () or (E,), by Lanczos from `start` : ([E], *shape), where shape has `axes` axes.
+    """Return the norm of a linear map, () or (E,), by Lanczos from `start` : ([E], *shape), shape with `axes` axes.
 
-    clear : three steps are enough if they find less.  Of the squared norms of 400 tangent kernels they found .54 to 1.
+    clear : three steps suffice if they find less; for 400 tangent kernels they found .54 to 1 of the squared norm.
     """
     xp, last = array_namespace(start), tuple(range(-axes, 0))
     size = prod(start.shape[start.ndim - axes :])
@@ -88,7 +88,7 @@ def largest_singular_value(
 
 
 def _ritz(alphas: list[Any], betas: list[Any]) -> np.ndarray[Any, Any]:
-    """The root of the largest eigenvalue of each member's tridiagonal matrix, (E,) or (1,)."""
+    """Return the root of the largest eigenvalue of each member's tridiagonal matrix, (E,) or (1,)."""
     a, b = (np.stack([to_host(x).reshape(-1) for x in k], axis=-1).astype(np.float64) for k in (alphas, betas))
     T = np.zeros((*a.shape, a.shape[-1]))
     i = np.arange(a.shape[-1])
@@ -97,7 +97,7 @@ def _ritz(alphas: list[Any], betas: list[Any]) -> np.ndarray[Any, Any]:
 
 
 def fixed_start(like: Array, shape: tuple[int, ...], lead: int = -2) -> Array:
-    """Random numbers ([E], *shape), the same at every call."""
+    """Draw random numbers ([E], *shape), the same at every call."""
     draw = np.random.default_rng(0).standard_normal(shape).astype(str(like.dtype))
     xp = array_namespace(like)
     return xp.asarray(xp.broadcast_to(to_library(draw, xp), (*like.shape[:lead], *shape)), copy=True)
@@ -107,14 +107,14 @@ Weighted = BoundDense | BoundConv
 
 
 def acting(layer: Weighted, W: Array, x: Array) -> tuple[Array, Any]:
-    """(z, J) of a weight tensor as it acts in its layer: z = multiplier * x W for x : ([E], N, *before)."""
+    """Return (z, J) of a weight tensor in its layer: z = multiplier * x W for x : ([E], N, *before)."""
     p = layer.parameters
     alone: Any = replace(layer, parameters=replace(p, b=None, first=False))
     return alone({p.W.name: W}, x)
 
 
 def _norm_on_images(layer: BoundConv, W: Array, rtol: float) -> Array:
-    """|W| of a convolution on images of the size that it has in the network, () or (E,)."""
+    """Return |W| of a convolution on images of its size in the network, () or (E,)."""
     shape = (1, *layer.before)
     start = fixed_start(W, shape, -len(layer.parameters.W.shape))
     _, J = acting(layer, W, start)
@@ -122,7 +122,7 @@ def _norm_on_images(layer: BoundConv, W: Array, rtol: float) -> Array:
 
 
 def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[str, Array]:
-    """{tensor name: |W|}, each () or (E,), of the operators: multiplier included, convolutions on their images.
+    """Return {tensor name: |W|}, each () or (E,), of the operators: multiplier included, convolutions on their images.
 
     theta : ([E], P), parameters, or a difference of parameters for the norms of updates.
 
@@ -146,21 +146,21 @@ def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[st
 
 
 def _places(net: Network) -> dict[str, Weighted]:
-    """{name of a weight tensor: its layer in its place}, for Dense and convolutions."""
+    """Return {name of a weight tensor: its bound layer}, for Dense and convolutions."""
     check_model(net, Network)
     return {f"{name}.W": layer for name, layer in leaves(net.layers) if isinstance(layer, Weighted)}
 
 
 def _sides(t: Tensor, places: Container[str]) -> tuple[int, int, int]:
-    """(fan-in, fan-out, window) of a tensor; 1 and n for a bias, channels and K K for a convolution."""
+    """Return (fan-in, fan-out, window) of a tensor; 1 and n for a bias, channels and K K for a convolution."""
     window = prod(t.shape[:-2]) if t.name in places else 1
     return prod(t.shape[:-1]) // window, t.shape[-1], window
 
 
 def natural_norms(net: Network) -> dict[str, float]:
-    """{tensor name: sqrt(fan_out / fan_in)}: sqrt(C_out / C_in) for a convolution, sqrt(n) for a bias.
+    """Return {tensor name: sqrt(fan_out / fan_in)}: sqrt(C_out / C_in) for a convolution, sqrt(n) for a bias.
 
-    What |W| and |dW| should be (Yang, Simon, Bernstein 2023, condition 1).  TypeError for anything but an `mn.Network`.
+    The target for |W| and |dW| (Yang, Simon, Bernstein 2023, condition 1).  TypeError for anything but an `mn.Network`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
@@ -172,10 +172,10 @@ def natural_norms(net: Network) -> dict[str, float]:
 
 
 def gaussian_norms(net: Network) -> dict[str, float]:
-    """{tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: |W| of large Gaussian weights.
+    """Return {tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: |W| of large Gaussian weights.
 
     This is the edge of the Marchenko-Pastur law; a random |W| differs from it by O(n^-2/3).  window = K K for a
-    convolution, whose Fourier transform is a Gaussian matrix at each frequency (for circular padding and stride 1;
+    convolution: its Fourier transform is a Gaussian matrix at each frequency (for circular padding and stride 1;
     otherwise approximately).  For a bias, multiplier std sqrt(n).  TypeError for anything but an `mn.Network`.
 
     >>> import minintk as mn
@@ -192,11 +192,11 @@ def gaussian_norms(net: Network) -> dict[str, float]:
 
 
 def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dict[str, Array]:
-    """{weight name: |dW h| / (|dW| |h|)}, each () or (E,): 1 if the update acts on the features with its full norm.
+    """Return {weight name: |dW h| / (|dW| |h|)}, each () or (E,): 1 if the update acts on features with its full norm.
 
     dW = W - W_0 of theta, theta0 : ([E], P); h : ([E], N, *before), the layer's input at theta0; root mean squares over
-    the examples.  Independent h of a wide layer would give 1/sqrt(n).  Gradients align with the features they were
-    computed from, which makes the spectral norm the right measure (Yang, Simon, Bernstein 2023, section 3).
+    the examples.  Independent h of a wide layer would give 1/sqrt(n).  Gradients align with the features that they come
+    from, so the spectral norm is the right measure (Yang, Simon, Bernstein 2023, section 3).
     ValueError for weights that did not move, or features that are zero.
 
     >>> import minintk as mn
@@ -223,7 +223,7 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
 
 
 def spectrally_normalised(net: Network, theta: Array, *, rtol: float = 1e-5) -> Array:
-    """theta with every weight tensor scaled to |W| = sqrt(fan_out / fan_in), multiplier included; biases unchanged.
+    """Scale every weight tensor of theta to |W| = sqrt(fan_out / fan_in), multiplier included; biases unchanged.
 
     theta : ([E], P).  The result meets the spectral condition at every width, to `rtol`, not only in the limit.
     ValueError for weights that are zero.

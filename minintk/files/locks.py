@@ -1,7 +1,7 @@
-"""Who computes what, when several processes share a folder, until everything is finished.
+"""Divide units of work between processes that share a folder, until all are finished.
 
-A claim is a lock on a file, which the operating system releases when its process ends, however it ends: a file that
-stays is no claim.  docs/long-runs.md has the whole rule, and what it asks of network folders.
+A claim is a lock on a file; the operating system releases it when its process ends, even if the file remains.
+docs/long-runs.md has the whole rule, and its requirements for network folders.
 
     with (
         closing(shared(missing, place=..., finished=...)) as units,
@@ -11,7 +11,7 @@ stays is no claim.  docs/long-runs.md has the whole rule, and what it asks of ne
             with claim:
                 ...                                         # publish future.result()
 
-Without an executor the calls are made one after the other, by `InTurn`.
+Without an executor, `InTurn` makes the calls in sequence.
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ from typing import Any, TypeVar
 from minintk.files.reading import reading
 
 PAUSE = 0.1
-"""Seconds between two looks at what others hold."""
+"""Seconds between two checks of the units that others hold."""
 
 
 class Held(RuntimeError):
-    """Another process holds what was asked for; the message says which, and where."""
+    """Another process holds the requested claim; the message names it, and the file."""
 
 
 class Claim(AbstractContextManager["Claim"]):
     """A claim that this process holds, until `release`; a context that releases it.
 
-    TimeoutError if another one holds it, unless one may wait.  OSError where the folder cannot be written to, or
-    its file system has no locks.
+    TimeoutError if another process holds it, unless `wait`.  OSError if the folder is not writable, or has no locks.
     """
 
     def __init__(self, place: Path, wait: bool = False) -> None:
-        from filelock import FileLock  # warns when it is imported where there are no locks, in a browser
+        from filelock import FileLock  # warns on import if there are no locks, in a browser
 
         self._lock = FileLock(place, thread_local=False)
         self._lock.acquire(blocking=wait)
@@ -55,7 +54,7 @@ class Claim(AbstractContextManager["Claim"]):
         return self._lock.is_locked
 
     def release(self) -> None:
-        """Give the unit free; the file stays, as another process may be about to lock it."""
+        """Release the unit; the file stays, as another process could be locking it."""
         self._lock.release()
 
     def __exit__(self, *_: object) -> None:
@@ -73,11 +72,11 @@ def claimed(place: Path) -> Claim | None:
 def claim_or_say_who(place: Path, what: str) -> Claim:
     """Return a claim on the unit at `place`, with this process's name in the file; `Held` if another one holds it.
 
-    what : for the message, what is being done there.
+    what : the activity, for the message.
     """
     if (claim := claimed(place)) is None:
         owner = ""
-        with suppress(OSError, ValueError), reading(place, "a claim", "") as file:  # Windows may hide a locked file
+        with suppress(OSError, ValueError), reading(place, "a claim", "") as file:  # Windows can hide a locked file
             owner = file.read(200).decode()
         who = f"{owner or 'another process'} is at work (it has locked {place})"
         raise Held(f"{what}: {who}. Wait for it, end it, or take another folder")
@@ -87,9 +86,9 @@ def claim_or_say_who(place: Path, what: str) -> Claim:
 
 
 def remove_claims(places: Iterable[Path]) -> None:
-    """Remove the files of claims on finished units: whoever still gets one sees that nothing is left to do."""
+    """Remove the files of claims on finished units; a process that acquires a stale one finds the unit finished."""
     for place in places:
-        with suppress(OSError):  # none is there; on Windows, another process has it open
+        with suppress(OSError):  # the file is missing; on Windows, another process has it open
             place.unlink()
 
 
@@ -97,16 +96,16 @@ Unit = TypeVar("Unit")
 Job = TypeVar("Job")
 
 MOST_IN_FLIGHT = 256
-"""Calls submitted and not yet finished, for an executor that does not tell how many workers it has."""
+"""Most calls in flight, for an executor of an unknown number of workers."""
 
 
 def shared(
     units: Iterable[Unit], place: Callable[[Unit], Path], finished: Callable[[Unit], bool]
 ) -> Generator[tuple[Unit, Claim] | None, None, None]:
-    """Yield (unit, a claim on it) for each unit that nobody else computes; None while others hold all that is left.
+    """Yield (unit, a claim on it) for each unit that is free; None while others hold all that are left.
 
-    Ends when all units are finished, whoever did it; one whose claim was released without a result comes again.
-    place : of a unit's claim.   finished : True if there is a result.   Closed, it releases the claims it has given.
+    Ends when all units are finished, by any process; a unit whose claim was released without a result is yielded again.
+    place : of a unit's claim.   finished : True if there is a result.   Closing the generator releases its claims.
     """
     left, taken = list(units), dict[Unit, Claim]()
 
@@ -120,7 +119,7 @@ def shared(
                 if ours(unit) or (claim := claimed(place(unit))) is None:
                     continue
                 taken[unit], free = claim, True
-                if finished(unit):  # between the look above and the claim
+                if finished(unit):  # since the check above
                     claim.release()
                 else:
                     yield unit, claim
@@ -132,10 +131,10 @@ def shared(
 
 
 class InTurn(Executor):
-    """Makes each call at once, in this thread: an executor for those who have none."""
+    """An executor that makes each call at once, in this thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Return the finished call; what is no Exception, such as Ctrl-C, is raised here."""
+        """Return the finished call; exceptions outside Exception, such as Ctrl-C, are raised here."""
         future: Future[Any] = Future()
         try:
             found = fn(*args, **kwargs)
@@ -146,7 +145,7 @@ class InTurn(Executor):
         try:
             return future
         finally:
-            del future  # or the error would hold this frame, and this frame the error
+            del future  # breaks the cycle of this frame and the error's traceback
 
 
 def in_flight(
@@ -155,9 +154,8 @@ def in_flight(
 ) -> Generator[tuple[Job, Future[Any]], None, None]:  # fmt: skip
     """Yield (job, its finished future) for each job, in the order in which they finish.
 
-    jobs : may give None for "none is free now, ask again".   submit : begins one, on the executor if there is one,
-    which is given two for each worker.   stopped : once True, begins no more and cancels what has not begun, as does
-    closing.
+    jobs : None means "none is free now, ask again".   submit : starts one, on the executor if there is one; two per
+    worker are in flight.   stopped : once True, no job starts, and those not begun are cancelled, as on closing.
     """
     workers = getattr(executor, "_max_workers", None)
     most = 1 if executor is None else 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT

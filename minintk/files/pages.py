@@ -1,4 +1,4 @@
-"""Pages of HTML from the templates inside the package, by Jinja."""
+"""Fill in pages of HTML from the templates inside the package, by Jinja."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 def page(folder: str, **values: Any) -> str:
     """Fill in the page.html of a package; every value is escaped, unless the template marks it safe."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # for those who ask for a page
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only needed for pages
 
     loader = PackageLoader(folder, ".")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

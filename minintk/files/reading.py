@@ -1,17 +1,17 @@
-"""The one place where files are opened to be read: bounded memory, no classes, one kind of error.
+"""Open files for reading, here only: bounded memory, no classes, one kind of error.
 
-A file may be damaged, cut short, someone else's, or made to do harm, so every reader keeps one rule:
+A file can be damaged, truncated, foreign or malicious, so every reader keeps these rules:
 
-    memory    what a header promises is compared with what the file can hold before anything is allocated for it;
-              what is compressed may grow by EXPANSION at most, and is unpacked no further than its header promises
+    memory    before any allocation, the size in a header is compared with what the file can hold; compressed
+              content can grow by EXPANSION at most, and is unpacked no further than its header says
     classes   arrays are plain numbers (bool, int, uint, float), text is UTF-8 or JSON; nothing is unpickled
-    lengths   a file holds what its header promises, no byte less and no byte more; checksums of gzip and zip agree
+    lengths   a file holds exactly the bytes that its header says; checksums of gzip and zip agree
     errors    `Unreadable`, a ValueError with the path, what is wrong and what to do; FileNotFoundError and
-              PermissionError where there is nothing to open
+              PermissionError if the file cannot be opened
 
-`read_json`, `read_lines` and `map_npy` take a path; any other format is read inside `reading(path, what, remedy)`, from
-which whatever goes wrong comes out as `Unreadable`.   what : the kind of file, "a checkpoint"; remedy : what the user
-should do, "download it again".
+`read_json`, `read_lines` and `map_npy` take a path; other formats are read inside `reading(path, what, remedy)`, which
+turns any error into `Unreadable`.   what : the kind of file, "a checkpoint"; remedy : what the user should do,
+"download it again".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from minintk.arrays import Host
 Where = str | os.PathLike[str]
 
 EXPANSION = 64
-"""Bytes that a byte of a compressed file may stand for (MNIST: 5; DEFLATE could reach 1032), a first MiB apart."""
+"""Largest ratio of unpacked to compressed bytes (MNIST: 5; DEFLATE could reach 1032), except for a first MiB."""
 
 LARGEST_TEXT = 2**28
 """Bytes of the largest text or pickle that is read: Python's objects take up to 25 times as much."""
@@ -44,15 +44,14 @@ CHUNK = 2**20
 
 
 class Unreadable(ValueError):
-    """A file does not hold what it should; says the path, what is wrong and what to do."""
+    """Raised for a file with wrong content; the message has the path, what is wrong and what to do."""
 
 
 @contextmanager
 def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
-    """The open file; every error of the block leaves it as one `Unreadable`.
+    """Open a file; every error of the block leaves it as one `Unreadable`.
 
-    Folders, pipes and devices are refused before they are opened.  FileNotFoundError, PermissionError where the file
-    cannot be opened.
+    Folders, pipes and devices are refused unopened.  FileNotFoundError, PermissionError if the file cannot be opened.
     """
     path = Path(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
@@ -71,29 +70,26 @@ def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
 
 
 def raised_by_readers(error: Exception) -> bool:
-    """True if Python or NumPy define the error; another one comes from a signal handler, a time limit for instance."""
+    """True if Python or NumPy define the error; others come from signal handlers, e.g. time limits."""
     origin = type(error).__module__.partition(".")[0]
     known = origin == "numpy" or origin in sys.stdlib_module_names
     return known and not isinstance(error, TimeoutError)
 
 
 def read_json(path: Where, what: str, remedy: str) -> Any:
-    """The value in a JSON file (UTF-8); NaN, Infinity and -Infinity are numbers, as Python writes them."""
+    """Read the value in a JSON file (UTF-8); NaN, Infinity and -Infinity are numbers, as Python writes them."""
     with reading(path, what, remedy) as file:
         return json.loads(whole_file(file).decode())
 
 
 def read_lines(path: Where, what: str, remedy: str) -> list[str]:
-    """The lines of a text (UTF-8) that are complete: what follows the last line end was cut off in writing.
-
-    A byte that is no text becomes U+FFFD, so that the other lines can be read.
-    """
+    """Read the complete lines of a UTF-8 text: the rest was cut off in writing; invalid bytes become U+FFFD."""
     with reading(path, what, remedy) as file:
         return whole_file(file).decode(errors="replace").split("\n")[:-1]
 
 
 def whole_file(file: IO[bytes]) -> bytes:
-    """All bytes of a file; ValueError above LARGEST_TEXT."""
+    """Read all bytes of a file; ValueError above LARGEST_TEXT."""
     size = size_of(file)
     if size > LARGEST_TEXT:
         raise ValueError(f"it holds {size} bytes, the most that is read is {LARGEST_TEXT}")
@@ -101,12 +97,12 @@ def whole_file(file: IO[bytes]) -> bytes:
 
 
 def size_of(file: IO[bytes]) -> int:
-    """Bytes that an open file holds on disk."""
+    """Return the bytes that an open file holds on disk."""
     return os.fstat(file.fileno()).st_size
 
 
 def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
-    """(stream, most): the content of a file that may be compressed by gzip, and a bound on its length in bytes."""
+    """Return (stream, most): the content of a file, unpacked if it is gzip, and a bound on its length in bytes."""
     start = file.read(2)
     file.seek(0)
     if start != b"\x1f\x8b":
@@ -115,8 +111,9 @@ def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
 
 
 def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], most: int) -> Host:
-    """The last values as an array; ValueError for more than `most` bytes, before they are allocated, and unless the
-    stream holds just these, which also compares the checksums of gzip and zip.
+    """Read the last values of a stream as an array; ValueError above `most` bytes, before these are allocated.
+
+    ValueError also unless the stream holds exactly these, which also compares the checksums of gzip and zip.
     """
     wanted = prod(shape) * dtype.itemsize
     if wanted > most:
@@ -134,10 +131,10 @@ def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], 
 
 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """(shape, whether it is stored column by column, dtype) of a .npy file, whose values begin where the stream is now.
+    """Read (shape, True if stored by columns, dtype) of a .npy file, up to its values.
 
-    ValueError for damaged headers, for other values than numbers, and for other versions than 1.0: NumPy writes that
-    for all arrays of numbers, and its headers have 65 kB at most.
+    ValueError for damaged headers, for values other than numbers, and for versions other than 1.0: NumPy writes 1.0
+    for all arrays of numbers, with headers of at most 65 kB.
     """
     if (version := np.lib.format.read_magic(stream)) != (1, 0):
         raise ValueError(f"expected an array in NumPy's format, version 1.0, got {'.'.join(map(str, version))}")
@@ -148,9 +145,9 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def read_npz(file: IO[bytes]) -> dict[str, Host]:
-    """The arrays of a .npz file by name, stored or deflated; ValueError for all that is not an array of numbers.
+    """Read the arrays of a .npz file by name, stored or deflated; ValueError for anything but arrays of numbers.
 
-    All arrays together take no more bytes than the file, EXPANSION times as many if some are deflated.
+    All arrays together take at most the bytes of the file, or EXPANSION times as many if some are deflated.
     """
     found: dict[str, Host] = {}
     with zipfile.ZipFile(file) as archive:
@@ -171,7 +168,7 @@ def read_npz(file: IO[bytes]) -> dict[str, Host]:
 
 
 def map_npy(path: Where, shape: tuple[int, ...], dtype: Any, remedy: str) -> np.memmap[Any, Any]:
-    """A .npy file as read-only numpy.memmap; `Unreadable` unless it holds an array of just that shape and dtype."""
+    """Map a .npy file as read-only numpy.memmap; `Unreadable` unless it holds an array of this shape and dtype."""
     wanted = tuple(shape), False, np.dtype(dtype)
     with reading(path, f"an array of {wanted[2]} and shape {wanted[0]}", remedy) as file:
         found = npy_header(file)

@@ -1,4 +1,4 @@
-"""Files that survive a kill, and digests of arrays: what checkpoints, histories, sweeps and kernel stores share."""
+"""Write files that survive a kill, and digest arrays, for checkpoints, histories, sweeps and kernel stores."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ from minintk.arrays import Array, to_host
 
 
 def made_folder(path: str | os.PathLike[str], what: str) -> Path:
-    """The folder at `path`, created if it does not exist; NotADirectoryError if a file is in the way.
-
-    what : the name of the argument, for the message.
-    """
+    """Return the folder at `path`, created if missing; NotADirectoryError if a file is in the way.  what : argument."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{what} expects a folder, its name or path, got {path!r}")
     folder = Path(path)
@@ -37,8 +34,8 @@ def write_atomically(
 ) -> None:
     """Call write(file) so that `path` holds either its old content or all of the new one, whenever the process dies.
 
-    The content goes to NAME.RANDOM.part in the same folder, is flushed to disk, and then renamed; what a kill leaves of
-    it, `remove_parts` removes.   need : its bytes, if known, for the OSError of a full disk.
+    The content goes to NAME.RANDOM.part in the same folder, is flushed to disk, and then renamed.  `remove_parts`
+    removes the remains of a kill.   need : its bytes, if known, for the OSError of a full disk.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -67,27 +64,27 @@ def write_atomically(
 
 
 def remove_parts(path: str | os.PathLike[str]) -> None:
-    """Remove what killed writers of `path` have left; for the one who may write there now."""
+    """Remove what killed writers of `path` have left; only for its one writer."""
     path = Path(path)
     for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
         part.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """`write_atomically` for the owner of a claim on `path`: removes what the dead have left, writes what is new."""
+    """Call `write_atomically` if the content is new, after `remove_parts`; for the owner of a claim on `path`."""
     remove_parts(path)
     if not holds(path, content):
         write_atomically(path, lambda file: file.write(content))
 
 
 def holds(path: Path, content: bytes) -> bool:
-    """Whether a file has just this content; one of another size is not read."""
+    """True if a file has exactly this content; one of another size is not read."""
     return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 @contextmanager
 def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iterator[None]:
-    """Says how much space is free, and how many bytes are needed, in the OSError of a full disk."""
+    """Add the free space, and the bytes needed, to the OSError of a full disk."""
     try:
         yield
     except OSError as error:
@@ -105,7 +102,7 @@ def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iter
 
 
 def digest(*things: Array | str) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of texts, and of the shapes, dtypes and bytes of arrays.
+    """Return the first 16 hexadecimal digits of the SHA-256 of texts, and of shapes, dtypes and bytes of arrays.
 
     >>> digest(np.zeros(3)) == digest(np.zeros(3)), digest(np.zeros(3)) == digest(np.zeros((3, 1)))
     (True, False)

@@ -1,17 +1,17 @@
-"""The finite layers as they are written: formula, forward, jvp, vjp and gram of a layer on one screen.
+"""Compute the finite layers: formula, forward, jvp, vjp and gram of a layer on one screen.
 
 Importing the room registers every layer with `minintk.layers.contract.bind`.  Reading order:
 
-    contract      what a layer must be able to do, and where its weights lie in theta
+    contract      what a layer has to implement, and the positions of its weights in theta
     dense         y = m x W + c b
     activation    y = phi(x), and the table of phi and phi'
     combine       Sequential composes
-    branches      Residual and Sum add, Product multiplies, Concat puts side by side
-    patches       what windows read, as the rows of a matrix
+    branches      Residual and Sum add, Product multiplies, Concat concatenates
+    patches       the patches that windows read, as the rows of a matrix
     conv          a convolution is Dense on patches
     pool          averages and maxima over windows
     norm          LayerNorm and BatchNorm
-    attention     every position attends to every other one
+    attention     every position attends to every position
     dropout       masks
 """
 

@@ -4,8 +4,8 @@ jvp     dy = phi'(x) dx
 vjp     dx = phi'(x) u
 gram    0: there are no weights
 
-`pointwise` is the table of phi and phi', which the quadrature of the infinite network reads too.  phi' is written as a
-function of y where that is cheaper (tanh' = 1 - y^2), so that a layer keeps one array.
+`pointwise` is the table of phi and phi'; infinite networks use it for quadrature.  phi' is a function of y if that is
+cheaper (tanh' = 1 - y^2), so that a layer keeps one array.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from minintk.spec.shapes import Site, UnsupportedLayer
 
 @dataclass(frozen=True)
 class ActivationJacobian(LayerJacobian):
-    """Holds x or y : ([E], N, *shape), whichever phi' is written in."""
+    """Holds x or y : ([E], N, *shape), the array that phi' is a function of."""
 
     point: Pointwise
     kept: Array
@@ -41,7 +41,7 @@ class ActivationJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundActivation:
-    """phi in its place."""
+    """phi, bound to a network."""
 
     layer: s.Layer
     point: Pointwise
@@ -63,11 +63,11 @@ def _(layer: s.Activation, site: Site, parametrization: Parametrization, name: s
 
 @dataclass(frozen=True)
 class Pointwise:
-    """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y), whichever array `keeps` names.
+    """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y); `keeps` names that array.
 
-    xp : the namespace of the arrays, NumPy's or CuPy's; `minintk.arrays.scipy_module(xp, "special")` is SciPy's for it.
-    phi' is an array, of numbers or of truth values, which multiply as 0 or 1.
-    kinks : the points where phi' jumps; quadrature splits its panels there, and is inexact where one is left out.
+    xp : the namespace of the arrays, NumPy's or CuPy's; `minintk.arrays.scipy_module(xp, "special")` is its SciPy.
+    phi' is an array of numbers, or of booleans that multiply as 0 or 1.
+    kinks : the points where phi' jumps; quadrature splits its panels there, and is inexact if one is missing.
     """
 
     phi: Callable[[Any, Array], Array]
@@ -76,19 +76,19 @@ class Pointwise:
     kinks: tuple[float, ...] = ()
 
     def derivative(self, xp: Any, x: Array) -> Array:
-        """phi'(x), from x alone, in its dtype."""
+        """Return phi'(x) from x, in its dtype."""
         return xp.astype(self.dphi(xp, x if self.keeps == "x" else self.phi(xp, x)), x.dtype, copy=False)
 
 
 @singledispatch
 def pointwise(layer: s.Layer) -> Pointwise:
-    """phi and phi' of an activation.  Register it to add one."""
+    """Return phi and phi' of an activation.  Register it to add one."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no phi: register minintk.layers.activation.pointwise for it")
 
 
 def special(name: str, xp: Any, x: Array) -> Array:
-    """SciPy's special function of that name."""
+    """Evaluate SciPy's special function of that name."""
     return getattr(scipy_module(xp, "special"), name)(x)
 
 
@@ -96,7 +96,7 @@ erf, expit, ndtr = (partial(special, name) for name in ("erf", "expit", "ndtr"))
 
 
 def horner(coef: tuple[float, ...], xp: Any, x: Array) -> Array:
-    """coef[0] + coef[1] x + coef[2] x^2 + ..."""
+    """Return coef[0] + coef[1] x + coef[2] x^2 + ..."""
     total = xp.full_like(x, coef[-1] if coef else 0.0)
     for c in coef[-2::-1]:
         total = total * x + c
@@ -104,7 +104,7 @@ def horner(coef: tuple[float, ...], xp: Any, x: Array) -> Array:
 
 
 def hermite_polynomials(xp: Any, x: Array, degree: int) -> Iterator[Array]:
-    """h_0(x), ..., h_degree(x):  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}, whose roundings do not grow."""
+    """Yield h_0(x), ..., h_degree(x) by the stable  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}."""
     last, h = xp.zeros_like(x), xp.ones_like(x)
     for n in range(degree + 1):
         yield h
@@ -112,35 +112,35 @@ def hermite_polynomials(xp: Any, x: Array, degree: int) -> Iterator[Array]:
 
 
 def hermite(degree: int, xp: Any, x: Array) -> Array:
-    """The last of them."""
+    """Return h_degree(x)."""
     return list(hermite_polynomials(xp, x, degree))[-1]
 
 
 def slopes(a: float, b: float, xp: Any, x: Array) -> Array:
-    """b for x > 0, a otherwise."""
+    """Return b for x > 0, a otherwise."""
     return xp.where(x > 0, xp.full_like(x, b), xp.full_like(x, a))
 
 
 def swish_slope(beta: float, xp: Any, x: Array) -> Array:
-    """The derivative of x sigmoid(beta x)."""
+    """Return the derivative of x sigmoid(beta x)."""
     y = expit(xp, beta * x)
     return y + beta * x * y * (1 - y)
 
 
 def gelu_slope(xp: Any, x: Array) -> Array:
-    """The derivative of x Phi(x)."""
+    """Return the derivative of x Phi(x)."""
     return ndtr(xp, x) + x * xp.exp(-(x**2) / 2) / sqrt(2 * pi)
 
 
 def softplus(beta: float, xp: Any, x: Array) -> Array:
-    """log(1 + exp(beta x)), without overflow."""
+    """Return log(1 + exp(beta x)), without overflow."""
     b = beta * x
     return xp.maximum(b, 0) + xp.log1p(xp.exp(-xp.abs(b)))
 
 
 @pointwise.register
 def _(layer: s.Activation) -> Pointwise:
-    """The table: phi, phi', and which array phi' is written in."""
+    """Look up phi, phi', and the array that phi' is a function of."""
     match layer:
         case s.Identity():
             return Pointwise(lambda xp, x: x, lambda xp, x: xp.ones_like(x))

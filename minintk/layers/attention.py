@@ -1,13 +1,13 @@
-"""Attention: each position adds up the others by weights that depend on both; means without padding beside it.
+"""Compute attention (each position sums the others, with weights that depend on both) and means without padding.
 
-GlobalSelfAttention is a chain: keys k, queries q and values v, side by side; the heads; Dense at each position.  Of a
-head, for L positions and c = 1/d_k or 1/sqrt(d_k):
+GlobalSelfAttention is a chain: keys k, queries q and values v, concatenated; the heads; Dense at each position.  A
+head, with L positions and c = 1/d_k or 1/sqrt(d_k), computes
 
     G = c q k'     A = zeta(G)     y = A v
     jvp            dA = zeta'(G) c (dq k' + q dk'), for softmax A * (dG - sum_t A dG);     dy = dA v + A dv
     vjp            uA = u v',   uG the same map of uA,   uq = c uG k,   uk = c uG' q,   uv = A' u
 
-MaskedAvgPool  y = sum_t m_t x_t / sum_t m_t, m_t = 1 where x_t is no padding        dx_t = m_t u / sum m
+MaskedAvgPool  y = sum_t m_t x_t / sum_t m_t, m_t = 1 unless x_t is padding        dx_t = m_t u / sum m
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 @dataclass(frozen=True)
 class HeadsJacobian(LayerJacobian):
-    """Holds k, q and v of all heads, ([E], N, h, L, d), A and zeta'(G), ([E], N, h, L, L); None for softmax."""
+    """Holds k, q and v of all heads, ([E], N, h, L, d), A and zeta'(G), ([E], N, h, L, L), or None for softmax."""
 
     layer: BoundHeads
     k: Array
@@ -37,7 +37,7 @@ class HeadsJacobian(LayerJacobian):
     slope: Array | None
 
     def weights(self, dG: Array) -> Array:
-        """dA for dG, and uG for uA: the map is its own transpose."""
+        """Return dA for dG, or uG for uA: the map is its own transpose."""
         if self.slope is not None:
             return self.slope * dG
         dA = self.A * dG
@@ -63,9 +63,9 @@ class HeadsJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundHeads:
-    """h heads, on keys, queries (none where they are the keys) and values side by side.
+    """Attention with h heads; keys, queries and values are concatenated, without queries if these equal the keys.
 
-    sizes : channels of one head's.   grid : of one example.   zeta : None for softmax.
+    sizes : channels per head, of each of these.   grid : of one example.   zeta : None for softmax.
     """
 
     heads: int
@@ -85,7 +85,7 @@ class BoundHeads:
         return self.merge(A @ v), HeadsJacobian(self, k, q, v, A, slope)
 
     def split(self, a: Array, *sizes: int) -> list[Array]:
-        """(..., *grid, h d_1 + h d_2 + ...) as (..., h, L, d_1), (..., h, L, d_2), ..."""
+        """Return (..., *grid, h d_1 + h d_2 + ...) as (..., h, L, d_1), (..., h, L, d_2), ..."""
         h, lead = self.heads, a.shape[: a.ndim - len(self.grid) - 1]
         a = a.reshape((*lead, prod(self.grid), a.shape[-1]))
         ends = [h * sum(sizes[:i]) for i in range(len(sizes) + 1)]
@@ -93,14 +93,14 @@ class BoundHeads:
         return [b.reshape((*b.shape[:-1], h, b.shape[-1] // h)).swapaxes(-2, -3) for b in parts]
 
     def merge(self, *parts: Array) -> Array:
-        """The inverse of `split`."""
+        """Invert `split`."""
         rows = [a.swapaxes(-2, -3) for a in parts]
         rows = [a.reshape((*a.shape[:-3], *self.grid, a.shape[-2] * a.shape[-1])) for a in rows]
         return array_namespace(*rows).concat(rows, axis=-1) if len(rows) > 1 else rows[0]
 
 
 def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Array, Array | None]:
-    """(A, zeta'(G) or None for softmax), G : (..., N, h, L, L).   seen : (..., N, L), where there is no padding."""
+    """Return (A, zeta'(G) or None for softmax), G : (..., N, h, L, L).   seen : (..., N, L), False for padding."""
     xp = array_namespace(G)
     pairs = None if seen is None else seen[..., None, :, None] & seen[..., None, None, :]
     if zeta is not None:
@@ -108,13 +108,13 @@ def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Arr
         return (A, slope) if pairs is None else (A * pairs, slope * pairs)
     G = G if pairs is None else xp.where(pairs, G, -xp.inf)
     top = xp.max(G, axis=-1, keepdims=True)
-    A = xp.exp(G - xp.where(xp.isfinite(top), top, 0.0))  # 0 in a line of padding
+    A = xp.exp(G - xp.where(xp.isfinite(top), top, 0.0))  # 0 in a row of padding
     total = xp.sum(A, axis=-1, keepdims=True)
     return A / xp.where(total > 0, total, 1.0), None
 
 
 def reading(layer: s.GlobalSelfAttention, site: Site) -> tuple[tuple[s.Convolution, ...], s.Convolution, Site, Site]:
-    """What computes keys, queries and values, and what the output; the places of both."""
+    """Return the layers for keys, queries and values, the one for the output, and the sites of both."""
     *read, output = layer.parts(site.shape)
     before = replace(site, last=False, end=False)
     return tuple(read), output, before, replace(site, shape=out_shape(read[-1], site.shape), first=False)
@@ -157,7 +157,7 @@ class MaskedAvgPoolJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundMaskedAvgPool:
-    """MaskedAvgPool in its place."""
+    """MaskedAvgPool, bound to a network."""
 
     axes: tuple[int, ...]
     tensors: tuple[Tensor, ...] = ()

@@ -1,9 +1,9 @@
-"""Branches on one x: Residual and Sum add them, Product multiplies them, Concat puts them side by side.
+"""Compute branches on one x: Residual and Sum add them, Product multiplies them, Concat concatenates them.
 
 Residual, Sum   y = b_1(x) + ... + b_k(x)       dy = sum_i db_i                       u_i = u
 Product         y = b_1(x) ... b_k(x)           dy = sum_i db_i prod_{j != i} b_j     u_i = u prod_{j != i} b_j
 Concat          y = (b_1(x), ..., b_k(x))       dy = (db_1, ..., db_k)                u = (u_1, ..., u_k)
-each of them    dx = sum_i u_i db_i/dx, and the grams, of u_i, add up
+each of them    dx = sum_i u_i db_i/dx; the gram is the sum of the branches' grams, of u_i
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minintk.spec.shapes import Site
 
 @dataclass(frozen=True)
 class BoundBranches:
-    """Branches in their places, their names, and the kind of Jacobian that says how they make up y."""
+    """Bound branches, their names, and the kind of Jacobian that combines them into y."""
 
     layers: tuple[Bound, ...]
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ class BoundBranches:
 
 @dataclass(frozen=True)
 class BranchesJacobian(LayerJacobian, ABC):
-    """The Jacobians of the branches; how they make up y is said by `of` and `join`, and backwards by `split`."""
+    """The Jacobians of the branches; `of` and `join` combine them forwards, `split` backwards."""
 
     layer: BoundBranches
     parts: tuple[LayerJacobian, ...]
@@ -52,19 +52,19 @@ class BranchesJacobian(LayerJacobian, ABC):
     @classmethod
     @abstractmethod
     def of(cls, layer: BoundBranches, b: list[Array], parts: tuple[LayerJacobian, ...]) -> tuple[Array, Self]:
-        """(y, J) from the branches' outputs and Jacobians."""
+        """Return (y, J) from the branches' outputs and Jacobians."""
 
     @abstractmethod
     def join(self, db: list[Any]) -> Any:
-        """dy from (db_1, ..., db_k), at least one of which is not None."""
+        """Return dy from (db_1, ..., db_k), at least one of which is not None."""
 
     def split(self, u: Any) -> list[Any]:
-        """u_i = u dy/db_i, of each branch."""
+        """Return u_i = u dy/db_i, of each branch."""
         return [u for _ in self.parts]
 
     @staticmethod
     def add(a: Any, b: Any) -> Any:
-        """a + b of two tangents or cotangents."""
+        """Return a + b of two tangents or cotangents."""
         return a + b
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
@@ -96,13 +96,13 @@ class BranchesJacobian(LayerJacobian, ABC):
         return sum(grams), back, back if same else self.total(dv)
 
     def total(self, parts: list[Array | None]) -> Array | None:
-        """The sum of cotangents; None (no weights come before) stays None."""
+        """Sum cotangents; None (no weights come before) if one is None."""
         return None if any(one is None for one in parts) else reduce(self.add, parts)
 
 
 @dataclass(frozen=True)
 class SumJacobian(BranchesJacobian):
-    """Of y = b_1 + ... + b_k."""
+    """The Jacobian of y = b_1 + ... + b_k."""
 
     @classmethod
     def of(cls, layer: BoundBranches, b: list[Array], parts: tuple[LayerJacobian, ...]) -> tuple[Array, Self]:
@@ -115,7 +115,7 @@ class SumJacobian(BranchesJacobian):
 
 @dataclass(frozen=True)
 class ProductJacobian(BranchesJacobian):
-    """Of y = b_1 ... b_k.   others : for each i, the product of all b_j but b_i."""
+    """The Jacobian of y = b_1 ... b_k.   others : for each i, the product of all b_j but b_i."""
 
     others: tuple[Array, ...]
 
@@ -135,7 +135,7 @@ class ProductJacobian(BranchesJacobian):
 
 @dataclass(frozen=True)
 class ConcatJacobian(BranchesJacobian):
-    """Of y = (b_1, ..., b_k).   places : the features of each b_i in y."""
+    """The Jacobian of y = (b_1, ..., b_k).   places : the features of each b_i in y."""
 
     places: tuple[slice, ...]
 
@@ -152,12 +152,12 @@ class ConcatJacobian(BranchesJacobian):
         return side_by_side([xp.zeros(n, dtype=known.dtype) if a is None else a for a, n in zip(db, zeros)])
 
     def split(self, u: Any) -> list[Any]:
-        """u_i, the features of u that belong to b_i."""
+        """Return u_i, the features of u that belong to b_i."""
         return [u[..., at] for at in self.places]
 
 
 def side_by_side(parts: list[Array]) -> Array:
-    """Arrays joined along the last axis; their leading axes broadcast."""
+    """Concatenate arrays along the last axis; their leading axes broadcast."""
     xp = array_namespace(*parts)
     lead = np.broadcast_shapes(*(a.shape[:-1] for a in parts))
     return xp.concat([xp.broadcast_to(a, (*lead, a.shape[-1])) for a in parts], axis=-1)

@@ -1,4 +1,4 @@
-"""How layers follow one another: Sequential composes, Flatten and Identity pass on.
+"""Compose layers: Sequential applies them in order, Flatten and Identity pass x on.
 
 Sequential   y = l_k(... l_1(x))     dy runs forwards, u backwards, the grams add up
 """
@@ -16,10 +16,7 @@ from minintk.spec.shapes import Shape, Site, has_weights, out_shape, sites
 
 
 def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """`bind`, for a layer inside another; TypeError where it owns tensors and does not say so, or the reverse.
-
-    Its neighbours would not know that weights come before them, and stop their backward sweep.
-    """
+    """Bind an inner layer; TypeError unless its `weights` is right, since backward sweeps would stop too early."""
     bound = bind(layer, site, parametrization, name)
     if bool(bound.tensors) != has_weights(layer):
         kind, owned = type(layer).__name__, ", ".join(t.name for t in bound.tensors) or "no tensors"
@@ -28,7 +25,7 @@ def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: st
 
 
 def check_gram(layer: Bound, J: LayerJacobian) -> None:
-    """TypeError for a layer that owns weights and has no gram: the kernel would be without them."""
+    """Raise TypeError for a layer with weights but without gram: the kernel would lack them."""
     if layer.tensors and type(J).gram is LayerJacobian.gram:
         owned = ", ".join(t.name for t in layer.tensors)
         raise TypeError(f"{type(J).__name__} has no gram, but its layer owns {owned}: write gram(u, other, v, kernel)")
@@ -80,7 +77,7 @@ class ChainJacobian(LayerJacobian):
         return total, du, dv
 
     def check_stop(self, i: int) -> None:
-        """TypeError where a cotangent ends at layer i and layers before it own weights."""
+        """Raise TypeError if a cotangent ends at layer i although layers before it own weights."""
         if owned := [t.name for layer in self.layers[:i] for t in layer.tensors]:
             kind = type(self.links[i]).__name__
             raise TypeError(f"{kind}.vjp returned None, but {', '.join(owned)} come before it: return u dy/dx")
@@ -88,7 +85,7 @@ class ChainJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundChain:
-    """Layers in their places."""
+    """Layers of a chain, bound to a network."""
 
     layers: tuple[Bound, ...]
 
@@ -130,7 +127,7 @@ class ReshapeJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundReshape:
-    """A change of shape in its place."""
+    """A change of shape, bound to a network."""
 
     before: Shape
     after: Shape

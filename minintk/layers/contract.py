@@ -1,18 +1,18 @@
-"""What a layer of a finite network must be able to do, and where its weights lie in theta.
+"""Define the interface of a finite layer, and lay its weights out in theta.
 
-`bind(layer, site, parametrization, name)` puts a layer of a spec in its place in a network and returns a `Bound`.
-Called on weights and inputs, that gives (y, J): the output, and a small frozen object that holds just the arrays that
-the derivatives need.  J is the layer's Jacobian as linear maps,
+`bind(layer, site, parametrization, name)` binds a layer of a spec to a network and returns a `Bound`.  Called on
+weights and inputs, this returns (y, J): the output, and the layer's Jacobian as linear maps, a frozen object that holds
+only the arrays needed,
 
     jvp   (dw, dx) -> dy                   forwards: the change of the output
     vjp   u -> (dw, dx)                    backwards: the same map transposed
-    gram  (u, v) -> u (dy/dw)(dy/dw)' v    what the layer's weights add to the tangent kernel
+    gram  (u, v) -> u (dy/dw)(dy/dw)' v    the contribution of the layer's weights to the tangent kernel
 
-All arrays may carry leading axes, which broadcast: x : ([E], N, *shape), weights ([E], *shape), cotangents u
-and tangents dw, dx one more in front of all, (K, [E], ...).
+Arrays can have leading axes, which broadcast: x : ([E], N, *shape), weights ([E], *shape); cotangents u and tangents
+dw, dx have one more before these, (K, [E], ...).
 
-theta : (P,), or (E, P) for an ensemble of E networks, holds the tensors of all layers one after the other; a tensor of
-shape (a, b) is a view (a, b), or (E, a, b).  So differences, norms, optimisers and checkpoints work on one vector.
+theta : (P,), or (E, P) for an ensemble of E networks, concatenates the tensors of all layers; a tensor of shape (a, b)
+is a view (a, b), or (E, a, b).  So differences, norms, optimisers and checkpoints work on one vector.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Contraction:
         full     [n, c, m, e] = g[n, m] u[c, n] . v[e, m]            (n, c) and (m, e) merged
         else     [n, m] = g[n, m] sum_c u[c, n] . v[c, m]            (c, features) merged
 
-    Axes E and N of u, v may have length 1: a cotangent at the outputs is the same for every example.
-    S : (P,) on the host, and the layout that cuts it up; None for J J'.
+    Axes E and N of u, v can have length 1: a cotangent at the outputs is the same for every example.
+    S : (P,) on the host, and the layout of its tensors; None for J J'.
     """
 
     full: bool
@@ -56,18 +56,18 @@ class Contraction:
     _asked: set[str] = field(default_factory=set, repr=False)
 
     def scale(self, tensor: Tensor) -> float:
-        """S of this tensor, the factor of what it adds to the kernel: 1 in J J'."""
+        """Return S of this tensor, the factor of its part of the kernel: 1 in J J'."""
         self._asked.add(tensor.name)
         return 1.0 if self.S is None or self.layout is None else float(self.S[self.layout.slices[tensor.name]][0])
 
     def check_asked(self, layout: Layout) -> None:
-        """TypeError for a tensor whose layer did not ask for its S, which is not 1."""
+        """Raise TypeError for a tensor with S != 1 whose layer did not call `scale`."""
         for t in layout.tensors:
             if t.name not in self._asked and self.scale(t) != 1:
                 raise TypeError(f"the gram of {t.name}'s layer forgets scales: multiply its part by kernel.scale(t)")
 
     def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
-        """(u . v) * g for g : ([E], N, M), or a number."""
+        """Return (u . v) * g for g : ([E], N, M), or a number."""
 
         def rows(a: Array) -> Array:
             a = array_namespace(a).moveaxis(a, 0, -2)
@@ -86,49 +86,46 @@ class LayerJacobian:
     """The derivatives of one layer at one point.  Subclass it with `jvp` and `vjp`; with weights, `gram` too."""
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy for a change dw of the weights and dx of the input; dx = None, before the first weights, stands for 0."""
+        """Return dy for changes dw of the weights and dx of the input; dx is None (zero) before the first weights."""
         raise TypeError(f"{type(self).__name__} has no jvp")
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """The transposed map: writes u dy/dw into the arrays dw (where given; with =, not +=), returns u dy/dx.
+        """Write u dy/dw into the arrays dw (if given; with =, not +=), and return u dy/dx: the transposed map.
 
-        May return None where the layer is the first with weights, unless the inputs' derivative is wanted too
-        (`Site.first`, `Site.inputs`): then u dy/dx has no use.
+        The first layer with weights (`Site.first`) can return None, unless df/dx is needed (`Site.inputs`).
         """
         raise TypeError(f"{type(self).__name__} has no vjp")
 
     def gram(self, u: Array, other: Any, v: Array, kernel: Contraction) -> Array | float:
-        """The sum over the layer's weights w of S (u dy/dw)(v dy'/dw), contracted by `kernel`; 0 without weights.
+        """Return sum_w S (u dy/dw)(v dy'/dw) over the layer's weights w, contracted by `kernel`; 0 without weights.
 
-        S = kernel.scale(tensor of w).
-
-        y' is the output of `other`, the same layer at other inputs.  `kernel` takes the axes of an example as one.
+        S = kernel.scale(tensor of w).  y' is the output of `other`.  Pass an example's axes to `kernel` as one.
         """
         return 0.0
 
     def gram_and_back(
         self, u: Array, other: Any, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """(gram, u dy/dx, v dy'/dx); one backward sweep serves a batch against itself."""
+        """Return (gram, u dy/dx, v dy'/dx), with one backward sweep for a batch against itself."""
         G = self.gram(u, other, v, kernel)
         du = self.vjp(u, None)
         return G, du, du if self is other and u is v else other.vjp(v, None)
 
 
 class Bound(Protocol):
-    """A layer in its place.  tensors : the pieces of theta that it and the layers inside it own."""
+    """A layer bound to a network.  tensors : the pieces of theta that it and the layers inside it own."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Of a layer without weights, ()."""
+        """Return () for a layer without weights."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """(y, J) for the weights w and a batch x."""
+        """Return (y, J) for the weights w and a batch x."""
 
 
 @singledispatch
 def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """The finite network's version of a layer, which applies its rows' multipliers; `name`: its tensors' prefix."""
+    """Bind a layer to a finite network, with the multipliers of its rows; `name`: the prefix of its tensors."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no finite meaning: register minintk.layers.contract.bind for it")
 
@@ -138,7 +135,7 @@ def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named piece of theta: its shape, its row of the parametrization table, and what the row is for."""
+    """A named piece of theta: its shape, its row of the parametrization table, and its role there."""
 
     name: str
     shape: Shape
@@ -152,10 +149,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class WeightAndBias:
-    """The tensors of y = m (x W) + c b.  m, c : their multipliers.  b : None without a bias.
-
-    first : no weights come before them, and the derivative in the inputs is not wanted.
-    """
+    """The tensors of y = m (x W) + c b, b None without a bias; first : u dy/dx is not needed (no weights before)."""
 
     W: Tensor
     b: Tensor | None
@@ -168,14 +162,14 @@ class WeightAndBias:
         return (self.W,) if self.b is None else (self.W, self.b)
 
     def squares(self, kernel: Contraction) -> tuple[float, float]:
-        """(S_W m^2, S_b c^2), the factors of the weights' part of J S J' and of the bias's; 0 where there is none."""
+        """Return (S_W m^2, S_b c^2), the factors in J S J' of the weights' and the bias's part; 0 without a bias."""
         return kernel.scale(self.W) * self.m**2, 0.0 if self.b is None else kernel.scale(self.b) * self.c**2
 
 
 def weight_and_bias(
     layer: s.Dense | s.Convolution, site: Site, parametrization: Parametrization, name: str, shape: Shape
 ) -> WeightAndBias:
-    """W : shape = (*window, fan_in / |window|, fan_out) and b : (fan_out,), by the rows of the table."""
+    """Return W : shape = (*window, fan_in / |window|, fan_out) and b : (fan_out,), by the rows of the table."""
     *before, fan_out = shape
     window, fan_in = prod(before[:-1]), prod(before)
     at = site.place, window, site.branches, site.end
@@ -191,7 +185,7 @@ def weight_and_bias(
 
 
 class Layout:
-    """Where each tensor lies in theta.
+    """The slice of theta of each tensor.
 
     >>> from minintk import Dense, Network
     >>> layout = Network(Dense(2, b_std=0.1), (3,)).layout
@@ -215,14 +209,14 @@ class Layout:
         return f"Layout({', '.join(f'{t.name} {t.shape}' for t in self.tensors)}; P = {self.size})"
 
     def unpack(self, theta: Array) -> dict[str, Array]:
-        """Named views into theta : (..., P); writing to a view writes to theta."""
+        """Return named views into theta : (..., P); writing to a view writes to theta."""
         if theta.ndim < 1 or theta.shape[-1] != self.size:
             raise ValueError(f"theta expects shape (..., {self.size}), got {tuple(theta.shape)}")
         lead = theta.shape[:-1]
         return {t.name: theta[..., self.slices[t.name]].reshape(lead + t.shape) for t in self.tensors}
 
     def pack(self, pieces: Mapping[str, Array]) -> Array:
-        """theta : (P,) from named tensors, or (E, P) where each has a leading ensemble axis."""
+        """Return theta : (P,) from named tensors, or (E, P) if each has a leading ensemble axis."""
         if missing := [t.name for t in self.tensors if t.name not in pieces]:
             raise ValueError(f"pack expects {[t.name for t in self.tensors]}, missing {missing}")
         if unknown := [name for name in pieces if name not in self.slices]:
@@ -240,10 +234,9 @@ class Layout:
         return xp.concat(flat, axis=-1)
 
     def init(self, rng: np.random.Generator, ensemble: int | None, dtype: Any) -> np.ndarray[Any, Any]:
-        """Draw theta on the host: every tensor from its row, member after member, tensor after tensor.
+        """Draw theta on the host from the rows, by member, then by tensor.
 
-        The draws are made in float64 and cast, so float32 and float64 networks start from the same numbers,
-        and the first member of an ensemble is the network that the same generator gives alone.
+        Numbers are drawn in float64 and cast.  The first member of an ensemble equals a single network's draw.
         """
         theta = np.empty((1 if ensemble is None else ensemble, self.size), dtype)
         for member in theta:
@@ -258,7 +251,7 @@ class Layout:
         return theta[0] if ensemble is None else theta
 
     def frozen(self, params: Params) -> dict[str, float]:
-        """Return {name: 0.0} of all tensors but `params`: names, patterns ("*.b": biases), "last" for the last."""
+        """Return {name: 0.0} of all tensors except `params`: names, patterns ("*.b": biases), "last" for the last."""
         if params is None:
             return {}
         last = next(reversed(self.slices), "").split(".")[0] + ".*"
@@ -274,10 +267,10 @@ class Layout:
         self, override: Mapping[str, float] | None = None, rule: Rule = "sgd", name: str = "lr_scales",
         like: Array | None = None, params: Params = None,
     ) -> Any:  # fmt: skip
-        """The scale of each parameter's learning rate, (P,); None where all are 1.
+        """Return the scale of each parameter's learning rate, (P,); None if all are 1.
 
-        override : {tensor name: scale}; 0 freezes a tensor.  rule : the optimiser's, `Optimizer.rule`.  name : the
-        argument's, for errors.  like : an array of the library and dtype to give, else float64.  params : see `frozen`.
+        override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : of the argument, for
+        errors.  like : an array of the library and dtype to return, else float64.  params : see `frozen`.
         """
         if override is not None and not isinstance(override, Mapping):
             why = f"; {NO_KERNEL}" if name == "scales" else ""

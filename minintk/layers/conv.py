@@ -1,11 +1,11 @@
 """Conv2d, Conv1d:  y = m P(x) W + c b         m, c: the multipliers of the parametrization
 
-P(x) are the patches that the windows read (`minintk.layers.patches`), one row for each window, and W is a matrix
+P(x) are the patches that the windows read (`minintk.layers.patches`), one row per window, and W is a matrix
 (K_h K_w C_in, C_out): a convolution is Dense on every patch.
 
 jvp     dy = m P(dx) W + m P(x) dW + c db
 vjp     dW = m P(x)' u,   db = c sum u over examples and windows,   dx = m P'(u W')
-gram    S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m,   where dW_n = P(x_n)' u_n and db_n = sum u_n are example n's own
+gram    S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m,   with dW_n = P(x_n)' u_n and db_n = sum u_n of example n
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 
 def sum_rows(u: Array, c: float) -> Array:
-    """c sum u over rows, as a product, (..., n): which rounds less than a reduction and takes less time."""
+    """Return c sum u over rows, (..., n), as a product: more accurate and faster than a reduction."""
     row = array_namespace(u).full((1, u.shape[-2]), c, dtype=u.dtype)
     return (row @ u)[..., 0, :]
 
 
 @dataclass(frozen=True)
 class ConvJacobian(LayerJacobian):
-    """Holds x : ([E], N, H, W, C) and W : ([E], K, C_out); the patches are read again when needed."""
+    """Holds x : ([E], N, H, W, C) and W : ([E], K, C_out); patches are read again when needed."""
 
     layer: BoundConv
     x: Array
@@ -61,7 +61,7 @@ class ConvJacobian(LayerJacobian):
         return dx.reshape((*dx.shape[:-3], *layer.before))
 
     def gram(self, u: Array, other: ConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m, for some output channels at a time: dW no larger than u."""
+        """Return S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m, by blocks of output channels: dW is no larger than u."""
         same, K = other is self and v is u, prod(self.layer.parameters.W.shape[:-1])
         w2, b2 = self.layer.parameters.squares(kernel)
         P, u = self.each_example(u)
@@ -77,7 +77,7 @@ class ConvJacobian(LayerJacobian):
         return G
 
     def each_example(self, u: Array) -> tuple[Array, Array]:
-        """P(x)' : ([E], N, K, windows) and u : (C, [E], N, windows, C_out)."""
+        """Return P(x)' : ([E], N, K, windows) and u : (C, [E], N, windows, C_out)."""
         N, R, n = self.x.shape[-4], prod(self.layer.windows.out), self.layer.after[-1]
         shape = (u.shape[0], *self.W.shape[:-2], N, *self.layer.after)
         u = array_namespace(u).broadcast_to(u, shape).reshape((*shape[: -len(self.layer.after)], R, n))
@@ -86,13 +86,13 @@ class ConvJacobian(LayerJacobian):
 
 
 def flat(dW: Array) -> Array:
-    """(..., K, n) as (..., K n)."""
+    """Reshape (..., K, n) to (..., K n)."""
     return dW.reshape((*dW.shape[:-2], -1))
 
 
 @dataclass(frozen=True)
 class BoundConv:
-    """A convolution in its place: its tensors, its windows, and the shapes of one example before and after it."""
+    """A bound convolution: its tensors, its windows, and the shapes of one example before and after it."""
 
     parameters: WeightAndBias
     windows: Windows
@@ -113,16 +113,16 @@ class BoundConv:
         return self.as_images(y), ConvJacobian(self, x, W)
 
     def matrix(self, w: Weights) -> Array:
-        """W : ([E], K_h K_w C_in, C_out), a view."""
+        """Return W : ([E], K_h K_w C_in, C_out), a view."""
         W, (*window, n) = w[self.parameters.W.name], self.parameters.W.shape
         return W.reshape((*W.shape[: W.ndim - len(window) - 1], prod(window), n))
 
     def as_images(self, y: Array) -> Array:
-        """(..., N windows, C_out) as (..., N, *after)."""
+        """Reshape (..., N windows, C_out) to (..., N, *after)."""
         return y.reshape((*y.shape[:-2], y.shape[-2] // prod(self.windows.out), *self.after))
 
     def as_rows(self, u: Array) -> Array:
-        """(..., N, *after) as (..., N windows, C_out)."""
+        """Reshape (..., N, *after) to (..., N windows, C_out)."""
         *lead, N = u.shape[: u.ndim - len(self.after)]
         return u.reshape((*lead, N * prod(self.windows.out), self.after[-1]))
 

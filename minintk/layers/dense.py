@@ -55,7 +55,7 @@ class DenseJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundDense:
-    """Dense in its place."""
+    """Dense, bound to a network."""
 
     parameters: WeightAndBias
 

@@ -1,4 +1,4 @@
-"""Dropout:  y = m x,   m = 1 / (1 - rate) or 0, for every number by itself; m = 1 without masks
+"""Dropout:  y = m x,   m = 1 / (1 - rate) or 0, drawn for each number; m = 1 without masks
 
 jvp     dy = m dx
 vjp     dx = m u
@@ -19,7 +19,7 @@ from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, Site
 
 KEYS = "dropout"
-"""The name under which a network hands its layers the keys of their masks, whole numbers ([E], 2)."""
+"""The name of the masks' keys in the weights that a network passes to its layers, whole numbers ([E], 2)."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class DropoutJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundDropout:
-    """Dropout in its place; its name makes its masks others than those of other layers."""
+    """Dropout, bound to a network; its name makes its masks differ from those of other layers."""
 
     rate: float
     shape: Shape
@@ -47,12 +47,12 @@ class BoundDropout:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, DropoutJacobian]:
-        """y = m x, with masks where w has keys for them."""
+        """y = m x; m = 1 if w has no keys of masks."""
         m = self.draw(w[KEYS], x) if KEYS in w else 1.0
         return m * x, DropoutJacobian(m)
 
     def draw(self, keys: Array, x: Array) -> Array:
-        """m, drawn on the host: the same for the same key, layer and number of examples."""
+        """Draw m on the host: the same for the same key, layer and number of examples."""
         shape = x.shape[x.ndim - 1 - len(self.shape) :]
         if keys.ndim == 2:
             return array_namespace(x).stack([self.draw(key, x) for key in keys])

@@ -1,6 +1,6 @@
 """LayerNorm, BatchNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
 
-mean and variance over the last axis of each example, or others, or over the batch and all pixels.  Both depend on x, so
+Statistics are over each example's last axis (or other axes), or over the batch and all pixels.  They depend on x, so
 
 jvp     dy = r (dx - mean(dx) - y mean(y dx))
 vjp     the same map: it is its own transpose
@@ -22,7 +22,7 @@ from minintk.spec.shapes import Shape, Site
 
 @dataclass(frozen=True)
 class NormJacobian(LayerJacobian):
-    """Holds y : ([E], N, *shape), r, the `axes` of the statistics, of length 1 in r, and whether they are frozen."""
+    """Holds y : ([E], N, *shape), r, the `axes` of the statistics (length 1 in r), and whether they are frozen."""
 
     y: Array
     r: Array
@@ -30,11 +30,11 @@ class NormJacobian(LayerJacobian):
     frozen: bool = False
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = r (dx - mean(dx) - y mean(y dx)); r dx where frozen."""
+        """dy = r (dx - mean(dx) - y mean(y dx)); r dx if frozen."""
         return None if dx is None else self.vjp(dx, None)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """The same map."""
+        """Apply the same map: it is symmetric."""
         if self.frozen:
             return self.r * u
         xp = array_namespace(u)
@@ -51,7 +51,7 @@ UNCALIBRATED = (
 
 
 def statistics(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array]:
-    """(mean, r) over these axes, with keepdims."""
+    """Return (mean, r) over these axes, with keepdims."""
     xp = array_namespace(x)
     mean = xp.mean(x, axis=axes, keepdims=True)
     centred = x - mean
@@ -63,7 +63,7 @@ def statistics(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Arra
 
 @dataclass(frozen=True)
 class BoundLayerNorm:
-    """LayerNorm in its place."""
+    """LayerNorm, bound to a network."""
 
     eps: float
     axes: tuple[int, ...]
@@ -78,7 +78,7 @@ class BoundLayerNorm:
 
 @dataclass(frozen=True)
 class BoundBatchNorm:
-    """BatchNorm in its place; `name` is the prefix of its statistics' names."""
+    """BatchNorm, bound to a network; `name` is the prefix of its statistics' names."""
 
     name: str
     shape: Shape
@@ -86,7 +86,7 @@ class BoundBatchNorm:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
-        """y = r (x - mean) with the statistics in w where it has them, else the batch's, which it leaves there."""
+        """y = r (x - mean), with the statistics in w if there are any, else the batch's, which it stores in w."""
         names, ones = (f"{self.name}.mean", f"{self.name}.r"), (1,) * len(self.shape)
         axes, frozen = tuple(range(-1 - len(self.shape), -1)), names[0] in w
         if frozen:

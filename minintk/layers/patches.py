@@ -1,10 +1,9 @@
-"""Windows over images, as arrays: padding, the patches that windows read, and the transposed maps.
+"""Compute windows over images, as arrays: padding, the patches that windows read, and the transposed maps.
 
     pad     x -> canvas        crop    its transpose: the sum over the copies of the image
-    read    canvas -> P        add     its transpose: every entry of P is added to the pixel that it was read from
+    read    canvas -> P        add     its transpose: adds every entry of P to the pixel that it was read from
 
-x : (..., N, H, W, C),   P : (..., N H_out W_out, K_h K_w C), one row for each window.  A sequence is an image of
-height 1.
+x : (..., N, H, W, C),   P : (..., N H_out W_out, K_h K_w C), one row per window.  A sequence is an image of height 1.
 """
 
 from __future__ import annotations
@@ -30,54 +29,54 @@ class Windows:
 
     @staticmethod
     def of(layer: Windowed, shape: Shape) -> Windows:
-        """Those of a convolution or a pooling on images (H, W, C) or sequences (L, C)."""
+        """Return the windows of a convolution or a pooling on images (H, W, C) or sequences (L, C)."""
         spatial = axes(layer, shape)
         return Windows(*(spatial if len(spatial) == 2 else (Axis(1, 1), spatial[0])))
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """Height and width of the image with its padding."""
+        """Return height and width of the padded image."""
         return tuple(a.before + a.size + a.after for a in (self.rows, self.columns))  # type: ignore[return-value]
 
     @property
     def out(self) -> tuple[int, int]:
-        """Windows below each other, and side by side."""
+        """Return the numbers of windows along H and along W."""
         return self.rows.out, self.columns.out
 
     @property
     def window(self) -> tuple[int, int]:
-        """Height and width of a window."""
+        """Return height and width of a window."""
         return self.rows.kernel, self.columns.kernel
 
     @property
     def strides(self) -> tuple[int, int]:
-        """From one window to the next, down and right."""
+        """Return the steps between windows, down and right."""
         return self.rows.stride, self.columns.stride
 
     @property
     def circular(self) -> bool:
-        """Whether the image repeats along an axis."""
+        """True if the image repeats along an axis."""
         return self.rows.circular or self.columns.circular
 
     @property
     def apart(self) -> bool:
-        """Whether no pixel is in two windows."""
+        """True if no pixel is in two windows."""
         return all(a.stride >= a.kernel for a in (self.rows, self.columns))
 
     @cached_property
     def offsets(self) -> list[Index]:
-        """For every place (i, j) in a window, in row-major order, the index of the pixels there, one of each window."""
+        """Return, for each position (i, j) in a window in row-major order, the index of its pixel in every window."""
         down, right = ([a.along(k) for k in range(a.kernel)] for a in (self.rows, self.columns))
         return [(..., i, j, slice(None)) for i in down for j in right]
 
     @cached_property
     def copies(self) -> list[tuple[Index, Index]]:
-        """(place on the canvas, place in the image) of the image, and of its repetitions where padding is circular."""
+        """Return (index on the canvas, index in the image) of the image, and of its repetitions if circular."""
         down, right = self.rows.copies, self.columns.copies
         return [((..., r, c, slice(None)), (..., i, j, slice(None))) for r, i in down for c, j in right]
 
     def pad(self, x: Array, outside: float = 0.0) -> Array:
-        """x among pixels of the value `outside`, or repeated; x itself where there is no padding."""
+        """Surround x by pixels of value `outside`, or by its repetitions; return x itself without padding."""
         if self.size == x.shape[-3:-1]:
             return x
         canvas = array_namespace(x).full((*x.shape[:-3], *self.size, x.shape[-1]), outside, dtype=x.dtype)
@@ -86,7 +85,7 @@ class Windows:
         return canvas
 
     def crop(self, canvas: Array) -> Array:
-        """The transpose of `pad`: the sum over the copies of the image."""
+        """Apply the transpose of `pad`: the sum over the copies of the image."""
         if len(self.copies) == 1:
             return canvas[self.copies[0][0]]
         shape = (*canvas.shape[:-3], self.rows.size, self.columns.size, canvas.shape[-1])
@@ -96,7 +95,7 @@ class Windows:
         return x
 
     def read(self, x: Array) -> Array:
-        """P(x), a copy."""
+        """Return P(x), a copy."""
         x = self.pad(x)
         (h, w, c), stride = x.strides[-3:], (self.rows.stride, self.columns.stride)
         shape = (*x.shape[:-3], *self.out, *self.window, x.shape[-1])
@@ -104,7 +103,7 @@ class Windows:
         return view.reshape((*x.shape[:-4], x.shape[-4] * prod(self.out), prod(self.window) * x.shape[-1]))
 
     def add(self, P: Array) -> Array:
-        """P'(P), the transpose of `read`: (..., N, H, W, C)."""
+        """Return P'(P), the transpose of `read`: (..., N, H, W, C)."""
         C = P.shape[-1] // prod(self.window)
         P = P.reshape((*P.shape[:-2], P.shape[-2] // prod(self.out), *self.out, prod(self.window), C))
         canvas = array_namespace(P).zeros((*P.shape[:-4], *self.size, C), dtype=P.dtype)
@@ -114,5 +113,5 @@ class Windows:
 
 
 def images(x: Array, shape: Shape) -> Array:
-    """x : (..., *shape) as images (..., H, W, C)."""
+    """Return x : (..., *shape) as images (..., H, W, C)."""
     return x if len(shape) == 3 else x.reshape((*x.shape[:-2], 1, *x.shape[-2:]))

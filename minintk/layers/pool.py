@@ -1,7 +1,7 @@
-"""Pooling over the windows of an image; x[s] stands for the pixels at place s of every window.
+"""Pool over the windows of an image; x[s] are the pixels at position s of every window.
 
-AvgPool         y = 1/k sum_s x[s]           dx[s] += u / k      k pixels, normalised: of each window, in the image
-MaxPool         y = max_s x[s]               dx[s] += u where x[s] is the first of the largest, in row-major order
+AvgPool         y = 1/k sum_s x[s]           dx[s] += u / k      k pixels; normalised: those in the image, per window
+MaxPool         y = max_s x[s]               dx[s] += u if x[s] is the first maximum, in row-major order
 GlobalAvgPool   y = mean over all pixels     dx = u / (H W) everywhere
 gram            0: there are no weights
 """
@@ -36,12 +36,12 @@ class BoundPool:
 
 @dataclass(frozen=True)
 class AvgPoolJacobian(LayerJacobian):
-    """Linear: holds nothing but the geometry."""
+    """The Jacobian of a linear map: it holds only the geometry."""
 
     layer: BoundAvgPool
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy as y from x."""
+        """Compute dy as y from x."""
         return None if dx is None else self.layer.mean(dx)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
@@ -57,21 +57,21 @@ class AvgPoolJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundAvgPool(BoundPool):
-    """AvgPool in its place."""
+    """AvgPool, bound to a network."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, AvgPoolJacobian]:
         """y = 1/k sum_s x[s]."""
         return self.mean(x), AvgPoolJacobian(self)
 
     def mean(self, x: Array) -> Array:
-        """The mean over each window."""
+        """Return the mean over each window."""
         x = self.windows.pad(images(x, self.before))
         first, *others = self.windows.offsets
         y = self.over_k(reduce(lambda y, pixels: y + x[pixels], others, x[first]))
         return y.reshape((*y.shape[:-3], *self.after))
 
     def over_k(self, sums: Array) -> Array:
-        """Numbers of each window, (..., H', W', C), over k."""
+        """Divide numbers per window, (..., H', W', C), by k."""
         if not self.normalised:
             return sums / prod(self.windows.window)
         xp, (rows, columns) = array_namespace(sums), (self.windows.rows.inside, self.windows.columns.inside)
@@ -90,13 +90,13 @@ def _(layer: s.AvgPool, site: Site, parametrization: Parametrization, name: str)
 
 @dataclass(frozen=True)
 class MaxPoolJacobian(LayerJacobian):
-    """Holds, for every place s in a window, where x[s] is the first of the largest, (..., N, H', W', C)."""
+    """Holds, for every position s in a window, a mask of x[s] being the first maximum, (..., N, H', W', C)."""
 
     layer: BoundMaxPool
     first: list[Array]
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = dx[s] where x[s] is the largest."""
+        """dy = dx[s] for the s of the maximum."""
         if dx is None:
             return None
         layer = self.layer
@@ -105,7 +105,7 @@ class MaxPoolJacobian(LayerJacobian):
         return sum(parts[1:], parts[0]).reshape((*parts[0].shape[:-3], *layer.after))
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx[s] += u where x[s] is the largest."""
+        """dx[s] += u for the s of the maximum."""
         layer, windows, xp = self.layer, self.layer.windows, array_namespace(u)
         u = images(u, layer.after)
         shape = (*(u[..., :1, :1, :1] * self.first[0][..., :1, :1, :1]).shape[:-3], *windows.size, u.shape[-1])
@@ -121,7 +121,7 @@ class MaxPoolJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundMaxPool(BoundPool):
-    """MaxPool in its place."""
+    """MaxPool, bound to a network."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, MaxPoolJacobian]:
         """y = max_s x[s]."""
@@ -146,12 +146,12 @@ def _(layer: s.MaxPool, site: Site, parametrization: Parametrization, name: str)
 
 @dataclass(frozen=True)
 class GlobalAvgPoolJacobian(LayerJacobian):
-    """Linear: holds nothing but the shape of one example."""
+    """The Jacobian of a linear map: it holds only the shape of one example."""
 
     shape: Shape
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy as y from x."""
+        """Compute dy as y from x."""
         return None if dx is None else global_mean(dx, self.shape)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
@@ -163,18 +163,18 @@ class GlobalAvgPoolJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundGlobalAvgPool:
-    """GlobalAvgPool in its place."""
+    """GlobalAvgPool, bound to a network."""
 
     shape: Shape
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, GlobalAvgPoolJacobian]:
-        """y = the mean over all pixels."""
+        """y = mean over all pixels."""
         return global_mean(x, self.shape), GlobalAvgPoolJacobian(self.shape)
 
 
 def global_mean(x: Array, shape: Shape) -> Array:
-    """The mean over all axes of an example but the last."""
+    """Return the mean over all axes of an example but the last."""
     return array_namespace(x).mean(x, axis=tuple(range(-len(shape), -1)))
 
 

@@ -1,4 +1,4 @@
-"""Empirical kernels of a model at theta, by blocks of examples under a memory bound.
+"""Compute empirical kernels of a model at theta, by blocks of examples under a memory bound.
 
     ntk_full   Theta[n, c, m, e] = sum_p S_p df_c(x_n)/dtheta_p df_e(x_m)/dtheta_p      (N, C, M, C)
     ntk        1/C sum_c Theta[n, c, m, c]                                              (N, M)
@@ -6,8 +6,8 @@
 
 S holds the learning-rate scale of every parameter.  A small step of gradient descent changes theta by -lr S J' dL/df,
 and therefore f by -lr J S J' dL/df: the kernel of training is J S J'.  S is the parametrization's (1 for NTK, Standard
-and PyTorch) unless `scales` replaces it.  `J.gram` knows no training, it is J J'.  The Jacobian is never formed: the
-memory is that of activations and of C cotangents for two blocks of examples.  With an ensemble each has an axis E.
+and PyTorch) unless `scales` replaces it; `J.gram` is J J', without S.  The Jacobian is never formed: the memory is that
+of activations and of C cotangents for two blocks of examples.  With an ensemble each kernel has an axis E.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def ntk(
     model: Model, theta: Array, x1: Array, x2: Array | None = None, *, scales: Mapping[str, float] | None = None,
     memory: int | None = None, params: Params = None,
 ) -> Array:  # fmt: skip
-    """The tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) S J_c(x2)'  (Lee et al. 2019, eq. 4).
+    """Compute the tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) S J_c(x2)'  (Lee 2019, eq. 4).
 
-    It is the trace of `ntk_full` over pairs of equal outputs, over C.  For C > 1 it says nothing about the largest
-    stable learning rate, which takes the whole kernel: `max_learning_rate`.
+    It is the trace of `ntk_full` over pairs of equal outputs, over C.  For C > 1 the largest stable learning rate
+    needs the whole kernel: `max_learning_rate`.
 
-    x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.
+    x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.
     scales : {tensor name: S}, in place of the parametrization's learning-rate scales for gradient descent, as
-    `lr_scales` of `train`.  ValueError where the parametrization has learning rates for Adam alone.
-    params : the parameters that learn, by names or patterns such as "*.b"; all unless given.  Of "last", the last
-    layer, it is the NNGP kernel of the last hidden layer, what kind="nngp" trains with in `analytic.ensemble`.
-    memory : bytes the computation may take, half of what is free unless given; MemoryError says what is needed where
-    the result alone is larger.  ValueError or TypeError for theta and inputs that do not fit the model, or hold NaN.
+    `lr_scales` of `train`.  ValueError if the parametrization has learning rates only for Adam.
+    params : the trained parameters, by names or patterns such as "*.b"; default all.  For "last", the last layer, it is
+    the NNGP kernel of the last hidden layer, the kernel of kind="nngp" in `analytic.ensemble`.
+    memory : bytes for the computation, default half of what is free; MemoryError, with the bytes needed, if the result
+    alone is larger.  ValueError or TypeError for theta and inputs that do not fit the model, or hold NaN.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -60,9 +60,9 @@ def ntk_full(
     model: Model, theta: Array, x1: Array, x2: Array | None = None, *, scales: Mapping[str, float] | None = None,
     memory: int | None = None, params: Params = None,
 ) -> Array:  # fmt: skip
-    """The tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'; arguments as for `ntk`.
+    """Compute the tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'; arguments as for `ntk`.
 
-    As a Gram matrix, ``k.reshape(N * C, M * C)``; `ntk` is its trace over c = c', over C, and C^2 times smaller.
+    As a Gram matrix: ``k.reshape(N * C, M * C)``.  `ntk` is its trace over c = c', over C, and C^2 times smaller.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -75,10 +75,10 @@ def ntk_full(
 
 
 def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
-    """The empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2).
+    """Compute the empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2).
 
-    theta : ([E], P), x1 : (N, *input_shape), x2 : (M, *input_shape), x1 again unless given.  Over many outputs, or as
-    a mean over networks, it is `analytic.kernel(spec).nngp`, the covariance at infinite width.  Errors as for `ntk`.
+    theta : ([E], P), x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.  For many outputs, or averaged over
+    networks, it approaches `analytic.kernel(spec).nngp`, the covariance at infinite width.  Errors as for `ntk`.
 
     >>> import numpy as np, minintk as mn
     >>> spec, x = mn.Sequential(mn.Dense(2000, w_std=2**0.5), mn.ReLU(), mn.Dense(2000)), np.eye(2)
@@ -94,7 +94,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
 
 
 def contraction(full: bool, model: Model, scales: Mapping[str, float] | None, params: Params = None) -> Contraction:
-    """How J S J' is contracted."""
+    """Return the contraction for J S J'."""
     check_model(model)
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", params=params)
     return Contraction(full, S, model.layout)
@@ -104,7 +104,7 @@ def blocks(
     model: Model, theta: Array, x1: Array, x2: Array | None, kernel: Contraction, memory: int | None,
     dtype: Any = None,
 ) -> Array:  # fmt: skip
-    """The kernel by blocks of rows and columns, only the upper ones where x2 is x1.  dtype : theta's unless given."""
+    """Compute the kernel by blocks, only those on and above the diagonal if x2 is x1.   dtype : default theta's."""
     check_kernel(model, theta, x1, x2)
     xp = array_namespace(theta, x1)
     lead, C = tuple(theta.shape[:-1]), model.outputs
@@ -145,7 +145,7 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
-    """Examples in a block: two blocks' activations, their cotangents, three copies of the block's kernel must fit."""
+    """Return the examples per block: two blocks' activations and cotangents and three copies of its kernel must fit."""
     item = theta.dtype.itemsize * prod(theta.shape[:-1])  # one number of every member
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)

@@ -1,4 +1,4 @@
-"""The Jacobian of a network in its inputs, df/dx, as a linear map."""
+"""Apply the Jacobian of a network with respect to its inputs, df/dx, as a linear map."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from minintk.models.jacobian import check_argument
 
 @dataclass(frozen=True, eq=False)
 class InputJacobian:
-    """df/dx of a network, as a linear map: saliency, adversarial examples, checks of a backward pass.
+    """df/dx of a network, as a linear map, e.g. for saliency, adversarial examples, and checks of a backward pass.
 
     jvp    v -> (df/dx) v       a change of the inputs to a change of the outputs
-    vjp    u -> (df/dx)' u      a cotangent of the outputs to a gradient in the inputs
+    vjp    u -> (df/dx)' u      a cotangent of the outputs to a gradient with respect to the inputs
 
-    outputs : (N, C).  shape : that of x, (N, *input_shape).  theta : ([E], P).  v and u may carry a leading axis K.
+    outputs : (N, C).  shape : that of x, (N, *input_shape).  theta : ([E], P).  v and u can have a leading axis K.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Dense(1), (2,), mn.Standard())
@@ -35,7 +35,7 @@ class InputJacobian:
     coupled: bool
 
     def jvp(self, v: Array) -> Array:
-        """(df/dx) v : ([K], [E], N, C) for v : ([K], [E], N, *input_shape)."""
+        """Return (df/dx) v : ([K], [E], N, C) for v : ([K], [E], N, *input_shape)."""
         check_argument("v", v, self.theta, self.shape, self.theta.ndim)
         check_finite_by(v, "v", v)
         xp, lead = array_namespace(v), v.shape[: -len(self.shape)] or self.theta.shape[:-1]
@@ -44,7 +44,7 @@ class InputJacobian:
         return xp.zeros((*lead, *self.outputs), dtype=v.dtype) if dy is None else dy
 
     def vjp(self, u: Array) -> Array:
-        """(df/dx)' u : ([K], [E], N, *input_shape) for u : ([K], [E], N, C)."""
+        """Return (df/dx)' u : ([K], [E], N, *input_shape) for u : ([K], [E], N, C)."""
         check_argument("u", u, self.theta, self.outputs, self.theta.ndim)
         check_finite_by(u, "u", u)
         dx = self.root.vjp(u, None)
@@ -53,7 +53,7 @@ class InputJacobian:
         return dx
 
     def dense(self) -> Array:
-        """df_c(x_n)/dx_n : ([E], N, C, *input_shape), each example's outputs by its own input."""
+        """Return df_c(x_n)/dx_n : ([E], N, C, *input_shape), each example's outputs by its own input."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
         N, C = self.outputs

@@ -1,8 +1,8 @@
-"""Iterative linearised training: the linearised model, whose theta_0 moves to the current theta now and then.
+"""Train the linearised model, with theta_0 updated during training (iterative linearised training).
 
-    f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0),     theta_0 <- theta   after the steps that `every` names
+    f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0),     theta_0 <- theta   after the steps given by `every`
 
-With every = 1 it is gradient descent on the model itself, with every = inf it is `Linearized`.
+every = 1 is gradient descent on the model itself, every = inf is `Linearized`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from minintk.validate import number
 class Moved:
     """A rule for `IterativelyLinearized`: re-linearise when the tangent features have moved by this fraction,
 
-        |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) : (n, C), the same always
+        |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) : (n, C), fixed
 
-    J being the Jacobian on a probe of n inputs.  The mean over u of |A' u|^2 is |A|_F^2: one draw estimates how far J
-    moved as a whole, for the price of one forward and one backward sweep over the probe, whatever C.
+    with the Jacobian J on a probe of n inputs.  The mean over u of |A' u|^2 is |A|_F^2: one draw estimates the relative
+    change of J, at the cost of one forward and one backward sweep over the probe, for any C.
 
-    probe : (n, *input_shape), some training inputs, a tenth of a batch say.  fraction : a finite number > 0.
+    probe : (n, *input_shape), some training inputs, e.g. a tenth of a batch.  fraction : finite, > 0.
 
     ValueError for other fractions and probes.
 
@@ -53,13 +53,13 @@ class Moved:
         if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
             raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
         object.__setattr__(self, "probe", own(self.probe))
-        object.__setattr__(self, "drawn", {})  # u by the number of outputs: drawn, and brought to a GPU, once
+        object.__setattr__(self, "drawn", {})  # u by the number of outputs, drawn and moved to a GPU once
 
     def __repr__(self) -> str:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
 
     def features(self, model: Model, theta: Array) -> Array:
-        """J(theta)' u : ([E], P)."""
+        """Return J(theta)' u : ([E], P)."""
         f, J = model.forward(theta, self.probe)
         xp, drawn = array_namespace(f), vars(self)["drawn"]
         if f.shape[-1] not in drawn:
@@ -69,12 +69,12 @@ class Moved:
 
 
 class IterativelyLinearized(Linearized):
-    """The linearised model whose theta_0 moves to the current theta now and then (iterative linearised training).
+    """The linearised model whose theta_0 is updated during training (iterative linearised training).
 
-    every : a whole number K >= 1, after every K steps; inf, never; an increasing sequence of steps, after those; or
-    `Moved(fraction, probe)`, when the tangent features have moved by that fraction (each member of an ensemble for
-    itself).  every = 1 is gradient descent on the model itself, every = inf is `Linearized`.
-    linearizations : () or (E,), how many points it has been linearised at so far.  ValueError for another `every`.
+    every : a whole number K >= 1: after every K steps; inf: never; an increasing sequence of steps: after those; or
+    `Moved(fraction, probe)`: when the tangent features have moved by that fraction (per member of an ensemble).
+    every = 1 is gradient descent on the model itself, every = inf is `Linearized`.
+    linearizations : () or (E,), the number of linearisation points so far.  ValueError for another `every`.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -99,21 +99,21 @@ class IterativelyLinearized(Linearized):
 
     @property
     def reach(self) -> float:
-        """Estimate where gradient descent on a squared loss survives: lr lambda < reach, lambda sharpness at theta_0.
+        """Estimate the bound lr lambda < reach of stable descent on a squared loss, lambda the sharpness at theta_0.
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
         K steps multiply the residual r of that direction by q = (1 - lr lambda)^K: a step of rate a = (1 - q) / lambda.
-        Above lr lambda = 2 it grows, until the curvature changes.  In two linear layers of great width n, one example,
+        Above lr lambda = 2 it grows, until the curvature changes.  For two linear layers of large width n, one example,
 
             r <- (1 - a lambda + a^2 r^2 / n) r,     lambda <- lambda + (a lambda - 4) a r^2 / n
 
         (Lewkowycz et al. 2020 for K = 1): the curvature falls while 0 < a lambda < 4, or -3 < q < 1.  For even K, q > 1
-        and a < 0: a window climbs, and so does the curvature.
+        and a < 0: the residual grows within a window, and so does the curvature.
 
-        For linear networks of one hidden layer this is a limit, for others a guide.  Networks of width 256 on eight
-        digits, K = 1: one tanh layer survives up to there, two up to 1.1 to 1.5 times there, ReLU at twice as much.
-        TypeError for another `every` than a number.
+        This is the limit of linear networks with one hidden layer, and a guide for others.  At width 256 on eight
+        digits, K = 1: one tanh layer is stable up to it, two up to 1.1 to 1.5 times it, ReLU up to twice it.
+        TypeError unless `every` is a number.
 
         >>> import minintk as mn
         >>> net = mn.Network(mn.Dense(1), (2,))
@@ -138,7 +138,7 @@ class IterativelyLinearized(Linearized):
         return moved
 
     def _where_features_moved(self, rule: Moved, theta: Array) -> None:
-        """Move theta_0 and its features, of those members where the rule says so."""
+        """Move theta_0 and its features for those members that the rule selects."""
         xp = array_namespace(theta)
         theta0 = self._anchor(theta)
         then = rule.features(self.model, theta0) if self._features is None else self._features
@@ -173,13 +173,13 @@ class IterativelyLinearized(Linearized):
 
 
 def _ones(theta: Array) -> Array:
-    """1 for each member : () or (E,)."""
+    """Return 1 for each member : () or (E,)."""
     xp = array_namespace(theta)
     return xp.ones(tuple(theta.shape[:-1]), dtype=xp.int64)
 
 
 def _checked(every: Any) -> float | tuple[int, ...] | Moved:
-    """When to linearise again; ValueError for what is no such thing."""
+    """Return `every` in a standard form; ValueError for anything else."""
     if isinstance(every, Moved):
         return every
     if np.ndim(every) == 1:

@@ -1,10 +1,10 @@
-"""The Jacobian of a model's outputs in theta, J : (N, C, P), as a linear map that is never written down.
+"""Apply the Jacobian of a model's outputs with respect to theta, J : (N, C, P), as a linear map, never formed.
 
     jvp    v -> J v          a change of the parameters to a change of the outputs
     vjp    u -> J' u         a cotangent of the outputs to a gradient
-    gram   J J'              (N, C, M, C); the tangent kernel has learning rates in it (`minintk.models.empirical`)
+    gram   J J'              (N, C, M, C); the tangent kernel also has learning rates (`minintk.models.empirical`)
 
-With an ensemble every result has a leading axis E.  v and u may carry one more leading axis K, for K maps at once.
+With an ensemble every result has a leading axis E.  v and u can have one more leading axis K, for K maps at once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from minintk.layers.norm import UNCALIBRATED
 
 
 class Jacobian(ABC):
-    """A linear map (P,) -> (N, C), for each of E members where there is an ensemble.
+    """A linear map (P,) -> (N, C), for each of E members of an ensemble.
 
-    A Jacobian from outside has the four attributes and the maps `push` and `pull`; all else follows from these.
+    Other packages' Jacobians define the four attributes and the maps `push` and `pull`; the rest follows from these.
 
     size : P.  outputs : (N, C).  ensemble : E, or None.  like : an array of the library and the dtype of theta.
     """
@@ -35,19 +35,19 @@ class Jacobian(ABC):
 
     @abstractmethod
     def push(self, v: Array) -> Array:
-        """J v : ([K], [E], N, C); v : ([K], [E], P) is of the right shape and dtype."""
+        """Return J v : ([K], [E], N, C); v : ([K], [E], P) is of the right shape and dtype."""
 
     @abstractmethod
     def pull(self, u: Array, out: Array) -> None:
-        """out[...] = J' u, ([K], [E], P); u : ([K], [E], N, C) is of the right shape and dtype."""
+        """Write out[...] = J' u, ([K], [E], P); u : ([K], [E], N, C) is of the right shape and dtype."""
 
     @property
     def factor(self) -> tuple[float, Jacobian]:
-        """(alpha, J) where this map is alpha J."""
+        """Return (alpha, J) if this map is alpha J."""
         return 1.0, self
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """J S J_other' by `kernel`: one sweep back and one forwards for every output of `other`."""
+        """Return J S J_other' by `kernel`, with one backward and one forward sweep per output of `other`."""
         (N, C), (M, _), xp = self.outputs, other.outputs, array_namespace(self.like)
         columns = []
         for row in range(M * C):
@@ -63,7 +63,7 @@ class Jacobian(ABC):
 
     @property
     def lead(self) -> tuple[int, ...]:
-        """() or (E,)."""
+        """Return () or (E,)."""
         return () if self.ensemble is None else (self.ensemble,)
 
     def jvp(self, v: Array) -> Array:
@@ -79,22 +79,22 @@ class Jacobian(ABC):
         check_finite_by(u, "u", u)
         shape = (*u.shape[:-2], self.size)
         if out is None:
-            out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # so that no layer forgets its part unnoticed
+            out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # NaN where a layer forgets to write
         elif tuple(out.shape) != shape:
             raise ValueError(f"vjp(out=...) expects shape {shape}, got {tuple(out.shape)}")
         self.pull(u, out)
         return out
 
     def gram(self, other: Jacobian | None = None) -> Array:
-        """J J' : ([E], N, C, N, C), or J J_other' : ([E], N, C, M, C); `.reshape(N*C, M*C)` is the Gram matrix."""
+        """Return J J' : ([E], N, C, N, C), or J J_other' : ([E], N, C, M, C); reshape (N*C, M*C) for a Gram matrix."""
         return self.contracted(other, Contraction(full=True))
 
     def trace_gram(self, other: Jacobian | None = None) -> Array:
-        """sum_c (J J')[n, c, m, c] : ([E], N, M), C times cheaper than the full gram."""
+        """Return sum_c (J J')[n, c, m, c] : ([E], N, M), C times cheaper than the full gram."""
         return self.contracted(other, Contraction(full=False))
 
     def contracted(self, other: Jacobian | None, kernel: Contraction) -> Array:
-        """J S J_other' : ([E], N, C, M, C), or its trace over outputs, as `kernel` says."""
+        """Return J S J_other' : ([E], N, C, M, C), or its trace over outputs, by `kernel`."""
         alpha, J = self.factor
         beta, K = (alpha, J) if other is None else other.factor
         xp = array_namespace(J.like, K.like)
@@ -110,7 +110,7 @@ class Jacobian(ABC):
         return k
 
     def dense(self) -> Array:
-        """J written down, ([E], N, C, P): a backward sweep for each row, in little more memory than the result."""
+        """Form J, ([E], N, C, P), with one backward sweep per row, in little more memory than the result."""
         xp, C = array_namespace(self.like), self.outputs[1]
         rows = xp.empty((*self.lead, self.outputs[0] * C, self.size), dtype=self.like.dtype)
         for start, J in self.parts():
@@ -122,11 +122,11 @@ class Jacobian(ABC):
         return rows.reshape((*self.lead, *self.outputs, self.size))
 
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
-        """(start, the Jacobian of the examples from there on), until all are there; by default this one alone."""
+        """Yield (start, the Jacobian of the examples from start on), for blocks; by default one block."""
         yield 0, self
 
     def as_linear_operator(self) -> Any:
-        """J of one network as a `scipy.sparse.linalg.LinearOperator`, (N C, P), of vectors on the host.
+        """Return J of one network as a `scipy.sparse.linalg.LinearOperator`, (N C, P), of vectors on the host.
 
         >>> import numpy as np, minintk as mn, scipy.sparse.linalg
         >>> net = mn.Network(mn.Dense(2), (3,))
@@ -150,10 +150,9 @@ class Jacobian(ABC):
 
 @dataclass(frozen=True, eq=False)
 class NetworkJacobian(Jacobian):
-    """The Jacobian of a network: its layers' Jacobians, and the layout that cuts theta into their weights.
+    """The Jacobian of a network: its layers' Jacobians, and the layout that splits theta into their weights.
 
-    coupled : whether an example's output depends on the others of the batch; then there is no kernel.
-    part : the Jacobian of some of the examples, by their slice.
+    coupled : True if examples depend on each other: no kernel.  part : returns the Jacobian of a slice of the examples.
     """
 
     root: LayerJacobian
@@ -176,14 +175,14 @@ class NetworkJacobian(Jacobian):
         self.root.vjp(u, self.layout.unpack(out))
 
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
-        """Eight examples at a time, so that a sweep for one example does not go through all others."""
+        """Yield eight examples at a time, so that a sweep for one example does not run through all others."""
         if self.part is None or self.coupled:
             yield 0, self
         else:
             yield from ((i, self.part(slice(i, i + 8))) for i in range(0, self.outputs[0], 8))
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """J S J_other' layer by layer: no Jacobian is formed, and no sweep goes forwards."""
+        """Return J S J_other' layer by layer: no Jacobian is formed, and no forward sweep is needed."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
         if not isinstance(other, NetworkJacobian) or type(other.root) is not type(self.root):
@@ -197,7 +196,7 @@ class NetworkJacobian(Jacobian):
 
 
 def check_argument(name: str, a: Array, like: Array, shape: tuple[int, ...], more: int) -> None:
-    """ValueError or TypeError unless `a` ends with these axes, after `more` others at most, in the dtype of `like`."""
+    """Raise unless `a` ends with these axes, after at most `more` others, and has the dtype of `like`."""
     check_floating(name, a)
     array_namespace(like, a)
     if tuple(a.shape[-len(shape) :]) != shape or a.ndim > len(shape) + more:

@@ -1,7 +1,4 @@
-"""A Model: f = model(theta, x), and its Jacobian in theta.
-
-Training, tangent kernels and diagnostics are written once, for any Model.
-"""
+"""Define the interface Model, f = model(theta, x) with its Jacobian, that training, kernels and diagnostics use."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from minintk.spec.shapes import Shape, UnsupportedLayer
 class Model(ABC):
     """f = model(theta, x) with theta : ([E], P), x : (N, *input_shape), f : ([E], N, C).
 
-    A model from outside has the three attributes, `forward` and `footprint`; all else has a default.
+    Other packages' models define the three attributes, `forward` and `footprint`; the rest has defaults.
 
     input_shape : the shape of one example.  layout : the names and places of the parameters.  outputs : C.
     """
@@ -32,16 +29,16 @@ class Model(ABC):
 
     @abstractmethod
     def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
-        """(f, J) as `linearize` returns them; theta and x are checked already."""
+        """Return (f, J) as `linearize` does; theta and x are checked already."""
 
     @property
     @abstractmethod
     def footprint(self) -> tuple[int, int]:
-        """Numbers kept for one example when linearising, (all layers together, the largest layer)."""
+        """Return the numbers kept per example when linearising, (all layers together, the largest layer)."""
 
     @property
     def size(self) -> int:
-        """P, the number of parameters."""
+        """Return P, the number of parameters."""
         return self.layout.size
 
     def __call__(self, theta: Array, x: Array) -> Array:
@@ -49,56 +46,54 @@ class Model(ABC):
         self.check(theta, x)
         f = self.forward(theta, x)[0]
         check_finite_by(f, "theta", theta)
-        return own(f)  # of a network that ends with a view, f would be x itself
+        return own(f)  # if a network ends with a view, f would be x itself
 
     def linearize(self, theta: Array, x: Array, *, params: Params = None) -> tuple[Array, Jacobian]:
-        """(f, J): the outputs ([E], N, C) and their Jacobian in theta, a `minintk.models.jacobian.Jacobian`.
+        """Return (f, J): the outputs ([E], N, C) and their Jacobian, a `minintk.models.jacobian.Jacobian`.
 
-        J keeps copies of theta and x: it stays the Jacobian at this theta, whatever is written over them, and over f.
+        J keeps copies of theta and x: writing to them, or to f, does not change it.
         params : as for `ntk`; the columns of other parameters are 0.
         """
         self.check(theta, x)
         f, J = self.forward(own(theta), own(x))
         check_finite_by(f, "theta", theta)
-        return own(f), J if params is None else Chosen(
-            J, self.layout, params
-        )  # J keeps f where an activation comes last
+        return own(f), J if params is None else Chosen(J, self.layout, params)  # J keeps f if an activation comes last
 
     def jacobian(self, theta: Array, x: Array) -> Jacobian:
-        """J alone, for kernels; theta and x are checked already."""
+        """Return only J, for kernels; theta and x are checked already."""
         return self.forward(theta, x)[1]
 
     def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
-        """(y, J): f(theta_0 + t d) = sum_j y_j t^j + ..., j = 0 ... order, and the derivative of sum_j y_j in d."""
+        """Return (y, J): f(theta_0 + t d) = sum_j y_j t^j + ..., j = 0 ... order, and d(sum_j y_j)/dd."""
         raise UnsupportedLayer(f"{self!r} has no Taylor expansion: take mn.Taylor of the network inside")
 
     def advance(self, theta: Array) -> Model:
-        """The model after one training step that arrived at theta: itself, unless it re-anchors."""
+        """Return the model after one training step to theta: itself, unless it re-anchors."""
         return self
 
     def anchors(self) -> dict[str, Array]:
-        """Return what `advance` has moved, by name, for a checkpoint; empty for a model that never moves."""
+        """Return the arrays that `advance` changed, by name, for a checkpoint; empty if the model never changes."""
         return {}
 
     def anchored(self, anchors: Mapping[str, Array]) -> Model:
-        """The model as it was when these anchors were taken, given the model that the run began with."""
+        """Restore the model with these anchors, from the model that the run began with."""
         return self
 
     def members(self, which: slice) -> Model:
-        """The same model for those members of the ensemble only."""
+        """Return the same model for those members of the ensemble only."""
         return self
 
     def fixed(self, x: Array) -> Model:
-        """The same model for a loop over one x, which does not change: it may keep what depends on x alone."""
+        """Return the same model for a loop over one constant x: it can keep values that depend only on x."""
         return self
 
     @property
     def coupled(self) -> bool:
-        """Say whether an example's output depends on the rest of its batch; then there is no kernel."""
+        """True if an example's output depends on the rest of its batch; then there is no kernel."""
         return False
 
     def check_theta(self, theta: Array, name: str = "theta") -> None:
-        """TypeError or ValueError unless theta : ([E], P)."""
+        """Raise TypeError or ValueError unless theta : ([E], P)."""
         check_floating(name, theta)
         if theta.ndim not in (1, 2) or theta.shape[-1] != self.size:
             looks = tuple(theta.shape[1:]) == self.input_shape
@@ -133,14 +128,14 @@ class Chosen(Jacobian):
         out *= to_library(self.s.astype(str(u.dtype)), array_namespace(u))
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """J diag(s) S diag(s') J_other' : the scales of parameters that were not chosen become 0."""
+        """Return J diag(s) S diag(s') J_other': parameters that were not chosen get scale 0."""
         S = self.s if kernel.S is None else self.s * kernel.S
         S, other = (S * other.s, other.J) if isinstance(other, Chosen) else (S, other)
         return self.J.contracted(other, Contraction(kernel.full, S, self.layout))
 
 
 def check_model(model: Any, kind: type[Model] = Model) -> None:
-    """TypeError unless it is a model; with Network for kind, unless it is a network itself and none around one."""
+    """Raise TypeError unless it is a model; with kind=Network, unless it is a network, not a wrapper of one."""
     if not isinstance(model, kind):
         inside = ": give the network inside it" if isinstance(model, Model) else ""
         want = "a network," if kind is not Model else "a model such as"

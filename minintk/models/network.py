@@ -1,8 +1,4 @@
-"""The network of a spec, a Model.
-
-A Network holds its layers as they are written, and asks `Network.speed` once for ways through them: itself again, or a
-faster version with the same maps (`minintk.fast.accelerate`).
-"""
+"""Build the network of a spec, a Model; `Network.speed` chooses between plain and faster versions of its layers."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ class Ways(NamedTuple):
 
 
 def as_written(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
-    """The layers themselves, for both."""
+    """Return the plain layers, for both."""
     return Ways(layers, layers)
 
 
@@ -48,7 +44,7 @@ class Network(Model):
     """The finite network of a spec.
 
     spec : the layers.  input_shape : shape of one example, ``x.shape[1:]``.  parametrization : a row of the table in
-    `minintk.spec.parametrization`, NTK unless given.  Raises ValueError where the layers do not fit each other.
+    `minintk.spec.parametrization`, default NTK.  ValueError if the layers do not fit each other.
 
     >>> from minintk import Dense, ReLU, Sequential
     >>> net = Network(Sequential(Dense(512, b_std=0.1), ReLU(), Dense(1)), input_shape=(64,))
@@ -61,7 +57,7 @@ class Network(Model):
     """
 
     speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways] | None] = None
-    """Makes the ways through the layers of every new network; None: the satellite `minintk.fast`, if it is there."""
+    """Chooses the `Ways` of every new network; None: the satellite `minintk.fast`, if installed."""
 
     def __init__(
         self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None
@@ -83,7 +79,7 @@ class Network(Model):
         shapes = self.input_shape, *kept_shapes(self.spec, self.input_shape)
         sizes = [prod(shape) for shape in shapes]
         self._footprint = sum(sizes), max(sizes)
-        self._positions = max(prod(shape[:-1]) for shape in shapes)  # at which a weight is used, at most
+        self._positions = max(prod(shape[:-1]) for shape in shapes)  # the most positions that use one weight
         self._couples = couples(self.spec)
         self.statistics: Weights = {}
         self.keys: np.ndarray[Any, Any] | None = None  # of the masks of every Dropout, ([E], 2)
@@ -101,7 +97,7 @@ class Network(Model):
         return ways
 
     def __getstate__(self) -> dict[str, Any]:
-        bound = "layers", "layout", "sweeps", "kernels"  # they hold functions, which do not pickle: bound again
+        bound = "layers", "layout", "sweeps", "kernels"  # they hold functions, which cannot be pickled: bound again
         return {name: value for name, value in vars(self).items() if name not in bound}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -121,7 +117,7 @@ class Network(Model):
         return self._footprint
 
     def summary(self) -> str:
-        """A table of the layers, the shape of one example after each, parameters; the phase (`analytic.phase`).
+        """Return a table of the layers, the shape of one example after each, parameters; the phase (`analytic.phase`).
 
         >>> from minintk import Dense, ReLU, Sequential
         >>> net = Network(Sequential(Dense(512, w_std=2**0.5), ReLU(), Dense(10, w_std=2**0.5)), (64,))
@@ -144,7 +140,7 @@ class Network(Model):
     def init(
         self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64
     ) -> np.ndarray[Any, Any]:
-        """theta : (P,), or (E, P) for an ensemble of E, drawn on the host; ``cupy.asarray(theta)`` moves it to the GPU.
+        """Draw theta : (P,), or (E, P) for E networks, on the host; ``cupy.asarray(theta)`` moves it to the GPU.
 
         >>> from minintk import Dense
         >>> net = Network(Dense(2), (3,))
@@ -166,14 +162,13 @@ class Network(Model):
         return self.keys is not None or (self._couples and not self.statistics)
 
     def with_dropout(self, rng: np.random.Generator, *, ensemble: int | None = None) -> Network:
-        """This network with masks in every Dropout, for training, a Network again; without it there are none.
+        """Return this network with masks in every Dropout, for training; without this call there are none.
 
-        The masks depend on a key that is drawn from `rng` here, on the number of training steps taken, on the layer,
-        and on an example's place in its batch: `train` and `fit` get new ones with every step, and the same ones when
-        a run is resumed.  The loss and the outputs of a run are those with masks; the network itself, or `calibrate`,
-        gives those without.
+        The masks depend on a key drawn from `rng` here, on the number of training steps taken, on the layer, and on an
+        example's position in its batch: `train` and `fit` use new ones at every step, and the same ones if a run is
+        resumed.  Losses and outputs of a run are computed with masks; the network itself, or `calibrate`, has none.
 
-        ensemble : theta is (E, P), and every member has masks of its own.
+        ensemble : for theta (E, P), with separate masks for every member.
 
         >>> import minintk as mn
         >>> net = Network(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)), (3,))
@@ -202,15 +197,15 @@ class Network(Model):
         return other
 
     def _weights(self, theta: Array) -> Weights:
-        """All that the layers are handed: weights, frozen statistics, the keys of masks."""
+        """Return all arrays that the layers need: weights, frozen statistics, the keys of masks."""
         w = self.layout.unpack(theta) | self.statistics
         return w if self.keys is None else w | {KEYS: self.keys}
 
     def calibrate(self, theta: Array, x: Array) -> Network:
-        """This network with the statistics of every BatchNorm frozen at those of the batch x, and without masks.
+        """Return this network with every BatchNorm's statistics frozen at those of the batch x, and without masks.
 
-        A Network again, for evaluation and for kernels: each example's output is its own again.  With an ensemble
-        theta : (E, P) every member has its statistics.
+        Each output then depends only on its own example, as evaluation and kernels need.  With an ensemble theta :
+        (E, P) every member has its own statistics.
 
         >>> import minintk as mn
         >>> net = Network(mn.Sequential(mn.Dense(4), mn.BatchNorm(), mn.ReLU(), mn.Dense(1)), (3,))
@@ -227,7 +222,7 @@ class Network(Model):
         return self._with({name: a for name, a in w.items() if name not in self.layout.slices})
 
     def layer_outputs(self, theta: Array, x: Array) -> list[Array]:
-        """What each layer of the spec gives, ([E], N, *shape), the last one being the network's outputs."""
+        """Return the output of each layer of the spec, ([E], N, *shape); the last is the network's."""
         self.check(theta, x)
         xp, w, outputs = array_namespace(theta, x), self._weights(theta), []
         lead, shape = (*theta.shape[:-1], x.shape[0]), self.input_shape
@@ -276,7 +271,7 @@ class Network(Model):
     def linearize(self, theta: Array, x: Array, wrt: Literal["x"]) -> tuple[Array, InputJacobian]: ...
 
     def linearize(self, theta: Array, x: Array, wrt: str = "theta", *, params: Params = None) -> tuple[Array, Any]:
-        """(f, J): the outputs ([E], N, C) and their Jacobian in theta, or for wrt="x" in the inputs."""
+        """Return (f, J): the outputs ([E], N, C) and their Jacobian in theta, or for wrt="x" in the inputs."""
         if wrt == "theta":
             return super().linearize(theta, x, params=params)
         if wrt != "x" or params is not None:
@@ -293,14 +288,14 @@ class Network(Model):
         return self._through(self._way(self.kernels, x), theta, x)[1]
 
     def _way(self, fast: Bound, x: Array) -> Bound:
-        """A fast way for x, or the layers as they are written, where x is too small to be worth another."""
+        """Return the fast way, or the plain layers if x is too small to gain from it."""
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
-        """(f, J) by these layers."""
+        """Return (f, J) by these layers."""
         f, root = layers(self._weights(theta), x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None
-        if ensemble is not None and f.ndim == 2:  # no weights at all: the members agree
+        if ensemble is not None and f.ndim == 2:  # without weights the members agree
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
 
         def part(at: slice) -> NetworkJacobian:
@@ -317,7 +312,7 @@ class Network(Model):
 
 
 def short(layer: s.Layer) -> str:
-    """The layer by its name and first number, what is inside it by names alone.
+    """Return the layer's name and first number, or the names of the layers inside it.
 
     >>> short(s.Residual(s.Sequential(s.ReLU(), s.Dense(64, w_std=2.0))))
     'Residual(ReLU, Dense)'

@@ -1,11 +1,11 @@
-"""Truncated power series, x(t) = x_0 + x_1 t + ... + x_k t^k, as lists of arrays; None stands for a zero coefficient.
+"""Compute with truncated power series, x(t) = x_0 + x_1 t + ... + x_k t^k, lists of arrays; None is a zero coefficient.
 
     product    (a b)_j = sum_i a_i b_{j-i}
     integral   y_j = 1/j sum_{i >= 1} i u_i p_{j-i}       the coefficients of y with y' = p u'
 
-Every phi solves such an equation: y = phi(x) has y' = phi'(x) x', and p = phi'(x) is a formula
-in y, or in series that solve an equation of their own (exp, sigmoid).  So phi's rule returns (y, p), y up to t^k and p
-up to t^(k-1); p is also all that derivatives need: a change dx(t) of x changes y by dy(t) = p(t) dx(t).
+Every phi solves such an equation: y = phi(x) has y' = phi'(x) x', and p = phi'(x) is a formula in y, or in series that
+solve an equation of their own (exp, sigmoid).  So the rule of phi returns (y, p), y up to t^k and p up to t^(k-1).
+Derivatives only need p: a change dx(t) of x changes y by dy(t) = p(t) dx(t).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Series = list[Any]
 
 
 def add(a: Array | None, b: Array | None) -> Array | None:
-    """a + b of two coefficients."""
+    """Return a + b of two coefficients."""
     return b if a is None else a if b is None else a + b
 
 
 def scaled(c: Any, a: Array | None) -> Array | None:
-    """c a of a coefficient."""
+    """Return c a of a coefficient."""
     return None if a is None else c * a
 
 
 def product(a: Series, b: Series, j: int, weight: Callable[[int, int], float] | None = None) -> Array | None:
-    """(a b)_j = sum_i a_i b_{j-i}, or sum_i weight(i, j) a_i b_{j-i}."""
+    """Return (a b)_j = sum_i a_i b_{j-i}, or sum_i weight(i, j) a_i b_{j-i}."""
     total = None
     for i in range(j + 1):
         x, y = a[i] if i < len(a) else None, b[j - i] if j - i < len(b) else None
@@ -45,7 +45,7 @@ def product(a: Series, b: Series, j: int, weight: Callable[[int, int], float] | 
 
 
 def times(a: Series, b: Series) -> Series:
-    """a b, as far as both are known.
+    """Return a b, as far as both are known.
 
     >>> times([1.0, 2.0, None], [3.0, 4.0, 5.0])
     [3.0, 10.0, 13.0]
@@ -54,12 +54,12 @@ def times(a: Series, b: Series) -> Series:
 
 
 def integral(u: Series, p: Series, j: int) -> Array | None:
-    """y_j of the y with y' = p u', j >= 1."""
+    """Return y_j of the y with y' = p u', j >= 1."""
     return product(u, p, j, lambda i, j: i / j)
 
 
 def solved(x: Series, y0: Array, p0: Array, p: Callable[[Series, Series, int], Array | None]) -> tuple[Series, Series]:
-    """(y, p) up to t^k and t^(k-1) of y' = p x', given y_0, p_0 and p_j = p(x, y, j) from x and y up to t^j."""
+    """Solve y' = p x' for (y, p) up to t^k and t^(k-1), given y_0, p_0 and p_j = p(x, y, j) from x and y up to t^j."""
     y: Series = [y0]
     slopes: Series = [p0]
     for j in range(1, len(x)):
@@ -69,12 +69,12 @@ def solved(x: Series, y0: Array, p0: Array, p: Callable[[Series, Series, int], A
 
 
 def from_slope(x: Series, y0: Array, p: Series) -> Series:
-    """y with y' = p x' for a series p that is known."""
+    """Solve y' = p x' for y, with a known series p."""
     return [y0, *(integral(x, p, j) for j in range(1, len(x)))]
 
 
 def inverse_root(v: Series) -> Series:
-    """r = 1/sqrt(v):  v r' = -v' r / 2, so v_0 r_j = sum_{i >= 1} (i/(2j) - 1) v_i r_{j-i}.
+    """Return r = 1/sqrt(v):  v r' = -v' r / 2, so v_0 r_j = sum_{i >= 1} (i/(2j) - 1) v_i r_{j-i}.
 
     >>> inverse_root([4.0, 1.0])
     [0.5, -0.0625]
@@ -90,26 +90,26 @@ def inverse_root(v: Series) -> Series:
 
 @singledispatch
 def expanded(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
-    """(y, p): the power series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register it to add one."""
+    """Return (y, p), the series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register it to add a phi."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no Taylor series: register minintk.models.power_series.expanded for it")
 
 
 def sigmoid(xp: Any, x: Series) -> tuple[Series, Series]:
-    """y' = p x',  p = y - y^2."""
+    """Solve y' = p x',  p = y - y^2."""
     y0 = scipy_module(xp, "special").expit(x[0])
     return solved(x, y0, y0 * (1 - y0), lambda x, y, j: add(y[j], scaled(-1, product(y, y, j))))
 
 
 def gaussian(xp: Any, x: Series, a: float, c: float) -> Series:
-    """e = c exp(-a x^2):  e' = -q' e with q = a x^2."""
+    """Return e = c exp(-a x^2), by  e' = -q' e  with q = a x^2."""
     q: Series = [scaled(a, z) for z in times(x, x)]
     e0 = c * xp.exp(-q[0])
     return solved(q, e0, -e0, lambda q, e, j: scaled(-1, e[j]))[0]
 
 
 def horner(coef: tuple[float, ...], xp: Any, x: Series) -> Series:
-    """coef[0] + coef[1] x + coef[2] x^2 + ..."""
+    """Return coef[0] + coef[1] x + coef[2] x^2 + ..."""
     total: Series = [None for _ in x]
     for c in reversed(coef):
         total = [add(c * xp.ones_like(x[0]), product(total, x, 0)), *times(total, x)[1:]]
@@ -117,7 +117,7 @@ def horner(coef: tuple[float, ...], xp: Any, x: Series) -> Series:
 
 
 def hermite(degree: int, xp: Any, x: Series) -> Series:
-    """h_degree(x):  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}."""
+    """Return h_degree(x):  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}."""
     last, h = ([f(x[0]), *(None for _ in x[1:])] for f in (xp.zeros_like, xp.ones_like))
     for n in range(degree):
         terms = zip(times(x, h), last)
@@ -127,7 +127,7 @@ def hermite(degree: int, xp: Any, x: Series) -> Series:
 
 @expanded.register
 def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
-    """The table: y' = p x', and p by the equation written beside it."""
+    """Solve y' = p x', with p by the equation in the comment."""
     point, x0 = pointwise(layer), x[0]
     y0, p0 = point.phi(xp, x0), point.derivative(xp, x0)
     match layer:

@@ -1,14 +1,14 @@
-"""Taylor mode: a network along theta_0 + t d, as a power series in t, layer by layer; and its derivative in d.
+"""Expand a network along theta_0 + t d as a power series in t, layer by layer (Taylor mode); and its derivative in d.
 
-    x(t) = x_0 + x_1 t + ... + x_k t^k  goes into a layer whose weights are w_0 + t d,  y(t) comes out
+    x(t) = x_0 + x_1 t + ... + x_k t^k  enters a layer with weights w_0 + t d,  y(t) leaves it
 
 linear in weights and input (Dense, convolutions)   y_j = L(w_0) x_j + L(d) x_{j-1}
 activations                                         y = phi(x) as a series (`minintk.models.power_series`)
-no weights, linear or linear by pieces (pools, ...) y_j = A x_j, the piece that x_0 lies on
+no weights, (piecewise) linear (pools, ...)         y_j = A x_j, for the piece of x_0
 LayerNorm                                           y = r c,  c = x - mean(x),  r = (mean(c^2) + eps)^(-1/2)
 
-The expansion of a network with kinks is that of its piece at theta_0.  The derivative of a truncated series is a
-`LayerJacobian` whose tangents and cotangents are lists: of the coefficients 1 ... k, as only these depend on d.
+A network with kinks is expanded on its piece at theta_0.  The derivative of a truncated series is a `LayerJacobian`
+whose tangents and cotangents are lists, of the coefficients 1 ... k: only these depend on d.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from minintk.spec.shapes import UnsupportedLayer
 
 @singledispatch
 def expand(layer: Bound, w: Weights, d: Weights, x: Series) -> tuple[Series, LayerJacobian]:
-    """(y, J): the series of a bound layer with weights w + t d at the series x, both with coefficients 0 ... k."""
+    """Return (y, J): the series of a bound layer with weights w + t d at the series x, coefficients 0 ... k."""
     name = type(layer).__name__.removeprefix("Bound")
     raise UnsupportedLayer(f"{name} has no Taylor expansion: register minintk.models.taylor.expand for it")
 
 
 def along(layers: Bound, w: Weights, d: Weights, x: Array, order: int) -> tuple[Series, Sum]:
-    """(y, J): f(w + t d) = sum_j y_j t^j, j = 0 ... order, and the Jacobian of their sum at t = 1 in d."""
+    """Return (y, J): f(w + t d) = sum_j y_j t^j, j = 0 ... order, and the Jacobian in d of their sum at t = 1."""
     y, J = expand(layers, w, d, [x, *(None for _ in range(order))])
     return y, Sum(J, order)
 
 
 @dataclass(frozen=True)
 class Sum(LayerJacobian):
-    """The end of a network's series: f = sum_j y_j, so that every coefficient has the cotangent u."""
+    """The end of a network's series: f = sum_j y_j, so every coefficient has the cotangent u."""
 
     J: Any  # a LayerJacobian, whose tangents and cotangents are lists
     order: int
@@ -73,10 +73,10 @@ class BilinearSeries(LayerJacobian):
 
     jvp   dy_j = L(w) dx_j + L(d) dx_{j-1} + L(dw) x_{j-1}
     vjp   dw = sum_j (L(.) x_{j-1})' u_j,   dx_j = L(w)' u_j + L(d)' u_{j+1}
-    gram  sum over i, j of the layer's own, for the inputs x_{j-1} and x'_{i-1}
+    gram  sum over i, j of the layer's own grams, for the inputs x_{j-1} and x'_{i-1}
 
-    plain : the layer without its bias.  at_w, at_d : its Jacobians with the weights w and d.  inputs : for j = 1 ... k
-    that with input x_{j-1}, the first with the bias.
+    plain : the layer without its bias.  at_w, at_d : its Jacobians with the weights w and d.  inputs : its Jacobians
+    at x_{j-1} for j = 1 ... k, the first with the bias.
     """
 
     plain: Any
@@ -128,7 +128,7 @@ def _without_bias(J: Any) -> Any:
 
 
 def _with(layer: Any, **changes: Any) -> Any:
-    """The layer with other parameters: b=None without its bias, first=True where it need not pass u dy/dx on."""
+    """Replace parameters of the layer: b=None drops the bias, first=True if it need not return u dy/dx."""
     return replace(layer, parameters=replace(layer.parameters, **changes))
 
 
@@ -155,7 +155,7 @@ def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, BilinearSe
 
 @dataclass(frozen=True)
 class MultiplicationSeries(LayerJacobian):
-    """dy = p dx, a product of series; transposed, dx_i = sum_{j >= i} p_{j-i} u_j: the same with the lists reversed."""
+    """dy = p dx, a product of series; transposed, dx_i = sum_{j >= i} p_{j-i} u_j: the same with reversed lists."""
 
     p: Series
 
@@ -207,7 +207,7 @@ def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, EachSeries
 
 @dataclass(frozen=True)
 class NormSeries(LayerJacobian):
-    """dy = r (dx - mean(dx) - y mean(y dx)), products of series; its own transpose but for the order of the lists."""
+    """dy = r (dx - mean(dx) - y mean(y dx)), products of series; its transpose reverses the lists."""
 
     y: Series
     r: Series
@@ -219,7 +219,7 @@ class NormSeries(LayerJacobian):
         return times(self.r, [add(_centred(c, self.axes), p) for c, p in zip(dx, pulled, strict=True)])
 
     def vjp(self, u: Any, dw: Weights | None) -> Any:
-        """r is one number for an example, so it commutes with means over features."""
+        """Use that r is one number per example, so it commutes with means over features."""
         return self.jvp({}, u[::-1])[::-1]
 
 
@@ -233,7 +233,7 @@ def _centred(a: Array | None, axes: tuple[int, ...]) -> Array | None:
 
 @expand.register
 def _(layer: BoundLayerNorm, w: Weights, d: Weights, x: Series) -> tuple[Series, NormSeries]:
-    y0, _ = layer(w, x[0])  # refuses what has no variance
+    y0, _ = layer(w, x[0])  # raises if the variance is 0
     c = [_centred(a, layer.axes) for a in x]
     variance: Series = [_mean(a, layer.axes) for a in times(c, c)]
     r = inverse_root([variance[0] + layer.eps, *variance[1:]])
@@ -255,7 +255,7 @@ def _(layer: BoundChain, w: Weights, d: Weights, x: Series) -> tuple[Series, Cha
 
 @dataclass(frozen=True)
 class SumSeries(SumJacobian):
-    """The derivatives of the branches, which add up, coefficient by coefficient."""
+    """The derivatives of the branches, summed coefficient by coefficient."""
 
     @staticmethod
     def add(a: Any, b: Any) -> Any:

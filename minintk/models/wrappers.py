@@ -1,10 +1,10 @@
-"""Models around a model: the same interface, other functions of theta.
+"""Wrap a model in models with the same interface and other functions of theta.
 
     Linearized    f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)          Lee et al. 2019, eq. (5)
     Taylor        sum_{j <= k} D^j f(theta_0)[d, ..., d] / j!,   d = theta - theta_0
     Centred       alpha (f(theta) - f(theta_0))                                      Geiger et al. 2020
 
-They nest, in any order, and `train`, `ntk` and every diagnostic take any of them.
+They nest in any order, and `train`, `ntk` and every diagnostic accept any of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Anchored(Model):
         check_finite("theta0", theta0)
         self.model = model
         self.input_shape, self.layout, self.outputs = model.input_shape, model.layout, model.outputs
-        self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training may move the caller's array
+        self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training can change the caller's array
 
     @property
     def footprint(self) -> tuple[int, int]:
@@ -51,12 +51,12 @@ class Anchored(Model):
             raise ValueError(f"theta expects the shape of theta0, {tuple(self.theta0.shape)}, got {tuple(theta.shape)}")
 
     def _anchor(self, theta: Array) -> Array:
-        """theta_0, with an ensemble axis where theta has one."""
+        """Return theta_0, with an ensemble axis if theta has one."""
         same = self.theta0.shape == theta.shape
         return self.theta0 if same else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
 
     def _moved(self, model: Model, theta0: Array) -> Self:
-        """The same on another model, at another theta_0: a view will do, nobody writes to it."""
+        """Return the same on another model, at another theta_0 (a view is enough: nothing writes to it)."""
         other = copy(self)
         other.model, other.theta0 = model, theta0
         return other
@@ -78,7 +78,7 @@ class Anchored(Model):
 class Linearized(Anchored):
     """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
 
-    Its Jacobian is J(theta_0) at every theta: training it is the closed-form theory of wide networks.
+    Its Jacobian is J(theta_0) at every theta; training it follows the closed-form theory of wide networks.
     params : as for `ntk`; f_lin does not depend on other parameters.
 
     >>> import numpy as np, minintk as mn
@@ -91,7 +91,7 @@ class Linearized(Anchored):
 
     def __init__(self, model: Model, theta0: Array, params: Params = None) -> None:
         super().__init__(model, theta0)
-        self.layout.frozen(params)  # refuses unknown names here
+        self.layout.frozen(params)  # raises for unknown names
         self.params = params
 
     def _chosen(self, J: Jacobian) -> Jacobian:
@@ -112,7 +112,7 @@ class Linearized(Anchored):
 
 
 class Centred(Anchored):
-    """alpha (f(theta) - f(theta_0)): zero at the start, lazier the larger alpha is (Geiger et al. 2020).
+    """alpha (f(theta) - f(theta_0)): zero at the start; larger alpha gives lazier training (Geiger et al. 2020).
 
     Its tangent kernel is alpha^2 times the model's.  theta0 : ([E], P).  ValueError unless alpha is finite and > 0.
 
@@ -127,7 +127,7 @@ class Centred(Anchored):
     def __init__(self, model: Model, theta0: Array, alpha: float) -> None:
         super().__init__(model, theta0)
         self.alpha = number("Centred(alpha=...)", alpha)
-        self._start = model  # f(theta_0) stays the same function, also where the model re-anchors
+        self._start = model  # f(theta_0) stays the same function even if the model re-anchors
         self._kept: tuple[Array, Array] | None = None  # x and f(theta_0) on it
 
     def fixed(self, x: Array) -> Self:
@@ -136,7 +136,7 @@ class Centred(Anchored):
         return other
 
     def _f0(self, theta: Array, x: Array) -> Array:
-        """f(theta_0)."""
+        """Return f(theta_0)."""
         if self._kept is not None and self._kept[0] is x:
             return self._kept[1]
         return self._start.forward(self._anchor(theta), x)[0]
@@ -193,10 +193,9 @@ class Taylor(Anchored):
 
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 
-    Order 1 is `Linearized`.  It is summed from the power series of t -> f(theta_0 + t d), which goes through the layers
-    like the outputs do; a training step costs about 5k/3 times the network's own.  Where the network
-    has kinks (ReLU, MaxPool) it is the expansion of its piece at theta_0.  Raises ValueError unless `order` is a whole
-    number >= 1, UnsupportedLayer for a model or a layer without an expansion.
+    Order 1 is `Linearized`.  The power series of t -> f(theta_0 + t d) is computed layer by layer; a training step
+    costs about 5k/3 times the network's own.  Networks with kinks (ReLU, MaxPool) are expanded on their piece at
+    theta_0.  ValueError unless `order` is a whole number >= 1, UnsupportedLayer without an expansion.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))

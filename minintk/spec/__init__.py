@@ -1,16 +1,16 @@
-"""What a network is, as data; the finite and the infinite meaning both read this room.
+"""Describe networks as data; the finite networks and the infinite-width kernels are both computed from a spec.
 
 Reading order:
 
-    layers             the layers, frozen dataclasses without arrays; checks has those of their arguments
+    layers             the layers, frozen dataclasses without arrays; checks validates their arguments
     activations        phi, as data
-    structure          layers side by side, a factor, masks
-    sequences          attention, and means over what is no padding
+    structure          branches, a factor, dropout masks
+    sequences          attention, and means over non-padding positions
     shapes             the shape of an example after each layer, and which layers come first and last
-    variance           how much of the inputs arrives at the outputs
-    windows            which pixels a convolution or a pooling reads
-    parametrization    how a tensor enters the network, how it is drawn, how fast it learns
-    abc_parametrization    the same as powers of the width, and what training then does
+    variance           the fraction of the inputs' variance that reaches the outputs
+    windows            the pixels that a convolution or a pooling reads
+    parametrization    a tensor's multiplier, its initial scale and its learning rate
+    abc_parametrization    the same as powers of the width, and the training that follows
     zoo                the networks of the papers
 """
 

@@ -1,4 +1,4 @@
-"""abc-parametrizations: how a network of width n scales with n, and how training behaves as n grows.
+"""Compute how a network of width n scales with n, and how it trains as n grows (abc-parametrizations).
 
     z = n^-a x w,    w ~ N(0, n^-2b),    rate of w: lr n^-c                       (Yang, Hu 2021, with a, b, c per role)
 
@@ -17,10 +17,10 @@ u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1), and that of the features by n
     kernel              stable, not trivial, and r > 0: f moves, features do not, the tangent kernel is constant
     maximal             stable, r = 0 for every l, and u = 0: every layer learns (Yang, Hu 2021, section 5)
 
-Their theorem is for a single c and gradient descent; the same power counting gives the above for a c in each layer, and
-for Adam, whose step is n^-c for any gradient (Yang, Littwin 2023).
+Their theorem has a single c and is for gradient descent.  The same power counting gives the above for one c per layer,
+and for Adam, whose step is n^-c for any gradient (Yang, Littwin 2023).
 
-a + s, b - s, c - 2 s (Adam: c - s), for any s in any layer, is the same function, trained in the same way.
+The shift a + s, b - s, c - 2 s (Adam: c - s), for any s in any layer, gives the same function and the same training.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from minintk.spec.shapes import Place
 from minintk.validate import real
 
 Triple = tuple[float, ...]
-"""For (input, hidden, output)."""
+"""One exponent for each of (input, hidden, output)."""
 Regime = Literal["unstable", "trivial", "kernel", "feature learning"]
 
 PLACES: tuple[Place, Place, Place] = ("input", "hidden", "output")
 ROUNDING = 1e-9
-"""Exponents that differ by less are equal."""
+"""Exponents count as equal if they differ by less."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,8 @@ class ABC(Parametrization):
 
     rule : the optimiser that c is for, "sgd" or "adam"; with "adam" there are no rates for gradient descent.
     The width n of a layer is its fan-out at the input, and its fan-in (channels, for a convolution) elsewhere.  The
-    rest of the fan-in is a constant, which goes into the standard deviation: std = sigma n^-b / sqrt(fan_in / n), at
-    the input sigma n^-b / sqrt(fan_in).  The biases of input and hidden layers scale like input weights; that of the
-    output does not scale.
+    constant rest of the fan-in goes into the standard deviation: std = sigma n^-b / sqrt(fan_in / n), at the input
+    sigma n^-b / sqrt(fan_in).  Biases of input and hidden layers scale like input weights; the output bias is constant.
 
     >>> ABC(a=(-0.5, 0, 0.5), b=(0.5, 0.5, 0.5), c=(0, 0, 0)).regime             # muP, as Yang and Hu print it
     'feature learning'
@@ -85,14 +84,14 @@ class ABC(Parametrization):
         return self._row(_power(n, self.a[at]), sigma / sqrt(constant) * _power(n, self.b[at]), _power(n, self.c[at]))
 
     def _row(self, multiplier: float, std: float, rate: float) -> Row:
-        """The row, whose rate is that of `rule`."""
+        """Return the row; its rate is the one of `rule`."""
         return Row(multiplier, std, lr=rate) if self.rule == "sgd" else Row(multiplier, std, lr=None, adam=rate)
 
     def shifted(self, *by: float) -> ABC:
-        """The equivalent parametrization a + s, b - s, c - 2 s (Adam: c - s); `by`: one s, or one per role.
+        """Return the equivalent a + s, b - s, c - 2 s (Adam: c - s); `by`: one s, or one per role.
 
-        With the same random numbers and the same training, the two networks are the same function at every step, up to
-        rounding (Adam: if eps is negligible), with weight decay too.
+        Given the same random numbers and training (weight decay included), both networks are the same function at every
+        step, up to rounding (with Adam, if eps is negligible).
 
         >>> ntk = ABC(a=(0, 0.5, 0.5), b=(0, 0, 0), c=(0, 0, 0))
         >>> ntk.shifted(0, -0.5, -0.5)
@@ -108,7 +107,7 @@ class ABC(Parametrization):
         return ABC(a, b, tuple(x - twice * y for x, y in zip(self.c, s)), self.rule)
 
     def equivalent(self, other: ABC) -> bool:
-        """Whether `other` is a shift of this one.
+        """True if `other` is a shift of this one.
 
         >>> ABC((0, 0.5, 1), (0, 0, 0), (-1, -1, -1)).equivalent(ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0, 0, 0)))
         True
@@ -119,7 +118,7 @@ class ABC(Parametrization):
         return self.rule == other.rule and all(map(_same, (*moved.b, *moved.c), (*other.b, *other.c)))
 
     def _moves(self, g: float) -> tuple[float, float]:
-        """r of the input's and of a hidden layer's update, if dL/dh ~ n^-g."""
+        """Return r for the updates of the input and of a hidden layer, if dL/dh ~ n^-g."""
         (a1, a2, _), (c1, c2, _) = self.a, self.c
         if self.rule == "adam":
             return a1 + c1, a2 + c2 - 1
@@ -127,24 +126,24 @@ class ABC(Parametrization):
 
     @property
     def _u(self) -> float:
-        """f moves by n^-u through the update of the output weights."""
+        """Return u: f moves by n^-u through the update of the output weights."""
         return (2 if self.rule == "sgd" else 1) * self.a[2] + self.c[2] - 1
 
     @property
     def r(self) -> float:
-        """Features move by n^-r."""
+        """Return r: features move by n^-r."""
         return min(self._moves(min(self.a[2] + self.b[2], self._u + 1)))
 
     @property
     def stable(self) -> bool:
-        """Whether features and outputs stay bounded, initially and in training, and features do not vanish."""
+        """True if features and outputs stay bounded, initially and in training, and features do not vanish."""
         first, hidden, output = (a + b for a, b in zip(self.a, self.b))
         begins = _same(first, 0) and _same(hidden, 0.5) and output > 0.5 - ROUNDING
         return begins and min(self.r, self._u, output + self.r - 1) > -ROUNDING
 
     @property
     def regime(self) -> Regime:
-        """'unstable', 'trivial', 'kernel' or 'feature learning'."""
+        """Return 'unstable', 'trivial', 'kernel' or 'feature learning'."""
         if not self.stable:
             return "unstable"
         if min(self._u, self.a[2] + self.b[2] + self.r - 1) > ROUNDING:
@@ -153,7 +152,7 @@ class ABC(Parametrization):
 
     @property
     def maximal(self) -> bool:
-        """Whether every layer learns: stable, with r = 0 in each layer and not in one alone, and u = 0.
+        """True if every layer learns: stable, r = 0 in each layer, and u = 0.
 
         >>> frozen = ABC(a=(0, 0, 0), b=(0, 0.5, 1), c=(0, 2, 1), rule="adam")         # hidden rates too small by 1/n
         >>> frozen.regime, frozen.maximal
@@ -164,9 +163,9 @@ class ABC(Parametrization):
 
 
 def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
-    """a, b and c of any parametrization, computed from its rows at two large widths.
+    """Compute a, b and c of any parametrization from its rows at two large widths.
 
-    rule : the optimiser whose learning rates apply.  ValueError if a multiplier or a rate is zero.
+    rule : the optimiser whose learning rates are used.  ValueError if a multiplier or a rate is zero.
 
     >>> from minintk.spec.parametrization import NTK, MeanField, PyTorch, SpectralMuP, Standard
     >>> [exponents(p).regime for p in (NTK(), SpectralMuP(), MeanField())]
@@ -192,12 +191,12 @@ def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
 
 
 def _exponent(one: float, two: float, ratio: float) -> float:
-    """The p with two = one ratio^-p; inf for zeros."""
+    """Return p with two = one ratio^-p; inf for zeros."""
     return round(-log(two / one) / log(ratio), 9) + 0.0 if one > 0 and two > 0 else inf
 
 
 def _power(n: int, exponent: float) -> float:
-    """n^-exponent; 0 for exponent = inf, and 1 at n = 1 otherwise."""
+    """Return n^-exponent; 0 for exponent = inf, and 1 at n = 1 otherwise."""
     return 0.0 if exponent == inf else float(n) ** -exponent
 
 

@@ -1,6 +1,6 @@
-"""Activations phi, pointwise.   phi': `minintk.layers.activation`; kernels: `analytic.recursion.closed_forms`.
+"""Define pointwise activations phi (phi': `minintk.layers.activation`; kernels: `analytic.recursion.closed_forms`).
 
-None is scaled to preserve variances: write that into w_std, as ReLU's sqrt(2).
+None is scaled to preserve variances: put such a factor into w_std, e.g. sqrt(2) for ReLU.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ __all__ = [
 
 
 class Numbered(Activation):
-    """Base class of the activations whose arguments are real numbers, each 0 or of a size from 1e-100 to 1e100.
-
-    ValueError for others, and where they make phi 0 everywhere.
-    """
+    """Base class of activations with arguments 0 or of size 1e-100 to 1e100; ValueError also if phi = 0 everywhere."""
 
     __slots__ = ()
 
@@ -35,7 +32,7 @@ class Numbered(Activation):
 
 @dataclass(frozen=True)
 class ReLU(Activation):
-    """phi(x) = max(x, 0); phi'(0) = 0.  Not scaled by sqrt(2): write that into w_std."""
+    """phi(x) = max(x, 0); phi'(0) = 0.  Not scaled by sqrt(2): put that into w_std."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +57,9 @@ class Abs(Activation):
 
 @dataclass(frozen=True)
 class RectifiedMonomial(Activation):
-    """phi(x) = max(x, 0)^degree; phi'(0) = 0.  degree from 1 to 1000, ReLU and its powers.
+    """phi(x) = max(x, 0)^degree; phi'(0) = 0.  degree: 1 (ReLU) to 1000.
 
-    The kernels of degrees 1 and 2 are closed forms, of higher ones by quadrature.
+    Degrees 1 and 2 have kernels in closed form; higher degrees use quadrature.
 
     >>> RectifiedMonomial(0)
     Traceback (most recent call last):
@@ -77,9 +74,9 @@ class RectifiedMonomial(Activation):
 
 @dataclass(frozen=True)
 class Sign(Activation):
-    """phi(x) = -1, 0 or 1, the sign of x; phi' = 0.  It has an NNGP, and no NTK: E phi'^2 is infinite.
+    """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0.  It has an NNGP but no NTK: E phi'^2 is infinite.
 
-    The angles behind it grow as roots of those before it, and so do their roundings from a second such layer on.
+    Angles after it grow like square roots of those before; from the second such layer on, rounding errors do too.
     """
 
 
@@ -90,12 +87,12 @@ class Erf(Activation):
 
 @dataclass(frozen=True)
 class GELU(Activation):
-    """phi(x) = x Phi(x), Phi the distribution function of N(0, 1) (the exact GELU, no tanh in it)."""
+    """phi(x) = x Phi(x), Phi the distribution function of N(0, 1) (exact GELU, without tanh)."""
 
 
 @dataclass(frozen=True)
 class Swish(Numbered):
-    """phi(x) = x / (1 + exp(-beta x)); beta = 1 is PyTorch's SiLU.  Its kernels are by quadrature."""
+    """phi(x) = x / (1 + exp(-beta x)); beta = 1 is PyTorch's SiLU.  Its kernels use quadrature."""
 
     beta: float = 1.0
 
@@ -110,7 +107,7 @@ class Sin(Numbered):
 
 
 def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
-    """phi(x) = a cos(b x + c), the sine of a phase that is pi/2 larger.
+    """phi(x) = a cos(b x + c), returned as a sine with phase c + pi/2.
 
     >>> Cos()
     Sin(a=1.0, b=1.0, c=1.5707963267948966)
@@ -121,7 +118,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
 def Rbf(gamma: float = 1.0) -> Sin:
     """phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), whose NNGP is exp(-gamma E (u - u')^2).
 
-    Behind the first Dense, u are the inputs times w_std / sqrt(d): a Gaussian kernel.  ValueError for gamma <= 0.
+    After the first Dense, u are the inputs times w_std / sqrt(d): a Gaussian kernel.  ValueError for gamma <= 0.
 
     >>> Rbf(2.0).b
     2.0
@@ -147,9 +144,9 @@ class Gaussian(Numbered):
 
 @dataclass(frozen=True)
 class Polynomial(Activation):
-    """phi(x) = coef[0] + coef[1] x + coef[2] x^2 + ...; `Monomial` is one.
+    """phi(x) = coef[0] + coef[1] x + coef[2] x^2 + ...; `Monomial` is a special case.
 
-    ValueError for what is no tuple of finite numbers.  Its Hermite series ends, so quadrature gives the closed form.
+    ValueError unless coef is a tuple of finite numbers.  Its Hermite series is finite, so quadrature is exact.
     """
 
     coef: tuple[float, ...]
@@ -177,8 +174,8 @@ def Monomial(degree: int) -> Polynomial:
 class Hermite(Activation):
     """phi = h_degree, the Hermite polynomial with E h_degree(z)^2 = 1, z ~ N(0, 1); degree from 0 to 100.
 
-    At variances q = q' = 1 its dual is c^degree.  Its roundings are those of a recurrence: as a `Polynomial` in powers
-    of x it would lose three digits at degree 10 and nine at 30.  ValueError for another degree.
+    At variances q = q' = 1 its dual is c^degree.  Computed by recurrence: a `Polynomial` would lose three digits at
+    degree 10 and nine at 30.  ValueError for another degree.
     """
 
     degree: int
@@ -199,10 +196,7 @@ class Sigmoid(Activation):
 
 @dataclass(frozen=True)
 class Softplus(Numbered):
-    """phi(x) = scale / beta * log(1 + exp(beta x)).
-
-    Geiger et al. 2020 use beta = 5 and scale = 1.404383, which makes E phi(z)^2 = 1 for z ~ N(0, 1).
-    """
+    """phi(x) = scale / beta * log(1 + exp(beta x)); Geiger et al. 2020: 5 and 1.404383, E phi(N(0, 1))^2 = 1."""
 
     beta: float = 1.0
     scale: float = 1.0

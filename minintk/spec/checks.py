@@ -1,4 +1,4 @@
-"""Checks of what layers are given, before anything is computed: ValueErrors that name the layer and the argument."""
+"""Check the arguments of layers when these are made: a ValueError names the layer and the argument."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from minintk.validate import number, whole
 
 Size = int | tuple[int, int]
 SIZES = 1e-100, 1e100
-"""Of an activation's numbers, whose squares and products are in the range of float64 then."""
+"""Smallest and largest size of an activation's numbers: squares and products then fit into float64."""
 
 Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
 
 
 def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """TypeError, with what a layer takes instead, for arguments that it does not take."""
+    """Raise TypeError for arguments that a layer does not take; the message lists those that it takes."""
     signature = inspect.signature(kind.__init__)  # type: ignore[misc]
     try:
-        if args or kwargs:  # none of either when a layer is copied or unpickled
+        if args or kwargs:  # neither is given when a layer is copied or unpickled
             signature.bind(None, *args, **kwargs)
     except TypeError as error:
         names = [p for p in signature.parameters.values() if p.name != "self"]
@@ -31,10 +31,7 @@ def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def check_numbers(layer: Any) -> None:
-    """Raise unless all arguments of a layer are 0 or of sizes that can be squared; make them Python's floats.
-
-    NumPy's would make float32 arrays float64.
-    """
+    """Raise unless each argument is 0 or can be squared; make it a Python float (NumPy's promote float32 arrays)."""
     for name, value in vars(layer).items():
         kind, (low, high) = type(layer).__name__, SIZES
         found = number(f"{kind}({name}=...)", value, negative=True)
@@ -44,7 +41,7 @@ def check_numbers(layer: Any) -> None:
 
 
 def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> None:
-    """Raise unless `value` is a whole number >= 1, or a pair of them where there may be two axes."""
+    """Raise unless `value` is a whole number >= 1, or a pair of them if the layer can have two axes."""
     if isinstance(value, tuple) and 2 in axes and len(value) != 2:
         raise ValueError(f"{layer}({name}=...) expects a whole number >= 1 or a pair of them, got {value!r}")
     for item in value if isinstance(value, tuple) and 2 in axes else (value,):
@@ -52,7 +49,7 @@ def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> No
 
 
 def check_axes(layer: str, axes: tuple[int, ...]) -> None:
-    """Raise unless these are axes of an example, counted from the end, all different."""
+    """Raise unless the axes are different and counted from the end."""
     whole = all(hasattr(a, "__index__") and a.__index__() < 0 for a in axes)
     if not whole or not axes or len(set(axes)) < len(axes):
         raise ValueError(
@@ -62,7 +59,7 @@ def check_axes(layer: str, axes: tuple[int, ...]) -> None:
 
 
 def check_windows(layer: Any, size: str) -> None:
-    """Raise unless the windows of a convolution or a pooling make sense.   size : the name of their size."""
+    """Check the window size, the stride and the padding of a convolution or a pooling.   size : the size's name."""
     name = type(layer).__name__
     check_sizes(name, size, getattr(layer, size), layer.axes)
     if layer.stride is not None:
@@ -71,7 +68,7 @@ def check_windows(layer: Any, size: str) -> None:
 
 
 def check_padding(layer: str, value: Padding) -> None:
-    """Raise unless `value` is a padding: its name, or pixels >= 0 added on each side."""
+    """Raise unless `value` is a padding: a name, or numbers of pixels >= 0."""
     numbers: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
     flat = [n for item in numbers for n in (item if isinstance(item, tuple) else (item,))]
     if value in ("same", "valid", "circular") or (
@@ -85,7 +82,7 @@ def check_padding(layer: str, value: Padding) -> None:
 
 
 def check_scales(layer: str, w_std: float, b_std: float, b_init: str) -> None:
-    """Raise unless the scales of weights and bias make sense."""
+    """Raise unless w_std > 0, b_std >= 0 and b_init is known."""
     number(f"{layer}(w_std=...)", w_std)
     number(f"{layer}(b_std=...)", b_std, zero=True)
     if b_init not in ("normal", "zeros"):

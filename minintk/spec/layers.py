@@ -1,8 +1,7 @@
-"""The spec: what a network is, as data.
+"""Describe a network as data (a spec): a tree of frozen dataclasses.
 
-A spec is a tree of frozen dataclasses.  It holds no arrays, draws no numbers and imports no array
-library; it can be hashed, compared, printed, pickled and read aloud.  Everything else in the project is a
-*meaning* of it: `minintk.Network` is the finite one, `analytic.kernel` the infinite one.
+A spec holds no arrays, draws no numbers and imports no array library.  It can be hashed, compared, printed and pickled.
+The rest of the project computes from it: `minintk.Network` is its finite network, `analytic.kernel` its infinite limit.
 
 >>> from minintk.spec import ReLU
 >>> spec = Sequential(Dense(512, w_std=2**0.5, b_std=0.1), ReLU(), Dense(1))
@@ -28,18 +27,18 @@ __all__ = [
 
 
 class Layer:
-    """Base class of everything that may stand in a spec.
+    """Base class of all layers in a spec.
 
     To add a layer, subclass it as a frozen dataclass, with `weights = True` if it owns parameters, and register
 
         minintk.spec.shapes.out_shape    (layer, shape) -> the shape of one example after the layer
-        minintk.layers.contract.bind     its finite meaning: outputs and derivatives
-        analytic.lower                   its infinite width, where it has one
-        minintk.models.taylor.expand     its power series, where `mn.Taylor` shall take it
+        minintk.layers.contract.bind     its finite network: outputs and derivatives
+        analytic.lower                   its infinite-width rule, if it has one
+        minintk.models.taylor.expand     its power series, if `mn.Taylor` should support it
 
-    The page "Extending" of the documentation builds a layer in this way and checks it.
+    The page "Extending" of the documentation builds and checks a layer in this way.
 
-    weights : whether the layer itself owns parameters.  couples : whether an example's output depends on the other
+    weights : True if the layer itself owns parameters.  couples : True if an example's output depends on the other
     examples of its batch, as in BatchNorm.
     """
 
@@ -48,13 +47,13 @@ class Layer:
     couples: ClassVar[bool] = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """TypeError, with the arguments that the layer takes, for others."""
+        """Raise TypeError, with the arguments that the layer takes, for others."""
         check_arguments(cls, args, kwargs)
         return super().__new__(cls)
 
     @property
     def inside(self) -> tuple[Layer, ...]:
-        """The layers that this one is made of; none but for containers."""
+        """Return the layers that a container holds; empty for other layers."""
         return ()
 
 
@@ -62,7 +61,7 @@ class Activation(Layer):
     """Base class of the pointwise activations phi.
 
     To add one, subclass it as a frozen dataclass and register phi and phi' with `minintk.layers.activation.pointwise`.
-    Its kernels at infinite width then come from quadrature; `mn.Taylor` alone needs more, its power series
+    Its infinite-width kernels then use quadrature; only `mn.Taylor` also needs its power series
     (`minintk.models.power_series.expanded`).
     """
 
@@ -74,13 +73,13 @@ class Activation(Layer):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Several(Layer):
-    """Base class of what is made of any number of layers: `Sequential` and the branches of `minintk.spec.structure`.
+    """Base class of containers of any number of layers: `Sequential` and the branches of `minintk.spec.structure`.
 
-    A parameter tensor is named by the position of its layer, ``"0.W"``, ``"2.b"``; inside a nested container
-    the positions are joined by dots, ``"1.branch.0.W"``.  A layer at two positions has its own weights at each: specs
-    are values, and nothing is tied.
+    A parameter tensor is named by the position of its layer, ``"0.W"``, ``"2.b"``; in a nested container the positions
+    are joined by dots, ``"1.branch.0.W"``.  A layer used at two positions has separate weights at each: specs are
+    values, and no weights are shared.
 
-    TypeError for what is no layer, a class or a list of layers.
+    TypeError for anything but layers, such as a class or a list of layers.
     """
 
     layers: tuple[Layer, ...]
@@ -127,7 +126,7 @@ class Identity(Activation):
 class Residual(Layer):
     """y = branch(x) + shortcut(x), both of the same shape.
 
-    ValueError, once the shape of the inputs is known, where the two shapes differ.
+    ValueError, once the input shape is known, if the two shapes differ.
 
     >>> from minintk.spec import ReLU
     >>> block = Residual(Sequential(ReLU(), Dense(64)), shortcut=Dense(64))       # a projection, where widths change
@@ -153,13 +152,13 @@ class Residual(Layer):
 
 @dataclass(frozen=True)
 class Dense(Layer):
-    """z = w_std / sqrt(fan_in) * x W + b_std * b   (NTK parametrization; the others: `minintk.spec.parametrization`).
+    """z = w_std / sqrt(fan_in) * x W + b_std * b   (NTK parametrization; others: `minintk.spec.parametrization`).
 
     width : number of outputs.
     w_std : sigma_w, the scale of the weights.
-    b_std : sigma_b, the scale of the bias; 0 means that there is no bias at all.
-    b_init : "normal" draws b at initialisation; "zeros" starts it at 0 and trains it with the scale b_std
-        (Geiger et al. 2020): no trace in the NNGP kernel, the usual + b_std^2 in the NTK.
+    b_std : sigma_b, the scale of the bias; 0 means no bias.
+    b_init : "normal" draws b at initialisation; "zeros" starts it at 0 and trains it with scale b_std
+        (Geiger et al. 2020): it adds nothing to the NNGP kernel and the usual b_std^2 to the NTK.
 
     x : (N, fan_in) -> (N, width).  ValueError for a width < 1, w_std <= 0 or b_std < 0.
 
@@ -184,7 +183,7 @@ class Dense(Layer):
 
 @dataclass(frozen=True)
 class Convolution(Layer):
-    """What `Conv2d` and `Conv1d` share.   axes : how many of an image they go along."""
+    """Base class of `Conv2d` and `Conv1d`.   axes : the numbers of spatial axes that it accepts."""
 
     weights = True
     axes: ClassVar[tuple[int, ...]]
@@ -212,10 +211,10 @@ class Conv2d(Convolution):
 
     channels : number of output channels.
     kernel_size, stride : a number, or a pair (along H, along W).
-    padding : "same" (H / stride pixels out, rounded up; zeros outside, the smaller half first), "valid" (none),
+    padding : "same" (ceil(H / stride) pixels out; zeros outside, the smaller half first), "valid" (none),
         "circular" (as "same", the image repeating), or the zeros to add: a number, one for each axis, or a pair
         (before, after) for each axis.
-    w_std, b_std, b_init : as for `Dense`.  Pixels near the edge are not scaled up for what is missing.
+    w_std, b_std, b_init : as for `Dense`.  Pixels near the edge are not rescaled for the missing terms.
 
     (N, H, W, C_in) -> (N, H', W', channels).  ValueError for sizes below 1 and other paddings.
 
@@ -229,7 +228,7 @@ class Conv2d(Convolution):
 
 @dataclass(frozen=True)
 class Conv1d(Convolution):
-    """The convolution of sequences x : (N, L, C_in);  W : (K, C_in, channels).  Arguments as for `Conv2d`.
+    """Convolve sequences x : (N, L, C_in) with W : (K, C_in, channels).  Arguments as for `Conv2d`.
 
     >>> from minintk.spec.shapes import out_shape
     >>> out_shape(Conv1d(16, 3, stride=2), (100, 4))
@@ -244,12 +243,12 @@ class Conv1d(Convolution):
 
 @dataclass(frozen=True)
 class Flatten(Layer):
-    """y = x, each example's axes merged into one, in row-major order."""
+    """y = x with each example's axes merged into one, in row-major order."""
 
 
 @dataclass(frozen=True)
 class Pooling(Layer):
-    """What `AvgPool` and `MaxPool` share."""
+    """Base class of `AvgPool` and `MaxPool`."""
 
     axes = (1, 2)
     window: Size = 2
@@ -263,10 +262,10 @@ class Pooling(Layer):
 
 @dataclass(frozen=True)
 class AvgPool(Pooling):
-    """y[p] = 1/|window| * sum_s x[stride p + s]: divided by the window's size, also where it reaches over the edge.
+    """y[p] = 1/|window| * sum_s x[stride p + s]; |window| is the full size, also at the edges.
 
-    window, stride : a number or a pair; stride = window unless given.  padding : as for `Conv2d`.
-    normalize_edges : divide by the number of those pixels of the window that are in the image.
+    window, stride : a number or a pair; stride defaults to window.  padding : as for `Conv2d`.
+    normalize_edges : divide by the number of the window's pixels inside the image instead.
     """
 
     _: KW_ONLY
@@ -282,23 +281,23 @@ class AvgPool(Pooling):
 class MaxPool(Pooling):
     """y[p] = max_s x[stride p + s]; pixels outside the image do not count.  Finite networks only.
 
-    Where several are largest, the first in row-major order takes the derivative.  Arguments as for `AvgPool`.
+    In a tie, the first maximum in row-major order takes the derivative.  Arguments as for `AvgPool`.
     """
 
 
 @dataclass(frozen=True)
 class GlobalAvgPool(Layer):
-    """y = the mean over all pixels, (N, H, W, C) -> (N, C)."""
+    """y = mean over all pixels, (N, H, W, C) -> (N, C)."""
 
 
 @dataclass(frozen=True)
 class LayerNorm(Layer):
     """y = (x - mean) / sqrt(variance + eps), over each example's last axis (features, or channels at each pixel).
 
-    axes : others, or several, counted from the end: (-3, -2, -1) for all pixels and channels of an image (H, W, C)
-        together.  Over pixels alone, (-3, -2), it has no kernel at infinite width.
+    axes : other axes, counted from the end, e.g. (-3, -2, -1) for all pixels and channels of an image (H, W, C).
+        Over pixels only, (-3, -2), it has no infinite-width kernel.
 
-    ValueError for axes that are no negative whole numbers, all different, and for examples that lack one of them.
+    ValueError unless axes are different negative whole numbers, and for examples that lack one of them.
     """
 
     _: KW_ONLY
@@ -311,7 +310,7 @@ class LayerNorm(Layer):
 
     @property
     def over(self) -> tuple[int, ...]:
-        """The axes, as a tuple."""
+        """Return the axes as a tuple."""
         return self.axes if isinstance(self.axes, tuple) else (self.axes,)
 
 
@@ -319,8 +318,7 @@ class LayerNorm(Layer):
 class BatchNorm(Layer):
     """y = (x - mean) / sqrt(variance + eps), for each channel over the batch and all pixels.  Finite networks only.
 
-    In training the statistics are the batch's; `Network.calibrate` gives the network with frozen ones, for
-    evaluation and for kernels.
+    Training uses the statistics of the batch.  For evaluation and kernels, `Network.calibrate` freezes them.
     """
 
     couples = True

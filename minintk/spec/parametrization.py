@@ -1,8 +1,8 @@
-"""Parametrizations: one table, (role, fan-in, fan-out) -> (multiplier, init std, learning-rate scales).
+"""Define parametrizations by one table, (role, fan-in, fan-out) -> (multiplier, init std, learning-rate scales).
 
-A weight matrix W enters the network as  z = multiplier * x W,  its entries are drawn with standard deviation
-`std`, and its learning rate is lr * `lr` under gradient descent, lr * `adam` under Adam.  sigma below is the layer's
-own w_std or b_std; i and o are fan-in and fan-out.
+A weight matrix W enters the network as  z = multiplier * x W.  Its entries are drawn with standard deviation `std`, and
+its learning rate is lr * `lr` under gradient descent, lr * `adam` under Adam.  sigma is the layer's w_std or b_std; i
+and o are fan-in and fan-out.
 
 | weights     | multiplier                | std                             | lr              | adam                 |
 | ----------- | ------------------------- | ------------------------------- | --------------- | -------------------- |
@@ -21,9 +21,9 @@ own w_std or b_std; i and o are fan-in and fan-out.
 | SpectralMuP | 1                         | sigma                           | o               | 1                    |
 | MeanField   | sigma                     | 1                               | o;   output: 1  | 1                    |
 
-U: drawn uniformly, so that the interval is +-sigma/sqrt(i); the rest is normal.  A bias with b_init="zeros" keeps its
-multiplier and starts at 0.  Live weights are never rescaled.  A convolution has i = K K C_in and o = C_out; o/i under
-the root of SpectralMuP is C_out / C_in, see there.
+U: drawn uniformly from +-sigma/sqrt(i); the rest is normal.  A bias with b_init="zeros" keeps its multiplier and starts
+at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and o = C_out; under the square root
+of SpectralMuP, o/i is C_out / C_in, see there.
 
 Depth: in a network of L residual branches, SpectralMuP and MeanField scale the weights and biases of the branches by
 
@@ -33,11 +33,11 @@ Depth: in a network of L residual branches, SpectralMuP and MeanField scale the 
 | MeanField, its last weights    | 1/sqrt(L)         | 1                        | 1/sqrt(L)                    |
 | both, the weights before these | 1                 | 1                        | 1/sqrt(L)                    |
 
-so that a branch adds 1/sqrt(L) of random sign at the start, and a step changes what it adds by 1/L of one sign (Yang,
-Yu, Zhu, Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  The other rows leave depth to w_std.
+so that a branch adds 1/sqrt(L) of random sign at the start, and a step changes this by 1/L of one sign (Yang, Yu, Zhu,
+Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  The other rows leave depth to w_std.
 
-A new parametrization is one new row: subclass `Parametrization`, give it `row`.  How rows scale with the width, and
-what training does then, is in `minintk.spec.abc_parametrization`.
+To add a parametrization, subclass `Parametrization` and define `row`.  `minintk.spec.abc_parametrization` computes how
+rows scale with the width and how training then behaves.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ from minintk.spec.shapes import Place
 from minintk.validate import number, whole
 
 Rule = Literal["sgd", "adam", "none"]
-"""Which rates an optimiser takes: those for steps in proportion to the gradient (SGD, momentum), those for steps of one
-size in every entry (Adam), or none, because it sets the size of its steps itself."""
+"""The rates that an optimiser uses: "sgd" for steps in proportion to the gradient (SGD, momentum), "adam" for steps of
+equal size in every entry, "none" if the optimiser sets the size of its steps itself."""
 
 NO_KERNEL = "Adam has no tangent kernel, because its steps are not linear in the gradient"
-"""Why J S J' is for gradient descent alone."""
+"""The reason why J S J' is for gradient descent only."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """What a tensor is for: "weight" or "bias", and the place of its layer, "input", "hidden" or "output".
+    """The role of a tensor: "weight" or "bias", and the place of its layer, "input", "hidden" or "output".
 
-    window : positions that a convolution reads at once, K K; they are a factor of its fan-in.  1 for a Dense.
+    window : positions that a convolution reads at once, K K, a factor of its fan-in; 1 for Dense.
     branches : the number L of residual branches in the network, for a layer inside one of them; 1 for others.
-    end : whether these are the last weights of their branch.
+    end : True for the last weights of their branch.
     """
 
     kind: Literal["weight", "bias"]
@@ -75,17 +75,17 @@ class Role:
 
     @property
     def depth(self) -> tuple[float, float]:
-        """(1/sqrt(L) for the last weights of a branch, else 1;  1/sqrt(L) for all weights of a branch, else 1)."""
+        """Return 1/sqrt(L) for (the last weights of a branch, all weights of a branch), and 1 for others."""
         scale = self.branches**-0.5
         return scale if self.end else 1.0, scale
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: how a tensor enters the network, how it is drawn, how fast it learns.
+    """One row of the table: a tensor's multiplier, its distribution and its learning rates.
 
-    lr : the scale of the learning rate under gradient descent; None, there is none.  adam : that under Adam; None, the
-    same as `lr`.  ValueError for a rate that is not a finite number >= 0.
+    lr : the scale of the learning rate under gradient descent; None: there is no such rate.  adam : the scale under
+    Adam; None: the same as `lr`.  ValueError for a rate that is not a finite number >= 0.
     """
 
     multiplier: float
@@ -100,7 +100,7 @@ class Row:
                 number(f"Row({name}=...)", scale, zero=True)
 
     def rate(self, rule: Rule) -> float:
-        """The scale of the learning rate under an optimiser of this rule; ValueError if there is none.
+        """Return the scale of the learning rate under an optimiser of this rule; ValueError if there is none.
 
         >>> Row(1.0, 1.0, lr=4.0, adam=0.5).rate("adam"), Row(1.0, 1.0, lr=4.0).rate("adam")
         (0.5, 4.0)
@@ -122,7 +122,7 @@ class Parametrization(ABC):
 
     @abstractmethod
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
-        """The row for a tensor of this role, where `sigma` is the layer's own w_std or b_std."""
+        """Return the row for a tensor of this role; `sigma` is the layer's own w_std or b_std."""
 
 
 @dataclass(frozen=True)
@@ -171,10 +171,10 @@ class SpectralMuP(Parametrization):
 
     Gaussian W of deviation s has |W| = s (sqrt(fan_in) + sqrt(fan_out)).  Updates have low rank: the gradient's norm is
     sqrt(fan_in / fan_out), so lr ~ fan_out / fan_in; Adam's entries are +-lr, so |dW| = lr sqrt(fan_in fan_out) and
-    lr ~ 1/fan_in.  A bias is a matrix with fan_in = 1.  A convolution of K K positions, which add up in an update, has
-    |W| = s K (sqrt(C_in) + sqrt(C_out)): the same with fan_in = K K C_in, but for the root, sqrt(C_out / C_in).
-    The first weights start at 1/sqrt(fan_in) for any fan_out: inputs do not line up with the weights, so the features
-    have their size; the norm's min(1, sqrt(n / d)) would make them small in networks narrower than the inputs.
+    lr ~ 1/fan_in.  A bias is a matrix with fan_in = 1.  A convolution sums over K K positions, so
+    |W| = s K (sqrt(C_in) + sqrt(C_out)): the same with fan_in = K K C_in, except for the root, sqrt(C_out / C_in).
+    The first weights start at 1/sqrt(fan_in) for any fan_out: inputs are not aligned with the weights, so features have
+    order one; the norm's min(1, sqrt(n / d)) would make them small if the network is narrower than the inputs.
     With fan_in = d, n, n and fan_out = n, n, 1 these are sigma = 1/sqrt(d), 1/sqrt(n), 1/n and eta = n/d, 1, 1/n, the
     table for linear networks in Pleiss's lecture 11.
 
@@ -182,9 +182,9 @@ class SpectralMuP(Parametrization):
     >>> [(round(row.std, 6), row.lr, row.adam) for row in rows]
     [(0.25, 25.0, 0.0625), (0.05, 1.0, 0.0025), (0.0025, 0.0025, 0.0025)]
 
-    base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates are `Standard`'s,
-    so that a learning rate tuned there holds at every width (Yang et al. 2022, `mup`): each row is divided by that of
-    the layer at width b, and multiplied by the standard one.  ValueError unless it is a whole number >= 1.
+    base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s,
+    so that a learning rate tuned there holds at every width (Yang et al. 2022, `mup`): each row is divided by the row
+    at width b, and multiplied by the standard one.  ValueError unless it is a whole number >= 1.
 
     >>> SpectralMuP(base_width=100).row(Role("weight"), 400, 400, sigma=1.0)
     Row(multiplier=1.0, std=0.05, lr=1.0, draw='normal', adam=0.25)
@@ -209,7 +209,7 @@ class SpectralMuP(Parametrization):
         return Row(1.0, sigma * std * end, lr=lr * end**2, adam=adam * end * branch)
 
     def _scales(self, role: Role, fan_in: int, fan_out: int) -> tuple[float, float, float]:
-        """(std / sigma, lr, adam) outside of residual branches."""
+        """Return (std / sigma, lr, adam) outside of residual branches."""
         if role.kind == "bias":
             return 1.0, float(fan_out), 1.0
         narrow = 1.0 if role.place == "input" else min(1.0, sqrt(role.window * fan_out / fan_in))
@@ -222,8 +222,8 @@ class MeanField(Parametrization):
 
         f(x) = 1/n sum_i a_i phi(w_i x),    d theta/dt = - n grad L           (Mei et al. 2018; Chizat, Bach 2018)
 
-    and the same for deeper networks (Bordelon, Pehlevan 2022).  Each neuron moves by order one: `SpectralMuP` in other
-    variables, up to constants (`minintk.spec.abc_parametrization`).
+    and the same for deeper networks (Bordelon, Pehlevan 2022).  Each neuron moves by order one.  Up to constants it is
+    `SpectralMuP` in other variables (`minintk.spec.abc_parametrization`).
 
     >>> MeanField().row(Role("weight", "output"), fan_in=100, fan_out=1, sigma=1.0)
     Row(multiplier=0.01, std=1.0, lr=100.0, draw='normal', adam=1.0)

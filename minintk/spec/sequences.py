@@ -1,8 +1,8 @@
-"""Layers for sequences (L, C); images (H, W, C) count as sequences of H W positions.
+"""Define layers for sequences (L, C); images (H, W, C) are sequences of H W positions.
 
-Sequences of unequal lengths stand in one array, filled up with positions whose channels are all 0.  Layers without a
-bias, and with phi(0) = 0, keep such padding at 0; after a convolution those positions are 0 whose windows hold padding
-alone.  `GlobalSelfAttention(masked=True)` and `MaskedAvgPool`, which would mix padding with the rest, leave it out.
+Sequences of unequal lengths share one array, padded with positions whose channels are all 0.  Layers without a bias and
+with phi(0) = 0 keep padding at 0; a convolution does so if its window holds only padding.
+`GlobalSelfAttention(masked=True)` and `MaskedAvgPool` leave padding out; without masks they would mix it with the rest.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ __all__ = ["GlobalSelfAttention", "MaskedAvgPool"]
 
 @dataclass(frozen=True)
 class GlobalSelfAttention(Layer):
-    """y = (A_1 v_1, ..., A_h v_h) W_o + b,   A = zeta(G): every position attends to every other one.
+    """y = (A_1 v_1, ..., A_h v_h) W_o + b,   A = zeta(G): every position attends to every position.
 
     For each head k = x W_k, q = x W_q, v = x W_v at each position, and with d_k channels of k
 
         scaling="linear"    G = k k' / d_k, W_q = W_k        constant at infinite width, G = qk_std K(x, x)
-        scaling="sqrt"      G = q k' / sqrt(d_k)             random there; the usual one
+        scaling="sqrt"      G = q k' / sqrt(d_k)             random at infinite width; the usual one
 
-    The second has a kernel at infinite width, as heads grow in number too, for zeta = mn.Identity() alone.
+    The second has an infinite-width kernel, as heads grow in number too, only for zeta = mn.Identity().
 
-    channels : of y.   heads : h.   key_channels, value_channels : d_k, and those of v; `channels` unless given.
-    zeta : "softmax", or an activation number by number; with mn.Identity() attention is linear in G.
-    qk_std : sigma_q sigma_k, the scale of G.   w_std : sigma_v sigma_o, that of y.   b_std : of b.
-    masked : leave out padding, as keys and as queries, where y = 0; needs b_std = 0.
-
+    channels : of y.   heads : h.   key_channels, value_channels : d_k, and those of v; default `channels`.
+    zeta : "softmax", or a pointwise activation; with mn.Identity() attention is linear in G.
+    qk_std : sigma_q sigma_k, the scale of G.   w_std : sigma_v sigma_o, the scale of y.   b_std : of b.
+    masked : leave out padding in keys and in queries, with y = 0 there; needs b_std = 0.
     Tensors: "in.0", "in.1", ... of keys, queries (scaling="sqrt") and values, and "output".
 
     (N, L, C) -> (N, L, channels).  ValueError for sizes below 1 and scales below 0.
@@ -70,12 +69,12 @@ class GlobalSelfAttention(Layer):
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Channels of a head's keys, and of its values."""
+        """Return the channels of a head's keys and of its values."""
         given = self.key_channels, self.value_channels
         return tuple(self.channels if size is None else size for size in given)  # type: ignore[return-value]
 
     def parts(self, shape: tuple[int, ...]) -> tuple[Convolution, ...]:
-        """What computes keys, queries (scaling="sqrt"), values and y, each at every position by itself."""
+        """Return the 1 x 1 convolutions that compute keys, queries (scaling="sqrt"), values and y."""
         Conv = Conv2d if len(shape) == 3 else Conv1d
         d_k, d_v = (int(self.heads) * int(size) for size in self.sizes)
         key = Conv(d_k, 1, w_std=self.qk_std**0.5)
@@ -89,4 +88,4 @@ class GlobalSelfAttention(Layer):
 
 @dataclass(frozen=True)
 class MaskedAvgPool(Layer):
-    """y = the mean over the positions that are not all 0, and 0 where all are; (N, L, C) -> (N, C)."""
+    """y = the mean over the positions that are not all 0, or 0 if there are none; (N, L, C) -> (N, C)."""

@@ -1,8 +1,4 @@
-"""Where a layer sits: shapes, and which weights are the first and the last of a network.
-
-Both meanings of a spec need this, the finite network to size its tensors and the infinite one to know
-fan-in and place (a parametrization may treat the first and the last weights differently).
-"""
+"""Compute the shape of an example at each layer, and find the first and the last weights of a network."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 class UnsupportedLayer(TypeError):
-    """A layer that has no meaning here; the message says why, and what to use instead."""
+    """Raised for a layer that is not supported here; the message says why, and what to use instead."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +23,10 @@ class Site:
     """The place of a layer in a network.
 
     shape : shape of one example as it enters the layer, ``(d,)`` or ``(H, W, C)``.
-    first : no weights come before it.  last : no weights come after it.  inputs : whether the derivative in the
-    network's inputs is wanted too, so that the backward sweep goes on through the first weights.
+    first : True if no weights come before it.  last : True if none come after it.  inputs : True if the derivative with
+    respect to the network's inputs is needed, so that the backward sweep passes the first weights.
     residuals : the number of residual branches in the network, 0 before they are counted.  branches : the same for a
-    layer inside a branch, 1 for others.  end : no weights come after it in its branch.
+    layer inside a branch, 1 for others.  end : True if no weights come after it in its branch.
     """
 
     shape: Shape
@@ -43,39 +39,39 @@ class Site:
 
     @property
     def branch(self) -> Site:
-        """The site of the branch of a Residual that is here."""
+        """Return the site of the branch of the Residual here."""
         return replace(self, branches=max(1, self.residuals), end=True)
 
     @property
     def place(self) -> Place:
-        """'input' for the first weights (also where they are the only ones), 'output' for the last, else 'hidden'."""
+        """Return 'input' for the first weights (even if also the last), 'output' for the last, else 'hidden'."""
         return "input" if self.first else "output" if self.last else "hidden"
 
 
 @singledispatch
 def out_shape(layer: s.Layer, shape: Shape) -> Shape:
-    """Shape of one example after `layer`, given its shape before; ValueError where the two do not fit."""
+    """Return the shape of one example after `layer`, given its shape before; ValueError if the two do not fit."""
     raise UnsupportedLayer(f"{type(layer).__name__} has no output shape: register minintk.spec.shapes.out_shape for it")
 
 
 def has_weights(layer: s.Layer) -> bool:
-    """Whether the layer, or any layer inside it, owns parameters."""
+    """True if the layer, or any layer inside it, owns parameters."""
     return layer.weights or any(map(has_weights, layer.inside))
 
 
 def count_residuals(layer: s.Layer) -> int:
-    """How many residual branches there are: the layer itself, and those inside it; those in `Branches` count apart."""
+    """Count the residual branches: the layer itself and those inside; each layer of `Branches` counts its own."""
     inside = () if isinstance(layer, s.Branches) else layer.inside
     return isinstance(layer, s.Residual) + sum(map(count_residuals, inside))
 
 
 def couples(layer: s.Layer) -> bool:
-    """Whether an example's output depends on the other examples of the batch, here or in any layer inside."""
+    """True if an example's output depends on the other examples of the batch, here or in any layer inside."""
     return layer.couples or any(map(couples, layer.inside))
 
 
 def kept_shapes(layer: s.Layer, shape: Shape) -> Iterator[Shape]:
-    """Shapes of one example after the layer and after each layer inside it: what linearising keeps in memory."""
+    """Yield the shapes of all arrays that linearising keeps for one example: after the layer and each layer inside."""
     if isinstance(layer, s.Sequential):
         for inner in layer.layers:
             yield from kept_shapes(inner, shape)
@@ -87,14 +83,14 @@ def kept_shapes(layer: s.Layer, shape: Shape) -> Iterator[Shape]:
             yield out_shape(layer, shape)
     elif isinstance(layer, s.GlobalSelfAttention):
         *read, out = (out_shape(part, shape) for part in layer.parts(shape))
-        L = prod(shape[:-1])  # what is read stands side by side too; then the weights A, and A v
+        L = prod(shape[:-1])  # keys, queries, values are also concatenated; then the weights A, and A v
         yield from (*read, *read, (int(layer.heads), L, L), read[-1], out)
     elif not isinstance(layer, (s.Flatten, s.Identity)):
         yield out_shape(layer, shape)
 
 
 def sites(layers: Sequence[s.Layer], site: Site) -> Iterator[tuple[s.Layer, Site]]:
-    """Each layer of a chain with its own Site, given the chain's."""
+    """Yield each layer of a chain with its own Site, given the chain's."""
     weighted = [has_weights(layer) for layer in layers]
     shape, residuals = site.shape, site.residuals or sum(map(count_residuals, layers))
     for i, layer in enumerate(layers):

@@ -1,8 +1,8 @@
-"""Layers side by side: sums, products and concatenations of several branches; a factor; and masks.
+"""Define sums, products and concatenations of branches; a factor; and dropout masks.
 
     Sum        y = b_1(x) + ... + b_k(x)         Scale      y = c x
     Product    y = b_1(x) * ... * b_k(x)         Dropout    y = m x / (1 - rate),  m = 0 or 1 at random
-    Concat     y = (b_1(x), ..., b_k(x)), one after the other along the features
+    Concat     y = (b_1(x), ..., b_k(x)), concatenated along the features
 
 At infinite width: K_1 + ... + K_k, K_1 * ... * K_k, and sum_i n_i / n K_i for branches of n_i features.
 """
@@ -19,10 +19,7 @@ __all__ = ["Branches", "Concat", "Dropout", "Product", "Scale", "Sum", "as_seque
 
 
 class Branches(Several):
-    """Base class of layers that go through several branches, each on the same x.
-
-    Branches are named by their position, ``"1.0.W"``.  TypeError for no branch at all, and for what is no layer.
-    """
+    """Base class of layers with branches on one x, named by position, ``"1.0.W"``; TypeError without a branch."""
 
     def __init__(self, *layers: Layer) -> None:
         super().__init__(*layers)
@@ -31,10 +28,10 @@ class Branches(Several):
 
 
 class Sum(Branches):
-    """y = b_1(x) + ... + b_k(x), of one shape.  `Residual` is the sum of two, one of them the identity.
+    """y = b_1(x) + ... + b_k(x), of one shape.  `Residual` is the sum of a branch and a shortcut.
 
-    At infinite width K = K_1 + ... + K_k, and the same for Theta, where all branches but one end in weights.
-    ValueError, once the shape of the inputs is known, where shapes differ.
+    At infinite width K = K_1 + ... + K_k, and the same for Theta, if all branches but one end in weights.
+    ValueError, once the input shape is known, if shapes differ.
 
     >>> from minintk.spec import Dense, Identity, ReLU, Sequential
     >>> len(Sum(Identity(), Dense(64), Sequential(ReLU(), Dense(64))))
@@ -43,13 +40,13 @@ class Sum(Branches):
 
 
 class Product(Branches):
-    """y = b_1(x) * ... * b_k(x), number by number, of one shape: gates, multiplicative interactions.
+    """y = b_1(x) * ... * b_k(x), elementwise, of one shape: gates, multiplicative interactions.
 
-    At infinite width K = K_1 * K_2 and Theta = Theta_1 * K_2 + K_1 * Theta_2, and so on, if all branches but one have
-    weights of their own that their whole input passes, which makes them independent: Sequential(Dense(64), ReLU()), not
-    ReLU().  In all but one the features have one variance, unlike those of a Concat or of flattened pixels.
-    Products of Gaussians are not Gaussian: weights come before the next activation.
-    ValueError, once the shape of the inputs is known, where shapes differ.
+    At infinite width (k = 2) K = K_1 * K_2, Theta = Theta_1 * K_2 + K_1 * Theta_2, for independent branches: in all but
+    one the whole input passes weights of the branch, as in Sequential(Dense(64), ReLU()), not ReLU().
+    In all but one, features have equal variance, unlike those of a Concat or of flattened pixels.
+    Products of Gaussians are not Gaussian: weights have to come before the next activation.
+    ValueError, once the input shape is known, if shapes differ.
 
     >>> from minintk.spec import Dense, Sequential, Sigmoid
     >>> gate = Product(Dense(64), Sequential(Dense(64), Sigmoid()))
@@ -57,11 +54,11 @@ class Product(Branches):
 
 
 class Concat(Branches):
-    """y = (b_1(x), ..., b_k(x)), one after the other along the last axis (features, or channels).
+    """y = (b_1(x), ..., b_k(x)), concatenated along the last axis (features, or channels).
 
-    At infinite width K = sum_i n_i / n K_i, for branches of n_i features, n in all, and the same for Theta: widths
-    that grow together keep their ratios.  Weights come before the next activation, as features differ in variance.
-    ValueError, once the shape of the inputs is known, where other axes than the last differ.
+    At infinite width K = sum_i n_i / n K_i, for branches of n_i features, n in all, and the same for Theta; widths grow
+    at fixed ratios.  Weights have to come before the next activation, as features differ in variance.
+    ValueError, once the input shape is known, if axes other than the last differ.
 
     >>> from minintk.spec import Dense
     >>> from minintk.spec.shapes import out_shape
@@ -83,16 +80,15 @@ class Scale(Activation):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """y = m x / (1 - rate): every number is 0 with probability `rate`, and scaled up where it is not.
+    """y = m x / (1 - rate): each number is 0 with probability `rate`, and scaled up otherwise.
 
-    A network has no masks unless it is given some, ``net.with_dropout(rng)``, for training; see `Network.with_dropout`.
-    The kernel at infinite width is that of networks with masks, drawn for each example by itself: K(x, x) / (1 - rate),
-    and K(x, x') as it was (Srivastava et al. 2014; Schoenholz et al. 2017).  An x2 that is passed to a kernel is other
-    examples with masks of their own, even if it equals x1: `k(x, x)` is `k(x)` without 1 / (1 - rate).
-    Masks of the inputs themselves do not average out as widths grow, so that weights have to come first.  Without
-    masks, leave the layer out.
+    A network has masks only if they are drawn, ``net.with_dropout(rng)``, for training; see `Network.with_dropout`.
+    The infinite-width kernel is that of networks with masks drawn per example: K(x, x) / (1 - rate), and K(x, x')
+    unchanged (Srivastava et al. 2014; Schoenholz et al. 2017).  x2 of a kernel are always other examples with masks of
+    their own, even if x2 = x1: `k(x, x)` is `k(x)` without 1 / (1 - rate).  Weights have to come first, since masks of
+    the inputs do not average out as widths grow.  Without masks, leave the layer out.
 
-    rate : from 0 to below 1, as in PyTorch and Flax; that of neural-tangents is 1 - rate.  ValueError for others.
+    rate : from 0 to below 1, as in PyTorch and Flax; neural-tangents takes 1 - rate.  ValueError for others.
     """
 
     rate: float = 0.5
@@ -103,7 +99,7 @@ class Dropout(Layer):
 
 
 def as_sequential(spec: Any) -> Sequential:
-    """The spec as a Sequential: itself, or a bare layer wrapped into one.
+    """Return the spec as a Sequential: itself, or a bare layer wrapped into one.
 
     >>> from minintk.spec import Dense
     >>> as_sequential(Dense(3))

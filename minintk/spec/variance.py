@@ -1,4 +1,4 @@
-"""Whether anything of the inputs arrives at the outputs: a deep ReLU network with w_std = 1 is silent."""
+"""Compute how much of the inputs' variance reaches the outputs: a deep ReLU network with w_std = 1 loses it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from minintk import spec as s
 from minintk.spec.parametrization import NTK, Parametrization, Standard
 
 SMALLEST_SILENT_GAIN = 1e-4
-"""A network whose outputs have less than this much of its inputs' variance warns: fourteen ReLU layers of w_std = 1."""
+"""Smallest output variance, relative to the inputs, without a warning: fourteen ReLU layers of w_std = 1 have less."""
 
 
 def variance_gain(layer: s.Layer) -> float:
-    """What a chain of weights without biases and of ReLU-like activations multiplies the variance by; nan for others.
+    """Return the factor of the variance through weights without biases and ReLU-like activations; nan for others.
 
-    A layer of weights contributes w_std^2, an activation with phi(s z) = s phi(z) for s > 0 contributes E phi(z)^2.
+    Weights contribute w_std^2; an activation with phi(s z) = s phi(z) for s > 0 contributes E phi(z)^2.
 
     >>> variance_gain(s.Sequential(s.Dense(8), s.ReLU(), s.Dense(8), s.ReLU(), s.Dense(1)))
     0.25
@@ -31,7 +31,7 @@ def variance_gain(layer: s.Layer) -> float:
 
 
 def warn_if_nothing_arrives(spec: s.Layer, parametrization: Parametrization) -> None:
-    """RuntimeWarning for a network whose outputs start at almost nothing, as w_std = 1 makes every ReLU's."""
+    """Warn (RuntimeWarning) if the outputs start near zero, as in deep ReLU networks with w_std = 1."""
     gain = variance_gain(spec) if isinstance(parametrization, (NTK, Standard)) else 1.0
     if gain < SMALLEST_SILENT_GAIN:
         warnings.warn(

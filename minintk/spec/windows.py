@@ -1,9 +1,9 @@
-"""Windows: which pixels a convolution or a pooling reads, one axis of the image at a time.
+"""Compute the pixels that a convolution or a pooling reads, along one axis of the image at a time.
 
     output pixel p reads  x[stride p - before + s],  s = 0 ... kernel - 1
 
-with zeros outside the image, or the image repeating (circular).  Both meanings of a layer need this: the finite one
-for pixels, the infinite one for pairs of pixels.
+with zeros outside the image, or the image repeating (circular).  Finite networks use this for pixels, infinite ones for
+pairs of pixels.
 
 >>> rows = axis("Conv2d", 28, kernel=5, stride=2, padding="same")
 >>> rows, rows.out
@@ -33,23 +33,23 @@ class Axis:
 
     @property
     def out(self) -> int:
-        """Number of windows."""
+        """Return the number of windows."""
         return (self.before + self.size + self.after - self.kernel) // self.stride + 1
 
     @property
     def inside(self) -> list[int]:
-        """How many pixels of each window are in the image."""
+        """Return the number of pixels of each window that are in the image."""
         starts = range(-self.before, self.stride * self.out - self.before, self.stride)
         ends = ((max(p, 0), min(p + self.kernel, self.size)) for p in starts)
         return [self.kernel if self.circular else max(0, end - start) for start, end in ends]
 
     def along(self, k: int) -> slice:
-        """The pixels x[stride p + k] of the padded axis, one for each window p."""
+        """Return the slice of the pixels x[stride p + k] of the padded axis, one for each window p."""
         return slice(k, k + self.stride * (self.out - 1) + 1, self.stride)
 
     @property
     def copies(self) -> list[tuple[slice, slice]]:
-        """(part of the padded axis, part of the image) for the image and, where circular, its repetitions."""
+        """Return (part of the padded axis, part of the image) for the image and, if circular, its repetitions."""
         before, after = (-(-self.before // self.size), -(-self.after // self.size)) if self.circular else (0, 0)
         found = []
         for start in range(self.before - before * self.size, self.before + after * self.size + 1, self.size):
@@ -59,7 +59,7 @@ class Axis:
 
 
 def axis(layer: str, size: int, kernel: int, stride: int, padding: str | tuple[int, int]) -> Axis:
-    """The Axis of a named padding, or of (before, after); ValueError where no window fits."""
+    """Return the Axis of a named padding, or of (before, after); ValueError if no window fits."""
     if isinstance(padding, str):
         missing = 0 if padding == "valid" else max((-(-size // stride) - 1) * stride + kernel - size, 0)
         before, after = missing // 2, missing - missing // 2
@@ -76,7 +76,7 @@ def axis(layer: str, size: int, kernel: int, stride: int, padding: str | tuple[i
 
 
 def axes(layer: Windowed, shape: Shape) -> tuple[Axis, ...]:
-    """The spatial axes of `layer` on images of `shape`, (H, W, C) or (L, C)."""
+    """Return the spatial axes of `layer` on images of `shape`, (H, W, C) or (L, C)."""
     name, ndim = type(layer).__name__, len(shape) - 1
     if ndim not in layer.axes:
         images, sequences = "images (H, W, C)", "sequences (L, C)"
@@ -94,7 +94,7 @@ def axes(layer: Windowed, shape: Shape) -> tuple[Axis, ...]:
 
 
 def _each(layer: s.Layer, value: s.Size, ndim: int) -> tuple[int, ...]:
-    """A number for each axis."""
+    """Return one number per axis."""
     if not isinstance(value, tuple):
         return (int(value),) * ndim
     if len(value) != ndim:
@@ -103,7 +103,7 @@ def _each(layer: s.Layer, value: s.Size, ndim: int) -> tuple[int, ...]:
 
 
 def _paddings(layer: s.Layer, padding: s.Padding, ndim: int) -> tuple[str | tuple[int, int], ...]:
-    """A padding's name, or (before, after), for each axis."""
+    """Return a padding's name, or (before, after), for each axis."""
     if isinstance(padding, str):
         return (padding,) * ndim
     each = padding if isinstance(padding, tuple) else (padding,) * ndim
@@ -134,7 +134,7 @@ def _(layer: s.GlobalAvgPool, shape: Shape) -> Shape:
 
 
 def check_channels_last(spec: s.Layer, shape: Shape) -> None:
-    """ValueError for images that look channels-first, (3, 32, 32), where the first layer with windows reads them."""
+    """Raise ValueError for images that look channels-first, (3, 32, 32), if a layer with windows would read them."""
     if len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2] > 4 and _windowed(spec):
         C, H, W = shape
         raise ValueError(
@@ -144,5 +144,5 @@ def check_channels_last(spec: s.Layer, shape: Shape) -> None:
 
 
 def _windowed(layer: s.Layer) -> bool:
-    """Whether a convolution or pooling stands anywhere in the layer."""
+    """True if the layer is or contains a 2-d convolution or a pooling."""
     return isinstance(layer, s.Conv2d | s.Pooling) or any(map(_windowed, layer.inside))

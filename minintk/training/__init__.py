@@ -1,20 +1,19 @@
-"""Training, in discrete steps and in continuous time; any model, one network or an ensemble.
+"""Train any model, one network or an ensemble, in discrete steps and in continuous time.
 
 Reading order:
 
     losses              L(f, y) and dL/df
     schedules           the learning rate of each step, and the time t
     optimizers          one step on theta: SGD, Nesterov, Adam
-    batches             the examples of each step, shifted at random if they are images
+    batches             the examples of each step, with random shifts of images
     train               the loop: a generator of snapshots
     kernel_descent      the same on a frozen kernel
     history             rows of losses and accuracies
-    checkpoints         the state of a run in one file, and whose it is
+    checkpoints         the state of a run in one file, and the identity of the run
     fit                 `train` with evaluation, history, checkpoints and progress
-    systems             what flows: parameters, or outputs under a frozen kernel
+    flow_state          the state of a flow: parameters, or outputs under a frozen kernel
     integrators         time steps for flows
     flows               gradient, momentum and stochastic flow
-    least_squares       where the linearised network ends, solved directly
 """
 
 import lazy_loader

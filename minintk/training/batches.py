@@ -1,7 +1,4 @@
-"""Batches: the examples of each step, images shifted by whole pixels, drawn so that a run can be resumed at any step.
-
-What is random about an epoch is drawn once, when it starts, on the host: so NumPy and CuPy use the same draws.
-"""
+"""Draw the batches of each step and random shifts of images, once per epoch and on the host, so that runs resume."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from minintk.validate import check_generator, whole
 class Shift:
     """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, filling in `fill`.
 
-    x : (N, H, W, C).  fill : the value of the background; 0, unless the images were standardised.
+    x : (N, H, W, C).  fill : the background's value, 0 unless the images were standardised.
     Samarin et al. 2020 shift MNIST by up to 7 pixels, a quarter of the image.
 
     >>> x = np.arange(1.0, 10.0).reshape(1, 3, 3, 1)
@@ -37,18 +34,18 @@ class Shift:
             raise ValueError(f"Shift(fill=...) expects a finite number, got {self.fill!r}")
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """ValueError unless examples of this shape can be shifted."""
+        """Raise ValueError unless examples of this shape can be shifted."""
         if len(shape) != 3:
             raise ValueError(f"Shift moves images x : (N, H, W, C), got examples {shape}: see Dataset.images()")
         if self.pixels >= min(shape[:2]):
             raise ValueError(f"Shift(pixels={self.pixels}) moves images of shape {shape} out of sight: take fewer")
 
     def draw(self, N: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-        """(N, 2) whole numbers, the (dy, dx) of each image, drawn as in `Dataset.shifted`."""
+        """Draw (N, 2) whole numbers, the (dy, dx) of each image, as `Dataset.shifted` does."""
         return rng.integers(-self.pixels, self.pixels, size=(2, N), endpoint=True).T
 
     def __call__(self, x: Array, draws: Array) -> Array:
-        """x[n, i - dy_n, j - dx_n], `fill` outside.  draws : (N, 2)."""
+        """Return x[n, i - dy_n, j - dx_n], `fill` outside.  draws : (N, 2)."""
         self.check(tuple(x.shape[1:]))
         xp, s = array_namespace(x), int(self.pixels)
         N, H, W, C = x.shape
@@ -62,7 +59,7 @@ class Batches:
     """(x, y) of step 0, 1, ...: all examples, or mini-batches without replacement, epoch by epoch.
 
     An epoch is `per_epoch` = floor(N / batch_size) steps; it skips the last N mod batch_size examples of its shuffle.
-    The generator's state when it started and the step suffice to resume.  ValueError or TypeError for bad arguments.
+    The generator's state at its start and the step suffice to resume.  ValueError or TypeError for bad arguments.
     """
 
     def __init__(
@@ -85,7 +82,7 @@ class Batches:
         self._draws: Array | None = None
 
     def state(self, step: int) -> dict[str, Any] | None:
-        """The generator's state just before the epoch of `step`, the next one, was drawn; None if nothing is random."""
+        """Return the generator's state before it drew the epoch of `step`, the next one; None if nothing is random."""
         if self.rng is None:
             return None
         return dict(self.rng.bit_generator.state) if step % self.per_epoch == 0 else self._epoch
@@ -97,7 +94,7 @@ class Batches:
             self._epoch = state
 
     def __call__(self, step: int) -> tuple[Array, Array]:
-        """x : (B, *shape) and y : (B, C) of a step; steps must be asked for in order."""
+        """Return x : (B, *shape) and y : (B, C) of a step; call it for steps in order."""
         if self.rng is None:
             return self.x, self.y
         place = step % self.per_epoch

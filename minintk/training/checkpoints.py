@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a run in one file, written atomically, so a kill at any moment leaves the previous one.
+"""Save the state of a run in one file; atomic writes leave the previous one if the process is killed.
 
 The file is a .npz without pickled objects: the arrays of the state, and `about`, a JSON text with everything else.
 
@@ -38,9 +38,9 @@ from minintk.training.train import State
 
 
 def identity(value: Any) -> str:
-    """A value as text, arrays and generators by their digest, functions by module, name and what is bound to them.
+    """Describe a value by text, arrays and generators by their digest, functions by module, name and bound values.
 
-    Values are bound by functools.partial, by a closure, or as the attributes of an object whose repr is an address.
+    Values are bound by functools.partial, by a closure, or as attributes of an object with the default repr.
 
     >>> identity((1, np.float32(0.5), {"seed": None}, partial(max, 3)))
     "(1, 0.5, {'seed': None}, builtins:max(3))"
@@ -68,9 +68,9 @@ def identity(value: Any) -> str:
 
 
 def _name(thing: Any) -> str:
-    """Module and name of a function, or of an object's class, and the plain values and arrays bound to it."""
+    """Return module and name of a function, or of an object's class, with the plain values and arrays bound to it."""
     module = getattr(thing, "__module__", "")
-    if module == "__main__":  # the same thing, whether its file is run or imported
+    if module == "__main__":  # the same name, whether its file is run or imported
         main = sys.modules["__main__"]
         module = getattr(main.__spec__, "name", None) or Path(getattr(main, "__file__", module)).stem
     if hasattr(thing, "__qualname__"):
@@ -88,7 +88,7 @@ def _is_array(value: Any) -> bool:
 
 
 def arrays_inside(thing: Any) -> Iterator[Array]:
-    """The array attributes of an object, and of the models and dataclasses inside it, in the order of their names."""
+    """Yield the array attributes of an object, and of the models and dataclasses inside it, by name."""
     for name, value in sorted(vars(thing).items()):
         inside = value.values() if isinstance(value, dict) else (value,)
         for item in () if name.startswith("_") else inside:
@@ -100,7 +100,7 @@ def arrays_inside(thing: Any) -> Iterator[Array]:
 
 FORMAT = 1
 PLAIN = ["bool", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
-"""The dtypes of arrays in a checkpoint's text."""
+"""Dtypes of arrays that a checkpoint's JSON text can hold."""
 
 
 def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | None = None) -> None:
@@ -115,9 +115,9 @@ def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | 
 
 
 def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State, dict[str, Any]]:
-    """(state, about) as saved; arrays of the same library as `like`, NumPy by default.
+    """Load (state, about), with arrays of the library of `like`, by default NumPy's.
 
-    FileNotFoundError if there is no file; ValueError (`Unreadable`) if the file is damaged or not a checkpoint.
+    FileNotFoundError if there is no file; ValueError (`Unreadable`) if it is damaged or not a checkpoint.
     """
     with reading(path, "a checkpoint of minintk", "move it away to start over, or restore an intact copy") as file:
         arrays = read_npz(file)
@@ -137,7 +137,7 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
 
 
 def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> State:
-    """The state in a file's arrays and text; ValueError for what no run ever saved."""
+    """Return the state in a file's arrays and text; ValueError if no run can have saved it."""
     theta, memory = arrays.pop("theta"), arrays.pop("memory", None)
     for name, a in (("theta", theta), ("memory", theta if memory is None else memory)):
         if a.dtype not in (np.float32, np.float64) or a.dtype != theta.dtype:
@@ -157,10 +157,7 @@ LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
 
 
 def _check_generator(state: Any) -> None:
-    """ValueError unless it is the state of a generator of NumPy, which sets itself to any place that it is told.
-
-    The states of other libraries' generators are taken as they are: those check them on their own.
-    """
+    """Raise ValueError unless NumPy's generator can take this state; other libraries' generators check their own."""
     if not isinstance(state, dict) or not isinstance(kind := state.get("bit_generator"), str):
         raise ValueError("its rng is not the state of a generator")
     if kind in GENERATORS and _form(state) != _form(getattr(np.random, kind)(0).state):
@@ -168,7 +165,7 @@ def _check_generator(state: Any) -> None:
 
 
 def _form(value: Any, name: str = "") -> Any:
-    """What two states of one generator have in common: names, kinds of values, shapes, and numbers within bounds."""
+    """Return the form that states of one generator share: names, types, shapes, and whether numbers are in range."""
     if isinstance(value, dict):
         return {key: _form(item, key) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -179,7 +176,7 @@ def _form(value: Any, name: str = "") -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Arrays and NumPy numbers in JSON; the state of some generators contains them."""
+    """Convert arrays and NumPy numbers, as in the state of some generators, for JSON."""
     if isinstance(value, np.ndarray) and value.dtype.name in PLAIN:
         return {"array": value.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, np.generic):
@@ -188,7 +185,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: dict[str, Any]) -> Any:
-    """The inverse of `_plain`, for every dictionary that JSON holds; ValueError for other dtypes than numbers."""
+    """Invert `_plain` for every dictionary in JSON; ValueError for dtypes other than numbers."""
     if value.keys() != {"array", "dtype"}:
         return value
     if value["dtype"] not in PLAIN:
@@ -197,16 +194,13 @@ def _restored(value: dict[str, Any]) -> Any:
 
 
 def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any) -> dict[str, str]:
-    """What identifies a run: its settings in words, its arrays as digests."""
+    """Identify a run by its settings as text and its arrays as digests."""
     words = {name: identity(value) for name, value in {"model": model, **settings}.items()}
     return words | {"theta0": digest(theta), "data": digest(x, y)}
 
 
 def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], theirs: Any) -> None:
-    """ValueError, naming what differs, unless the checkpoint at `path` belongs to this run.
-
-    theirs : what the checkpoint says of its own run, if it says anything.
-    """
+    """Raise ValueError, naming the differences, unless the checkpoint at `path`, of the run `theirs`, is this run's."""
     there = dict.fromkeys(mine) | (theirs if isinstance(theirs, dict) else {})
     if changed := [f"{name} {there[name]} there, {mine[name]} here" for name in mine if mine[name] != there[name]]:
         remedy = "Give the same arguments to resume it, or another folder to start over"

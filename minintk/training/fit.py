@@ -1,4 +1,4 @@
-"""`fit`: `train` plus held-out evaluation, history, checkpoints and a progress bar."""
+"""Run `train` with held-out evaluation, history, checkpoints and a progress bar: `fit`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REMEDY = "use net.calibrate(theta, x), the network with frozen statistics"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """What `fit` returns: theta : ([E], P) at the end, the model (re-anchored if it is of that kind), the history."""
+    """The result of `fit`: theta : ([E], P) at the end, the model (re-anchored if it re-anchors), the history."""
 
     theta: Array
     model: Model
@@ -71,13 +71,13 @@ def fit(
     steps, epochs : the length, one of the two; an epoch is floor(N / batch_size) steps.
     every : steps between two rows of the history; by default an epoch, or a hundredth of the run if full batch.
     test : held-out (x, y), evaluated for every row; BatchNorm is calibrated first, on a thousand training examples.
-    checkpoint : a folder.  ``checkpoint.npz`` and ``history.json`` are written there with every row and on Ctrl-C.  If
-        the folder holds a checkpoint of this run, training resumes there and ends with the same bits as an
-        uninterrupted run (on the same machine, libraries and number of threads).  More steps extend the run.
+    checkpoint : a folder; ``checkpoint.npz`` and ``history.json`` are written there with every row and on Ctrl-C.  If
+        it holds a checkpoint of this run, training resumes with the same bits as an uninterrupted run (on the same
+        machine, libraries and number of threads).  More steps extend the run.
         The folder belongs to one process at a time: docs/long-runs.md.
-    progress : on stderr, a line for each row, and the time left.
+    progress : print a line for each row, and the time left, to stderr.
 
-    ValueError, before the first step, if the folder holds a damaged checkpoint or that of another run (model, data,
+    ValueError, before the first step, if the folder holds a damaged checkpoint or one of another run (model, data,
     loss, optimiser or generator); RuntimeError, naming it, if another process trains there; otherwise as `train`.
 
     >>> import minintk as mn
@@ -158,14 +158,14 @@ def _train_to(
 
 
 class _Folder:
-    """The folder with a run's checkpoint and history, claimed.  identity : the run's fingerprint."""
+    """The folder of a run's checkpoint and history, locked.  identity : the run's fingerprint."""
 
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, str]) -> None:
         self.path, self.identity = made_folder(path, "checkpoint="), identity
         self.claim = claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
-        """(state, what `_Record.about` gave), (None, {}) for an empty folder; ValueError for another run's."""
+        """Load (state, `_Record.about`), or (None, {}) from an empty folder; ValueError for another run's."""
         for name in (CHECKPOINT_FILE, HISTORY_FILE):
             remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE
@@ -187,7 +187,7 @@ class _Folder:
 
 
 def _damage(step: int, about: Mapping[str, Any]) -> str:
-    """What keeps `_Record` from going on with this, "" if nothing does.  step : that of the checkpoint."""
+    """Say why `_Record` cannot continue from `about`, "" if it can.  step : the checkpoint's."""
     try:
         rows, running, seconds = History(about["history"]).rows, about["running"], about["seconds"]
         sums = [np.asarray(value).dtype.kind for value in running["sums"].values()]
@@ -203,9 +203,9 @@ def _damage(step: int, about: Mapping[str, Any]) -> str:
 def evaluate(
     model: Model, theta: Array, x: Array, y: Array, *, loss: Loss, batch_size: int = 1000
 ) -> dict[str, float | list[float]]:
-    """{"loss": L, "accuracy": fraction of correct answers}, lists of E numbers for an ensemble.
+    """Compute {"loss": L, "accuracy": fraction of correct answers}, lists of E numbers for an ensemble.
 
-    Computed for `batch_size` examples at a time.  The answer is the largest output, or the sign of a single one;
+    Examples are evaluated `batch_size` at a time.  The answer is the largest output, or the sign of a single one.
     "accuracy" is left out if the rows of y are not classes (one-hot, or -1 and 1).  Errors as for `model(theta, x)`.
 
     >>> import minintk as mn
@@ -226,7 +226,7 @@ def evaluate(
 
 
 def _scores(f: Array, y: Array, value: Array, classes: bool) -> dict[str, Array]:
-    """Loss, and accuracy if the targets are classes, () or (E,), in float64."""
+    """Return the loss, and the accuracy if the targets are classes, () or (E,), in float64."""
     xp = array_namespace(f)
     scores = {"loss": value}
     if classes:
@@ -236,12 +236,12 @@ def _scores(f: Array, y: Array, value: Array, classes: bool) -> dict[str, Array]
 
 
 def _numbers(scores: Mapping[str, Array]) -> dict[str, Any]:
-    """Scores on the host, as Python numbers and lists."""
+    """Return scores on the host, as Python numbers and lists."""
     return {name: to_host(score).tolist() for name, score in scores.items()}
 
 
 def _are_classes(y: Array) -> bool:
-    """Whether every row of y encodes a class: one high entry, the others low; or -1 and 1 in a single column."""
+    """True if every row of y encodes a class: one high entry, the others low; or -1 and 1 in a single column."""
     xp = array_namespace(y)
     if y.shape[-1] == 1:
         return bool(xp.all(xp.abs(y) == 1))
@@ -259,10 +259,10 @@ class _Record:
         running = about.get("running", {"batches": 0, "sums": {}})
         self.batches: int = running["batches"]
         self.sums = {name: to_library(np.asarray(value), xp) for name, value in running["sums"].items()}
-        self.start = perf_counter() - about.get("seconds", 0.0)  # as if it had never been interrupted
+        self.start = perf_counter() - about.get("seconds", 0.0)  # counts earlier parts of the run
 
     def about(self) -> dict[str, Any]:
-        """The part of a checkpoint that restores this record."""
+        """Return the part of a checkpoint that restores this record."""
         running = {"batches": self.batches, "sums": _numbers(self.sums)}
         return {"history": self.history.rows, "running": running, "seconds": perf_counter() - self.start}
 
@@ -292,7 +292,7 @@ class _Record:
 
 @contextmanager
 def _interrupt_between_steps(wanted: bool) -> Iterator[Callable[[], bool]]:
-    """Defers Ctrl-C until between two steps, when theta is consistent; a second Ctrl-C interrupts at once."""
+    """Defer Ctrl-C until between two steps, when theta is consistent; a second Ctrl-C interrupts at once."""
     before = signal.getsignal(signal.SIGINT)
     if not wanted or threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
         yield lambda: False
@@ -312,7 +312,7 @@ def _interrupt_between_steps(wanted: bool) -> Iterator[Callable[[], bool]]:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    """A row as text, averaged over an ensemble."""
+    """Return a row as text, averaged over an ensemble."""
     texts = {
         "step": "step {:.0f}", "epoch": "epoch {:.4g}", "seconds": "{:.1f} s", "loss": "loss {:.4g}",
         "accuracy": "accuracy {:.2%}", "test_loss": "test loss {:.4g}", "test_accuracy": "test accuracy {:.2%}",

@@ -1,4 +1,4 @@
-"""What flows: the parameters of a model, or the outputs on all points under a frozen kernel.
+"""Define the state of a flow: the parameters of a model, or the outputs on all points under a frozen kernel.
 
 WeightSpace      s = theta, g = grad L
 FrozenKernel     s = f on all points, g = K dL/df
@@ -24,10 +24,7 @@ Cotangent = Callable[[Array, Array], Array]
 
 
 class WeightSpace:
-    """s = theta, g = S J' dL/df with the scales S; the members of an ensemble are divided among the cores.
-
-    whole : whether every step uses all of x.
-    """
+    """s = theta, g = S J' dL/df with scales S; an ensemble is split over the cores.   whole : steps use all of x."""
 
     axes: ClassVar[int] = 1  # of s, for one network
 
@@ -38,12 +35,12 @@ class WeightSpace:
         self.models: list[Model] = parallel(share, self.parts)
 
     def learn(self, s: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]:
-        """(f, g) for the training examples `at` (None: all), whose targets are y."""
+        """Return (f, g) for the training examples `at` (None: all) with targets y."""
         xp, x = array_namespace(s), self.x if at is None else self.x[at]
         g = xp.empty_like(s)
 
         def work(i: int) -> Array:
-            with np.errstate(over="ignore", invalid="ignore"):  # a step that is too long gets rejected
+            with np.errstate(over="ignore", invalid="ignore"):  # steps that overflow get rejected
                 f, J = self.models[i].forward(s[self.parts[i]], x)
                 J.pull(cotangent(f, y), g[self.parts[i]])
             return f
@@ -54,7 +51,7 @@ class WeightSpace:
         return fs[0] if len(fs) == 1 else xp.concat(fs), g
 
     def outputs(self, s: Array, at: Array | None) -> Array:
-        """f alone."""
+        """Return only f."""
         x = self.x if at is None else self.x[at]
         N, step = x.shape[0], x.shape[0] if self.model.coupled else 1000
         with np.errstate(over="ignore", invalid="ignore"):
@@ -62,19 +59,16 @@ class WeightSpace:
         return array_namespace(s).concat(parts, axis=-2)
 
     def on(self, model: Model) -> WeightSpace:
-        """The same with another model."""
+        """Return the same system with another model."""
         return self if model is self.model else WeightSpace(model, self.x, self.scales, self.theta, self.whole)
 
     def after(self, s: Array) -> WeightSpace:
-        """The system after a step that arrived at s: itself, unless the model re-anchors."""
+        """Return the system after a step to s: itself, unless the model re-anchors."""
         return self.on(self.model.advance(s))
 
 
 class FrozenKernel:
-    """s = f on all points : ([E], M, C), g = K dL/df; the first N points are the training set.
-
-    Methods as in `WeightSpace`; the kernel never changes.
-    """
+    """s = f on all points : ([E], M, C), g = K dL/df, K constant; N training points come first; see `WeightSpace`."""
 
     axes: ClassVar[int] = 2
 
@@ -97,7 +91,7 @@ class FrozenKernel:
 
 
 class System(Protocol):
-    """What an integrator asks of a flow: see `WeightSpace`."""
+    """The interface of a flow for an integrator: see `WeightSpace`."""
 
     @property
     def axes(self) -> int: ...

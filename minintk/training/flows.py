@@ -1,4 +1,4 @@
-"""Flows: training in continuous time, for any model and any loss, and for a frozen kernel.
+"""Train in continuous time, with any model and any loss, or with a frozen kernel.
 
     gradient flow      theta' = -grad L
     momentum flow      theta' = v,   v' = -(v + grad L) / tau        tau a constant, or tau = t / mu
@@ -6,8 +6,8 @@
                        T = dt/b (1 - (b - 1)/(N - 1)) stays constant
     frozen kernel      f' = -K dL/df instead of theta' = -grad L, on training and test points together
 
-t is the time of the theory: gradient descent with t = lr x steps approximates gradient flow.  tau -> 0 is gradient
-flow, T = 0 is b = N.  (Geiger et al. 2020, eq. (6) and appendices A and C.)
+t is the time of the theory: gradient descent with t = lr x steps approximates gradient flow.  Gradient flow is the
+limit tau -> 0; T = 0 means b = N.  (Geiger et al. 2020, eq. (6) and appendices A and C.)
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ def flow(
     lr_scales: Mapping[str, float] | None = None,
     resume: State | None = None,
 ) -> Iterator[Moment]:
-    """The flow of a model's parameters; yields a `Moment` at t = 0, at each of `times`, and at the end of the flow.
+    """Integrate the flow of a model's parameters; yields a `Moment` at t = 0, at each of `times`, and at the end.
 
     theta : (P,) or (E, P), not modified; the members of an ensemble take the same steps.  x : (N, *input_shape),
     y : (N, C), read while it runs and not copied.
-    times : increasing; the last may be inf for a loss that reaches zero, `Hinge`.  A flow ends when the loss of every
-    member is exactly zero; members that get there first wait.  It never ends if no theta classifies every example; if
+    times : increasing; the last can be inf for a loss that reaches zero, `Hinge`.  A flow ends when the loss of every
+    member is exactly zero; members that reach zero first wait.  It never ends if no theta classifies every example; if
     the gradient vanishes before that, the moment has t = inf and is not `ended`.
-    tau or mu : momentum flow with this tau, or with tau = t/mu; gradient flow by default.  At t = 0, v = 0 with tau and
+    tau or mu : momentum flow with this tau, or with tau = t/mu; default gradient flow.  At t = 0, v = 0 with tau and
     v = -grad L with mu.
     temperature : T of the stochastic flow.  Batches of b = N / (T/dt (N - 1) + 1) examples, rounded, at least 1, are
     drawn with `rng` without replacement, one draw for all members; if dt < T, b is 1 and the temperature only dt.
     by : `Steps(low, high)` or `Solver(rtol, atol)`.  lr_scales : as for `train`: theta' = -S grad L with the scales S.
-    resume : the state of a moment of the same flow, with the same `times`.  The flow goes on there with the same bits:
-    it yields that moment, then the later ones, and sets `rng` back.  `minintk.training.checkpoints` saves states.
+    resume : the state of a moment of the same flow, with the same `times`.  The flow continues with the same bits: it
+    yields that moment, then the later ones, and sets `rng` back.  `minintk.training.checkpoints` saves states.
 
     ValueError or TypeError for invalid arguments; FloatingPointError if no step is small enough, or f is not finite.
 
@@ -95,15 +95,14 @@ def kernel_flow(
     by: Steps | Solver = Steps(),  # noqa: B008 (frozen)
     resume: State | None = None,
 ) -> Iterator[Moment]:
-    """The same flows with a frozen kernel, in function space: f' = -K dL/df, or f' = v, v' = -(v + K dL/df) / tau.
+    """Integrate the same flows with a frozen kernel: f' = -K dL/df, or f' = v, v' = -(v + K dL/df) / tau.
 
-    kernel : ([E], M, N), the same for every output, or ([E], M, C, N, C).  The rows are all M points, the N training
-    points first; the columns are the training points.  f0 : ([E], M, C), the outputs at t = 0.  y : (N, C).  Kernel and
-    y are read while it runs and not copied.
-    Everything else as in `flow`.
+    kernel : ([E], M, N), the same for every output, or ([E], M, C, N, C), with a row for each of M points, the N
+    training points first, and a column for each training point.  f0 : ([E], M, C), the outputs at t = 0.  y : (N, C).
+    Kernel and y are read while it runs and not copied.  Everything else as in `flow`.
 
-    Any network's at any theta will do, `minintk.ntk_full(net, theta, all_points, x)`, and an analytic kernel.  (Geiger
-    et al. 2020, eq. (26).)
+    The kernel can be a network's, `minintk.ntk_full(net, theta, all_points, x)`, or an analytic one.  (Geiger et al.
+    2020, eq. (26).)
 
     >>> import numpy as np, minintk as mn
     >>> K, y = np.diag([1.0, 3.0]), np.ones((2, 1))

@@ -1,4 +1,4 @@
-"""The history of a run: rows of numbers at regular steps, saved as JSON and drawn as curves."""
+"""Record rows of numbers at regular steps of a run, saved as JSON and drawn as curves."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class History:
     """Rows of a run: {"step", "epoch", "t", "lr", "seconds", "loss", "accuracy", "test_loss", "test_accuracy"}.
 
     loss, accuracy : means over the batches since the previous row, each at the parameters of its own step.
-    test_... : on the held-out set, at the parameters of `step`.  Numbers, or lists of E numbers for an ensemble; an
-    entry that does not apply is left out (accuracy if the targets are not classes).  t : the time of the theory.
-    seconds : of training.  ValueError for what are no rows, and for steps that are no whole numbers.
+    test_... : on the held-out set, at the parameters of `step`.  Numbers, or lists of E numbers for an ensemble;
+    entries that do not apply are left out (accuracy if the targets are not classes).  t : the time of the theory.
+    seconds : of training.  ValueError unless rows are dictionaries with whole numbers as steps.
 
     >>> history = History([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "test_loss": 0.5}])
     >>> history["loss"], history["test_loss"]
@@ -38,7 +38,7 @@ class History:
             raise ValueError(f"History expects whole numbers as steps, got {strange[0]!r:.40}")
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """A column, (rows,) or (rows, E), NaN where a row lacks the entry.  KeyError if every row does."""
+        """Return a column, (rows,) or (rows, E), NaN if a row lacks the entry.  KeyError if every row does."""
         known = [np.shape(row[name]) for row in self.rows if name in row]
         if not known:
             raise KeyError(f"the history has no {name!r}: it has {', '.join(self.names) or 'no rows'}")
@@ -52,12 +52,12 @@ class History:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all entries."""
+        """Return the names of all entries."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row))
 
     @property
     def last(self) -> dict[str, Any]:
-        """The latest row, {} if there is none."""
+        """Return the latest row, {} if there is none."""
         return self.rows[-1] if self.rows else {}
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -67,7 +67,7 @@ class History:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> History:
-        """The rows that `save` wrote; ValueError (`Unreadable`) if the file holds something else."""
+        """Load the rows that `save` wrote; ValueError (`Unreadable`) if the file holds something else."""
         with reading(path, "a history", "give the file that History.save or fit wrote") as file:
             return cls(json.loads(whole_file(file).decode()))
 

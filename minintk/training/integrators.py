@@ -1,9 +1,9 @@
-"""Integrators of flows: the settings of a flow, and two ways to integrate it.
+"""Define the settings of a flow, and two ways to integrate it.
 
-    explicit steps     s <- s + dt v,   v <- a v - (1 - a) g          dt as `Steps` says
+    explicit steps     s <- s + dt v,   v <- a v - (1 - a) g          dt by `Steps`
     an ODE solver      s' = v,  v' = -(v + g) / tau,   or s' = -g     SciPy's
 
-s and g are those of a system, `minintk.training.flow_state`.
+s and g belong to a system of `minintk.training.flow_state`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Steps:
         low < max_n |f_n(t + dt) - f_n(t)| < high
 
     A step that changes an output by more is rejected and dt halved.  If all change by less than `low`, dt doubles;
-    otherwise it is steered towards changes of 0.8 high, growing by at most a tenth per step.  (Geiger et al. 2020,
-    eq. (18); the f of `Centred` includes alpha.)
+    otherwise dt aims at changes of 0.8 high, growing by at most a tenth per step.  (Geiger et al. 2020, eq. (18); the f
+    of `Centred` includes alpha.)
 
-    Weights may inflate while outputs stand still, as they do where alpha is small.  So the first step changes J' y by
-    a part 2 early at most.  Then, until the outputs of every network have travelled a distance of 0.1, dt grows by a
-    part `early` per step, or up to early t, and no step takes outputs further than twice the way that they have come.
-    With the default a loss in the feature regime halves within 0.6 % of the right time; with early = 1 much later.
+    Weights can grow while outputs hardly change, if alpha is small.  So the first step changes J' y by at most a part
+    2 early.  Then, until the outputs of every network have moved by 0.1 in total, dt grows by a part `early` per step,
+    or up to early t, and no step moves outputs further than twice their path so far.
+    With the default, a loss in the feature regime halves within 0.6 % of the right time; with early = 1 much later.
 
     One step of length dt holds the gradient g at its initial value and solves for v exactly:
     v <- a v - (1 - a) g,  theta <- theta + dt v;  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
@@ -58,7 +58,7 @@ class Solver:
     """SciPy's adaptive Runge-Kutta solvers, to a given accuracy; for smooth losses on full batches.
 
     rtol, atol : the error tolerance of a step, in every parameter and velocity, |error| < atol + rtol |value|.
-    The state passes through host memory in float64.  tau = t/mu limits steps to about 3 t/mu: `Steps` is far faster.
+    States are copied to the host in float64.  tau = t/mu limits steps to about 3 t/mu: `Steps` is far faster.
     """
 
     rtol: float = 1e-8
@@ -77,9 +77,9 @@ class Moment:
     """The flow at time t.
 
     theta : ([E], P), None in a kernel flow.  f : ([E], N, C) on the training set; in a kernel flow ([E], M, C) on all
-    points.  loss : () or (E,), on the training set.  steps : taken so far.  dt : the latest step; batch_size : its
-    number of examples.  ended : whether every member's loss is exactly zero, so that the flow is over.
-    state : where `flow(..., resume=state)` goes on; its memory is the velocity v.  None with by=Solver(...).
+    points.  loss : () or (E,), on the training set.  steps : so far.  dt : the latest step; batch_size : its number of
+    examples.  ended : True if every member's loss is exactly zero, so that the flow is over.
+    state : for `flow(..., resume=state)`; its memory is the velocity v.  None with by=Solver(...).
     kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`; None elsewhere.
     """
 
@@ -141,35 +141,35 @@ class FlowSettings:
 
     @property
     def momentum(self) -> bool:
-        """Whether there is a velocity."""
+        """True if there is a velocity."""
         return self.tau is not None or self.mu is not None
 
     def decay(self, t: float, h: float) -> float:
-        """a with v(t + h) = a v - (1 - a) g for a constant g, a = exp(-int dt/tau); 0 for gradient flow."""
+        """Return a with v(t + h) = a v - (1 - a) g for a constant g, a = exp(-int dt/tau); 0 for gradient flow."""
         if self.tau is not None:
             return exp(-h / self.tau)
         return (t / (t + h)) ** self.mu if self.mu is not None else 0.0
 
     def friction(self, t: float) -> float:
-        """1/tau; with tau = t/mu it is 0 at t = 0, where v = -grad L already."""
+        """Return 1/tau; with tau = t/mu it is 0 at t = 0, as v = -grad L already."""
         if self.tau is not None:
             return 1 / self.tau
         return self.mu / t if self.mu is not None and t > 0 else 0.0
 
     def batch(self, h: float, N: int) -> int:
-        """b with T = h/b (1 - (b-1)/(N-1)); Geiger et al. 2020, eq. (19)."""
+        """Return b with T = h/b (1 - (b-1)/(N-1)); Geiger et al. 2020, eq. (19)."""
         return N if self.temperature == 0 else max(1, round(N / (self.temperature / h * (N - 1) + 1)))
 
 
 def run_flow(system: System, s: Array, y: Array, settings: FlowSettings) -> Iterator[Moment]:
-    """The moments of a flow that starts at s; s may be overwritten.  ValueError if `resume` belongs to another flow."""
+    """Yield the moments of a flow from s, which can be overwritten; ValueError if `resume` is of another flow."""
     if isinstance(settings.by, Solver):
         return _by_solver(system, s, y, settings, settings.by)
     return SteppedFlow(system, s, y, settings, settings.by).moments()
 
 
 def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
-    """(loss, whether it is exactly zero for every member); FloatingPointError if it is not finite."""
+    """Return (loss, whether it is exactly zero for every member); FloatingPointError if it is not finite."""
     xp = array_namespace(f)
     value = loss(f, y)
     if not bool(xp.all(xp.isfinite(value))):
@@ -180,16 +180,16 @@ def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
 MAX_HALVINGS = 200
 """After this many halvings of dt in a row, the change of the outputs must be rounding."""
 HUGE = 1e60
-"""The first step is no longer than this, where outputs never move."""
+"""Longest first step, for outputs that never move."""
 TRAVELLED = 0.1
-"""Once the outputs have travelled so far, their own bounds resolve the flow."""
+"""Total path of the outputs after which their own bounds resolve the flow."""
 
 
 class SteppedFlow:
     """A flow by `Steps` in progress.
 
-    dt : the next step, if no goal comes before its end.  path : () or (E,), the sum of the largest changes of each
-    network's outputs.  h, b : the latest step and its number of examples.  seen : examples since all were looked at.
+    dt : the next step, unless a goal comes first.  path : () or (E,), the sum of the largest changes of each network's
+    outputs.  h, b : the latest step and its number of examples.  seen : examples since the last full evaluation.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:
@@ -203,7 +203,7 @@ class SteppedFlow:
             self._restore(settings.resume)
 
     def state(self) -> State:
-        """Everything that the flow has changed."""
+        """Return everything that the flow has changed."""
         xp = array_namespace(self.s)
         v = None if isinstance(self.v, float) else xp.asarray(self.v, copy=True)
         clock = np.array([self.t, self.dt, self.h, self.b, self.seen])
@@ -231,7 +231,7 @@ class SteppedFlow:
             self.rng.bit_generator.state = state.rng
 
     def moments(self) -> Iterator[Moment]:
-        """From here to the last of the times, or to the end."""
+        """Yield moments from here to the last of the times, or to the end."""
         self._look()
         yield self._moment()
         for goal in self.settings.times:
@@ -241,7 +241,7 @@ class SteppedFlow:
                     yield self._moment()
 
     def _look(self) -> None:
-        """f, g and the loss at s, on all examples."""
+        """Evaluate f, g and the loss at s, on all examples."""
         self.f: Array
         self.g: Any
         if self.rng is None:
@@ -256,7 +256,7 @@ class SteppedFlow:
         return Moment(self.t, theta, f, self.value, self.steps, self.h, self.b, self.ended, state)
 
     def _step(self, goal: float) -> None:
-        """One step, to `goal` at most."""
+        """Make one step, to `goal` at most."""
         loss, system = self.settings.loss, self.system
         at, v, changes = self._choose(goal)
         self.steps, self.seen, self.path = self.steps + 1, self.seen + self.b, self.path + changes
@@ -308,7 +308,7 @@ class SteppedFlow:
         return at, v, changes
 
     def _resolved(self, s: Array, at: Array | None, y: Array) -> bool:
-        """Whether J' y, the gradient of the outputs along the targets, is at s what it was to a part 2 early."""
+        """True if J' y, the gradient of the outputs along the targets, changed by at most a part 2 early."""
         xp, axes = array_namespace(s), tuple(range(self.value.ndim, s.ndim))
         systems = self.system, self.system.after(s)
         here, there = (one.learn(a, at, y, lambda f, y: 0 * f + y)[1] for one, a in zip(systems, (self.s, s)))
@@ -316,11 +316,11 @@ class SteppedFlow:
         return bool(xp.all(change <= (2 * self.by.early) ** 2 * size))
 
     def _young(self) -> Array:
-        """Which networks have moved, but have hardly moved."""
+        """Return a mask of the networks that have moved, but hardly."""
         return (self.path > 0) & (self.path < TRAVELLED)
 
     def _lengthen(self, change: float) -> None:
-        """Choose dt after a step that was not cut short."""
+        """Choose dt after a step of full length."""
         low, high, early = float(self.by.low), float(self.by.high), float(self.by.early)
         dt = self.dt * (2 if change <= low else min(1.1, 0.8 * high / change))
         if change and array_namespace(self.s).any(self._young()):
@@ -338,7 +338,7 @@ def _by_solver(system: System, s: Array, y: Array, settings: FlowSettings, by: S
         return to_library(z[:size].astype(str(dtype)), xp).reshape(shape)
 
     def motion(t: float, z: Any) -> Any:
-        """(s', v') concatenated, or s' alone."""
+        """Return (s', v') concatenated, or only s'."""
         g = to_host(system.learn(state(z), None, y, loss.cotangent)[1]).astype(np.float64).ravel()
         return np.concatenate([z[size:], -settings.friction(t) * (z[size:] + g)]) if momentum else -g
 

@@ -1,9 +1,8 @@
-"""Gradient descent on a frozen kernel, in steps: any loss, momentum, schedules, mini-batches.
+"""Run gradient descent on a frozen kernel, in steps: any loss, momentum, schedules, mini-batches.
 
-A linearised network f = f_0 + J (theta - theta_0) never leaves theta = theta_0 + S J' a, S the learning-rate scales, so
-that f = f_0 + K a with K = J S J'.  Its gradient, scaled, is S J' u with u = dL/df: an optimiser that is linear in the
-gradient takes, on the coefficients a, the step that it takes on theta, with u in the place of S J' u.  So this is
-`train` with another model, and no theory of its own.
+A linearised network f = f_0 + J (theta - theta_0) stays at theta = theta_0 + S J' a, S the learning-rate scales, so
+f = f_0 + K a with K = J S J'.  Its scaled gradient is S J' u with u = dL/df.  An optimiser that is linear in the
+gradient makes the same step on the coefficients a, with u in place of S J' u: this is `train` with another model.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ def kernel_descent(
     every: int = 1,
     resume: State | None = None,
 ) -> Iterator[Snapshot]:
-    """`train` for a kernel in place of a model: yields what training a network with this constant kernel gives.
+    """Run `train` with a kernel in place of a model: yields what a network with this constant kernel gives.
 
     kernel, f0, y : as in `kernel_flow`, ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C); kernel and y are read
-    while it runs and not copied.  All other arguments are those of `train`, and the same `rng` draws the same batches.
+    while it runs and not copied.  Other arguments as in `train`; the same `rng` draws the same batches.
     Weight decay pulls theta to theta_0.
-    A snapshot's f : ([E], M, C) is of all points, its loss of all training points, and its theta : ([E], N, C) are the
+    A snapshot's f : ([E], M, C) is on all points, its loss on all training points, and its theta : ([E], N, C) are the
     coefficients a of f = f_0 + K a: the network's weights are theta_0 + S J.vjp(a).  t = lr x steps; with momentum m
     the flow's time is t / (1 - m), see `analytic.gradient_descent`.
 
-    Errors and warnings as in `train` and `kernel_flow`.  TypeError for Adam, which no kernel describes.
+    Errors and warnings as in `train` and `kernel_flow`.  TypeError for Adam, as no kernel describes it.
     Lee et al. 2019, supplement, in steps.
 
     >>> import numpy as np, minintk as mn
@@ -69,7 +68,7 @@ def kernel_descent(
 
 
 def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
-    """(N, whether outputs interact) of a kernel with its f0 and y; ValueError or TypeError where they do not fit."""
+    """Return (N, whether outputs interact) of a kernel with its f0 and y; raise unless they fit together."""
     array_namespace(kernel, f0, y)
     for name, a in (("kernel", kernel), ("f0", f0)):
         check_floating(name, a)
@@ -88,14 +87,14 @@ def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
 
 
 def _on_all_points(model: FromKernel, y: Array, loss: Loss, snap: Snapshot) -> Snapshot:
-    """The snapshot with f on all points."""
+    """Return the snapshot with f on all points."""
     f = model.f0 + model.times(model.kernel, snap.theta)
     a = snap.theta.reshape((*snap.theta.shape[:-1], model.N, model.outputs))
     return replace(snap, theta=a, f=f, loss=loss(f[..., : model.N, :], y))
 
 
 def product(K: Array, u: Array, full: bool) -> Array:
-    """K u : (..., M, C) for K : ([E], M, N), or `full`, ([E], M, C, N, C), and u : (..., N, C)."""
+    """Return K u : (..., M, C) for K : ([E], M, N), or if `full` ([E], M, C, N, C), and u : (..., N, C)."""
     if not full:
         return K @ u
     M, C, N, _ = K.shape[-4:]
@@ -104,7 +103,7 @@ def product(K: Array, u: Array, full: bool) -> Array:
 
 
 class FromKernel(Model):
-    """f = f_0 + K a as a model with the parameters a : ([E], N C).  Its inputs are numbers of rows, `rows` : (N, 1)."""
+    """f = f_0 + K a as a model with the parameters a : ([E], N C).  Its inputs are row numbers, `rows` : (N, 1)."""
 
     input_shape = (1,)
 
@@ -131,7 +130,7 @@ class FromKernel(Model):
         return self.f0[..., J.at, :] + J.push(theta), J
 
     def times(self, k: Array, a: Array) -> Array:
-        """k a for rows k of the kernel, ([K], [E], M, C)."""
+        """Return k a for rows k of the kernel, ([K], [E], M, C)."""
         return product(k, a.reshape((*a.shape[:-1], self.N, self.outputs)), self.full)
 
     def __repr__(self) -> str:
@@ -139,12 +138,12 @@ class FromKernel(Model):
 
 
 class InCoefficients(Jacobian):
-    """a -> K a for some rows `at`, and back u -> u, the gradient in the metric K: K dL/df is one after the other."""
+    """a -> K a for some rows `at`, and back u -> u, the gradient in the metric K: their product gives K dL/df."""
 
     def __init__(self, model: FromKernel, theta: Array, x: Array) -> None:
         self.model, self.size, self.like = model, model.size, theta
         self.outputs, self.ensemble = (x.shape[0], model.outputs), theta.shape[0] if theta.ndim == 2 else None
-        everything = x.shape[0] == model.N and x is model.rows  # a view, where a batch is a copy
+        everything = x.shape[0] == model.N and x is model.rows  # a view; a batch is a copy
         self.at = slice(model.N) if everything else array_namespace(x).astype(x[:, 0], np.int64)
 
     def push(self, v: Array) -> Array:

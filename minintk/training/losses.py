@@ -1,4 +1,4 @@
-"""Losses: the value, and the derivative with respect to the outputs, the cotangent where backpropagation starts.
+"""Compute losses and their derivative with respect to the outputs, the cotangent that backpropagation starts from.
 
 f : ([E], N, C) outputs, y : (N, C) targets; one value for each member of an ensemble.
 """
@@ -19,10 +19,10 @@ COLUMN = ": a single output needs a column, y[:, None]"
 class Loss(ABC):
     """A loss L(f, y); `cotangent` is dL/df.
 
-    A NaN in f or y gives NaN, which is how training finds that it diverges.
+    NaN in f or y gives NaN: training detects divergence by it.
     curvature : c if d2L/df2 = c/N for every output (a squared loss), else None.
     hessian_by_targets : False if d2L/df2 does not depend on y.
-    ends : whether gradient flow can reach a loss of exactly zero in finite time.
+    ends : True if gradient flow can reach a loss of exactly zero in finite time.
     """
 
     __slots__ = ()
@@ -32,14 +32,14 @@ class Loss(ABC):
 
     @abstractmethod
     def __call__(self, f: Array, y: Array) -> Array:
-        """L : () or (E,)."""
+        """Return L : () or (E,)."""
 
     @abstractmethod
     def cotangent(self, f: Array, y: Array) -> Array:
-        """dL/df, with the shape of f."""
+        """Return dL/df, with the shape of f."""
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
-        """(d2L/df2) v, with the shape of f; NotImplementedError for a loss without, as one with a kink is."""
+        """Return (d2L/df2) v, with the shape of f; NotImplementedError for a loss without it, e.g. with a kink."""
         raise NotImplementedError(f"{self!r} has no second derivative: write hessian(f, y, v)")
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
@@ -53,7 +53,7 @@ class Loss(ABC):
 
 
 def check_not_classes(y: Array, outputs: tuple[int, int]) -> None:
-    """TypeError for class numbers or class names where a column for each class belongs.
+    """Raise TypeError for class numbers or class names in place of a column per class.
 
     >>> import numpy as np
     >>> check_not_classes(np.array([0, 2, 1]), (3, 3))
@@ -70,13 +70,13 @@ def check_not_classes(y: Array, outputs: tuple[int, int]) -> None:
 
 
 def check_loss(loss: Any) -> None:
-    """TypeError unless it is a loss."""
+    """Raise TypeError unless it is a loss."""
     if not isinstance(loss, Loss):
         raise TypeError(f"loss expects a loss such as mn.mse or mn.softmax_cross_entropy, got {loss!r}")
 
 
 def check_targets(loss: Any, y: Array, outputs: tuple[int, int], like: Array) -> None:
-    """TypeError or ValueError unless y : (N, C) are targets for this loss, in the dtype of `like`."""
+    """Raise TypeError or ValueError unless y : (N, C) are targets for this loss, in the dtype of `like`."""
     check_loss(loss)
     loss.check(y, outputs)
     if y.dtype != like.dtype:
@@ -84,7 +84,7 @@ def check_targets(loss: Any, y: Array, outputs: tuple[int, int], like: Array) ->
 
 
 def check_problem(model: Model, theta: Array, x: Array, y: Array, loss: Any) -> None:
-    """TypeError or ValueError unless model, theta, N >= 1 examples, their targets and the loss fit each other."""
+    """Raise TypeError or ValueError unless model, theta, N >= 1 examples, their targets and the loss fit together."""
     check_model(model)
     model.check(theta, x)
     if x.shape[0] == 0:
@@ -95,10 +95,10 @@ def check_problem(model: Model, theta: Array, x: Array, y: Array, loss: Any) -> 
 
 
 def _fitting(f: Array, y: Array) -> Any:
-    """Return the namespace of f : ([E], N, C) and y : (N, C); the check that every loss begins with.
+    """Check f : ([E], N, C) and y : (N, C), as every loss does first, and return their namespace.
 
     TypeError unless both are float32 or float64, without a mask: uint8 wraps at 256, float16 has three digits.
-    ValueError if their shapes differ, instead of broadcasting, and for no example, whose mean is none.
+    ValueError if their shapes differ, instead of broadcasting, and without examples.
     """
     check_floating("f", f)
     check_floating("y", y)
@@ -182,12 +182,12 @@ class SoftmaxCrossEntropy(Loss):
         return p
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
-        """p (v - p . v) / N, p = softmax(f)."""
+        """Return p (v - p . v) / N, p = softmax(f)."""
         p = self._probabilities(f, y)
         return p * (v - array_namespace(f).sum(p * v, axis=-1, keepdims=True)) / f.shape[-2]
 
     def _probabilities(self, f: Array, y: Array) -> Array:
-        """softmax(f)."""
+        """Return softmax(f)."""
         xp = _fitting(f, y)
         p = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
         return p / xp.sum(p, axis=-1, keepdims=True)
@@ -205,10 +205,7 @@ class SoftmaxCrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class _Margin(Loss):
-    """A loss of the margin y f: one output, labels y = -1 or 1, and the scale alpha of `Centred` (1: no scale).
-
-    Raises ValueError unless alpha is a finite number > 0.
-    """
+    """A loss of the margin y f: one output, y = -1 or 1, alpha as in `Centred` (1: no scale), finite and > 0."""
 
     alpha: float = 1.0
 
@@ -216,7 +213,7 @@ class _Margin(Loss):
         number(f"{type(self).__name__}(alpha=...)", self.alpha)
 
     def _share(self, f: Array) -> float:
-        """1 / (alpha^2 N)."""
+        """Return 1 / (alpha^2 N)."""
         return 1 / (float(self.alpha) ** 2 * int(f.shape[-2]))
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
@@ -231,7 +228,7 @@ class _Margin(Loss):
 
 @dataclass(frozen=True)
 class Hinge(_Margin):
-    """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) where y f < 1, else 0.
+    """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) if y f < 1, else 0.
 
     One output, y = -1 or 1.  With ``Centred(net, theta0, alpha)`` it is the loss of Geiger et al. 2020, eq. (5):
     training starts alike for every alpha, and ends when all margins are at least 1.
@@ -251,7 +248,7 @@ class Hinge(_Margin):
 
     def cotangent(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)
-        return y * (xp.heaviside(1 - y * f, 0.0) * -self._share(f))  # 1 where y f < 1, else 0; NaN of NaN
+        return y * (xp.heaviside(1 - y * f, 0.0) * -self._share(f))  # 1 if y f < 1, else 0; NaN of NaN
 
 
 @dataclass(frozen=True)
@@ -277,7 +274,7 @@ class Logistic(_Margin):
         return y * (scipy_module(xp, "special").expit(-y * f) * -self._share(f))
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
-        """p (1 - p) v / (alpha^2 N), p = 1 / (1 + e^-f)."""
+        """Return p (1 - p) v / (alpha^2 N), p = 1 / (1 + e^-f)."""
         expit = scipy_module(_fitting(f, y), "special").expit
         return expit(f) * expit(-f) * (self._share(f) * v)
 

@@ -1,12 +1,12 @@
-"""Optimisers: one step on the vector theta, in place.
+"""Make one optimiser step on the vector theta, in place.
 
     SGD         v <- m v + g'                  theta <- theta - lr v                    g' = s g + weight_decay u
     Nesterov    v <- m v + g'                  theta <- theta - lr (g' + m v)
     Adam        first and second moments       theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)
 
 g is the gradient; s the learning-rate scales, one per parameter; u = theta, or theta - theta_0 with `towards=theta_0`.
-The decay has no s: a step multiplies the weights of every tensor by 1 - lr weight_decay, so that equivalent
-parametrizations decay alike.  Only s = 0, a frozen tensor, does not decay.
+The decay has no s: a step multiplies the weights of every tensor by 1 - lr weight_decay, so equivalent parametrizations
+decay alike.  Only tensors with s = 0, the frozen ones, do not decay.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from minintk.validate import number, real
 class Optimizer(ABC):
     """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule.
 
-    rule : which of a parametrization's learning-rate scales apply, those of gradient descent or those of Adam.
+    rule : the learning-rate scales of a parametrization that apply, those of gradient descent or those of Adam.
     towards : (P,) or (E, P), the point that weight decay pulls theta to; None for 0.
     """
 
@@ -42,28 +42,28 @@ class Optimizer(ABC):
 
     @property
     def reach(self) -> float:
-        """Descent on a parabola of curvature lambda converges if lr lambda < reach; inf if the bound is unknown."""
+        """Return the bound of stability on a parabola of curvature lambda, lr lambda < reach; inf if unknown."""
         return inf
 
     @property
     def rate(self) -> float:
-        """The learning rate as a number; TypeError if it is still a schedule."""
+        """Return the learning rate as a number; TypeError if it is still a schedule."""
         if isinstance(self.lr, Schedule):
             raise TypeError(f"the rate of {self.lr!r} depends on the step: optimizer.at(step).step(...)")
         return float(self.lr)
 
     def at(self, step: int) -> Self:
-        """The optimiser for step 0, 1, ...: its learning rate is a number."""
+        """Return the optimiser for step 0, 1, ...: its learning rate is a number."""
         if not isinstance(self.lr, Schedule):
             return self
         return _changed(self, lr=rate(self.lr, step))
 
     def t(self, steps: int) -> float:
-        """The time of the theory after this many steps: lr x steps, or the sum of a schedule's rates."""
+        """Return the time of the theory after this many steps: lr x steps, or the sum of a schedule's rates."""
         return time(self.lr, steps)
 
     def check(self, theta: Array, steps: int) -> None:
-        """ValueError or TypeError unless `towards` is a point for this theta, and every step's decay a shrinking."""
+        """Raise unless `towards` is a point for this theta, and the decay of every step shrinks weights."""
         if self.weight_decay and isinstance(self.lr, Schedule):
             _check_decay(self, max(map(self.lr, range(steps)), default=0.0))
         if (a := self.towards) is None:
@@ -76,13 +76,13 @@ class Optimizer(ABC):
         check_finite("towards", a)
 
     def members(self, which: slice) -> Self:
-        """The optimiser of some members of an ensemble: their own points to decay to."""
+        """Return the optimiser of some members of an ensemble, with their own points to decay to."""
         if self.towards is None or self.towards.ndim == 1:
             return self
         return _changed(self, towards=self.towards[which])
 
     def scale_and_decay(self, g: Array, theta: Array, scales: Array | None, at: slice, lr: float = 1.0) -> None:
-        """g <- s g + lr weight_decay u for a piece of g, u = theta - towards; no decay where s = 0."""
+        """Set g <- s g + lr weight_decay u for a piece of g, u = theta - towards; no decay where s = 0."""
         if scales is not None:
             g *= scales[at]
         if self.weight_decay:
@@ -91,12 +91,12 @@ class Optimizer(ABC):
             g += (shrink if scales is None else shrink * array_namespace(theta).sign(scales[at])) * u
 
     def init(self, theta: Array) -> Any:
-        """The memory before the first step, an array ([E], ..., P): the velocity, or None if there is no momentum."""
+        """Return the memory before the first step, ([E], ..., P): the velocity, or None without momentum."""
         return array_namespace(theta).zeros_like(theta) if getattr(self, "momentum", 0.0) else None
 
     @abstractmethod
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
-        """One step, in place on theta and memory, overwriting `gradient`.  scales : (P,), or None for all ones."""
+        """Make one step, in place on theta and memory, overwriting `gradient`.  scales : (P,), or None for ones."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ class SGD(Optimizer):
 
         v <- momentum v + s g + weight_decay u,     theta <- theta - lr v
 
-    lr : a number, or a schedule (`minintk.training.schedules`).  Full batch or mini-batch is `train`'s choice.
+    lr : a number, or a schedule (`minintk.training.schedules`).  `train` chooses full batches or mini-batches.
     towards : theta_0, (P,) or (E, P): u = theta - theta_0 decays, as in a model with weights u (Samarin et al. 2022,
-        eq. (2)); by default u = theta.  For mn.mse and `Linearized` the end is that of `solve_gram` with ridge = N
+        eq. (2)); by default u = theta.  For mn.mse and `Linearized` it converges to `solve_gram` with ridge = N
         weight_decay, for mn.sum_of_squares with half of that.
 
-    Raises ValueError for a learning rate <= 0, momentum outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
+    ValueError for a learning rate <= 0, momentum outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
 
     >>> SGD(lr=0.1, momentum=0.9)
     SGD(lr=0.1, momentum=0.9, weight_decay=0.0)
@@ -128,11 +128,11 @@ class SGD(Optimizer):
 
     @property
     def reach(self) -> float:
-        """2 (1 + momentum)."""
+        """Return 2 (1 + momentum)."""
         return 2 * (1 + float(self.momentum))
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
-        xp = array_namespace(theta)  # Python's floats below: a NumPy scalar would compute in float64
+        xp = array_namespace(theta)  # Python floats below: a NumPy scalar would promote to float64
         lr, momentum = self.rate, float(self.momentum)
 
         def work(at: slice) -> None:
@@ -157,7 +157,7 @@ class Nesterov(SGD):
 
         g' = s g + weight_decay u,     v <- momentum v + g',     theta <- theta - lr (g' + momentum v)
 
-    (Sutskever et al. 2013; theta is the point where the gradient is taken.)
+    (Sutskever et al. 2013; the gradient is taken at theta.)
 
     >>> Nesterov(lr=0.1)
     Nesterov(lr=0.1, momentum=0.9, weight_decay=0.0)
@@ -168,7 +168,7 @@ class Nesterov(SGD):
 
     @property
     def reach(self) -> float:
-        """2 (1 + momentum) / (1 + 2 momentum)."""
+        """Return 2 (1 + momentum) / (1 + 2 momentum)."""
         return 2 * (1 + float(self.momentum)) / (1 + 2 * float(self.momentum))
 
 
@@ -179,10 +179,10 @@ class Adam(Optimizer):
         m <- b1 m + (1 - b1) g,     r <- b2 r + (1 - b2) g^2,     m^ = m / (1 - b1^k),     r^ = r / (1 - b2^k)
         theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
 
-    (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  An L2 term inside g would be divided by sqrt(r^) too: so the decay
-    stands outside, with u as in `SGD`, but where it ends is no ridge.  s are the parametrization's scales for Adam.
+    (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  An L2 term inside g would be divided by sqrt(r^) too, so the decay is
+    outside, with u as in `SGD`; its limit is not a ridge solution.  s are the parametrization's scales for Adam.
     Gradients shrink with the width: eps must stay far below them.  ``at(step)`` sets the step k.  memory : ([E], 2, P),
-    m and r.  Raises ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0, lr weight_decay >= 1.
+    m and r.  ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0, lr weight_decay >= 1.
 
     >>> import numpy as np
     >>> adam, theta = Adam(lr=0.1), np.array([1.0, -2.0])
@@ -240,14 +240,14 @@ class Adam(Optimizer):
 
 
 def _changed(optimizer: Any, **values: Any) -> Any:
-    """The optimiser with other values of its fields, unchecked."""
+    """Return the optimiser with other values of its fields, unchecked."""
     other = copy(optimizer)
     vars(other).update(values)
     return other
 
 
 def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
-    """work(at) for pieces of the last axis that a core's cache holds; those of a long one split over the cores."""
+    """Call work(at) for pieces of the last axis that fit a core's cache, on several cores if it is long."""
     if theta.size <= THRESHOLDS.vector_piece:
         return work(slice(None))
 
@@ -259,7 +259,7 @@ def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
 
 
 def check_settings(optimizer: Any, *memories: str) -> None:
-    """ValueError for hyperparameters out of range."""
+    """Raise ValueError for hyperparameters out of range."""
     name = type(optimizer).__name__
     if not isinstance(optimizer.lr, Schedule):
         number(f"{name}(lr=...)", optimizer.lr)
@@ -270,15 +270,15 @@ def check_settings(optimizer: Any, *memories: str) -> None:
     if not isinstance(optimizer.lr, Schedule):
         _check_decay(optimizer, float(optimizer.lr))
     for name in ("lr", *memories, "weight_decay"):
-        if hasattr(value := getattr(optimizer, name), "dtype"):  # an array may change later
+        if hasattr(value := getattr(optimizer, name), "dtype"):  # the caller could change an array
             object.__setattr__(optimizer, name, float(value))
     if optimizer.towards is not None:
         object.__setattr__(optimizer, "towards", own(optimizer.towards))
-        object.__setattr__(optimizer, "_point", digest(optimizer.towards))  # what two optimisers are compared by
+        object.__setattr__(optimizer, "_point", digest(optimizer.towards))  # for comparing two optimisers
 
 
 def _check_decay(optimizer: Any, lr: float) -> None:
-    """ValueError unless a step at this rate multiplies the weights by a number above 0."""
+    """Raise ValueError unless a step at this rate multiplies the weights by a number above 0."""
     if not lr * float(optimizer.weight_decay) < 1:
         what = f"a step at lr={lr:g} with weight_decay={optimizer.weight_decay:g} multiplies the weights by"
         found = f"1 - lr weight_decay = {1 - lr * optimizer.weight_decay:.3g}"

@@ -1,8 +1,8 @@
-"""Learning-rate schedules, as data: the rate of each step, and the time t, the sum of the rates.
+"""Define learning-rate schedules, as data: the rate of each step, and the time t, the sum of the rates.
 
     lr(s)  for step s = 0, 1, ...          t(n) = sum_{s < n} lr(s)
 
-t is the time of the theory.  A schedule can replace a number wherever a rate is expected, as in ``mn.SGD(lr=...)``.
+t is the time of the theory.  A schedule can replace a number as any learning rate, as in ``mn.SGD(lr=...)``.
 
 >>> lr = WarmUp(2, then=StepDecay(0.4, every=3, factor=0.5))
 >>> [round(lr(step), 6) for step in range(7)]
@@ -27,28 +27,26 @@ class Schedule(ABC):
 
     @abstractmethod
     def __call__(self, step: int) -> float:
-        """The learning rate of step 0, 1, ...; a number >= 0."""
+        """Return the learning rate of step 0, 1, ...; a number >= 0."""
 
     def t(self, steps: int) -> float:
-        """sum_{s < steps} lr(s), the time after this many steps."""
+        """Return sum_{s < steps} lr(s), the time after this many steps."""
         return fsum(self(s) for s in range(steps))
 
 
 def rate(lr: float | Schedule, step: int) -> float:
-    """The learning rate at a step; lr : a number or a schedule."""
+    """Return the learning rate at a step; lr : a number or a schedule."""
     return float(lr(step)) if isinstance(lr, Schedule) else float(lr)
 
 
 def time(lr: float | Schedule, steps: int) -> float:
-    """The time t after this many steps; lr : a number or a schedule."""
+    """Return the time t after this many steps; lr : a number or a schedule."""
     return float(lr.t(steps)) if isinstance(lr, Schedule) else float(lr) * steps
 
 
 @dataclass(frozen=True)
 class StepDecay(Schedule):
-    """lr(s) = lr factor^floor(s / every): multiplied by `factor` every `every` steps.
-
-    (Samarin et al. 2020, CIFAR-10: a tenth every 30 epochs.)
+    """lr(s) = lr factor^floor(s / every).   Samarin et al. 2020, CIFAR-10: a tenth every 30 epochs.
 
     >>> [StepDecay(1.0, every=2, factor=0.5)(s) for s in range(5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]
@@ -105,9 +103,7 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class WarmUp(Schedule):
-    """lr(s) = (s + 1) / steps * lr_0 for s < steps, then `then`, a number or a schedule whose first rate is lr_0.
-
-    (Goyal et al. 2017.)
+    """lr(s) = (s + 1) / steps * lr_0 for s < steps, then `then`, with first rate lr_0 (Goyal et al. 2017).
 
     >>> [WarmUp(4, then=0.2)(s) for s in range(5)]
     [0.05, 0.1, 0.15000000000000002, 0.2, 0.2]

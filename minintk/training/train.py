@@ -1,4 +1,4 @@
-"""`train`: a generator of snapshots, for any model, one network or an ensemble.
+"""Train any model, one network or an ensemble, by a generator of snapshots: `train`.
 
 One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  The members of an ensemble are
 independent; on the CPU they are divided among the cores.
@@ -31,12 +31,12 @@ from minintk.training.schedules import rate
 from minintk.validate import whole
 
 GROWN = 1000.0
-"""A loss that has grown by this factor is reported as diverging."""
+"""Factor by which a loss has to grow to be reported as diverging."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class State:
-    """Everything that training has changed before step `step`: enough to resume with the same bits.
+    """The state of training before step `step`: enough to resume with the same bits.
 
     theta, memory : ([E], P).  rng : the generator's state when the current epoch was drawn.  anchors : `Model.anchors`.
     """
@@ -57,7 +57,7 @@ class Snapshot:
 
     t : lr x steps, the time of the theory; with a schedule, the sum of the rates so far.  theta : ([E], P), a copy.
     loss : () or (E,), and f : ([E], B, C), on the next batch (on all examples if training is full batch).
-    model : the model, re-anchored if it is of that kind.  state : where `train(..., resume=state)` continues.
+    model : the model, re-anchored if it re-anchors.  state : for `train(..., resume=state)`.
     """
 
     step: int
@@ -73,7 +73,7 @@ class Snapshot:
 
 
 def loss_text(loss: Array) -> str:
-    """A loss, () or (E,), as text: the value, or the range over the members."""
+    """Format a loss, () or (E,): the value, or the range over the members."""
     host = to_host(loss)
     return f"loss={float(host):.4g}" if host.ndim == 0 else f"loss={host.min():.4g} to {host.max():.4g}"
 
@@ -97,19 +97,18 @@ def train(
 ) -> Iterator[Snapshot]:
     """Train a model; yields a snapshot at step 0, then every `every` steps, and at the last step.
 
-    theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C), read while it runs and not copied, as they
-    may fill the memory or be a `numpy.memmap`: leave them as they are until the run is over.
+    theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C), read while it runs and not copied (they
+    can fill the memory or be a `numpy.memmap`): do not change them until the run is over.
     batch_size : examples per step, all N by default; drawn without replacement, epoch by epoch, with `rng`.  An epoch
     is floor(N / batch_size) steps: the last N mod batch_size examples of the shuffle are skipped in that epoch.
     lr_scales : {tensor name: scale}, replacing the parametrization's own; 0 freezes a tensor.
-    params : the parameters that learn, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
-    resume : the state of a snapshot of the same run; training continues there with the same bits, and `rng` is set
-    back to its state then.  (`minintk.training.checkpoints` writes states to disk; `fit` does all of this.)
+    params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
+    resume : the state of a snapshot of the same run; training continues with the same bits, and sets `rng` back.
+    (`minintk.training.checkpoints` writes states to disk; `fit` does all of this.)
 
     Warns if a squared loss cannot converge at this learning rate, on full or mini-batches (`warn_if_unstable`), if any
-    loss grows a thousandfold, from where it started or from that of f = 0, and if no snapshot is ever asked for.
-    FloatingPointError once the loss is not finite; ValueError or TypeError for invalid arguments, before the first
-    step.
+    loss grows a thousandfold, from its start or from that of f = 0, and if no snapshot is ever requested.
+    FloatingPointError once the loss is not finite; ValueError or TypeError for invalid arguments, before step 0.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
@@ -128,10 +127,7 @@ Result = TypeVar("Result")
 
 
 class OnDemand(Iterator[Result]):
-    """An iterator that warns, as it is deleted, if nothing was ever asked of it: the run that it stands for never ran.
-
-    call : how the run was started, for the warning.
-    """
+    """An iterator that warns, when deleted, if it was never used: the run never started.   call : for the warning."""
 
     def __init__(self, results: Iterator[Result], call: str) -> None:
         self._results = results
@@ -139,7 +135,7 @@ class OnDemand(Iterator[Result]):
             f"{call} computes each result when it is asked for, and none was: nothing was trained. Write "
             f"`for snapshot in {call}: ...`, or `*_, end = {call}` for the last one alone"
         )
-        self._forgotten = weakref.finalize(self, warnings.warn, said, RuntimeWarning, 2)  # where it is dropped
+        self._forgotten = weakref.finalize(self, warnings.warn, said, RuntimeWarning, 2)  # at the line that drops it
         self._forgotten.atexit = False
 
     def __next__(self) -> Result:
@@ -148,7 +144,7 @@ class OnDemand(Iterator[Result]):
 
 
 def snapshots(run: Descent, steps: int, every: int, resume: State | None) -> Iterator[Snapshot]:
-    """The snapshots of a run, computed as they are asked for; ValueError where `resume` is beyond `steps` already."""
+    """Yield the snapshots of a run, computed on demand; ValueError if `resume` is beyond `steps` already."""
     whole("every", every)
     if resume is not None:
         run.restore(resume)
@@ -173,9 +169,9 @@ def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
 
 
 class Descent:
-    """A run in progress: theta and the optimiser's memory, which `advance` changes in place.
+    """A run in progress, for `train` and `fit`: theta and the optimiser's memory, which `advance` changes in place.
 
-    `train` and `fit` are loops around it.  Arguments and errors as for `train`.  y : the targets of the latest batch.
+    Arguments and errors as for `train`.  y : the targets of the latest batch.
     """
 
     def __init__(
@@ -195,18 +191,18 @@ class Descent:
         keep_freed_memory(self.theta)
         self.memory = optimizer.init(self.theta)
         self.gradient, self.y = xp.full_like(self.theta, float("nan")), y
-        self.written = False  # whether a sweep has filled the gradient
-        self.limit: float | None = inf  # report a larger loss as grown beyond reason; None: by the next loss
+        self.written = False  # True once a sweep has filled the gradient
+        self.limit: float | None = inf  # warn of a larger loss; None: set it from the next loss
         self.parts = member_slices(model, self.theta, self.batches.size)
         self._check_every = 1 if on_host(xp) else 50  # reading the loss makes a GPU wait
 
     def state(self, copy: bool = False) -> State:
-        """The current state; without `copy`, its arrays are those that `advance` overwrites."""
+        """Return the current state; without `copy`, its arrays are those that `advance` overwrites."""
         theta, memory = (own(a) if copy and a is not None else a for a in (self.theta, self.memory))
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
     def restore(self, state: State) -> None:
-        """Go on from this state; TypeError or ValueError if it is not one of this run."""
+        """Continue from this state; TypeError or ValueError if it is not one of this run."""
         check_state(state, self.theta, self.memory, self.model.anchors())
         xp = array_namespace(self.theta, state.theta)
         self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
@@ -215,7 +211,7 @@ class Descent:
         self.batches.restore(state.rng)
 
     def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
-        """(f, loss) of the next batch at theta, ([E], B, C) and () or (E,); then, if `learn`, one step.
+        """Return (f, loss) of the next batch at theta, ([E], B, C) and () or (E,); then, if `learn`, make one step.
 
         FloatingPointError if the loss is not finite; on a GPU this is checked every 50 steps, and with `check`.
         """
@@ -262,7 +258,7 @@ class Descent:
         return f, value
 
     def _check_written(self, gradient: Array, value: Array) -> None:
-        """TypeError for a tensor whose gradient its layer has not filled: it began as NaN.  value : the loss."""
+        """Raise TypeError for a tensor whose gradient is still NaN, not filled by its layer.  value : the loss."""
         xp, layout = array_namespace(gradient), self.model.layout
         for t in layout.tensors if bool(xp.all(xp.isfinite(value))) else ():
             if bool(xp.any(xp.isnan(gradient[..., layout.slices[t.name]]))):
@@ -270,7 +266,7 @@ class Descent:
 
 
 def check_state(state: State, theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> None:
-    """TypeError or ValueError unless `state` has the form of this run's: what its arrays look like."""
+    """Raise TypeError or ValueError unless the arrays of `state` have the form of this run's."""
     if not isinstance(state, State):
         raise TypeError(f"resume expects the state of a snapshot or a moment, snap.state, got {state!r}")
     expected = _form(theta, memory, anchors)
@@ -279,14 +275,14 @@ def check_state(state: State, theta: Array, memory: Array | None, anchors: Mappi
 
 
 def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> str:
-    """What the arrays of a state look like, in words."""
+    """Describe the arrays of a state in words."""
     momentum = "no momentum" if memory is None else f"momentum {tuple(memory.shape)}"
     others = {name: tuple(a.shape) for name, a in sorted(anchors.items())}
     return f"theta {tuple(theta.shape)} {theta.dtype} and {momentum}" + (f", anchors {others}" if others else "")
 
 
 def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
-    """Slices of the ensemble, one per core and small enough for its cache; a single slice for one network or a GPU."""
+    """Return slices of the ensemble, one per core and small enough for its cache; one slice for a network or a GPU."""
     if theta.ndim == 1 or not on_host(array_namespace(theta)):
         return [slice(None)]
     E, P = theta.shape
@@ -300,14 +296,14 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
     """Warn if a squared loss cannot converge at this learning rate, with the tangent kernel at the start.
 
     Full batches: lr > reach N / (c lambda_max) with lambda_max of J S J', the optimiser's reach, 2 (1 + momentum) for
-    the heavy ball, and c the curvature of the loss, 1 for mn.mse.  Mini-batches of b: in a direction with the mean
-    curvature lambda, the batches' own has the variance lambda s, and training is stable in mean square up to
+    the heavy ball, and c the curvature of the loss, 1 for mn.mse.  Mini-batches of b: in a direction of mean curvature
+    lambda, the curvature of batches has variance lambda s, and training is stable in mean square up to
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
     at the worst lambda from 0 to lambda_max / N, both estimated from one batch.  Linearised networks diverged at .8 to
     1.5 times that rate (b = 2 to 32, momentum 0 and .9), so the warning comes at 1.5 times.  Cost: three Lanczos steps
-    on a batch and on four of its examples, eight above half the rate.  Of a schedule, the first rate counts.
+    on a batch and on four of its examples, eight above half the rate.  For a schedule, only its first rate is checked.
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)
@@ -326,7 +322,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
 
 def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
-    """lambda / reach + s / (2 (1 - momentum)) of the worst member and direction; rough if its first term is < clear."""
+    """Return lambda / reach + s / (2 (1 - momentum)), worst case of members and lambda; rough if lambda is small."""
     b, N, m = run.batches.size, run.batches.x.shape[0], float(getattr(run.optimizer, "momentum", 0.0))
     x = run.batches.x if b == N else run.batches.x[to_library(np.arange(b) * N // b, array_namespace(run.theta))]
 
@@ -344,10 +340,7 @@ def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
 
 
 def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None, clear: float) -> float:
-    """A lower bound of the worst member's lambda_max of J S J', from three Lanczos steps if below `clear`, else eight.
-
-    0 if it is not finite.
-    """
+    """Bound the largest lambda_max of J S J' from below by three Lanczos steps if < `clear`, else eight; 0 if inf."""
     with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # of eigvalsh, or of a cotangent
         f, J = model.forward(theta, x)
 
@@ -362,7 +355,7 @@ def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | No
 
 
 def _diverged(step: int, value: Array, optimizer: Optimizer) -> str:
-    """The message for a loss that is no longer finite."""
+    """Return the message for a loss that is no longer finite."""
     bad = np.flatnonzero(~np.isfinite(to_host(value)))
     who = f" (member {', '.join(map(str, bad[:8]))}{' ...' if len(bad) > 8 else ''})" if value.ndim else ""
     remedy = f"choose a learning rate below {optimizer.lr:g}"
