@@ -41,13 +41,14 @@ WEIGHT = Role("weight")
 
 @dataclass(frozen=True)
 class Contraction:
-    """Contract cotangents u : (C, [E], N, n), v : (C, [E], M, n) and the kernel g of the inputs to J S J':
+    """Contract cotangents u : (C, [E], N, F), v : (C, [E], M, F) and g : ([E], N, M), or a number, to J S J':
 
-        full     [n, c, m, e] = g[n, m] u[c, n] . v[e, m]            (n, c) and (m, e) merged
-        else     [n, m] = g[n, m] sum_c u[c, n] . v[c, m]            (c, features) merged
+        full     k[n, c, m, d] = g[n, m] u[c, n] . v[d, m]            ([E], N, C, M, C)
+        else     k[n, m] = g[n, m] sum_c u[c, n] . v[c, m]            ([E], N, M)
 
-    Axes E and N of u, v can have length 1: a cotangent at the outputs is the same for every example.
-    S : (P,) on the host, and the layout of its tensors; None for J J'.
+    F : an example's numbers, its axes merged.  Axes E and N of u, v may have length 1, as at the outputs, where a
+    cotangent is the same for every example.
+    S : (P,) on the host, one number within each tensor, and the layout of its tensors; None for J J'.
     """
 
     full: bool
@@ -67,7 +68,7 @@ class Contraction:
                 raise TypeError(f"the gram of {t.name}'s layer forgets scales: multiply its part by kernel.scale(t)")
 
     def __call__(self, u: Array, v: Array, g: Array | float) -> Array:
-        """Return (u . v) * g for g : ([E], N, M), or a number."""
+        """Return (u . v) * g."""
 
         def rows(a: Array) -> Array:
             a = array_namespace(a).moveaxis(a, 0, -2)
@@ -78,7 +79,7 @@ class Contraction:
         k = a @ (a if u is v else rows(v)).swapaxes(-1, -2)
         if not self.full:
             return k * g
-        k = k.reshape((*k.shape[:-2], u.shape[-2], len(u), v.shape[-2], len(u)))
+        k = k.reshape((*k.shape[:-2], u.shape[-2], len(u), v.shape[-2], len(v)))
         return k * (g if isinstance(g, (int, float)) else g[..., :, None, :, None])
 
 
@@ -99,7 +100,8 @@ class LayerJacobian:
     def gram(self, u: Array, other: Any, v: Array, kernel: Contraction) -> Array | float:
         """Return sum_w S (u dy/dw)(v dy'/dw) over the layer's weights w, contracted by `kernel`; 0 without weights.
 
-        S = kernel.scale(tensor of w).  y' is the output of `other`.  Pass an example's axes to `kernel` as one.
+        u, v : (C, [E], N or 1, *shape), one cotangent for each output of the network.  S = kernel.scale(tensor of w).
+        y' is the output of `other`.  Merge an example's axes before calling `kernel`.
         """
         return 0.0
 
@@ -120,7 +122,7 @@ class Bound(Protocol):
         """Return () for a layer without weights."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """Return (y, J) for the weights w and a batch x."""
+        """Return (y, J) for weights w and a batch x; only BatchNorm adds to w, its batch's statistics."""
 
 
 @singledispatch
@@ -279,7 +281,7 @@ class Layout:
         if unknown := sorted(set(override) - set(self.slices)):
             raise ValueError(f"{name} names unknown tensors {unknown}; this layout has {list(self.slices)}")
         own = {t.name: float(t.row.rate(rule)) for t in self.tensors if t.name not in override}
-        scales = own | {at: number(f"{name}[{at!r}]", s, zero=True) for at, s in override.items()}
+        scales = own | {at: number(f"{name}[{at!r}]", scale, zero=True) for at, scale in override.items()}
         if all(scale == 1 for scale in scales.values()):
             return None
         S = np.concatenate([np.full(t.size, scales[t.name]) for t in self.tensors])

@@ -2,7 +2,7 @@
 
 jvp     dy = m dx W + m x dW + c db
 vjp     dW = m x' u,   db = c sum_N u,   dx = m u W'
-gram    (u . v) * (S_W m^2 x x' + S_b c^2)          S: the scales of J S J', 1 in J J'
+gram    (u . v) * (S_W m^2 x1 x2' + S_b c^2)          x1, x2: two batches; S: the scales of J S J', 1 in J J'
 """
 
 from __future__ import annotations

@@ -97,13 +97,13 @@ class Windows:
     def read(self, x: Array) -> Array:
         """Return P(x), a copy."""
         x = self.pad(x)
-        (h, w, c), stride = x.strides[-3:], (self.rows.stride, self.columns.stride)
+        (h, w, c), (down, right) = x.strides[-3:], self.strides
         shape = (*x.shape[:-3], *self.out, *self.window, x.shape[-1])
-        view = strided(x, shape, (*x.strides[:-3], stride[0] * h, stride[1] * w, h, w, c))
+        view = strided(x, shape, (*x.strides[:-3], down * h, right * w, h, w, c))
         return view.reshape((*x.shape[:-4], x.shape[-4] * prod(self.out), prod(self.window) * x.shape[-1]))
 
     def add(self, P: Array) -> Array:
-        """Return P'(P), the transpose of `read`: (..., N, H, W, C)."""
+        """Return images (..., N, H, W, C) from patches P, by the transpose of `read`."""
         C = P.shape[-1] // prod(self.window)
         P = P.reshape((*P.shape[:-2], P.shape[-2] // prod(self.out), *self.out, prod(self.window), C))
         canvas = array_namespace(P).zeros((*P.shape[:-4], *self.size, C), dtype=P.dtype)

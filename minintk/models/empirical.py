@@ -94,7 +94,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
 
 
 def contraction(full: bool, model: Model, scales: Mapping[str, float] | None, params: Params = None) -> Contraction:
-    """Return the contraction for J S J'."""
+    """Return the contraction to J S J' with these scales; full : all pairs of outputs, else their trace."""
     check_model(model)
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", params=params)
     return Contraction(full, S, model.layout)
@@ -104,7 +104,7 @@ def blocks(
     model: Model, theta: Array, x1: Array, x2: Array | None, kernel: Contraction, memory: int | None,
     dtype: Any = None,
 ) -> Array:  # fmt: skip
-    """Compute the kernel by blocks, only those on and above the diagonal if x2 is x1.   dtype : default theta's."""
+    """Compute the kernel by blocks, only those on and above the diagonal if x2 is None.   dtype : default theta's."""
     check_kernel(model, theta, x1, x2)
     xp = array_namespace(theta, x1)
     lead, C = tuple(theta.shape[:-1]), model.outputs
@@ -114,7 +114,7 @@ def blocks(
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     dtype = np.dtype(theta.dtype if dtype is None else dtype)
     size = block_size(model, theta, max(N, M), trace, dtype.itemsize * prod(shape), budget)
-    if x2 is None:  # blocks below the diagonal are not computed
+    if x2 is None:  # smaller blocks, so that most below the diagonal are left out
         size = min(size, max(1024, -(-N // 16)))
     if size >= max(N, M):
         J1 = model.jacobian(theta, x1)

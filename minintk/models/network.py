@@ -1,4 +1,4 @@
-"""Build the network of a spec, a Model; `Network.speed` chooses between plain and faster versions of its layers."""
+"""Build the network of a spec, a Model (its methods: `models.model`); `Network.speed` may choose faster layers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Network(Model):
         self._positions = max(prod(shape[:-1]) for shape in shapes)  # the most positions that use one weight
         self._couples = couples(self.spec)
         self.statistics: Weights = {}
-        self.keys: np.ndarray[Any, Any] | None = None  # of the masks of every Dropout, ([E], 2)
+        self.keys: np.ndarray[Any, Any] | None = None  # of every Dropout's masks, ([E], 2): a seed, the steps taken
         self._bind()
         warn_if_nothing_arrives(self.spec, self.parametrization)
 
@@ -218,7 +218,7 @@ class Network(Model):
         if x.shape[0] == 0:
             raise ValueError("calibrate expects at least one example, got none")
         w = self.layout.unpack(theta)
-        self.layers(w, x)
+        self.layers(w, x)  # BatchNorm leaves its statistics in w
         return self._with({name: a for name, a in w.items() if name not in self.layout.slices})
 
     def layer_outputs(self, theta: Array, x: Array) -> list[Array]:
@@ -288,7 +288,7 @@ class Network(Model):
         return self._through(self._way(self.kernels, x), theta, x)[1]
 
     def _way(self, fast: Bound, x: Array) -> Bound:
-        """Return the fast way, or the plain layers if x is too small to gain from it."""
+        """Return the fast way, or the layers as written, below THRESHOLDS.plain multiplications."""
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
