@@ -24,7 +24,7 @@ from verdicts import POINTS, above, near, percent_of
 
 import minintk as mn
 from minintk.arrays import to_host
-from minintk.diagnostics import draw_gram, relative_distance, target_alignment
+from minintk.diagnostics import relative_distance, target_alignment
 
 REGIMES = {"feature": 0.1, "alpha = 1": 0.0, "lazy": 1000.0}
 """s = sqrt(h) alpha; 0: alpha = 1, the paper's figure."""
@@ -104,8 +104,11 @@ def main(
         _, panels = plt.subplots(len(tasks), 5, figsize=(16, 3.5 * len(tasks)), squeeze=False, layout="constrained")
         for i, data in enumerate(tasks):
             labels = np.sort((task(data, n_train, n_test)[1][1][:FEW, 0] < 0).astype(int))
+            edge = np.count_nonzero(labels == 0) - 0.5
             for axes, kind in zip(panels[i], ("first", "last")):
-                draw_gram(runs[f"{kind} kernel"][i, 0, -1, 0], labels, axes)
+                kernel = runs[f"{kind} kernel"][i, 0, -1, 0]
+                axes.imshow(kernel, vmin=min(0.0, float(kernel.min())), interpolation="nearest")
+                axes.plot([edge, edge], [-0.5, FEW - 0.5], "w", [-0.5, FEW - 0.5], [edge, edge], "w", lw=0.5)
                 axes.set(title=f"{data}: {kind} kernel, feature, h = {widths[-1]}", xlabel="test examples by class")
             for axes, name in zip(panels[i, 2:], REGIMES):
                 for k, (kind, style) in enumerate(zip(KINDS, ("o-", "s-", "^-"))):

@@ -4,7 +4,6 @@ The files are independent, except that several use power_laws and layer_io:
 
     kernels            kernel_movement, weight_movement                   relative change of kernel and weights
                        effective_rank                                     the number of eigenvalues that count
-                       draw_gram                                          a kernel with its examples sorted by class
                        alignment, target_alignment                        kernels with each other and with the labels
     kernel_over_time   kernel_over_time, KernelPath                       the kernel along a run, and its layers' shares
     times              t1, t2                                             the times at which the loss is halved, zero
@@ -21,7 +20,6 @@ from minintk.diagnostics.curvature import Kappa, kappa, sharpness
 from minintk.diagnostics.kernel_over_time import KernelPath, kernel_over_time
 from minintk.diagnostics.kernels import (
     alignment,
-    draw_gram,
     effective_rank,
     kernel_movement,
     relative_distance,
@@ -41,8 +39,8 @@ from minintk.diagnostics.weight_norms import (
 )
 
 __all__ = [
-    "Estimate", "Kappa", "KernelPath", "Passage", "PowerLaw", "alignment", "draw_gram",
-    "effective_rank", "gaussian_norms", "kappa", "kernel_movement", "kernel_over_time", "natural_norms", "power_law",
+    "Estimate", "Kappa", "KernelPath", "Passage", "PowerLaw", "alignment", "effective_rank",
+    "gaussian_norms", "kappa", "kernel_movement", "kernel_over_time", "natural_norms", "power_law",
     "relative_distance", "sharpness", "spectral_norm", "spectral_norms", "spectrally_normalised", "t1", "t2",
     "target_alignment", "trace", "update_alignment", "weight_movement",
 ]  # fmt: skip

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from minintk.arrays import Array, array_namespace, check_finite, check_floating, to_host
+from minintk.arrays import Array, array_namespace, check_finite, check_floating
 from minintk.models.empirical import ntk
 from minintk.models.model import Model, check_model
 
@@ -94,30 +90,6 @@ def effective_rank(k: Array) -> Array:
     p = sigma / total
     log_p = xp.log(xp.where(p > 0, p, xp.ones_like(p)))  # 0 log 0 = 0
     return xp.exp(-xp.sum(p * log_p, axis=-1))
-
-
-def draw_gram(k: Array, labels: Array, axes: Any) -> None:
-    """Draw k : (N, N) on matplotlib's `axes`, its examples sorted by class, with lines between classes.
-
-    labels : (N,), whole numbers; order is kept within a class.  The darkest colour is 0 or the minimum.  A network that
-    has learned its classes shows bright blocks on the diagonal.  ValueError for other shapes.
-
-    >>> import matplotlib.figure
-    >>> axes = matplotlib.figure.Figure().add_subplot()
-    >>> draw_gram(np.eye(4), np.array([0, 0, 1, 1]), axes)
-    >>> len(axes.images), len(axes.lines)
-    (1, 2)
-    """
-    check_floating("k", k)
-    host, classes = to_host(k), to_host(labels)
-    if k.ndim != 2 or k.shape[0] != k.shape[1] or classes.shape != k.shape[:1] or classes.dtype.kind not in "iu":
-        said = f"{tuple(k.shape)}, {classes.dtype} {classes.shape}"
-        raise ValueError(f"draw_gram expects k (N, N) and whole labels (N,), got {said}")
-    order = np.argsort(classes, kind="stable")
-    axes.imshow(host[np.ix_(order, order)], vmin=min(0.0, float(host.min())), interpolation="nearest")
-    for boundary in np.cumsum(np.unique(classes, return_counts=True)[1])[:-1]:
-        axes.axhline(boundary - 0.5, color="white", linewidth=0.5)
-        axes.axvline(boundary - 0.5, color="white", linewidth=0.5)
 
 
 def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:

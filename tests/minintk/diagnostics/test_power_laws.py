@@ -6,7 +6,6 @@ from collections.abc import Callable
 from math import log, sqrt
 from typing import Any
 
-import matplotlib.figure
 import numpy as np
 import pytest
 
@@ -14,7 +13,6 @@ import minintk as mn
 from minintk.arrays import array_namespace, to_host, to_library
 from minintk.diagnostics import (
     alignment,
-    draw_gram,
     effective_rank,
     kappa,
     power_law,
@@ -81,23 +79,6 @@ def test_effective_rank_grows_with_width() -> None:
         draws = [net.init(np.random.default_rng(seed)) for seed in range(3)]
         ranks.append([float(effective_rank(mn.ntk_full(net, theta, x))) for theta in draws])
     assert max(ranks[0]) < min(ranks[1]) < 80 / 2
-
-
-def test_draw_gram() -> None:
-    rng = np.random.default_rng(1)
-    labels = rng.integers(0, 3, 20)
-    k = rng.standard_normal((20, 20))
-    axes = matplotlib.figure.Figure().add_subplot()
-    draw_gram(k, labels, axes)
-    order = sorted(range(20), key=lambda i: (labels[i], i))
-    assert np.array_equal(np.asarray(axes.images[0].get_array()), k[np.ix_(order, order)])
-    edges = np.cumsum(np.bincount(labels))[:-1]
-    across, down = axes.lines[::2], axes.lines[1::2]
-    assert [np.asarray(line.get_ydata())[0] for line in across] == (edges - 0.5).tolist()
-    assert [np.asarray(line.get_xdata())[0] for line in down] == (edges - 0.5).tolist()
-    for bad in (labels[:-1], labels.astype(float)):
-        with pytest.raises(ValueError, match="whole labels"):
-            draw_gram(k, bad, axes)
 
 
 # -------------------------------------------------------------------------------------------------- similarity
