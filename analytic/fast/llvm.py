@@ -48,10 +48,7 @@ class Vectors(Code):
         return Symbol(self, how(*values), arguments if operation == "*" else ())
 
     def fused(self, operation: str, a: Any, b: Any) -> Symbol | None:
-        """a + b or a - b in one instruction, if one of them is a product, which the compiler then drops if it can.
-
-        Left to itself, it would fuse where a product is used once, and D would differ with Theta beside it.
-        """
+        """a + b or a - b fused with a product wherever one is there: else D would differ with Theta beside it."""
         if isinstance(a, Symbol) and a.factors:
             b = b if operation == "+" else self.write("*", b, -1.0)
             return self.write("fmuladd", *a.factors, b)

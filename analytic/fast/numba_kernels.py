@@ -107,10 +107,7 @@ def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any
 @jit
 def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, into: Any, field: Any, tangent: Any
           ) -> None:  # fmt: skip
-    """The numbers of a plane, added to those of a field.
-
-    lines : (y, y2, how many, w, where x begins).   into : the field's pixel that each of the plane's is in, or -1.
-    """
+    """Add a plane's numbers to the pixels `into` of the field, or -1.   lines : (y, y2, how many, w, x's start)."""
     y, y2, count, w, row = lines
     for line in range(count):
         for part in range(parts.shape[0]):

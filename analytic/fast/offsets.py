@@ -312,10 +312,7 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """Return what is read of D and Theta, (2, n, m), float64, of the first n images with m from `first` on.
-
-        same : of the first n with themselves, the upper triangle alone.
-        """
+        """Return what is read of D and Theta, (2, n, m), float64, for n images and m from `first` on; same : one half."""
         assert self.readout is not None
         unit = self.readout.weights[2]
         if not on_host(self.xp):
@@ -341,10 +338,7 @@ class Planes:
         return out * unit
 
     def fill(self, out: Field) -> Field:
-        """The field of pairs of pixels, or of windows, after these steps: `out`, in which they are written.
-
-        Pairs that the read-out does not need are 0.
-        """
+        """Write the field of pairs of pixels, or windows, after these steps into `out`; 0 for pairs that go unread."""
         out.live, out.added_up = 1 + (self.tangent and self.steps.live), self.pool is not None
         out.a[...] = 0
         if on_host(self.xp):

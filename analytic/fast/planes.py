@@ -1,7 +1,4 @@
-"""Kernels of images plane by plane, for the engine: which steps, how many bytes, and the pairs of a tile.
-
-`analytic.images.plan.planes` is the door to this file.
-"""
+"""Compute kernels of images plane by plane: which steps, how many bytes, the pairs of a tile."""
 
 from __future__ import annotations
 

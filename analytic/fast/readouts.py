@@ -60,10 +60,7 @@ class Readout:
         return rows, columns, largest / counts
 
     def averaged(self, number: int, row: PoolCoefficients, layout: FieldLayout) -> PoolCoefficients:
-        """Return what the pooling subtracts, averaged as all that follows it does.
-
-        Its shares drop out: they are 1, or those of equal pixels, of which the difference is 0.
-        """
+        """Return what the pooling subtracts, averaged as all that follows; shares drop out, equal pixels have one."""
         own = row.own.right.reshape((-1, *row.grid))
         for k, axis in ((0, 1), (1, 2)):
             A = np.eye(row.grid[k])

@@ -25,10 +25,7 @@ CHANNELS = 16
 """The channels of a result are a multiple of this: whole vectors, in float32 and float64."""
 
 TERMS = 4
-"""Terms of the sums in a turn of the innermost loop, for one vector of columns.
-
-The addresses of 16 rows do not fit into registers; so they are read again for some terms, not for each.
-"""
+"""Terms of the sums in a turn of the innermost loop, which reads the addresses of 16 rows once."""
 
 CACHED = 2**18
 """Weights that stay in a core's cache."""
