@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from math import prod
 from typing import Any
 
 from analytic.fast.gpu_kernels import block_bytes
@@ -73,9 +72,8 @@ def bytes_of(plan: ImagePlan, inputs: Examples, images: int) -> int:
     rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate(plan.grid))
     values = inputs.example[-1] + sum(11 if isinstance(step, Dual) else 2 for step in all_steps(head))
     line, weights = PLACES_IN_LINE + columns, 64 * (rows**2 + columns**2)
-    each = images * values * (4 * prod(plan.grid) + rows * columns)
-    core = 3 * number * values * rows * line + 16 * images * line
-    return 2**21 + weights + number * each + cores() * core
+    prepared, core = 4 * number * values * rows * columns, 3 * number * values * rows * line + 16 * images * line
+    return 2**21 + weights + images * prepared + cores() * core
 
 
 def prepared(plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, ntk: bool) -> tuple[Pixels, Planes]:
