@@ -158,7 +158,7 @@ def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts:
             for what in range(2 if tangent else 1):
                 sums = total[what, b]
                 for line in range(after):
-                    found = work[what, start + line * width : start + (line + 1) * width]
+                    found = work[what, start + line * width :]
                     counts = 2 * across[k, line] if twice and offset > 0 else across[k, line]
                     for n in range(width):
                         sums[n] += found[n] * counts

@@ -110,7 +110,7 @@ class Steps:
     table : (kind, slot, numbers of the pixels, H - lines, ...) of each, of WINDOW then (before, kernel) of either axis,
         of FORM its place in `forms` and how many numbers it has, the last for the margins.
     factors : (ratio, 2 rest, the form's own).   values : of the pixels, (n, h, w).
-    forms : (name, how many numbers of a pixel it has, how many factors).
+    forms : (name, how many numbers of a pixel it has, how many factors).   taken : the last slot in use.
     """
 
     size: tuple[int, int]
@@ -121,6 +121,7 @@ class Steps:
     pending: tuple[float, float] | None = None
     live: bool = False
     slots: int = 1
+    taken: int = 0
 
     def __post_init__(self) -> None:
         self.grid, self.channels = self.size, len(self.values)
@@ -191,7 +192,8 @@ def _(step: Step, row: FormCoefficients, steps: Steps, slot: int) -> None:
 @encode.register
 def _(step: ResidualSum, row: ForkCoefficients, steps: Steps, slot: int) -> None:
     steps.settle(row.before, slot)
-    other, live, grid = slot + 1, steps.live, steps.grid
+    steps.taken += 1  # slots of sums around this one, which are still to be added, are left alone
+    other, live, grid = steps.taken, steps.live, steps.grid
     steps.slots = max(steps.slots, other + 1)
     steps.add(COPY, other, 0, slot)
     encode_all(step.shortcut, row.shortcut, steps, other)
@@ -200,6 +202,7 @@ def _(step: ResidualSum, row: ForkCoefficients, steps: Steps, slot: int) -> None
     encode_all(step.branch, row.branch, steps, slot)
     steps.settle(row.after_branch, slot)
     steps.live |= second
+    steps.taken -= 1
     steps.add(ADD, slot, 0, other, factors=(row.ratio,))
 
 

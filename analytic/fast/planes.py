@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from math import prod
 from typing import Any
 
 from analytic.fast.gpu_kernels import block_bytes
@@ -70,8 +69,8 @@ def bytes_of(plan: ImagePlan, inputs: Examples, images: int) -> int:
     rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate(plan.grid))
     values = inputs.example[-1] + sum(11 if isinstance(step, Dual) else 2 for step in all_steps(head))
     line, weights = PLACES_IN_LINE + columns, 64 * (rows**2 + columns**2)
-    each, plane = values * (4 * prod(plan.grid) + rows * columns), 3 * values * rows * line
-    return 2**21 + weights + number * (images * each + cores() * plane) + 16 * cores() * images * line
+    prepared, core = 4 * number * values * rows * columns, 3 * number * values * rows * line + 16 * images * line
+    return 2**21 + weights + images * prepared + cores() * core
 
 
 def prepared(plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, ntk: bool) -> tuple[Pixels, Planes]:

@@ -98,6 +98,11 @@ ENDS: dict[str, tuple[mn.spec.Layer, ...]] = {
         mn.Residual(mn.Identity(), shortcut=mn.Conv2d(2, 3, b_std=0.2)),
         *(GRID, mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)),
     ),
+    "sums in sums": (
+        *(GRID, mn.Residual(mn.Sequential(mn.ReLU(), GRID, mn.Residual(mn.Sequential(mn.ReLU(), GRID))))),
+        mn.Residual(mn.Sequential(mn.ReLU(), GRID), shortcut=mn.Residual(mn.Sequential(mn.Abs(), GRID))),
+        *(mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)),
+    ),
     "linear": (GRID, GRID, mn.LeakyReLU(1.0), GRID, mn.ReLU(), mn.Flatten(), mn.Dense(1)),
     "window of the grid's size": (GRID, mn.ReLU(), mn.AvgPool((4, 5)), mn.Flatten(), mn.Dense(1)),
     "the same, moved": (GRID, mn.ReLU(), mn.AvgPool((4, 5), stride=9, padding=1), mn.Flatten(), mn.Dense(1)),

@@ -159,10 +159,10 @@ class Copy:
         names = {mutation.path + "::" + mutation.scope.split(".<locals>")[0]}
         found = [test for test, entry in self.reached.items() if names & set(entry["reached"])]
         if not found:  # a constant of the module, a class, compiled code
-            start = mutation.path + "::"
-            found = [t for t, entry in self.reached.items() if any(n.startswith(start) for n in entry["reached"])]
-        if not found:  # a module of compiled code alone
-            found = [test for test in self.reached if test.startswith(mirrored(mutation.path))]
+            starts = mutation.path + "::", mirrored(mutation.path) + "::"
+            found = [
+                t for t, known in self.reached.items() if any(n.startswith(starts) for n in [t, *known["reached"]])
+            ]
         found.sort(key=lambda test: (self.reached[test]["seconds"], test))
         homes: tuple[str, ...] = (mirrored(mutation.path), mutation.path)
         if sum(test.startswith(homes) for test in found) < 4:  # the quickest few files instead

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 
+import analytic as an
 import minintk as mn
+from analytic.fast import offsets
 from analytic.fast import planes as plan
+from analytic.fast.gpu_kernels import block_bytes, threads_for
 from tests.analytic.images import test_engine as degenerate
 from tests.analytic.images import test_pixel_pairs as pixels
 from tests.analytic.images import test_precision as scales
@@ -39,6 +44,45 @@ def numba() -> Iterator[None]:
         yield
 
 
+# ------------------------------------------------------------------------------ what a block of a GPU has to hold
+
+
+def least_memory(program: Any, shape: tuple[int, ...], item: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The smallest memory of a block in which planes are said to fit, by bisection."""
+    low, high = 0, 2**30
+    while high - low > 1:
+        middle = (low + high) // 2
+        monkeypatch.setattr(plan, "block_memory", lambda xp, memory=middle: memory)
+        low, high = (low, middle) if plan.fits_a_block(np, program, shape, item) else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (5, 1), (1, 5), (9, 3)], ids=repr)
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_planes_that_are_said_to_fit_a_block_do(
+    kernel: tuple[int, int], depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take no more than the least memory, and no less than a third of it: lines, margins, and sums in sums."""
+    conv, shape = mn.Conv2d(4, kernel), (6, 9, 2)
+    body: mn.spec.Layer = mn.ReLU()
+    for _ in range(depth):
+        body = mn.Residual(mn.Sequential(mn.ReLU(), conv, body, conv))
+    k, found = an.kernel(mn.Sequential(conv, body, mn.Flatten())), list[offsets.Planes]()
+    right = offsets.Planes.follow
+
+    def follow(self: offsets.Planes, *how: Any) -> None:
+        found.append(self)
+        right(self, *how)
+
+    monkeypatch.setattr(offsets.Planes, "follow", follow)
+    k.ntk(np.ones((1, *shape)))
+    rows, columns = found[0].reach
+    size = (6 + sum(rows)) * (9 + sum(columns))
+    for item in (4, 8):
+        taken = block_bytes(size, found[0].steps.slots, threads_for(size), item)
+        assert taken <= least_memory(k._program(shape), shape, item, monkeypatch) <= 3 * taken
+
+
 # ------------------------------------------------------------------------------ what a call is said to take
 
 POOL, FLAT = (mn.GlobalAvgPool(), mn.Dense(1)), (mn.Flatten(), mn.Dense(1))
@@ -49,7 +93,7 @@ def network(kernel: int, phi: mn.spec.Layer, depth: int, *end: mn.spec.Layer) ->
 
 
 CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
-    "many channels": (network(3, mn.ReLU(), 1, *FLAT), (128, 3, 3, 100)),
+    "many channels": (network(3, mn.ReLU(), 1, *FLAT), (128, 8, 8, 50)),
     "many layers": (network(3, mn.GELU(), 24, *FLAT), (1, 6, 6, 1)),
     "a long sequence": (network(3, mn.ReLU(), 1, *POOL), (1, 1, 200, 1)),
     "a high image": (network(3, mn.ReLU(), 1, *POOL), (1, 200, 1, 1)),
@@ -61,7 +105,7 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 def test_a_call_takes_what_it_is_said_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It refuses bounds that leave out images, layers or the weights of a long sequence."""
     monkeypatch.setattr(plan, "cores", lambda: 1)
-    assert 0.1 < taken(*CASES[name], "float32" if name == "large windows" else "float64") <= 1
+    assert 0.1 < taken(*CASES[name], "float32" if name == "many channels" else "float64") <= 1
 
 
 @pytest.mark.parametrize(("name", "most"), [("many channels", "images"), ("many layers", "cores")])

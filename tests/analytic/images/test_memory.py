@@ -50,16 +50,16 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 }
 
 
-def taken(spec: mn.Sequential, shape: tuple[int, ...], dtype: str = "float64") -> float:
-    """The peak of a warm call on one core beyond its results, relative to its bound."""
+def taken(spec: mn.Sequential, shape: tuple[int, ...], dtype: str = "float64", pixels: int = 1) -> float:
+    """The peak of a warm call on one core beyond its results, relative to its bound.   pixels : of the results."""
     kernel, x = an.kernel(spec), images(*shape).astype(dtype)
-    inputs = Examples(x)
+    inputs, call = Examples(x), kernel.both if pixels == 1 else kernel.pixels
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "cores", lambda: 1)
-        bound = engine.working_memory(plan_images(kernel._program(shape[1:]), inputs), inputs)
-    alone(kernel.both, x[:2])
+        bound = engine.working_memory(plan_images(kernel._program(shape[1:]), inputs, pixels=(1, pixels)), inputs)
+    alone(call, x[:2])
     tracemalloc.start()
-    both = alone(kernel.both, x)
+    both = alone(call, x)
     peak = tracemalloc.get_traced_memory()[1] - sum(np.asarray(k).nbytes for k in both)
     tracemalloc.stop()
     return peak / bound
@@ -70,6 +70,10 @@ def taken(spec: mn.Sequential, shape: tuple[int, ...], dtype: str = "float64") -
 def test_a_call_takes_what_it_is_said_to(name: str, dtype: str) -> None:
     least = 0.1 if dtype == "float64" else 0.05  # each image with itself is in float64
     assert least < taken(*CASES[name], dtype) <= 1
+
+
+def test_kernels_of_pixels_take_what_they_are_said_to() -> None:
+    assert 0.5 < taken(mn.Sequential(BACK, mn.ReLU(), BACK), (8, 12, 12, 1), pixels=144) <= 1
 
 
 @pytest.mark.parametrize(
