@@ -2,9 +2,9 @@
 
     python3 make.py python examples/nonlinear_feature_learning.py [--out FILE.png]
 
-Two hidden layers in `mn.MeanField()`, four digits, one of them odd.  The limit is `an.feature_learning_limit`, by Monte
-Carlo over neurons.  Margins, the means of y f over the examples, are c / n from it in the mean of networks of width n,
-and n^(-1/2) one by one; the tangent kernel goes where the limit's goes.
+Two hidden layers in `mn.MeanField()`, four digits, one of them odd; descent, and Adam.  The limit is
+`an.feature_learning_limit`, by Monte Carlo over neurons.  Margins, the means of y f over the examples, are c / n from
+it in the mean of networks of width n, and n^(-1/2) one by one; the tangent kernel goes where the limit's goes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 import analytic as an
 import minintk as mn
 
-CASES = {"erf": (mn.Erf(), 0.2), "tanh": (mn.Tanh(), 0.2), "ReLU": (mn.ReLU(), 0.1)}  # and learning rates
+CASES: dict[str, tuple[Any, Any]] = {"erf": (mn.Erf(), mn.SGD(lr=0.2)), "tanh": (mn.Tanh(), mn.SGD(lr=0.2))}
+CASES |= {"ReLU": (mn.ReLU(), mn.SGD(lr=0.1)), "tanh, Adam": (mn.Tanh(), mn.Adam(0.05, eps=1e-30))}
 WIDTHS, STEPS = (16, 32, 64), 20
 Host = np.ndarray[Any, Any]
 
@@ -27,12 +28,12 @@ def spec(phi: Any, n: int) -> mn.Sequential:
     return mn.Sequential(mn.Dense(n, w_std=1.5), phi, mn.Dense(n, w_std=1.5), phi, mn.Dense(1))
 
 
-def networks(phi: Any, lr: float, n: int, x: Host, y: Host, neurons: int) -> tuple[Host, Host]:
+def networks(phi: Any, by: Any, n: int, x: Host, y: Host, neurons: int) -> tuple[Host, Host]:
     """Margins of neurons / n networks and mean diagonals of the tangent kernel of some: (STEPS + 1, networks)."""
     net, rng, margins = mn.Network(spec(phi, n), x.shape[1:], mn.MeanField()), np.random.default_rng(n), list[Any]()
     for _ in range(neurons // 10_000):
         theta0 = net.init(rng, ensemble=10_000 // n)
-        run = list(mn.train(net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=STEPS))
+        run = list(mn.train(net, theta0, x, y, loss=mn.mse, optimizer=by, steps=STEPS))
         margins.append([(y * net(s.theta, x)).mean(axis=(1, 2)) for s in run])
     kernels = [np.diagonal(mn.ntk(net, s.theta[:100], x), axis1=1, axis2=2).mean(axis=1) for s in run]
     return np.concatenate(margins, axis=1), np.array(kernels)
@@ -49,11 +50,11 @@ def main(out: str | None = None, neurons: int = 150_000, samples: int = 80_000) 
     """Exponents of the distance from the limit, of means and of one network, with their standard errors."""
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()
     n, found, drawn = np.array(WIDTHS), dict[str, float](), {}
-    for name, (phi, lr) in CASES.items():
-        how: Any = {"gamma0": 1.0, "lr": lr, "steps": STEPS, "samples": samples, "rng": np.random.default_rng(0)}
-        limit = an.feature_learning_limit(spec(phi, 1), x, y, **how)
+    for name, (phi, by) in CASES.items():
+        how: Any = {"samples": min(samples, 20_000) if "Adam" in name else samples, "rng": np.random.default_rng(0)}
+        limit = an.feature_learning_limit(spec(phi, 1), x, y, gamma0=1.0, lr=by, steps=STEPS, **how)
         margin, spread = (y * limit.f).mean(axis=(1, 2)), limit.error.f.mean(axis=(1, 2))
-        runs = [networks(phi, lr, width, x, y, neurons) for width in WIDTHS]
+        runs = [networks(phi, by, width, x, y, neurons) for width in WIDTHS]
         one = np.array([m[-1].std() for m, _ in runs])
         off = np.array([abs(m[-1].mean() - margin[-1]) for m, _ in runs])
         error = np.hypot(one / np.sqrt(neurons / n), spread[-1])
@@ -72,8 +73,8 @@ def draw(out: str, n: Host, drawn: dict[str, Any]) -> None:
 
     plt.style.use("analytic.verify.look")
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    steps = np.arange(0, STEPS + 1, 2)
-    for colour, (name, (margin, kernel, runs, off, error, one)) in zip(("C0", "C1", "C2"), drawn.items(), strict=True):
+    steps, colours = np.arange(0, STEPS + 1, 2), ("C0", "C1", "C2", "C3")
+    for colour, (name, (margin, kernel, runs, off, error, one)) in zip(colours, drawn.items(), strict=True):
         left.plot(margin, colour, label=f"{name}, limit")
         middle.plot(kernel / kernel[0], colour)
         (small, _), (large, k) = runs[0], runs[-1]

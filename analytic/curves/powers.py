@@ -78,8 +78,8 @@ def exponents(alpha: float, beta: float) -> Exponents:
         phase, budget, best = "II", (beta - 1) / beta, (beta - alpha) / beta
     else:
         phase, budget, best = "III", 1 - 0.5 / alpha, 0.5
-    shortest = min(flow, 2 - 1 / alpha)
-    return Exponents(flow, shortest, min(beta - 1, alpha), min(beta - 1, 2 * alpha), budget, best, phase)
+    sgd, width, data = min(flow, 2 - 1 / alpha), min(beta - 1, alpha), min(beta - 1, 2 * alpha)
+    return Exponents(flow, sgd, width, data, budget, best, phase)
 
 
 def compute_optimal(modes: Modes, power: Any, compute: Any, *, noise: float = 0.0) -> tuple[Host, Host]:

@@ -43,8 +43,7 @@ def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host
     if isinf(e.n):
         return e.lam + 0j, 1j * e.v2, 1j * e.h * e.lam**2
     z, dz = contours.closed(3 / (lr * steps), 1.1 * most)
-    kappa = e.follow(-z.conj())  # s = -z would run below the axis: kappa(conj s) = conj kappa(s)
-    kappa = kappa.conj()
+    kappa = e.follow(-z.conj()).conj()  # s = -z would run below the axis: kappa(conj s) = conj kappa(s)
     forced = (kappa[:, None] / (e.lam + kappa[:, None])) @ e.v2 / z
     return z, forced * dz, -z * e.freedom(kappa)[0] * dz
 

@@ -23,7 +23,7 @@ exponential in depth / width; the recursion for p and q, with all constants, is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, expm1, inf, isnan, nan
+from math import exp, expm1, inf, isnan, nan, prod
 
 from analytic.limits.linear_problem import hidden_layers
 from minintk import spec as s
@@ -100,9 +100,7 @@ def finite_width(spec: s.Layer) -> FiniteWidth:
         up.append(s2[at] ** 2 * layer.fourth * up[-1])
     for at, layer in reversed(list(enumerate(hidden, start=1))):
         down.insert(0, s2[at] ** 2 * layer.fourth * down[0])  # down[l] = E |delta^{l+1}|^4
-    mean = sigma2[0]
-    for a, layer in zip(sigma2[1:], hidden, strict=True):
-        mean *= a * layer.m2
+    mean = prod(sigma2) * prod(layer.m2 for layer in hidden)
     second = sum(s2[at] ** 2 * up[at] * down[at] for at in range(L + 1))
     for low in range(L):
         first = hidden[low]

@@ -248,10 +248,8 @@ def feature_learning_limit(
     phi, every = tuple(map(pointwise, layers)), check_data(x, y, dense[-1].width, x_test)
     xp, (d, C), M = array_namespace(x), (x.shape[1], dense[-1].width), sum(map(len, every))
     steps, n = whole("steps", steps, 0), whole("samples", samples, 8 * GROUPS) // GROUPS
-    known = (len(phi) - 1) * n * (min(n, M * (steps + 1)) + min(n, C * M * (steps + 1)))
-    optimizer = check_optimizer(lr)
-    adam = not isinstance(optimizer, SGD)
-    known += adam * (len(phi) - 1) * n**2
+    adam = not isinstance(optimizer := check_optimizer(lr), SGD)
+    known = (len(phi) - 1) * n * (min(n, M * (steps + 1)) + min(n, C * M * (steps + 1)) + adam * n)
     need = 8 * (4 * known + n * (d + len(phi) * M * (2 + C)) + 2 * GROUPS * (steps + 1) * M**2 * (2 * len(phi) + 1))
     remedy = "take fewer samples, fewer examples, or fewer and longer steps"
     check_memory(xp, f"a group of {n} neurons over {steps + 1} times of {M} examples", need, remedy)

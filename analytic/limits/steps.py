@@ -55,9 +55,8 @@ def check_optimizer(lr: float | SGD | Adam) -> SGD | Adam:
     """Return the optimiser, SGD for a number; TypeError or ValueError for one that the limit does not follow."""
     if not hasattr(lr, "step"):
         return SGD(lr=number("lr", lr))
-    if type(lr) not in {SGD, Adam}:
+    if not isinstance(lr, SGD | Adam) or type(lr) not in {SGD, Adam}:
         raise TypeError(f"lr expects a number, mn.SGD(...) or mn.Adam(...), got {lr!r}: momentum is mn.SGD's")
-    assert isinstance(lr, SGD | Adam)
     if lr.weight_decay or isinstance(lr.lr, Schedule):
         raise ValueError(f"lr expects a constant rate and no weight decay, got {lr!r}: leave them out")
     return lr

@@ -51,19 +51,13 @@ def flat(layer: s.Layer) -> list[s.Layer]:
 
 
 def unsized(layer: s.Layer) -> s.Layer:
-    """Return the layer with widths of 1, so that layers of different widths compare equal."""
-    return rebuilt(layer, lambda name, value: 1 if name in WIDTHS else value)
-
-
-def rebuilt(layer: s.Layer, change: Any) -> s.Layer:
-    """Return the layer with every field, and those of layers inside it, replaced by change(name, value)."""
+    """Return the layer, and those inside it, with widths of 1, so that layers of different widths compare equal."""
     if isinstance(layer, s.Several):
-        return type(layer)(*(rebuilt(inner, change) for inner in layer))
+        return type(layer)(*map(unsized, layer))
     here: Any = layer
     of = {each.name: getattr(layer, each.name) for each in fields(here) if each.init}
-    new = {n: rebuilt(v, change) if isinstance(v, s.Layer) else change(n, v) for n, v in of.items()}
-    changed = {name: value for name, value in new.items() if value is not of[name]}
-    return replace(here, **changed) if changed else layer
+    inner = {name: unsized(value) for name, value in of.items() if isinstance(value, s.Layer)}
+    return replace(here, **inner, **{name: 1 for name in WIDTHS if name in of})
 
 
 def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) -> Program:

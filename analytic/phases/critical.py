@@ -89,8 +89,7 @@ class Edge:
                 f"{activation!r} has no edge of chaos at q = {q:g}: with chi_1 = 1 the weights alone give a variance "
                 f"of {q * (1 - share):.4g}; take another q"
             )
-        b2 = 0.0 if share < 1e-14 else q * share
-        return Critical(1 / sqrt(self.maps.variance(q)[1]), sqrt(b2), q)
+        return Critical(1 / sqrt(self.maps.variance(q)[1]), 0.0 if share < 1e-14 else sqrt(q * share), q)
 
     def with_bias(self, b: float, activation: s.Activation) -> Critical:
         """Return the stable point of this bias with the smallest q."""

@@ -63,11 +63,6 @@ class Phase:
     block: s.Sequential
 
     @property
-    def xi_1(self) -> float:
-        """Return 1 / |log chi_1|, the number of blocks over which |gradient|^2 changes by e."""
-        return 1 / abs(log(self.chi_1)) if self.chi_1 > 0 and self.name != "critical" else inf if self.chi_1 else 0.0
-
-    @property
     def growth(self) -> str:
         """Return how Theta(x, x) grows: "bounded", "linear", "exponential", or "subexponential" (unbounded q)."""
         if self.chi_1 > 1 + AT_THE_EDGE:
@@ -90,11 +85,8 @@ class Phase:
         depth = whole("depth", depth)
         if not 0 < self.q < inf:
             raise ValueError(f"ntk expects a variance that settles at 0 < q* < inf, got q* = {self.q:g}")
-
-        def total(added: float, chi: float) -> float:
-            return added * (depth if abs(chi - 1) < SAME else (chi**depth - 1) / (chi - 1))
-
-        return total(self.added, self.chi_1), total(self.added_c, self.chi)
+        series = (depth if abs(chi - 1) < SAME else (chi**depth - 1) / (chi - 1) for chi in (self.chi_1, self.chi))
+        return self.added * next(series), self.added_c * next(series)
 
     def __str__(self) -> str:
         """Return one line: the phase, q*, c*, chi_1, xi."""
@@ -137,8 +129,8 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
     name: Literal["ordered", "critical", "chaotic", "unbounded"] = "ordered" if chi_1 < 1 else "chaotic"
     if q == inf or abs(chi_1 - 1) <= AT_THE_EDGE:
         name = "unbounded" if q == inf else "critical"
-    scales = scale(chi / gain), scale(chi_q)
-    return Phase(name, q, 1 - 2 * p, chi_1, chi, chi_q, *scales, added, float(adds[0]), block)
+    xi, xi_q = scale(chi / gain), scale(chi_q)
+    return Phase(name, q, 1 - 2 * p, chi_1, chi, chi_q, xi, xi_q, added, float(adds[0]), block)
 
 
 def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from math import pi
+from typing import Any
 
+import mpmath as mp
 import pytest
 
 import analytic as an
@@ -23,3 +25,29 @@ def test_a_point_by_its_variance() -> None:
     at = an.critical(mn.Tanh(), q=0.5)
     assert an.critical(mn.Tanh(), b_std=at.b_std).q == pytest.approx(0.5, rel=1e-11)
     assert an.critical(mn.Erf()).w_std ** 2 == pytest.approx(pi / 4)  # 1 / erf'(0)^2
+
+
+def gelu(u: Any) -> tuple[Any, Any, Any]:
+    """GELU, its slope and its curvature."""
+    return u * mp.ncdf(u), mp.ncdf(u) + u * mp.npdf(u), (2 - u * u) * mp.npdf(u)
+
+
+def swish(u: Any) -> tuple[Any, Any, Any]:
+    """Swish, its slope and its curvature."""
+    p = 1 / (1 + mp.exp(-u))
+    return u * p, p + u * p * (1 - p), p * (1 - p) * (2 + u * (1 - 2 * p))
+
+
+@pytest.mark.parametrize(("activation", "phi", "near"), [(mn.GELU(), gelu, 3.56), (mn.Swish(), swish, 14.3)], ids=repr)
+def test_points_where_variances_keep_in_40_digits(activation: mn.spec.Activation, phi: Any, near: float) -> None:
+    """E phi phi'' = 0 is dQ/dq = chi_1; w^2 = 1 / E phi'^2, b^2 = q - E phi^2 / E phi'^2."""
+    with mp.workdps(40):
+
+        def mean(f: Any, q: Any) -> Any:
+            return mp.quad(lambda z: f(*phi(mp.sqrt(q) * z)) * mp.npdf(z), [-15, -8, -4, -2, -1, 0, 1, 2, 4, 8, 15])
+
+        q = mp.findroot(lambda q: mean(lambda f, d, dd: f * dd, q), (near, near + 0.01), tol=1e-30)
+        V, D = mean(lambda f, d, dd: f * f, q), mean(lambda f, d, dd: d * d, q)
+        want = [float(value) for value in (1 / D, q - V / D, q)]
+    w_std, b_std, q_here = an.critical(activation)
+    assert [w_std**2, b_std**2, q_here] == pytest.approx(want, rel=1e-12)
