@@ -185,8 +185,11 @@ NOT_YET = Diagnosis((Finding("", "stopped", "the grader has not come to it: it w
 def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Graded:
     began, failures = time.perf_counter(), []
     for case in cases:
+        student.warned = ""
         try:
             said = case.run(student)
+            if student.warned and "nan" in (finding.cause for finding in said.findings):
+                said = Diagnosis((*said.findings, Finding(exercise.name, "warning", f"NumPy: {student.warned}")))
         except GraderError:
             raise
         except Exception as error:  # also an answer of a shape that a Law did not expect: the student's to mend

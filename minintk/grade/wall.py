@@ -140,19 +140,8 @@ def limit(memory: int, seconds: int, *, processes: bool) -> None:
 REFUSED = ("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.kill", "os.killpg",
            "os.startfile", "os.symlink", "os.link", "os.chdir", "pty.spawn", "gc.get_objects", "gc.get_referrers",
            "sys.addaudithook", "cpython._PySys_ClearAuditHooks", "cpython.PyInterpreterState_New")  # fmt: skip
-ROOMS = (
-    "subprocess",
-    "socket",
-    "ctypes",
-    "shutil",
-    "ftplib",
-    "urllib",
-    "winreg",
-    "mmap",
-    "resource",
-    "fcntl",
-    "signal",
-)
+ROOMS = ("subprocess", "socket", "ctypes", "shutil", "ftplib", "urllib", "winreg", "mmap", "resource", "fcntl",
+         "signal")  # fmt: skip
 NATIVE = ("_xxsubinterpreters", "_interpreters", "_testcapi", "_testinternalcapi", "_ctypes_test")
 LISTED = ("os.listdir", "os.scandir")
 CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.chown", "os.utime")
