@@ -45,6 +45,7 @@ def grounds() -> Iterator[tuple[dict[str, Any], list[str], str]]:
     """(the places that an attempt is told, what has happened there, the secret): this process is the parent."""
     heard: list[str] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: heard.append("a signal"))
+    schedule = os.sched_getscheduler(0), os.sched_getaffinity(0)
     limits, priority = resource.getrlimit(resource.RLIMIT_NOFILE), os.getpriority(os.PRIO_PROCESS, 0)
     name, token = f"minintk-{secrets.token_hex(8)}", f"TOKEN {secrets.token_hex(16)}"
     with tempfile.TemporaryDirectory(prefix="minintk-attacks-") as made, socket.socket() as tcp:
@@ -56,6 +57,9 @@ def grounds() -> Iterator[tuple[dict[str, Any], list[str], str]]:
         victim, state = folder / "victim", os.stat(folder / "victim")
         tcp.bind(("127.0.0.1", 0))
         abstract.bind(f"\0{name}")
+        datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        datagrams.bind(f"\0{name}.d")
+        datagrams.settimeout(0.05)
         servers = [tcp, abstract]
         for server in servers:
             server.listen()
@@ -70,16 +74,24 @@ def grounds() -> Iterator[tuple[dict[str, Any], list[str], str]]:
         elif (now := os.stat(victim)).st_mode != state.st_mode or now.st_mtime_ns != state.st_mtime_ns:
             heard.append("the victim's mode or time is changed")
         heard += [f"{new} is new" for new in sorted(set(os.listdir(folder)) - {"answers.py", "victim", "__pycache__"})]
-        shared = Path("/dev/shm", name)
-        if shared.exists():
-            heard.append("shared memory is made")
-            shared.unlink()
+        for shared in (Path("/dev/shm", name), Path("/dev/shm", f"sem.{name}")):
+            if shared.exists():
+                heard.append("shared memory is made")
+                shared.unlink()
         for server in servers:
             try:
                 heard.append(f"a server has heard {server.accept()[0].recv(9)!r}")
             except OSError:
                 continue
         abstract.close()
+        try:
+            heard.append(f"a socket has heard {datagrams.recv(9)!r}")
+        except OSError:
+            datagrams.close()
+        if (os.sched_getscheduler(0), os.sched_getaffinity(0)) != schedule:
+            heard.append("the parent runs otherwise")
+            os.sched_setscheduler(0, schedule[0], os.sched_param(0))
+            os.sched_setaffinity(0, schedule[1])
         if resource.getrlimit(resource.RLIMIT_NOFILE) != limits:
             heard.append("the parent has other limits")
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -19,9 +19,11 @@ from collections.abc import Iterator, Sequence
 from operator import methodcaller
 from pathlib import Path
 
+from kit import chosen, functions
+
 from minintk.files.writing import write_atomically
 from minintk.grade import Assignment, grade, load
-from minintk.grade.hand_in import chosen, text_of
+from minintk.grade.hand_in import text_of
 from minintk.grade.submission import GraderError
 
 # ------------------------------------------------------------------------------------------------ fingerprints
@@ -78,7 +80,7 @@ def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[floa
 
     The assignment's solutions are among the others.  What every student is given does not count.
     """
-    given = "\n".join(f"def {name}():\n    raise NotImplementedError" for name in assignment.functions())
+    given = "\n".join(f"def {name}():\n    raise NotImplementedError" for name in functions(assignment))
     texts, known = scripts(folder), scripts(Path(assignment.folder))
     found = {}
     for name, text in texts.items():
@@ -94,7 +96,7 @@ def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[floa
 def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
     """Return [points, points of each exercise ..., a remark] of one hand-in, 0 and why where there is none to grade."""
     try:
-        path = chosen(place, assignment.functions()) if place.is_dir() else place
+        path = chosen(place, functions(assignment)) if place.is_dir() else place
         found = grade(assignment, path, seed=seed)
     except GraderError:
         raise

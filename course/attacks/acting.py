@@ -124,3 +124,58 @@ def speaks_to_one_by_the_c_library(place):
     fd, address = libc.socket(1, 1, 0), (1).to_bytes(2, sys.byteorder) + b"\0" + place["name"].encode()
     if libc.connect(fd, address, len(address)) == 0:
         libc.write(fd, b"TOKEN", 5)
+
+
+# ------------------------------------------------------------------------------------------ a second hour of them
+
+
+def signals_the_parent_by_a_pipe(place):
+    """A pipe of its own has an owner, who gets a signal when something comes: any process, any signal."""
+    import fcntl
+
+    read, write = os.pipe()
+    libc = ctypes.CDLL(None)
+    libc.fcntl(read, fcntl.F_SETOWN, place["parent"])
+    libc.fcntl(read, 10, int(signal.SIGUSR1))  # F_SETSIG
+    libc.fcntl(read, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+    os.write(write, b"x")
+
+
+def signals_the_parent_by_a_queue(place):
+    info = ctypes.create_string_buffer(128)
+    ctypes.memmove(info, (int(signal.SIGUSR1)).to_bytes(4, sys.byteorder) + bytes(4) + b"\xff" * 4, 12)
+    ctypes.CDLL(None).syscall(129, place["parent"], int(signal.SIGUSR1), info)
+
+
+def exchanges_the_victim(place):
+    with open("mine", "w") as file:
+        file.write("changed")
+    ctypes.CDLL(None).renameat2(-100, b"mine", -100, place["victim"].encode(), 2)
+
+
+def opens_the_victim_by_its_path_descriptor(place):
+    libc = ctypes.CDLL(None)
+    fd = libc.open(place["victim"].encode(), 0o10000000)
+    libc.chmod(f"/proc/self/fd/{fd}".encode(), 0o777)
+
+
+def makes_a_semaphore(place):
+    libc = ctypes.CDLL(None)
+    libc.sem_open.restype = ctypes.c_void_p
+    libc.sem_open(f"/{place['name']}".encode(), os.O_CREAT, 0o600, 1)
+
+
+def idles_the_parent(place):
+    libc = ctypes.CDLL(None)
+    libc.sched_setscheduler(place["parent"], 5, (ctypes.c_int * 1)(0))  # SCHED_IDLE
+
+
+def binds_the_parent_to_a_core(place):
+    ctypes.CDLL(None).sched_setaffinity(place["parent"], 8, (1).to_bytes(8, sys.byteorder))
+
+
+def speaks_by_datagrams(place):
+    libc = ctypes.CDLL(None)
+    fd = libc.socket(1, 2, 0)
+    address = (1).to_bytes(2, sys.byteorder) + b"\0" + place["name"].encode() + b".d"
+    libc.sendto(fd, b"TOKEN", 5, 0, address, len(address))

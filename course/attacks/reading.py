@@ -293,3 +293,127 @@ def with_cells_of_the_finder(place):
     for cell in sys.meta_path[0].find_spec.__closure__ or ():
         cell.cell_contents = frozenset(["reading", os.path.basename(place["secret"]).removesuffix(".py")])
     return by_importing(place)
+
+
+# ------------------------------------------------------------------------------------------ a second hour of them
+
+
+def through_the_root_of_proc(place):
+    libc = ctypes.CDLL(None)
+    return _all_of(libc, libc.open(f"/proc/self/root{place['secret']}".encode(), 0))
+
+
+def _all_of(libc, fd):
+    buffer = ctypes.create_string_buffer(9999)
+    size = libc.pread(fd, buffer, 9999, ctypes.c_long(0))
+    return buffer.raw[: max(size, 0)].decode()
+
+
+def by_openat2(place):
+    libc = ctypes.CDLL(None)
+    return _all_of(libc, libc.syscall(437, -100, place["secret"].encode(), bytes(24), 24))
+
+
+def by_a_path_descriptor(place):
+    """Landlock lets anybody open a file for its path alone (O_PATH); then link it, or open it again."""
+    libc = ctypes.CDLL(None)
+    fd = libc.open(place["secret"].encode(), 0o10000000)
+    libc.linkat(fd, b"", -100, b"mine", 0x1000)
+    again = libc.open(f"/proc/self/fd/{fd}".encode(), 0)
+    return _all_of(libc, again) or _all_of(libc, libc.open(b"mine", 0))
+
+
+def by_a_file_handle(place):
+    libc = ctypes.CDLL(None)
+    handle, mount = ctypes.create_string_buffer((128).to_bytes(4, sys.byteorder), 136), ctypes.c_int()
+    libc.name_to_handle_at(-100, place["secret"].encode(), handle, ctypes.byref(mount), 0)
+    return _all_of(libc, libc.open_by_handle_at(libc.open(os.path.dirname(place["secret"]).encode(), 0), handle, 0))
+
+
+def in_a_raw_thread(place):
+    import threading
+
+    got = []
+    libc = ctypes.CDLL(None)
+    thread = threading.Thread(target=lambda: got.append(_all_of(libc, libc.open(place["secret"].encode(), 0))))
+    thread.start()
+    thread.join()
+    return got[0]
+
+
+def by_clone(place):
+    libc = ctypes.CDLL(None)
+    read, write = os.pipe()
+    if libc.syscall(56, 17, None, None, None, None) == 0:
+        os.write(write, _all_of(libc, libc.open(place["secret"].encode(), 0)).encode())
+        os._exit(0)
+    os.close(write)
+    return os.read(read, 9999).decode()
+
+
+def by_a_program_in_memory(place):
+    libc = ctypes.CDLL(None)
+    fd = os.memfd_create("program", 0)
+    os.write(fd, f"#!/bin/sh\ncat {place['secret']}\n".encode())
+    words = (ctypes.c_char_p * 3)(b"sh", b"-c", None)
+    libc.syscall(322, fd, b"", words, None, 0x1000)
+    return ""
+
+
+def in_another_namespace(place):
+    return "TOKEN" if ctypes.CDLL(None).unshare(0x10000000 | 0x00020000) == 0 else ""  # of users, of mounts
+
+
+def in_a_ring(place):
+    """io_uring opens files for a process, past the calls that a filter sees."""
+    return "TOKEN" if ctypes.CDLL(None).syscall(425, 4, bytes(120)) >= 0 else ""
+
+
+def watching_the_folder(place):
+    """inotify tells the names of files that are opened there, and asks Landlock nothing."""
+    libc = ctypes.CDLL(None)
+    return "TOKEN" if libc.inotify_add_watch(libc.inotify_init1(0), place["folder"].encode(), 0x20) >= 0 else ""
+
+
+def names_beside_its_own(place):
+    libc = ctypes.CDLL(None)
+    return "TOKEN" if libc.open(os.path.dirname(os.getcwd()).encode(), 0) >= 0 else ""
+
+
+def files_left_open(place):
+    libc = ctypes.CDLL(None)
+    return "".join(_all_of(libc, fd) for fd in range(256))
+
+
+def more_than_its_limits(place):
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**40, 2**40))
+    return "TOKEN"
+
+
+def more_than_its_limits_by_the_c_library(place):
+    libc = ctypes.CDLL(None)
+    return "TOKEN" if libc.prlimit(0, 1, (ctypes.c_ulonglong * 2)(2**40, 2**40), None) == 0 else ""
+
+
+def by_preloading(place):
+    """A library of its own, opened by the loader: what it may not read it may not load."""
+    os.environ["LD_PRELOAD"] = place["secret"]
+    import importlib.machinery
+
+    return importlib.machinery.ExtensionFileLoader("x", place["secret"]).get_data(place["secret"]).decode()
+
+
+def by_encodings(place):
+    import codecs
+
+    with codecs.open(place["secret"], encoding="utf-8") as file:
+        return file.read()
+
+
+def by_a_trace(place):
+    """The hook's own frame, stopped by a trace function, which changes what it returns."""
+    sys.settrace(lambda frame, event, arg: None)
+    sys.setprofile(lambda frame, event, arg: None)
+    return plainly(place)

@@ -5,7 +5,7 @@ Reading order:
     suspects      the mistakes that are known by name: a factor, a transpose, a shift, a flip, a part missing
     compare       a result against the right one, and what a check found: which side, what it looks like
     gradient      a backward function against differences of its forward function
-    checks        jvp, vjp and gram of a layer of this library, one by one; losses and optimisers
+    checks        jvp, vjp and gram of a layer of this library, one by one
     slope         exponents by a sequential test: more seeds until it is certain
     exercise      cases, exercises, assignments, inputs that break naive code, variants drawn from a secret seed
     worker        the student's process: calls functions, knows no answers
@@ -14,7 +14,7 @@ Reading order:
 """
 
 from minintk.diagnostics.power_laws import Verdict
-from minintk.grade.checks import check_loss, check_optimizer, diagnose_layer
+from minintk.grade.checks import diagnose_layer
 from minintk.grade.compare import Diagnosis, Finding, compare
 from minintk.grade.exercise import Assignment, Exercise, Gradient, Law, Values, hard_inputs, load, record
 from minintk.grade.experiment import slope_interval, with_experiment
@@ -25,6 +25,6 @@ from minintk.grade.submission import Submission, SubmissionError
 
 __all__ = [
     "Assignment", "Diagnosis", "Exercise", "Finding", "Grade", "Graded", "Gradient", "Law", "Submission",
-    "SubmissionError", "Values", "Verdict", "check_gradient", "check_loss", "check_optimizer", "compare",
+    "SubmissionError", "Values", "Verdict", "check_gradient", "compare",
     "diagnose_layer", "exponent", "grade", "hard_inputs", "load", "record", "slope_interval", "with_experiment",
 ]  # fmt: skip

@@ -61,7 +61,8 @@ class Gradient:
 
     Both are the submission's.  right : what forward has to compute, (*args) -> y; without it the submission's own
     forward counts, and a wrong one with its own gradient passes.  large : arguments of any size, compared along a few
-    random directions: with a million entries, who differentiates by differences runs out of time.
+    random directions: with a million entries, who differentiates by differences runs out of time.  dtype : whether
+    float32 must stay it.
     """
 
     forward: str
@@ -72,6 +73,7 @@ class Gradient:
     hard: bool = True
     right: Callable[..., Any] | None = None
     large: bool = False
+    dtype: bool = True
 
     def run(self, student: Submission) -> Diagnosis:
         own, pull = partial(student.output, self.forward), partial(student.pull, self.forward, self.backward)
@@ -82,7 +84,7 @@ class Gradient:
             return Diagnosis((Finding(self.backward, "complex step", said),))
         if self.large:
             return check_directions(value, pull, self.args, names, self.wrt)
-        return check_pair(value, pull, self.args, names, wrt=self.wrt, hard=self.hard, own=own)
+        return check_pair(value, pull, self.args, names, wrt=self.wrt, hard=self.hard, dtype=self.dtype, own=own)
 
 
 def _computed(right: Callable[..., Any], *args: Any) -> tuple[Any, list[int]]:
@@ -166,13 +168,6 @@ class Assignment:
     def own(self, *, drawn: bool = False) -> Assignment:
         """Return it for the course's own solutions, which read their variant: the authors', or one that is drawn."""
         return replace(self, tells=True, variants={**self.variants, **({} if drawn else self.authors)})
-
-    def functions(self) -> list[str]:
-        """Names of the functions that its cases call, but for those that laws alone call."""
-        variant = self.variant("")
-        told = [vars(case) for e in self.exercises for case in self.cases(e, "", variant)]
-        names = [case.get(key) for case in told for key in ("function", "forward", "backward")]
-        return list(dict.fromkeys(name for name in names if name))
 
     def cases(self, exercise: Exercise, seed: str, variant: Variant) -> Iterable[Case]:
         """The exercise's cases under this seed."""

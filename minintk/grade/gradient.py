@@ -18,7 +18,7 @@ import numpy as np
 
 from minintk.grade import worker
 from minintk.grade.compare import Diagnosis, Finding, differs
-from minintk.grade.suspects import Said, Values, close, dimensions, explain, like, margin, misshapen, scaled
+from minintk.grade.suspects import Said, Values, close, dimensions, explain, like, margin, misshapen, scaled, terms
 
 Watched = Callable[..., tuple[Any, list[int]]]
 """A function that runs elsewhere: (its value, positions of the arguments that it has changed in place)."""
@@ -33,6 +33,7 @@ def check_gradient(
     *,
     wrt: Sequence[int] | None = None,
     hard: bool = True,
+    dtype: bool = True,
 ) -> Diagnosis:
     """Whether backward gives the gradients of <u, forward(*args)> in every argument; if not, which, and what is wrong.
 
@@ -41,7 +42,8 @@ def check_gradient(
     backward(u, cache).
     args : small ones, a few entries along each axis, and every axis of another length, so that a transpose shows.
     wrt : positions of the arguments to differentiate, all arrays of floating-point numbers by default.  hard : try ties
-    and zeros too.  TypeError for no functions, ValueError for arguments with no such array or with over 4096 entries.
+    and zeros too.  dtype : whether float32 must stay it.
+    TypeError for no functions, ValueError for arguments with no such array or with over 4096 entries.
 
     >>> def dense(x, W, b): return x @ W + b
     >>> def backward(u, x, W, b): return u @ W.T, x.T @ u, u.mean(axis=0)
@@ -54,7 +56,7 @@ def check_gradient(
         raise TypeError(f"check_gradient expects two functions, got {forward!r} and {backward!r}")
     return check_pair(
         lambda *a: worker.output(forward, a), lambda u, *a: worker.pull(forward, backward, u, a), args,
-        worker.parameters(forward), wrt=wrt, hard=hard,
+        worker.parameters(forward), wrt=wrt, hard=hard, dtype=dtype,
     )  # fmt: skip
 
 
@@ -66,6 +68,7 @@ def check_pair(
     *,
     wrt: Sequence[int] | None = None,
     hard: bool = True,
+    dtype: bool = True,
     numbers: Mapping[str, float] | None = None,
     own: Watched | None = None,
 ) -> Diagnosis:
@@ -81,7 +84,7 @@ def check_pair(
         raise ValueError("args expects at least one array of floating-point numbers, which its gradient is taken in")
     names = names if len(names) == len(args) else [f"arg{i}" for i in range(len(args))]
     check = _Check(value, pull, double, {-1: "u"} | dict(enumerate(names)), where, own or value)
-    check.run(hard, numbers or {})
+    check.run(hard, numbers or {}, dtype=dtype)
     return Diagnosis(tuple(dict.fromkeys(check.findings)))
 
 
@@ -155,7 +158,7 @@ class _Check:
         self.arrays: list[tuple[int, Values]] = [(j, a) for j, a in enumerate(args) if floating(a)]
         self.findings: list[Finding] = []
 
-    def run(self, hard: bool, numbers: Mapping[str, float]) -> None:
+    def run(self, hard: bool, numbers: Mapping[str, float], *, dtype: bool) -> None:
         if not self.forward():
             return
         size = self.y.size + sum(self.args[i].size for i in self.where)
@@ -171,7 +174,7 @@ class _Check:
                 self.say(i, *next(filter(None, self.guesses(i, g))))
         if hard and not self.findings:
             self.kinks()
-        if not self.findings:
+        if dtype and not self.findings:
             self.dtypes()
 
     def say(self, where: int | str, cause: str, text: str) -> None:
@@ -271,6 +274,11 @@ class _Check:
                 yield "swapped", f"it is {self.d(j)}: the gradients are returned in another order"
         for cause, text, j, a in self.other_arguments():
             yield self.elsewhere(i, g, cause, text, j, a)
+        for k, j, a in ((k, j, a) for k in (0, 1) for j, a in self.arrays):
+            if j != i and (k or a.shape == self.args[i].shape):  # a norm's factor, a loss's targets
+                text = f"right for {self.names[j]} = {k}: {self.names[j]} is forgotten"
+                yield self.elsewhere(i, g, "other argument", text, j, np.full_like(a, k))
+        yield terms(g, right, self.args[i], tolerance)
         yield scaled(g, right, tolerance, self.y.shape)
         for j, a in self.arrays:
             name = self.names[j]
@@ -297,6 +305,9 @@ class _Check:
             if a.ndim in (3, 4):
                 turned = a[::-1, ::-1] if a.ndim == 4 else a[::-1]
                 yield "flip", f"right for {name} flipped in space: the kernel is flipped", j, turned
+                for axis in (0, 1):
+                    text = f"right for {name} flipped along axis {axis}"
+                    yield "flip", text, j, np.flip(a, axis)
                 if a.ndim == 4 and a.shape[2] == a.shape[3]:
                     yield "map transposed", f"right for {name} with its channels swapped", j, a.swapaxes(2, 3)
                     yield "map transposed", f"right for {name} flipped, channels swapped", j, turned.swapaxes(2, 3)
@@ -330,11 +341,15 @@ class _Check:
         return None
 
     def dtypes(self) -> None:
-        """float32 arguments give a float32 output and float32 gradients."""
-        args = [a.astype(np.float32) if floating(a) else a for a in self.args]
-        gradients = self.gradients(self.u.astype(np.float32), args)[0]
-        given: list[tuple[int | str, Any]] = [("forward", self.own(*_copies(args))[0]), *gradients.items()]
-        for where, a in given:
-            if (kind := np.asarray(a).dtype) != np.float32:
-                return self.say(where, "wrong dtype", f"float32 arguments give {kind}: make arrays with dtype=x.dtype")
+        """float32 arguments give a float32 output and float32 gradients, and float64 ones float64."""
+        for want in (np.float32, np.float64):
+            args = [a.astype(want) if floating(a) else a for a in self.args]
+            gradients = self.gradients(self.u.astype(want), args)[0]
+            given: list[tuple[int | str, Any]] = [("forward", self.own(*_copies(args))[0]), *gradients.items()]
+            for where, a in given:
+                if (kind := np.asarray(a).dtype) != want:
+                    text = (
+                        f"{np.dtype(want)} arguments give {kind}: keep x.dtype in new arrays, and in factors of NumPy's"
+                    )
+                    return self.say(where, "wrong dtype", text)
         return None

@@ -1,11 +1,10 @@
-"""Hand-ins: the text of a script or a notebook, and the right one of several files."""
+"""Hand-ins: the text of a script or a notebook, and the imaginary parts that it takes."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from minintk.files.reading import reading, whole_file
@@ -56,24 +55,3 @@ def imaginary(text: str) -> int:
         return 0
     names = [(getattr(n, "attr", getattr(n, "value", getattr(n, "id", ""))), n) for n in nodes]
     return min((getattr(n, "lineno", 0) for name, n in names if name == "imag"), default=0)
-
-
-def written(text: str, names: Sequence[str]) -> int:
-    """Count those of these functions that the script defines with more than `raise NotImplementedError` in them."""
-    pattern = re.compile(r"^(?:def (\w+)|(\w+) *=)(?:(?!^\S).*\n?)*", re.MULTILINE)
-    return sum((m[1] or m[2]) in names and "NotImplementedError" not in m[0] for m in pattern.finditer(f"{text}\n"))
-
-
-def chosen(folder: Path, names: Sequence[str]) -> Path:
-    """The file below the folder that has most of the functions; FileNotFoundError where none has any."""
-    files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "/." not in p.as_posix())
-    counts: dict[Path, int] = {}
-    for path in files:
-        try:
-            counts[path] = written(text_of(path), names)
-        except (ValueError, KeyError):  # a damaged notebook
-            counts[path] = 0
-    if not any(counts.values()):
-        few = ", ".join(names[:4])
-        raise FileNotFoundError(f"expected a script or notebook with {few}, ..., got {len(files)} files without")
-    return max(counts, key=lambda path: counts[path])

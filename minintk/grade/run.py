@@ -151,10 +151,8 @@ def grade(
         raise ValueError(f"only expects names of exercises ({names}), got {sorted(unknown)}")
     variant = assignment.variant(seed)
     chosen = [e for e in assignment.exercises if (hidden or not e.hidden) and (not only or e.name in only)]
-    with Submission(
-        submission, variant if assignment.tells else {}, isolated=isolated,
-        seconds=assignment.seconds, memory=assignment.memory, allowed=assignment.allowed,
-    ) as student:  # fmt: skip
+    limits = {name: getattr(assignment, name) for name in ("seconds", "memory", "allowed")} | {"isolated": isolated}
+    with Submission(submission, variant if assignment.tells else {}, **limits) as student:
         graded = [Graded(e, 0, 0, (("", NOT_YET),), 0.0) for e in chosen]
 
         def so_far() -> Grade:
@@ -167,7 +165,7 @@ def grade(
             graded[k] = _one(student, e, list(assignment.cases(e, seed, variant)))
             mine, lent = set(student.asked), sorted(error - student.asked)
             if carry and graded[k].failures and lent and not student.broken:
-                with Submission(reference, variant, isolated=False) as lender, student.lent(lent, lender):
+                with Submission(reference, variant, **limits) as lender, student.lent(lent, lender):  # it may hang too
                     if not _one(student, e, list(assignment.cases(e, seed, variant))).failures:
                         graded[k] = replace(graded[k], carried=tuple(lent))
             if graded[k].failures and not graded[k].carried:
@@ -185,8 +183,11 @@ NOT_YET = Diagnosis((Finding("", "stopped", "the grader has not come to it: it w
 def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Graded:
     began, failures = time.perf_counter(), []
     for case in cases:
+        student.warned = ""
         try:
             said = case.run(student)
+            if student.warned and "nan" in (finding.cause for finding in said.findings):
+                said = Diagnosis((*said.findings, Finding(exercise.name, "warning", f"NumPy: {student.warned}")))
         except GraderError:
             raise
         except Exception as error:  # also an answer of a shape that a Law did not expect: the student's to mend

@@ -66,6 +66,7 @@ class Submission(AbstractContextManager["Submission"]):
         if not Path(self.path).is_file():
             raise FileNotFoundError(f"submission expects a Python file, got {os.fspath(self.path)!r}, which is none")
         self.wall: str | None = None  # what closes its process in, once that is known; "" where nothing does
+        self.warned = ""  # the first warning of the last call that had one, with its line
         self.asked = set[str]()  # functions that have been called
         self._lent: Sequence[str] = ()  # functions for which `_lender` stands in
         self._lender: Submission | None = None
@@ -128,6 +129,7 @@ class Submission(AbstractContextManager["Submission"]):
             reply = self._exchange(asked, self.seconds * (3 if self._lent else 1), key)  # messages take their time
         if "error" in reply:
             raise SubmissionError(str(reply["error"]))
+        self.warned = str(reply.get("warned") or self.warned)
         return reply.get("value"), list(reply.get("changed", ()))
 
     def close(self) -> None:

@@ -21,6 +21,9 @@ RTOL = 1e-6
 """Of the largest entry of a derivative: how far differences of it may be off; see `minintk.grade.gradient`."""
 
 
+MIXED = "examples mixed", "one example's gradient depends on another: a sum along axis 0, where each has its own?"
+
+
 def close(got: Values, right: Values, tolerance: float) -> bool:
     """|got - right| <= tolerance everywhere that `right` is known; NaN in `got` is never close."""
     with np.errstate(invalid="ignore"):  # of infinite numbers
@@ -115,12 +118,16 @@ def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, floa
             N, *inner, C = shape
             found |= {"N": N, "C": C, "N C": N * C, "H W": prod(inner), "N H W": N * prod(inner)}
         elif shape:
-            found["C" if name == "y" else f"len({name})"] = shape[0]
+            found[f"len({name})"] = shape[0]
+            if name != "y":
+                found[f"sqrt({name}.shape[-1])"] = shape[-1] ** 0.5
             if len(shape) == 4:  # a kernel's window, an image's pixels
                 found |= {f"{name}.shape[{i}] {name}.shape[{i + 1}]": shape[i] * shape[i + 1] for i in (0, 1)}
     unique: dict[float, str] = {}
     for name, size in found.items():
+        both = name == "C" and size == found["N"]  # nobody knows which
         unique.setdefault(float(abs(size)), name)
+        unique |= {float(size): "N or C"} if both else {}
     return {name: size for size, name in unique.items() if size not in (0.0, 1.0, 2.0)}
 
 
@@ -131,6 +138,8 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
         if shape[i] == shape[j]:
             pair = f" (axes {i - lead} and {j - lead} swapped)" if len(axes) > 2 else ""
             yield "transpose", f"transposed{pair}", right.swapaxes(i, j)
+    if 1 < lead < right.ndim and shape[0] == shape[lead]:
+        yield "map transposed", "the map between rows is transposed: P u where P' u belongs", right.swapaxes(0, lead)
     if lead and shape[lead - 1] == shape[-1]:
         yield "map transposed", "the map is transposed: u W where u W' belongs", right.swapaxes(lead - 1, -1)
     if lead > 2 and shape[1 : lead - 1] == shape[lead + 1 : -1]:  # as many pixels in as out
@@ -176,7 +185,10 @@ def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | N
     if np.all(same | lost) and lost.any():
         return _lost(lost, ~small & same & known, lead)
     if np.all(same | gained) and gained.any():
-        count, first = int(gained.sum()), place(tuple(map(int, np.argwhere(gained)[0])), lead)
+        at = np.argwhere(gained)
+        if 0 < lead < right.ndim and right.shape[0] == right.shape[lead] and np.all(at[:, 0] != at[:, lead]):
+            return MIXED
+        count, first = len(at), place(tuple(map(int, at[0])), lead)
         return "mask", f"a gradient passes where there is none, {count} times, first {first}: a mask is missing"
     rows = prod(right.shape[:lead])
     a, b = got.reshape(rows, -1), np.nan_to_num(right).reshape(rows, -1)
@@ -184,6 +196,52 @@ def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | N
         many, one = (np.sum(np.abs(k) > tolerance, axis=1) for k in (a, b))
         if np.all(one <= 1) and np.any(many > 1):
             return "spread", "shared among several entries, where one alone (the largest, say) has to get all of it"
+    return None
+
+
+def terms(got: Values, right: Values, x: Values, tolerance: float) -> Said | None:
+    """(cause, sentence) where a term of a softmax, a norm, a shortcut or a cross-entropy is missing.
+
+    x : what the derivative is taken in; its axes are the last ones of `got` and `right`.
+    """
+    off, lead = got - right, right.ndim - x.ndim
+    if np.any(np.isnan(off)):
+        return None
+
+    def along(a: Values, axis: int) -> Values:
+        """Project `off` onto a, line by line."""
+        square = np.sum(a * a, axis=axis - lead, keepdims=True)
+        return np.sum(off * a, axis=axis, keepdims=True) / np.where(square > 0, square, 1.0) * a
+
+    for axis in range(lead, right.ndim) if right.shape[:lead] == x.shape else ():
+        if right.shape[axis] > 2 and close(off, along(x, axis), tolerance):
+            return "norm", f"off by a multiple of the input along axis {axis - lead}: that of a length or a square"
+        mean = off.mean(axis=axis, keepdims=True)
+        slope = along(x - x.mean(axis=axis - lead, keepdims=True), axis)
+        if right.shape[axis] > 2 and close(off, mean + slope, tolerance):
+            some = [np.abs(k).max() > tolerance for k in (mean, slope)]
+            what = " and ".join(word for word, there in zip(("mean", "variance"), some, strict=True) if there)
+            return "norm", f"the derivative of the {what} along axis {axis - lead} is missing or wrong"
+    if right.shape[:lead] == x.shape:
+        a, b, d = (k.reshape(x.size, x.size) for k in (got, right, off))
+        eye = np.eye(x.size)
+        if close(d, d[0, 0] * eye, tolerance):
+            too = "is missing" if d[0, 0] < 0 else "is too much"
+            return "shortcut", f"{abs(d[0, 0]):.4g} times the identity {too}: the input's own term, a shortcut, say"
+        if close(a, a * eye, tolerance) and not close(b, b * eye, tolerance):
+            text = "each output depends on several entries, by a sum or a mean over them, say: only its own counts here"
+            return "coupling", text
+    if lead == 0 and x.ndim == 2:
+        large = np.abs(off) > tolerance
+        each = off[large]
+        if np.all(large.sum(axis=1) == 1) and np.ptp(each) <= 2 * tolerance:
+            return "one-hot", f"one entry of each row is off by {each[0]:.4g}: is the label's 1 missing, p - t?"
+        if np.all(large.sum(axis=1) <= 2) and np.all(np.abs(off.sum(axis=1)) <= 2 * tolerance):
+            return "labels", f"two entries of a row are off by {np.abs(each).max():.4g}: the 1 stands at another label"
+    if lead > 0 and x.ndim and right.shape[0] == len(x):
+        across = ~np.eye(len(x), dtype=bool).reshape(len(x), *[1] * (lead - 1), len(x), *[1] * (x.ndim - 1))
+        if close(right * across, 0 * right, tolerance) and not close(got * across, 0 * right, tolerance):
+            return MIXED
     return None
 
 
@@ -260,6 +318,7 @@ def scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -
     if np.all(np.isclose(kept, 0) | np.isclose(kept, 1)):
         return "mask", "right but for the outputs where the derivative is 0: the activation's mask is missing"
     size = f"{kept.min():.3g} to {kept.max():.3g}"
+    phi = ": is phi' forgotten?" if kept.min() > -0.3 and kept.max() < 1.3 else ""  # what slopes usually are
     if len(shape) > 1 and np.allclose(each, each[(slice(None), *([slice(0, 1)] * (len(shape) - 1)))]):
         return "row factor", f"right but for a factor for each example, {size}, that is missing"
-    return "activation derivative", f"right but for a factor for each output, {size}: is phi' forgotten?"
+    return "activation derivative", f"right but for a factor for each output, {size}{phi}"

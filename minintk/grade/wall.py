@@ -89,15 +89,15 @@ CALLS = (
     0), (261, 0), (280, 88), (203, 122), (144, 119), (142, 118), (314, 274), (141, 140), (251, 30), (321, 280),
     (298, 241), (323, 282), (164, 170), (227, 112), (305, 266), (159, 171), (170, 161), (171, 162), (175, 105),
     (313, 273), (176, 106), (172, 0), (173, 0), (163, 89), (179, 60), (103, 116), (169, 142), (246, 104), (320,
-    294), (167, 224), (168, 225), (135, 92),
+    294), (167, 224), (168, 225), (135, 92), (160, 164), (253, 0), (294, 26), (254, 27), (300, 262), (301, 263),
 )  # fmt: skip
 """System calls on (x86-64, 64-bit ARM), 0 where there is none: ptrace and memory of others, signals, new processes,
 namespaces and mounts, sockets, shared memory, queues and keys, owners, modes and times of files, priorities of others,
-clocks, modules and other settings of the machine."""
+clocks, modules and other settings of the machine, limits, and news of other files (inotify, fanotify)."""
 
 
 def seccomp() -> bool:
-    """Refuse the system calls of `CALLS`, new processes, and limits of others; whether it holds.
+    """Refuse the system calls of `CALLS`, new processes and new limits, and return whether that holds.
 
     The filter is a program of the kernel's Berkeley packet filter: load a word, compare, skip, return.
     """
@@ -106,11 +106,12 @@ def seccomp() -> bool:
         return False
     load, equal, above, bits, leave, allow = 0x20, 0x15, 0x35, 0x45, 0x06, 0x7FFF0000
     refuse = (leave, 0, 0, 0x00050000 | errno.EPERM)
-    number, first = (load, 0, 0, 0), (load, 0, 0, 16)  # the call's, and the lower half of its first argument
+    number, first, low, high = ((load, 0, 0, at) for at in (0, 16, 32, 36))  # the call's, its arguments 1 and 3
     program = [(load, 0, 0, 4), (equal, 1, 0, kind), (leave, 0, 0, 0x80000000), number, (above, 0, 1, 1 << 30), refuse]
     program += [(equal, 0, 1, CLONE3), (leave, 0, 0, 0x00050000 | errno.ENOSYS)]  # glibc then takes clone
-    for call, test, thread in ((CLONE[kind], bits, 0x10000), (PRLIMIT[kind], equal, 0)):
-        program += [(equal, 0, 4, call), first, (test, 0, 1, thread), (leave, 0, 0, allow), refuse]
+    program += [(equal, 0, 4, CLONE[kind]), first, (bits, 0, 1, 0x10000), (leave, 0, 0, allow), refuse]  # threads alone
+    program += [(equal, 0, 8, PRLIMIT[kind]), first, (equal, 0, 5, 0), low, (equal, 0, 3, 0), high, (equal, 0, 1, 0)]
+    program += [(leave, 0, 0, allow), refuse]  # its own limits may be asked for, and no new ones set, by root too
     for call in (*NEWER, *(pair[kind == ARM] for pair in CALLS)):
         program += [(equal, 0, 1, call), refuse] if call else []
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in [*program, (leave, 0, 0, allow)]))
@@ -140,19 +141,8 @@ def limit(memory: int, seconds: int, *, processes: bool) -> None:
 REFUSED = ("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.kill", "os.killpg",
            "os.startfile", "os.symlink", "os.link", "os.chdir", "pty.spawn", "gc.get_objects", "gc.get_referrers",
            "sys.addaudithook", "cpython._PySys_ClearAuditHooks", "cpython.PyInterpreterState_New")  # fmt: skip
-ROOMS = (
-    "subprocess",
-    "socket",
-    "ctypes",
-    "shutil",
-    "ftplib",
-    "urllib",
-    "winreg",
-    "mmap",
-    "resource",
-    "fcntl",
-    "signal",
-)
+ROOMS = ("subprocess", "socket", "ctypes", "shutil", "ftplib", "urllib", "winreg", "mmap", "resource", "fcntl",
+         "signal")  # fmt: skip
 NATIVE = ("_xxsubinterpreters", "_interpreters", "_testcapi", "_testinternalcapi", "_ctypes_test")
 LISTED = ("os.listdir", "os.scandir")
 CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.chown", "os.utime")
@@ -215,8 +205,9 @@ def close_in(home: str, packages: Sequence[str], memory: int, seconds: int) -> s
     """Put up the whole wall, and return what of it this system has: "Landlock 7, seccomp" or less."""
     read, listed = opened(packages)
     version = landlock(read, listed, home)
-    filtered = seccomp()
-    limit(memory, seconds, processes=not filtered)
+    limit(memory, seconds, processes=False)  # before they cannot be changed any more
+    if not (filtered := seccomp()):
+        limit(memory, seconds, processes=True)
     sys.meta_path.insert(0, finder(packages))
     guard(read, listed, home)
     return ", ".join([f"Landlock {version}"] * bool(version) + ["seccomp"] * filtered)

@@ -15,6 +15,7 @@ import os
 import random
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -130,20 +131,29 @@ def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any
     lent = {name: lambda *args, _name=name, **named: lend(_name, args, named) for name in asked["lent"]} if lend else {}
     kept = {name: vars(module)[name] for name in lent if name in vars(module)}
     vars(module).update(lent)
+    said = []
     try:
-        function, value, changed = _function(module, asked["name"]), None, list[int]()
-        if asked["do"] == "parameters":
-            value = parameters(function)
-        elif asked["do"] == "pull":
-            value, changed = pull(function, _function(module, asked["backward"]), asked["u"], asked["args"])
-        else:
-            value, changed = (output if asked["do"] == "output" else watched)(function, asked["args"])
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            value, changed = _answered(module, asked)
         tree_of(value)
     except (Exception, SystemExit) as error:  # and no KeyboardInterrupt: in the grader's process it is the user's
         return {"error": fault(error, str(module.__file__))}
     finally:
+        for name in lent:
+            del vars(module)[name]
         vars(module).update(kept)
-    return {"value": value, "changed": changed}
+    told = [f"{w.message} (line {w.lineno})" for w in said if w.filename == module.__file__]
+    return {"value": value, "changed": changed, "warned": told[0] if told else ""}
+
+
+def _answered(module: ModuleType, asked: Mapping[str, Any]) -> tuple[Any, list[int]]:
+    function, args = _function(module, asked["name"]), asked["args"]
+    if asked["do"] == "parameters":
+        return parameters(function), []
+    if asked["do"] == "pull":
+        return pull(function, _function(module, asked["backward"]), asked["u"], args)
+    return (output if asked["do"] == "output" else watched)(function, args)
 
 
 def _function(module: ModuleType, name: str) -> Callable[..., Any]:

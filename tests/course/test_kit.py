@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import chosen, written
 
 import build
 from minintk.grade import load
+from minintk.grade.hand_in import MARK
+from tests.minintk.grade import tiny
+from tests.minintk.grade.test_hand_in import notebook
 
+NAMES = ["dense", "dense_backward"]
 FOLDER = build.folders()[0]
 VARIANT = load(FOLDER).variant("secret/ada@example.org")
 SOLUTION = build.hard_coded((FOLDER / "solution.py").read_text(encoding="utf-8"), VARIANT)
@@ -44,6 +49,23 @@ def ran(kit: Path, place: Path, mail: str, files: dict[str, str]) -> dict[str, A
     assert subprocess.run([sys.executable, *words], env=env, cwd=kit, capture_output=True).returncode == 0
     found: dict[str, Any] = json.loads((place / "out" / "results.json").read_text())
     return found
+
+
+def test_the_file_is_chosen_by_what_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "check.py").write_text("from starter import dense\nprint(dense)\n")
+    (tmp_path / "variant.py").write_text("bias = 'plus'\n")
+    (tmp_path / "a_starter.py").write_text(tiny.STARTER)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "week1.py").write_text(tiny.SOLUTION)
+    assert chosen(tmp_path, NAMES).name == "week1.py"
+    half = tiny.STARTER.replace("W, b):\n    raise NotImplementedError", "W, b):\n    return x @ W", 1)
+    (tmp_path / "sub" / "week1.py").write_text(half)
+    assert chosen(tmp_path, NAMES).name == "week1.py"
+    notebook(tmp_path / "z.ipynb", [("code", tiny.SOLUTION, [MARK])])
+    assert chosen(tmp_path, NAMES).name == "z.ipynb"
+    assert (written(tiny.STARTER, NAMES), written(half, NAMES), written(tiny.SOLUTION, NAMES)) == (0, 1, 2)
+    with pytest.raises(FileNotFoundError, match="a script or notebook with network"):
+        chosen(tmp_path, ["network"])
 
 
 def test_the_right_file_is_graded_for_the_right_student(kit: Path, tmp_path: Path) -> None:

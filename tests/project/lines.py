@@ -26,7 +26,7 @@ LIMITS = {
 }  # fmt: skip
 """{circle: the most lines}; 36,500 together."""
 
-DEBT = {"core": 177, "large": 37, "laboratory": 174, "course": 73}
+DEBT = {"core": 177, "large": 37, "laboratory": 78, "course": 73}
 """Lines that a circle may have beyond its limit for now; may only shrink."""
 
 

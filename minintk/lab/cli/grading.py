@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     "Run an assignment's exercises on a submission, in a process of its own that holds no answers, and "
     "say what is wrong with it. Exit status: 0 with full points, 1 with fewer.",
     option("assignment", "ASSIGNMENT", "a folder with exercises.py, or its name in ./course"),
-    option("submission", "SUBMISSION", "the student's script or notebook, or a folder that holds it"),
+    option("submission", "SUBMISSION", "the student's script or notebook"),
     option("--seed", "S", "the instructor's secret, or @FILE that holds it", "public"),
     option("--only", "NAME", "only this exercise; may be given again", action="append"),
     option("--public", about="leave hidden exercises out", action="store_true"),
@@ -35,12 +35,9 @@ def _grade(args: Namespace) -> int:
     from minintk.files.writing import write_atomically
     from minintk.grade import grade, load
     from minintk.grade import run as reports
-    from minintk.grade.hand_in import chosen
 
-    assignment, path, screen = load(args.assignment), Path(args.submission), console(120)
+    assignment, screen = load(args.assignment), console(120)
     seed = Path(args.seed[1:]).read_text(encoding="utf-8").strip() if args.seed.startswith("@") else args.seed
-    if path.is_dir():
-        path = chosen(path, assignment.functions())
 
     def write(found: Grade, *names: str) -> None:
         for name in names:
@@ -48,7 +45,7 @@ def _grade(args: Namespace) -> int:
                 write_atomically(file, methodcaller("write", getattr(reports, name)(found).encode()))
 
     found = grade(
-        assignment, path, seed=seed, isolated=not args.in_process, hidden=not args.public,
+        assignment, args.submission, seed=seed, isolated=not args.in_process, hidden=not args.public,
         only=args.only or (), told=lambda part: write(part, "gradescope"),
     )  # fmt: skip
     write(found, "gradescope", "junit", "html")

@@ -1,5 +1,6 @@
 """An error carried forward: later functions are graded with the solution's in place of the wrong ones, for half."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,19 @@ def test_nothing_is_lent_to_who_has_made_no_error(graded: Any) -> None:
     assert scores(graded(SOLUTION.replace("[0] + 1", "[0] + 2"))) == [4, 4, 0, 5]
     found = graded(SOLUTION.replace("2 * x, x", "3 * x, x").replace("first(x)[0] + 1", "third(x)"))
     assert scores(found)[2] == 0
+
+
+def test_arguments_that_never_end_are_given_up(tmp_path: Path) -> None:
+    """The solution is called with what a submission chooses: it has limits as well, and a process of its own."""
+    (tmp_path / "solution.py").write_text(
+        SOLUTION.replace("def first(x):\n", "def first(x):\n    while x[0] > 10: pass\n")
+    )
+    path = tmp_path / "sub.py"
+    path.write_text("def first(x):\n    return 3 * x, x\n\ndef second(x):\n    return first(x + 11)[0]\n")
+    chain = Assignment(ASSIGNMENT.name, ASSIGNMENT.exercises, folder=str(tmp_path), seconds=1)
+    began = time.monotonic()
+    assert grade(chain, path).score == 0
+    assert time.monotonic() - began < 60
 
 
 def test_a_submission_that_asks_for_what_is_not_lent_gets_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Scripts and notebooks, and the file that is graded among several."""
+"""Scripts and notebooks, damaged ones, and imaginary parts."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 
 from minintk.grade import Submission, SubmissionError
-from minintk.grade.hand_in import MARK, chosen, definitions, imaginary, text_of, written
-from tests.minintk.grade.tiny import SOLUTION, STARTER
-
-NAMES = ["dense", "dense_backward"]
+from minintk.grade.hand_in import MARK, definitions, imaginary, text_of
 
 
 def notebook(path: Path, cells: list[tuple[str, str, list[str]]]) -> Path:
@@ -41,23 +38,6 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         with Submission(tmp_path / name) as student, pytest.raises(SubmissionError, match="the file does not load"):
             student.call("f")
-
-
-def test_the_file_is_chosen_by_what_is_in_it(tmp_path: Path) -> None:
-    (tmp_path / "check.py").write_text("from starter import dense\nprint(dense)\n")
-    (tmp_path / "variant.py").write_text("bias = 'plus'\n")
-    (tmp_path / "a_starter.py").write_text(STARTER)
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "week1.py").write_text(SOLUTION)
-    assert chosen(tmp_path, NAMES).name == "week1.py"
-    half = STARTER.replace("W, b):\n    raise NotImplementedError", "W, b):\n    return x @ W", 1)
-    (tmp_path / "sub" / "week1.py").write_text(half)
-    assert chosen(tmp_path, NAMES).name == "week1.py"
-    notebook(tmp_path / "z.ipynb", [("code", SOLUTION, [MARK])])
-    assert chosen(tmp_path, NAMES).name == "z.ipynb"
-    assert (written(STARTER, NAMES), written(half, NAMES), written(SOLUTION, NAMES)) == (0, 1, 2)
-    with pytest.raises(FileNotFoundError, match="a script or notebook with network"):
-        chosen(tmp_path, ["network"])
 
 
 def test_definitions() -> None:
