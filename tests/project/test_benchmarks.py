@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import minintk as mn
+from analytic.verify import laws
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -163,4 +164,8 @@ def test_the_kept_runs_of_verify_mup_raised_no_alarm(benchmarks: Any) -> None:
     levels = benchmarks("levels")
     runs = [json.loads(text) for text in levels.KEPT.read_text("utf-8").splitlines()]
     assert len({one["seed"] for one in runs}) == len(runs) > 0
-    assert f"{len(runs)} full runs, 0 with a false alarm" in levels.report(runs)
+    head, *short = levels.report(runs).splitlines()
+    assert f"{len(runs)} full runs, 0 with a false alarm" in head
+    assert short == ["none"]
+    assert laws.LEVELS.startswith(f"of {12 + len(runs)} full runs")  # 12 before any were kept
+    assert f"the {len(runs)} kept refused every control" in laws.LEVELS
