@@ -122,21 +122,27 @@ def main(
     def draw(plt: Any) -> None:
         _, panels = plt.subplots(len(tasks), 4, figsize=(16, 3.7 * len(tasks)), squeeze=False, layout="constrained")
         for (data, error, average, variance, frozens, squares), axes in zip(drawings, panels):
+            half = np.array([[value.half for value in row] for row in found["error"][data]])
             for i, h in enumerate(widths):
-                axes[0].semilogx(np.array(scales) / sqrt(h), 100 * error[i, :-1], f"C{i}o-", ms=3, label=f"h = {h}")
+                bars: dict[str, Any] = {"fmt": f"C{i}o-", "ms": 3, "capsize": 2, "label": f"h = {h}"}
+                axes[0].errorbar(np.array(scales) / sqrt(h), 100 * error[i, :-1], 100 * half[i, :-1], **bars)
                 axes[0].axhline(100 * error[i, -1], color=f"C{i}", ls=":", lw=0.9)
                 if data in found["alpha*"]:
                     rescaled = (error[i, :-1] - error[i, 0]) / (error[i, -1] - error[i, 0])
                     axes[1].semilogx(scales, rescaled, f"C{i}o-", ms=3, label=f"h = {h}")
             for k, name, style in ((0, "feature", "C0o"), (-1, "frozen initial kernel", "C1s")):
-                axes[2].plot(widths, 100 * error[:, k], f"{style}-", ms=4, label=name)
+                axes[2].errorbar(
+                    widths, 100 * error[:, k], 100 * half[:, k], fmt=f"{style}-", ms=4, capsize=2, label=name
+                )
                 axes[2].plot(widths, 100 * average[:, k], f"{style}:", ms=4, label=f"average of {seeds}")
             axes[3].loglog(widths, variance[:, 0], "C0o-", ms=4, label="feature")
             drawn(axes[3], list(frozens), np.array(squares), "frozen initial kernel", "C1")
             guide(axes[3], list(frozens), (widths[0], variance[0, 0]), -1, "slope -1")
-            axes[0].set(xlabel="alpha", ylabel="test error, %", title=f"{data}; dotted: alpha = infinity")
-            one = "one curve?" if data in found["alpha*"] else "errors too close to rescale"
-            axes[1].set(xlabel="s = sqrt(h) alpha", ylabel="rescaled error", title=f"{data}: {one}")
+            axes[0].set(xscale="log", xlabel="alpha", ylabel="test error, %", title=f"{data}; dotted: alpha = infinity")
+            axes[1].set(xlabel="s = sqrt(h) alpha", ylabel="rescaled error", title=f"{data}: one curve?")
+            if data not in found["alpha*"]:
+                axes[1].axis("off")
+                axes[1].set_title(f"{data}: errors too close to rescale")
             axes[2].set(ylabel="test error, %")
             axes[3].set(ylabel="Var f over initialisations")
             in_widths(axes[2], widths)

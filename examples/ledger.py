@@ -20,7 +20,10 @@ LEDGER = """
 Ours, the paper's in brackets where it differs, and the largest factor between them. The price is that of a script at
 the paper's size in hours of one core: the minutes measured here, times the ratio of N x width² x steps x seeds x depth.
 Widths are a sum over those that ran. N counts squared for kernels, and not for steps on mini-batches. Trust a price
-within a factor of 3: as far is the law off for the six scripts that ran on digits and on MNIST or CIFAR-10.
+within a factor of 3: as far is the law off for the six scripts that ran on digits and on MNIST or CIFAR-10. This runs a
+script at that size, and goes on in OUT after an interruption:
+
+    python3 make.py python examples/NAME.py --data DIR --set mnist --scale paper --device cpu --out OUT
 
 | script | rows | N | width | steps | seeds | largest | minutes here | hours at the paper's size |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -30,7 +33,8 @@ UNDECIDED = """
 
 Standard errors fall as the root of the number of seeds. So a row is decided, if no mean moves, by as many times more
 seeds as the square of the standard errors that its level takes over those to the nearest margin. The hours are the
-script's minutes above times that. Where the mean lies outside, they decide against the paper at our width.
+script's minutes above times that. Where the mean lies outside, they decide against the paper at our width. Seeds that
+no row has seen, at the sizes above: `--seeds SEEDS --first-seed 40000` with the script's scale.
 
 | claim | script | here | rule | decided by | hours of one core | then |
 | --- | --- | --- | --- | --- | --- | --- |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import minintk as mn
+from analytic.verify import laws
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -142,3 +144,28 @@ def test_references_of_kernels_are_right(benchmarks: Any, activation: str, monke
         assert np.abs(found[name] - k).max() < 1e-6 * np.abs(k).max()
     unpooled = reference.infinite_cnn_kernels(images["x"], (activation,) * 2, True, 2**0.5, 0.1)
     assert np.abs(unpooled[1] - right[1]).max() > 1e-3 * np.abs(right[1]).max()
+
+
+def test_levels_of_pooled_runs(benchmarks: Any) -> None:
+    """One of 30 runs fails one of two right rows, and one misses its control."""
+    levels = benchmarks("levels")
+
+    def line(right: str, control: str) -> dict[str, Any]:
+        rows = [["one", False, "0.1", right], ["two", False, "0.1", "pass"], ["wrong", True, "9", control]]
+        return {"seed": 0, "seconds": 1, "rows": rows}
+
+    said = levels.report([*[line("pass", "pass")] * 28, line("fail", "pass"), line("pass", "undecided")])
+    assert said.startswith("30 full runs, 1 with a false alarm (below 15% at 95 %); of 100 resampled 3.3; rows")
+    assert said.splitlines()[1:] == ["passed in 29 of 30: one", "control refused in 29 of 30: wrong"]
+    assert "0 with a false alarm (below 10% at 95 %); of 100 resampled 0;" in levels.report([line("pass", "pass")] * 30)
+
+
+def test_the_kept_runs_of_verify_mup_raised_no_alarm(benchmarks: Any) -> None:
+    levels = benchmarks("levels")
+    runs = [json.loads(text) for text in levels.KEPT.read_text("utf-8").splitlines()]
+    assert len({one["seed"] for one in runs}) == len(runs) > 0
+    head, *short = levels.report(runs).splitlines()
+    assert f"{len(runs)} full runs, 0 with a false alarm" in head
+    assert short == ["none"]
+    assert laws.LEVELS.startswith(f"of {12 + len(runs)} full runs")  # 12 before any were kept
+    assert f"the {len(runs)} kept refused every control" in laws.LEVELS
