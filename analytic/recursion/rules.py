@@ -301,7 +301,7 @@ class ProductOfParts(Fork):
     """
 
     def law(self, law: Law) -> Law:
-        """Products of Gaussians are not Gaussian.  A mean of products is one of means if one part is alike."""
+        """Products of Gaussians are not Gaussian.  Their mean factorises if the features of one part are alike."""
         if not (run_law(self.branch, law).alike or run_law(self.shortcut, law).alike):
             raise UnsupportedLayer(
                 "Product multiplies two parts whose features differ in variance (inputs, a Concat, or flattened "
