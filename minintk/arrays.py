@@ -1,7 +1,6 @@
 """Find the library of the caller's arrays, and hide the few places where NumPy and CuPy differ.
 
-Numerical code takes the namespace of its arrays (`array_namespace`) and stays in it: NumPy in, NumPy out; CuPy in, CuPy
-out, on the GPU throughout.  This is the only module that names CuPy.
+Numerical code stays in the namespace of its arrays (`array_namespace`): CuPy in, CuPy out.  Only this file names CuPy.
 """
 
 from __future__ import annotations
@@ -129,8 +128,7 @@ def _gpu_remedy(error: Exception) -> str:
 def available_memory(xp: Any) -> int:
     """Return the bytes that can still be allocated where `xp` keeps its arrays (2**62 if the system does not tell).
 
-    On the host: free memory within the limits of control groups (containers, SLURM).  On a GPU: of the current device,
-    within the limit of CuPy's pool.
+    On the host: free memory within limits of control groups.  On a GPU: the current one's, within CuPy's pool limit.
     """
     if library(xp) == "cupy":
         free, _total = import_module("cupy").cuda.runtime.memGetInfo()
@@ -179,10 +177,7 @@ def free_in_groups(root: str | Path = "/") -> int:
 
 @lru_cache
 def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
-    """Return (folder, files with limits, file with the use, name of the cache) of the groups that have a limit.
-
-    Cached: reading all groups' files for every kernel would cost as much as a small kernel.
-    """
+    """Return (folder, files of limits, file of use, cache's name) of limited groups; cached, as a search is slow."""
     found = []
     for kind, group in control_groups(root, "memory"):
         limits, usage, cache = LIMITS[kind]
@@ -267,8 +262,7 @@ def check_finite(name: str, a: Array) -> None:
 def check_finite_by(result: Array, name: str, a: Array) -> None:
     """Raise ValueError if `result`, computed from `a`, shows that `a` holds a NaN or an infinity.
 
-    Only the sum of `result` is checked each time: outputs are few, parameters many.  A result that overflows for a
-    finite `a` passes.
+    Only the sum of `result` is checked: outputs are few, parameters many.  An overflow for finite `a` passes.
     """
     if on_host(array_namespace(result)) and not finite(result):  # a GPU would have to wait for the sum
         check_finite(name, a)
