@@ -3,8 +3,8 @@
     L = 1/(2N) sum ||f - y||^2  +  ridge/(2N) |theta - theta_0|^2            N examples, for any number of outputs
 
 A linearised network f = f_0 + J (theta - theta_0) stays at theta_t = theta_0 + J' a_t.  So
-f_t(x) = f_0(x) + Theta(x, X) a_t with Theta = J J', and gradient flow, d theta/dt = -lr grad L, is a linear equation
-for only a_t : (N, C) (with rates lr S, theta_t = theta_0 + S J' a_t, Theta = J S J', and |S^-1/2 (theta - theta_0)|):
+f_t(x) = f_0(x) + Theta(x, X) a_t with Theta = J J'.  (With rates lr S, theta_t = theta_0 + S J' a_t, Theta = J S J',
+and |S^-1/2 (theta - theta_0)|.)  Gradient flow, d theta/dt = -lr grad L, is a linear equation for a_t : (N, C):
 
     da/dt = -(lr/N) ((Theta + ridge I) a - (y - f_0)),    a_0 = 0
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
@@ -85,10 +85,7 @@ class Dynamics(ABC):
         return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
-        """Return g_t(mu) for times on the host, (T, n), 0 in zero directions that contribute exactly nothing.
-
-        ValueError if they could contribute, and t is too large.
-        """
+        """Return g_t(mu) for host times, (T, n), 0 in zero directions; ValueError if these could matter at large t."""
         s, rate, latest = self.spectrum, self.lr / len(self.y), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
         if not dropped and s.zeros and latest * rate * s.resolution > 1:

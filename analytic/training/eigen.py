@@ -7,7 +7,7 @@ A kernel of n rows has rounding errors of about eps max_i k_ii in each entry, wh
     resolution = (n + 100) eps max_i k_ii
 
 so an eigenvalue below that is either zero or lost in rounding.  It is certainly zero (a duplicated row, a zero row,
-fewer features than examples) if no other eigenvalue is below 100 times that bound; its direction q is then orthogonal
+fewer features than examples) if no other eigenvalue is below 100 times that bound.  Its direction q is then orthogonal
 to k(x, X) for every x, and contributes exactly nothing.  If the eigenvalues decay smoothly into the rounding, the final
 effect of their directions is unknown, and t = inf is an error.
 

@@ -27,10 +27,7 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Given:
-    """K and Theta, (n, n) each, as a kernel of the points 0 ... n - 1: every x is an array of their numbers, (N,).
-
-    ValueError or TypeError unless the matrices are symmetric and of one shape, library and dtype.
-    """
+    """K and Theta, (n, n) each, as a kernel of the points 0 ... n - 1; x : (N,) are such numbers.  Both are checked."""
 
     K: Array
     Theta: Array
@@ -210,9 +207,9 @@ def ensemble(
 ) -> Ensemble:  # fmt: skip
     """Return the ensemble of infinitely wide networks trained on (x, y) on L = 1/(2N) sum ||f - y||^2.
 
-    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example), y : (N, C), both copied.  Or kernels that exist
-        already, empirical ones or from a store: (nngp, ntk), each (n, n) over all n points, read when needed and not
-        copied; then x : (N,) and x_test : (M,) are whole numbers, the points' rows.
+    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example), y : (N, C), both copied.  Or existing kernels,
+        empirical ones or from a store: (nngp, ntk), each (n, n) over all n points, read when needed and not copied.
+        Then x : (N,) and x_test : (M,) are whole numbers, the points' rows.
     by : "flow", gradient flow: with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
         "descent", gradient descent with this lr: t counts steps; `momentum` as in `gradient_descent`.  The two differ
         most at first: for lr near its bound, by a fifth of the standard deviation after one step.

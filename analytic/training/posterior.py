@@ -1,7 +1,6 @@
 """Condition the Gaussian process of a wide network on data, by a Cholesky factor.
 
-Bayes' rule for the prior f ~ GP(0, K), Lee et al. 2019, eq. (13); or the ensemble of `analytic.training.gp` at t = inf,
-eq. (16), whose mean needs a factor of Theta in the same way.
+By Bayes' rule for f ~ GP(0, K), Lee et al. 2019, eq. (13); or the ensemble at t = inf, eq. (16), by a factor of Theta.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Posterior:
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
         From a Cholesky factor if the kernel has one (1 s at N = 4000 on two cores).  A singular kernel gives the limit
-        t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if there is no limit.
+        t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if it does not exist.
         MemoryError, before any work, with what is needed and what is free.
         """
         check_wanted(self.kind, cov, std)
@@ -208,10 +207,7 @@ def posterior(
 
 
 def cholesky(k: Array) -> Array:
-    """Return L with L L' = k, lower triangular; LinAlgError if there is none.
-
-    On the host it overwrites k, except for k's strict lower triangle (the upper one of L).
-    """
+    """Return L with L L' = k, lower triangular, on the host over k's upper triangle; LinAlgError if there is none."""
     xp = array_namespace(k)
     if not on_host(xp):
         return xp.linalg.cholesky(k)
