@@ -76,8 +76,7 @@ class Examples:
 class Wanted:
     """The kernels that a call wants: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.kernel`.
 
-    warn : takes the bound on the quadratures' error.  pixels : (E, F) for arrays (E, N F, M F), of images pixel by
-    pixel (`analytic.images.plan.ImagePlan`).
+    warn : takes the bound on the quadratures' error.  pixels : (E, F) for arrays (E, N F, M F), as in `ImagePlan`.
     """
 
     asked: tuple[bool, bool]

@@ -63,10 +63,7 @@ class Mix(NamedTuple):
 
 
 def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
-    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; a row of zeros has A = 1.
-
-    units : of the parts' tau, if some q = 0, else None.
-    """
+    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; zero rows have A = 1.   units : of tau, if some q = 0."""
     xp, q = array_namespace(after.q), after.q
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
@@ -129,8 +126,8 @@ class AffineRow(NamedTuple):
 class Affine(Step):
     """K' = w2 K + beta2,   Theta' = w2 Theta + ratio K' + rest.
 
-    With weights of multiplier m, std s and learning-rate scale S, a bias of m_b, s_b and S_b: w2 = (m s)^2 fan_in,
-    beta2 = (m_b s_b)^2, ratio = S / s^2, rest = S_b m_b^2 - ratio beta2, for J S J',
+    Weights have multiplier m, std s and learning-rate scale S, the bias m_b, s_b and S_b.  With w2 = (m s)^2 fan_in,
+    beta2 = (m_b s_b)^2, ratio = S / s^2, rest = S_b m_b^2 - ratio beta2 this is J S J',
 
         Theta' = w2 Theta + S m^2 fan_in K + S_b m_b^2
     """

@@ -120,10 +120,7 @@ def sides(m: Any, D: Any, s: Any, s2: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def acute(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
-    """Return True for a > pi/2, sin(b/2)^2 and sin(b/2) of b, the acute one of the angles a and pi - a.
-
-    U2 : A + B; None if it is 1, so that A = p and B = r.
-    """
+    """Return True for a > pi/2, sin(b/2)^2, sin(b/2) of b, the acute one of a and pi - a.   U2 : A + B; None for 1."""
     wide = A > B
     p = m.where(wide, B, A) if U2 is None else m.where(wide, B, A) / m.largest(U2, m.tiny)
     return wide, p, m.sqrt(p)

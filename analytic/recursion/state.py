@@ -8,7 +8,7 @@ For inputs x, x' and one layer's pre-activations u, u' with E u^2 = q, E u'^2 = 
 
 An error eps in c changes a small angle by eps / a; a relative one in p changes it by eps * a.  Only p is carried, so no
 layer computes sqrt(1 - c^2) from a rounded c.  There are N variances and N^2 pairs.  So the variances go through all
-layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`); the pairs follow tile by tile
+layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`).  The pairs follow tile by tile
 (`Step.pairs`) and combine the coefficients of two rows by short inner products, `dot`.
 
 Pairs form a `Block`, rows against columns, or a `Listing`, one by one; the layers work on either.
@@ -153,8 +153,7 @@ def columns(xp: Any, *numbers: Array) -> Array:
 class Distances(NamedTuple):
     """Vectors y : (N, k), one for each row, from which `quarter_squared_distance` computes |y_i - y_j|^2 / 4.
 
-    left . right is the same as one inner product, |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, with an error of eps * |y|^2;
-    the y are centred to keep |y| small if the distances are.
+    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, with an error of eps * |y|^2, which centring y keeps small.
     """
 
     y: Array
