@@ -38,11 +38,10 @@ from minintk.thresholds import THRESHOLDS
 def tile_width(xp: Any, n: int) -> int:
     """Return the columns of a tile of an n x n matrix; on the host it has twice as many rows.
 
-    Tiles are small enough that one and the layers' working arrays fit a core's cache; large enough that packing the
-    factors of a product pays and every ufunc takes some tens of microseconds, longer than a thread sleeps for the
-    interpreter lock.  A sixth of the matrix leaves a tile for each core, and little below the diagonal.
-    240 fills whole vectors and is not a power of two: the columns of a transposed tile would then share a few cache
-    lines.
+    A tile and the layers' working arrays fit a core's cache.  Still packing the factors of a product pays, and a ufunc
+    takes some tens of microseconds: a thread that waits for the interpreter lock sleeps longer.
+    A sixth of the matrix leaves a tile for each core, and little below the diagonal.
+    240 fills whole vectors; for a power of two, columns of a transposed tile would share a few cache lines.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
@@ -78,18 +77,13 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread, as more change bits and wait for each other; small products have one anyway.
-
-    Per row, the coefficients are products of some 2,000 multiplications.
-    """
-    small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain
+    """Limit BLAS to one thread, as more change bits and wait for each other; small products have one anyway."""
+    small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients of a row
     return nullcontext() if small else single_threaded_blas()
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
-    """Take the rows through all layers; return them ready for the product, the kernels' diagonals, the plan for pairs,
-    and True if the inputs' precision can hold the plan's numbers.
-    """
+    """Take the rows through all layers; return them for the product, the diagonals, the plan, and if its dtype fits."""
     xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
     norms2 = square_norms(xp, parts)
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
@@ -163,10 +157,7 @@ class VectorEngine:
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
-        """Return the evaluation of a block, which begins at a tile, without its program.
-
-        Its tiles are tiles of the whole, from the same numbers, so it has the same bits.
-        """
+        """Return the evaluation of a block of whole tiles, without its program: the same numbers, so the same bits."""
         (i, j), same, first = place, self.symmetric and place[0] == place[1], self.first
         xp = array_namespace(self.left.scale)
         parts = [i] if same else [i, slice(first + j.start, first + j.stop)]
@@ -231,10 +222,7 @@ class VectorEngine:
                 yield slice(i, min(i + height, last if self.symmetric else n)), slice(j, last)
 
     def tile(self, rows: slice, columns: slice, scratches: dict[Any, Scratch], precision: Any = None) -> None:
-        """Compute one tile: product, layers, recomputed pairs, results.
-
-        scratches : a thread's working memory, in either precision.   precision : default the inputs'.
-        """
+        """Compute one tile: product, layers, recomputed pairs, results.   scratches : working memory by precision."""
         xp, dtype = array_namespace(self.left.scale), self.left.x.dtype if precision is None else precision
         scratch, second = scratches[dtype], slice(columns.start + self.first, columns.stop + self.first)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None

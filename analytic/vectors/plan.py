@@ -102,10 +102,7 @@ class VectorPlan:
         return VectorPlan(self.program, cast(self.coefficients, dtype))
 
     def passes(self, xp: Any, count: int, dtype: Any, tangent: bool) -> list[Callable[[Block], None]]:
-        """Return the passes for blocks, one after another, compiled if `analytic.fast` is there and rows suffice.
-
-        count : of all rows.   tangent : True if Theta is wanted.
-        """
+        """Return passes for blocks, in order, compiled if `analytic.fast` is there and `count` rows suffice."""
         passes = None
         if count >= ROWS_WORTH_COMPILED and on_host(xp):
             passes = getattr(through("kernels"), "passes", None)
