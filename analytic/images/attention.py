@@ -46,10 +46,7 @@ from minintk.spec.windows import Axis
 
 @dataclass(frozen=True)
 class Attend(Mixing):
-    """K' = A(x) K A(x')', A = zeta(gain K).
-
-    grid : (H, W).   zeta : None for softmax.   masked : leave out positions of variance 0.
-    """
+    """K' = A(x) K A(x')', A = zeta(gain K), zeta None for softmax; masked leaves out positions of variance 0."""
 
     grid: tuple[int, int]
     gain: float = 1.0

@@ -1,7 +1,6 @@
 """Take one or a few pairs of images at a time through all layers.
 
-The images of a tile are prepared together, with variances in float64; then one thread takes the tile's pairs through
-the layers, field by field.  Threads only share the results.
+The images of a tile are prepared together, with variances in float64; then one thread takes its pairs field by field.
 """
 
 from __future__ import annotations
@@ -131,10 +130,7 @@ BYTES_OF_A_SERIES = 80_000
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Return bytes besides the results, of all threads: fields and pixels, by the most that each was measured at.
-
-    size : images on a tile's side.
-    """
+    """Return bytes besides the results, of all threads, by measured maxima.   size : images on a tile's side."""
     n, host = max(inputs.shape), on_host(plan.layout.xp)
     size = min(size or images_per_tile(plan, n), n)
     shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
@@ -212,9 +208,7 @@ class SelfKernels:
 
 
 def selves_at_once(double: ImagePlan, n: int) -> int:
-    """Return how many of n images go through the layers at a time, each with itself: fewer than pairs of images,
-    as the numbers of x are spread over such a field.
-    """
+    """Return how many of n images, each with itself, go through the layers at a time, with x's numbers spread."""
     if by_quadrature(double.program):  # coefficients by image
         return 1
     most = pairs_at_once(double)
@@ -290,10 +284,7 @@ class ImageEngine:
         return others + working_memory(self.plan, inputs, self.size)
 
     def at(self, place: Place) -> ImageEngine:
-        """Return the evaluation of a block, which begins at a tile, without program and library.
-
-        Its tiles are tiles of the whole, from the same numbers, so it has the same bits.
-        """
+        """Return the evaluation of a block of whole tiles, without program and library: the same numbers and bits."""
         (i, j), inputs, plan = place, self.inputs.at(*place), self.plan
         sides = [(self.pools[0], i), (self.pools[-1], j)][: len(inputs.x)] if self.pools else []
         pools = [[(d[at], theta[at]) for d, theta in pool] for pool, at in sides]

@@ -21,10 +21,7 @@ class PixelValues(NamedTuple):
 
 
 class Workspace(local):
-    """Arrays, taken and given back, separate for each thread; each starts on a cache line.
-
-    Arrays of all shapes share the memory, so it never exceeds that of the arrays taken at one time.
-    """
+    """Arrays that each thread takes and gives back, each on a cache line; arrays of all shapes share the memory."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.dtype = xp, xp.dtype(dtype)

@@ -81,10 +81,7 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
 def plan_images(
     program: Program, inputs: Examples, *, each: bool = False, pixels: tuple[int, int] = (1, 1)
 ) -> ImagePlan:
-    """Plan the kernel of x1 with x2, or with itself; or, for `each`, only of every image with itself.
-
-    pixels : `ImagePlan.pixels`.
-    """
+    """Plan the kernel of x1 with x2 or itself, or, for `each`, of each image with itself.   pixels : as in results."""
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
     dtype = inputs.dtype if each else field_precision(program, inputs)
     pairs = N if each else N * M // (2 if inputs.symmetric else 1)

@@ -1,7 +1,7 @@
 """Choose the scale and the precision of images, and check their range.
 
-D = (q + q') / 2 - K is carried, and K is recovered from it, with the rounding error of the larger variance: for images
-whose root mean squares have the ratio R, an error of R times the precision, relative to sqrt(K(x, x) K(x', x')).
+D = (q + q') / 2 - K is carried, and K is recovered from it, with the rounding error of the larger variance.  If root
+mean squares of images have the ratio R, the error is R times the precision, relative to sqrt(K(x, x) K(x', x')).
 """
 
 from __future__ import annotations
@@ -91,10 +91,7 @@ def holds_opposites(x: Array) -> bool:
 
 
 def check_entries(inputs: Examples, i: slice, j: slice, values: Array, F: int = 1) -> None:
-    """Raise ValueError, with the names of the pair, for an entry of block (i, j) that exceeds the inputs' precision.
-
-    values : (E, N F, M F), F of each pair in a row.
-    """
+    """Raise ValueError, naming the pair, for an entry of block (i, j), (E, N F, M F), beyond the inputs' precision."""
     xp, largest = inputs.xp, float(inputs.xp.finfo(inputs.dtype).max)
     sizes = xp.abs(values)
     if not float(xp.max(sizes)) <= largest:

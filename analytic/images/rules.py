@@ -57,10 +57,7 @@ class Mixing(ImageStep):
 
 @dataclass(frozen=True)
 class Pool(Mixing):
-    """Average pooling: the mean over each window by itself.  Global pooling has one window, the whole image.
-
-    normalised : only over the pixels of the window that are in the image.
-    """
+    """Average pooling over each window (global: the whole image); normalised : only over its pixels in the image."""
 
     axes: tuple[Axis, Axis]
     normalised: bool = False
