@@ -99,10 +99,7 @@ class Wider(Parametrization):
 
 @lru_cache(maxsize=256)
 def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
-    """Raise UnsupportedLayer if Theta depends on the width or phi jumps, ValueError for Adam's rates.
-
-    All hidden layers grow together; networks without hidden layers have no width.
-    """
+    """Raise UnsupportedLayer if Theta depends on the hidden widths or phi jumps, ValueError for Adam's rates."""
     if any(isinstance(layer, s.Sign) for layer in every(spec)):
         raise UnsupportedLayer(
             "Sign has no tangent kernel: E phi'^2 is infinite, from its jump.  Take .nngp(...) of it, or mn.Erf() "
@@ -135,17 +132,17 @@ class Kernel:
     the precision.
 
     Range: variances of 0 and from 1e-306 to 1e306 at every layer, rows of |x| / sqrt(d) from 1e-153 to 1e153 at the
-    first (smaller ones count as 0 next to a random bias), and results within the inputs' precision; in float32, those
+    first (smaller ones count as 0 next to a random bias), and results within the inputs' precision.  Float32 results
     below 1e-38 have fewer digits.  ValueError, with the row's name, beyond.
 
     If the network has convolutions or pooling, images (N, H, W, C) and sequences (N, L, C) are followed pixel by pixel.
     The NNGP is as exact there, and so is the NTK of images that are equal, opposite or black.  For others, the NTK
-    depends on some angles that are known only to the square root of the precision: between pixels that are nearly
+    depends on some angles that are known only to the square root of the precision.  These are between pixels nearly
     opposite before a kink, nearly parallel after pooling, or in collinear windows of very different size.  Many of
-    these cause errors of up to 1e-8 in the NTK, 1e-3 in float32, and of up to 1e-9 and 1e-4 in the NNGP of later
-    layers; before a saturated sigmoid, |u|^2 times the precision between opposite images that a bias moves.
+    these cause errors of up to 1e-8 in the NTK (1e-3 in float32) and 1e-9 (1e-4) in the NNGP of later layers.
+    Before a saturated sigmoid, opposite images that a bias moves have errors of |u|^2 times the precision.
     Images whose root mean squares have the ratio R add an error of R times float64's precision, unless the network is
-    ReLU-like without biases; ValueError beyond R = 1e8, and for root mean squares below 1e-135 or above 1e149.
+    ReLU-like without biases.  ValueError beyond R = 1e8, and for root mean squares below 1e-135 or above 1e149.
 
     On a CPU the bits depend on the inputs, the libraries and the processor: not on the number of threads, nor on other
     work; `store` and `executor` give the bits of the plain call.
@@ -153,13 +150,13 @@ class Kernel:
     With Numba installed, `pip install minintk[fast]`, kernels on images take a fifth of the time, for activations in
     closed form: large ones, and small ones too once it is loaded.
 
-    x2 : M examples, default x1.  With `minintk.Dropout` an x2 has masks of its own, whichever array it is: K(x, x)
-        of an example with itself is only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
+    x2 : M examples, default x1.  With `minintk.Dropout` an x2 always has masks of its own.  So K(x, x) of an example
+        with itself is only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
     memory : bound in bytes on what the call adds to the process, results included; default all free memory, within
         control groups.  Loading Numba, once, takes 130 MB more, and compiling for its cache on disk 40.
         MemoryError, before the pairs of examples, if the result and the work do not fit.
     out : an array for the result (for `both`, a pair) of its shape and precision, for instance a numpy.memmap.
-    store : a folder that keeps the result and a record of the finished blocks: if the process is killed, the same call
+    store : a folder that keeps the result and a record of the finished blocks.  If the process is killed, the same call
         continues where it stopped and gives the same bytes; processes with the same store share its blocks
         (docs/long-runs.md).  The result is a read-only numpy.memmap there, nngp.npy, ntk.npy.
     progress : called as progress(tiles done, tiles in all), from several threads, one at a time.
