@@ -1,4 +1,4 @@
-"""Compute attention on images and sequences: sums over positions, with weights of each image.
+"""Compute attention on images and sequences: sums over positions, with weights that depend on the image.
 
     K' = A(x) K A(x')',   Theta' = A(x) Theta A(x')',   A(x) = zeta(w_k^2 K_0(x, x)),   K_0 : of the inputs
 
@@ -46,7 +46,7 @@ from minintk.spec.windows import Axis
 
 @dataclass(frozen=True)
 class Attend(Mixing):
-    """K' = A(x) K A(x')', A = zeta(gain K), zeta None for softmax; masked leaves out positions of variance 0."""
+    """K' = A(x) K A(x')', A = zeta(gain K), zeta None for softmax, on grid (H, W); masked leaves out variance 0."""
 
     grid: tuple[int, int]
     gain: float = 1.0

@@ -208,7 +208,7 @@ class SelfKernels:
 
 
 def selves_at_once(double: ImagePlan, n: int) -> int:
-    """Return how many of n images, each with itself, go through the layers at a time, with x's numbers spread."""
+    """Return how many of n images, each with itself, go through the layers at a time: `Selves` take more memory."""
     if by_quadrature(double.program):  # coefficients by image
         return 1
     most = pairs_at_once(double)
@@ -216,7 +216,7 @@ def selves_at_once(double: ImagePlan, n: int) -> int:
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
-    """Take every image with itself through all layers, in float64, for x1, or for x2 if `first`, its number, is > 0."""
+    """Take every image with itself through all layers, in float64: x1, or x2 for `first` > 0, its first image's number."""
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)

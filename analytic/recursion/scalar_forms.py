@@ -264,7 +264,7 @@ def gelu_arc(
 
 
 def gelu_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """phi(x) = x Phi(x), by `gelu_arc`, sin z = k kk, and the part of norms, bend and part of `gelu_numbers`,
+    """phi(x) = x Phi(x), by `gelu_arc`, sin z = k kk, and the part of different norms, with part of `gelu_numbers`,
 
     4 pi ((v + v')/2 - E(U)) = (s - s')^2 pi/2 + (s - s') (s x - s' x') + 2 U mu + 2 (part - part')^2
         + 2 U^2 kk / cos z_1 [4 kk sin((x - x')/2)^2 / (root root' (cos z_1 + root root')) - (kappa - kappa')^2]

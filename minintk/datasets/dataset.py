@@ -154,7 +154,7 @@ class Dataset:
         return self.image_shape
 
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
-        """Shift images by uniform (dy, dx) up to max_shift, filling in 0, which is black only before `standardise`."""
+        """Shift each image by a uniform (dy, dx) up to max_shift, filling in 0: black only before `standardise`."""
         check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
         moved = shift(self.images().raw, shift.draw(len(self), rng))

@@ -72,7 +72,7 @@ class History:
             return cls(json.loads(whole_file(file).decode()))
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Save a figure of loss, and error for classes, over epochs or steps; ensembles as means."""
+        """Save a figure of loss, and error for classes, by epoch or step; ensembles as means.  ValueError if empty."""
         if "loss" not in self.names:
             raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
         from matplotlib.figure import Figure
