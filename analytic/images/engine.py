@@ -216,7 +216,7 @@ def selves_at_once(double: ImagePlan, n: int) -> int:
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
-    """Take every image with itself through all layers, in float64: x1, or x2 for `first` > 0, its first image's number."""
+    """Take every image with itself through all layers, in float64: x1, or x2 if `first`, its first number, is > 0."""
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
