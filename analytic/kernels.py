@@ -1,4 +1,4 @@
-"""The infinitely wide network: `kernel(spec)` and its NNGP and NTK matrices.
+"""Compute the NNGP and NTK matrices of infinitely wide networks: `kernel(spec)`.
 
     K(x, x')     = E f_i(x) f_i(x')                             of one output i, over initialisations
     Theta(x, x') = sum_theta S df_i/dtheta(x) df_i/dtheta(x')   the same for every i, 0 across outputs
@@ -40,10 +40,10 @@ from minintk.spec.windows import check_channels_last
 from minintk.validate import number, whole
 
 DEFAULT_PARAMETRIZATION = NTK()
-"""The parametrization unless another is given."""
+"""The default parametrization."""
 
 LARGEST_SILENT_ERROR = 1e-8
-"""A quadrature with a larger error bound than this warns."""
+"""Largest error bound of a quadrature without a warning."""
 
 
 class Both(NamedTuple):
@@ -54,20 +54,20 @@ class Both(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """Both kernels' derivatives in the logarithms of all w_std, and of all b_std."""
+    """Derivatives of both kernels with respect to log w_std, of all layers together, and log b_std."""
 
     w_std: Both
     b_std: Both
 
 
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
-    """The steps of the recursion for examples of `shape`; UnsupportedLayer if it does not hold for the spec."""
+    """Return the steps of the recursion for examples of `shape`; UnsupportedLayer if it does not hold for the spec."""
     by = tuple((lower.dispatch(type(layer)), pointwise.dispatch(type(layer))) for layer in every(spec))
     return _program(spec, parametrization, shape, by)
 
 
 def every(layer: s.Layer) -> Iterator[s.Layer]:
-    """The layer and all inside it."""
+    """Yield the layer and all layers inside it."""
     yield layer
     for inner in layer.inside:
         yield from every(inner)
@@ -75,7 +75,7 @@ def every(layer: s.Layer) -> Iterator[s.Layer]:
 
 @lru_cache(maxsize=256)
 def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: tuple[Any, ...]) -> Program:
-    """by : the rules and functions of all layers; one that is registered again makes a new program."""
+    """Build the program; `by`, the rules and functions of all layers, makes the cache notice new registrations."""
     check_channels_last(spec, shape)
     steps = lower(spec, Site(shape), parametrization)
     run_law(steps, Law())
@@ -85,7 +85,7 @@ def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: 
 
 
 class Wider(Parametrization):
-    """The rows of networks 16 times as wide, for layers at their own widths.  seen : (place, rate) of the rows."""
+    """The rows of networks 16 times as wide, for layers with their own widths.  seen : (place, rate) of the rows."""
 
     def __init__(self, of: Parametrization) -> None:
         self.of, self.seen = of, set[tuple[str, float]]()
@@ -99,10 +99,7 @@ class Wider(Parametrization):
 
 @lru_cache(maxsize=256)
 def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
-    """UnsupportedLayer where there is no Theta: it depends on the width, or phi jumps.  ValueError for Adam's rates.
-
-    All hidden layers grow together; networks without hidden layers have no width.
-    """
+    """Raise UnsupportedLayer if Theta depends on the hidden widths or phi jumps, ValueError for Adam's rates."""
     if any(isinstance(layer, s.Sign) for layer in every(spec)):
         raise UnsupportedLayer(
             "Sign has no tangent kernel: E phi'^2 is infinite, from its jump.  Take .nngp(...) of it, or mn.Erf() "
@@ -127,45 +124,44 @@ class Kernel:
     """The kernels of an infinitely wide network; built by `kernel`.
 
     All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library
-    and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, in float32 a few 1e-7, for nearly
-    parallel, equal, opposite and zero rows too.  `error` bounds that of activations without a closed form, and of
-    layers that multiply small angles and their roundings (the chaotic phase: erf, tanh at w_std = 3 and more).
-    Theta of saturated sigmoids (erf, sin) and what follows depends on angles of 1 / |u|, u the pre-activations.  Where
-    all rows are nearly parallel to each other, and for sin between any such rows, its error is up to |u| times the
-    precision.
+    and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, in float32 a few 1e-7, also for nearly
+    parallel, equal, opposite and zero rows.  `error` bounds the error of activations without a closed form, and of
+    layers that amplify small angles and their rounding (the chaotic phase: erf, tanh at w_std = 3 and more).
+    Theta of saturated sigmoids (erf, sin) and of layers after them depends on angles of 1 / |u|, u the
+    pre-activations.  If all rows are nearly parallel, and for sin between any such rows, its error is up to |u| times
+    the precision.
 
     Range: variances of 0 and from 1e-306 to 1e306 at every layer, rows of |x| / sqrt(d) from 1e-153 to 1e153 at the
-    first (smaller ones count as 0 next to a random bias), and results that are numbers of the inputs' precision; in
-    float32, those below 1e-38 have fewer digits.  ValueError, with the row's name, beyond.
+    first (smaller ones count as 0 next to a random bias), and results within the inputs' precision.  Float32 results
+    below 1e-38 have fewer digits.  ValueError, with the row's name, beyond.
 
     If the network has convolutions or pooling, images (N, H, W, C) and sequences (N, L, C) are followed pixel by pixel.
-    The NNGP is as exact there, and so is the NTK of images that are equal, opposite or black.  Between others, the NTK
-    depends on some angles that are known only to the square root of the precision: between pixels that are nearly
+    The NNGP is as exact there, and so is the NTK of images that are equal, opposite or black.  For others, the NTK
+    depends on some angles that are known only to the square root of the precision.  These are between pixels nearly
     opposite before a kink, nearly parallel after pooling, or in collinear windows of very different size.  Many of
-    these cause errors of up to 1e-8 in the NTK, 1e-3 in float32, and of up to 1e-9 and 1e-4 in the NNGP of later
-    layers; before a saturated sigmoid, |u|^2 times the precision between opposite images that a bias moves.
-    Images whose root mean squares have the ratio R add an error of R times float64's precision, unless the
-    network is ReLU-like without biases; beyond R = 1e8, and for root mean squares below 1e-135 or above
-    1e149, ValueError.
+    these cause errors of up to 1e-8 in the NTK (1e-3 in float32) and 1e-9 (1e-4) in the NNGP of later layers.
+    Before a saturated sigmoid, opposite images that a bias moves have errors of |u|^2 times the precision.
+    Images whose root mean squares have the ratio R add an error of R times float64's precision, unless the network is
+    ReLU-like without biases.  ValueError beyond R = 1e8, and for root mean squares below 1e-135 or above 1e149.
 
-    On a CPU the bits depend on the inputs, the libraries and the processor: not on the number of threads, nor on what
-    else runs, and `store` and `executor` give those of the plain call.
+    On a CPU the bits depend on the inputs, the libraries and the processor: not on the number of threads, nor on other
+    work; `store` and `executor` give the bits of the plain call.
 
-    With Numba installed, `pip install minintk[fast]`, kernels on images take a fifth of the time, with activations in
+    With Numba installed, `pip install minintk[fast]`, kernels on images take a fifth of the time, for activations in
     closed form: large ones, and small ones too once it is loaded.
 
-    x2 : M examples, x1 unless given.  With `minintk.Dropout` an x2 has masks of its own, whichever array it is: K(x, x)
-        of an example with itself is on the diagonal of k(x1) only, not of k(x1, x1) or k(x1, x1.copy()).
-    memory : bound in bytes on what the call adds to the process, results included; what is free unless given, control
-        groups considered.  Loading Numba, once, takes 130 MB more, and compiling for its cache on disk 40.
+    x2 : M examples, default x1.  With `minintk.Dropout` an x2 always has masks of its own.  So K(x, x) of an example
+        with itself is only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
+    memory : bound in bytes on what the call adds to the process, results included; default all free memory, within
+        control groups.  Loading Numba, once, takes 130 MB more, and compiling for its cache on disk 40.
         MemoryError, before the pairs of examples, if the result and the work do not fit.
     out : an array for the result (for `both`, a pair) of its shape and precision, for instance a numpy.memmap.
-    store : a folder that keeps the result and a record of the finished blocks: if the process is killed, the same call
-        continues where it stopped and gives the same bytes; processes that are given one store share its blocks
+    store : a folder that keeps the result and a record of the finished blocks.  If the process is killed, the same call
+        continues where it stopped and gives the same bytes; processes with the same store share its blocks
         (docs/long-runs.md).  The result is a read-only numpy.memmap there, nngp.npy, ntk.npy.
     progress : called as progress(tiles done, tiles in all), from several threads, one at a time.
-    executor : a `concurrent.futures.Executor` that computes blocks of the result, on one core each; the threads of this
-        process unless given.  For other machines, or for many cores; on two, threads are as fast.
+    executor : a `concurrent.futures.Executor` that computes blocks of the result, on one core each; default the threads
+        of this process.  For other machines, or for many cores; on two, threads are as fast.
 
     TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
     """
@@ -177,7 +173,7 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: Array | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Array:  # fmt: skip
-        """K(x1, x2), (N, M); K(x1, x1) without x2.
+        """Compute K(x1, x2), (N, M); K(x1, x1) without x2.
 
         >>> import numpy as np, minintk as mn
         >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
@@ -193,7 +189,7 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: Array | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Array:  # fmt: skip
-        """Theta(x1, x2), (N, M); Theta(x1, x1) without x2."""
+        """Compute Theta(x1, x2), (N, M); Theta(x1, x1) without x2."""
         wanted = Wanted((False, True), (None, out), memory, progress, self._warn)
         return self._kernels(x1, x2, wanted, store, executor)[1]
 
@@ -201,21 +197,21 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: tuple[Array, Array] | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Both:  # fmt: skip
-        """(nngp, ntk), each (N, M), in one pass, which costs little more than one of them."""
+        """Compute (nngp, ntk), each (N, M), in one pass, which costs little more than one of them."""
         wanted = Wanted((True, True), out or (None, None), memory, progress, self._warn)
         return Both(*self._kernels(x1, x2, wanted, store, executor))
 
     def pixels(self, x1: Array, x2: Array | None = None, *, equal: bool = False, memory: int | None = None) -> Both:
-        """Both kernels, (N, M, H, W, H', W'), of all pairs of pixels of a network that ends in pixels.
+        """Compute both kernels, (N, M, H, W, H', W'), of all pairs of pixels of a network that ends in pixels.
 
             K(p, p') = E f(p) f'(p'),   Theta(p, p') = sum_theta S df(p)/dtheta df'(p')/dtheta
 
-        of one channel at pixel p of x and at p' of x', as a convolution gives them, or a pooling.  Over equal pixels
-        their mean is `nngp` and `ntk`, over all pairs that of the network with a `GlobalAvgPool` behind.
+        of one channel at pixel p of x and at p' of x', after a convolution or a pooling.  Their mean over equal pixels
+        is `nngp` and `ntk`; over all pairs it is those of the network followed by a `GlobalAvgPool`.
 
-        equal : of equal pixels alone, (N, M, H, W), in little time where nothing before mixes pixels.  Sequences have
-        (N, M, L, L') and (N, M, L).  memory : as for `nngp`; MemoryError before the pairs.  ValueError for a network
-        that ends in vectors, UnsupportedLayer for one with masks, under which K(p, p) of x with itself is another.
+        equal : only equal pixels, (N, M, H, W), fast if no earlier layer mixes pixels.  Sequences have (N, M, L, L')
+        and (N, M, L).  memory : as for `nngp`; MemoryError before the pairs.  ValueError for a network that ends in
+        vectors, UnsupportedLayer for one with masks, as K(p, p) of x with itself then differs.
 
         >>> import numpy as np, minintk as mn
         >>> x = np.arange(6.0).reshape(1, 2, 3, 1)
@@ -245,7 +241,7 @@ class Kernel:
         return Both(*(xp.moveaxis(k.reshape((N, *grid, M, *grid)), 1 + len(grid), 1) for k in found))
 
     def diag(self, x: Array) -> Both:
-        """The diagonals of both kernels, (N,) each, in O(N).
+        """Compute the diagonals of both kernels, (N,) each, in O(N).
 
         >>> import numpy as np, minintk as mn
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
@@ -257,11 +253,11 @@ class Kernel:
         return Both(xp.astype(rows.q, inputs.dtype), xp.astype(rows.theta, inputs.dtype))
 
     def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
-        """d(nngp, ntk) / d log w_std and / d log b_std, of all layers' together, (N, M) each.
+        """Compute d(nngp, ntk) / d log w_std and / d log b_std, of all layers' together, (N, M) each.
 
         By central differences in float64: the time of four kernels, relative errors of about 1e-9.
-        MemoryError, before any work, if that does not fit.  ValueError, with the examples' names, for a derivative
-        that is no number of the inputs' precision.
+        MemoryError, before any work, if it does not fit.  ValueError, with the examples' names, for a derivative that
+        overflows the inputs' precision.
 
         >>> import numpy as np, minintk as mn
         >>> k = kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
@@ -275,7 +271,7 @@ class Kernel:
         need = 4 * N * M * inputs.dtype.itemsize + BYTES_OF_A_PAIR * min(N, ROWS_AT_ONCE) * min(M, ROWS_AT_ONCE)
         what = f"the derivatives of kernels of {N} x {M} examples"
         check_memory(xp, what, need, "take fewer rows at a time, k.derivatives(x[:1000], x)")
-        for name, x in zip(("x1", "x2"), inputs.x):  # errors name a row of all, not one of a block
+        for name, x in zip(("x1", "x2"), inputs.x):  # so that errors name a row of all, not of a block
             self._rows(Examples(x, name=name))
         found, wide = xp.empty((2, 2, N, M), dtype=inputs.dtype), [xp.astype(x, xp.float64) for x in inputs.x]
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
@@ -293,13 +289,13 @@ class Kernel:
     __array_ufunc__ = None  # so that a NumPy number times a kernel is a kernel
 
     def __add__(self, other: Kernel) -> Kernel:
-        """K_1 + K_2 and Theta_1 + Theta_2: of f_1 + f_2, the sum of two independent networks, a `minintk.Sum`.
+        """Return the kernel K_1 + K_2, Theta_1 + Theta_2 of f_1 + f_2 for independent networks, a `minintk.Sum`.
 
         `c * k`, c > 0, `k / c` : c K and c Theta, of sqrt(c) f.  `k * other`, `k ** 2` : K_1 K_2 and
-        Theta_1 K_2 + K_1 Theta_2, entry by entry, of f_1 f_2, a `minintk.Product`; of networks that end in pixels,
-        pixel by pixel.  They have a spec of their own and are kernels like any other, for posterior, ensemble and
-        estimators.  ValueError for kernels of two parametrizations, and for c <= 0; UnsupportedLayer for a sum of
-        networks neither of which ends in weights, and a product of networks neither of which has any.
+        Theta_1 K_2 + K_1 Theta_2, elementwise, of f_1 f_2, a `minintk.Product`; pixel by pixel if networks end in
+        pixels.  They have their own spec and are kernels like any other, for posterior, ensemble and estimators.
+        ValueError for kernels of two parametrizations, and for c <= 0; UnsupportedLayer for a sum if neither network
+        ends in weights, and for a product if neither has any.
 
         >>> import numpy as np, minintk as mn
         >>> one, two = kernel(mn.Dense(1)), kernel(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)))
@@ -311,7 +307,7 @@ class Kernel:
         """
         return self._with(s.Sum, other)
 
-    def __radd__(self, other: object) -> Kernel:  # sum([k1, k2]) begins with 0
+    def __radd__(self, other: object) -> Kernel:  # sum([k1, k2]) starts from 0
         return self if isinstance(other, int) and other == 0 else self._with(s.Sum, other)
 
     def __truediv__(self, c: float) -> Kernel:
@@ -343,10 +339,10 @@ class Kernel:
     def error(self, x: Array) -> float:
         """Bound both kernels' error for these rows, at the worst angle, relative to sqrt(k(x, x) k(x', x')).
 
-        2 sum_l e_l of the quadratures, which no layer multiplies, and on vectors 4 eps sum_l (chi_{l+1} ... chi_L)^1/2:
-        roundings of angles grow in the chaotic phase.  docs/guide/activations.md derives it.  inf for Sign, which has
-        no chi.  Where phi has kinks, or large arguments, e_l |c|^1024 bounds its part of rows of correlation c.
-        Beside other rows, which choose series and tiles, a pair's value differs by the sum of both errors at most.
+        2 sum_l e_l of the quadratures, which no layer amplifies, and on vectors 4 eps sum_l (chi_{l+1} ... chi_L)^1/2:
+        rounding errors of angles grow in the chaotic phase (docs/guide/activations.md).  inf for Sign, which has no
+        chi.  If phi has kinks, or large arguments, e_l |c|^1024 bounds its part for rows of correlation c.
+        Other rows choose series and tiles: beside others, a pair's value differs by the sum of both errors at most.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
             return float("inf")
@@ -369,8 +365,8 @@ class Kernel:
 
     def _kernels(
         self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None
-    ) -> list[Any]:  # of both kernels, None where it is not asked for
-        """Check the inputs, and hand them on: by blocks, as images, or as vectors."""
+    ) -> list[Any]:  # of both kernels, None unless wanted
+        """Check the inputs, and compute by blocks, as images, or as vectors."""
         inputs, steps = self._inputs(x1, x2)
         if wanted.asked[1]:
             check_rates(self.spec, self.parametrization, inputs.example)
@@ -395,12 +391,12 @@ class Kernel:
         return found
 
     def _block(self, example: Shape, block: Any) -> tuple[list[Array | None], float]:
-        """One block of the kernels, as stores and executors compute it, and the bound on its quadratures' error."""
+        """Return one block of the kernels, for stores and executors, and the error bound of its quadratures."""
         found: tuple[list[Array | None], float] = block.under(self._program(example)).found()
         return found
 
     def _warn(self, error: float) -> None:
-        """Warn of a quadrature that is not exact."""
+        """Warn if a quadrature is inexact."""
         if error > LARGEST_SILENT_ERROR:
             warnings.warn(
                 f"the kernel of {self.spec!r} is by quadrature and exact to {error:.1g} only, relative to "
@@ -411,14 +407,14 @@ class Kernel:
 
 
 def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION) -> Kernel:
-    """The NNGP and NTK of `spec` at infinite width.
+    """Return the `Kernel` (NNGP and NTK) of `spec` at infinite width.
 
-    parametrization : Theta has its learning-rate scales for gradient descent.  With them it does not depend on the
-    widths, but for the ratios of those of hidden layers; a parametrization with scales for which it does is refused
-    when Theta is asked for.  Without scales, the standard parametrization and PyTorch's have no limit: Theta is
-    that of the spec's own widths, to first order, and grows with them, as in neural-tangents.
+    parametrization : Theta uses its learning-rate scales for gradient descent, and then depends only on the ratios of
+    hidden widths; if the scales make Theta depend on the widths, computing it raises UnsupportedLayer.
+    Without scales, the standard parametrization and PyTorch's have no limit: Theta is that of the spec's own widths, to
+    first order, and grows with them, as in neural-tangents.
     If features move (`SpectralMuP`, `MeanField`), these are the kernels at initialisation: Theta changes by order one
-    in training, and K, the outputs' variance, is O(1/n), here that of the spec's own widths n.
+    in training, and K, the outputs' variance, is O(1/n), here for the spec's own widths n.
     UnsupportedLayer, with the reason, for a layer without a rule and for a spec whose limit is not this recursion.
 
     >>> import minintk as mn
@@ -430,6 +426,6 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZA
     if not isinstance(parametrization, Parametrization):
         raise TypeError(f"parametrization expects an object such as mn.NTK(), got {parametrization!r}")
     for shape in ((1,), (512, 512, 1), (512, 1)):
-        with suppress(ValueError):  # the shape is not known yet, but a spec without a limit can be refused already
+        with suppress(ValueError):  # the shape is unknown here, but specs without a limit are refused already
             program(spec, parametrization, shape)
     return Kernel(spec, parametrization)

@@ -1,13 +1,13 @@
-"""NNGP and NTK by the recursion that the papers print, and training by one eigendecomposition, in plain NumPy.
+"""Compute NNGP and NTK by the papers' recursion, and training by one eigendecomposition, in plain NumPy.
 
     K[n, m, h, w, h', w'] = E z z',   Theta[n, m, h, w, h', w'] = sum over theta of dz/dtheta dz'/dtheta
 
 with z a channel's value at pixel (h, w) of x_n, and z' at pixel (h', w') of x_m.  A vector is an image of one pixel.
 
-`analytic.kernel` is faster, and more exact where vectors are nearly parallel.  Here their angle a is the arccos of a
-cosine rounded to 1e-16, and since cos a is about 1 - a^2/2, a is known to 1e-8.  K depends on a^2 and does not notice;
-Theta depends on a itself and is off by some 3e-9 of its size at each ReLU.  The engine takes p = (1 - cos a)/2 from the
-difference of the vectors and carries it through the layers: its K and its Theta are right to rounding.
+`analytic.kernel` is faster, and more exact for nearly parallel vectors.  Here their angle a is the arccos of a cosine
+rounded to 1e-16, and since cos a is about 1 - a^2/2, a is known to 1e-8.  K depends on a^2 and is not affected; Theta
+depends on a itself and has a relative error of some 3e-9 per ReLU.  The engine takes p = (1 - cos a)/2 from the
+difference of the vectors and propagates it through the layers: its K and Theta are exact up to rounding.
 """
 
 from itertools import pairwise, product
@@ -21,10 +21,10 @@ from minintk.spec.windows import Axis, axes
 
 
 def nngp_and_ntk(spec: s.Layer, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
-    """K and Theta of the infinitely wide network, (N, M) each: K = x x'/d and Theta = 0, taken through all layers.
+    """Compute K and Theta of the infinitely wide network, (N, M) each, from K = x x'/d and Theta = 0 layer by layer.
 
-    x1 : (N, d) or (N, H, W, C), NumPy.  x2 : M examples, x1 unless given.  Holds a few times ((N + M) H W)^2 numbers.
-    UnsupportedLayer where `step` has no rule; TypeError, ValueError for bad x1, x2.  Lee et al. 2019, supplement E.
+    x1 : (N, d) or (N, H, W, C), NumPy.  x2 : M examples, default x1.  Holds a few times ((N + M) H W)^2 numbers.
+    UnsupportedLayer if `step` has no rule; TypeError, ValueError for bad x1, x2.  Lee et al. 2019, supplement E.
 
     >>> from analytic import kernel
     >>> spec, x = s.Sequential(s.Dense(9), s.ReLU(), s.Dense(1)), np.array([[1.0, 0.0], [1.0, 1e-8]])
@@ -37,7 +37,7 @@ def nngp_and_ntk(spec: s.Layer, x1: Array, x2: Array | None = None) -> tuple[Arr
     x = x1 if x2 is None else np.concatenate([x1, x2])
     if x.ndim not in (2, 4) or 0 in x.shape[1:]:
         raise ValueError(f"x1 expects vectors (N, d) or images (N, H, W, C), got shape {x1.shape}")
-    out_shape(spec, x.shape[1:])  # ValueError where layers do not fit
+    out_shape(spec, x.shape[1:])  # ValueError if layers do not fit
     images = x if x.ndim == 4 else x[:, None, None, :]
     K = np.einsum("nhwc,mijc->nmhwij", images, images) / x.shape[-1]
     Theta = np.zeros_like(K)
@@ -48,12 +48,12 @@ def nngp_and_ntk(spec: s.Layer, x1: Array, x2: Array | None = None) -> tuple[Arr
 
 
 def chain(spec: s.Layer) -> list[s.Layer]:
-    """The layers in their order, those of nested Sequentials among them."""
+    """Return the layers in order, with nested Sequentials unpacked."""
     return [inner for layer in spec for inner in chain(layer)] if isinstance(spec, s.Sequential) else [spec]
 
 
 def step(before: s.Layer, layer: s.Layer, K: Array, Theta: Array) -> tuple[Array, Array]:
-    """K and Theta after `layer`.  phi of Gaussian u, u': K' = E phi(u) phi(u'), Theta' = Theta E phi'(u) phi'(u')."""
+    """Return K, Theta after `layer`; for Gaussian u, u': K' = E phi(u) phi(u'), Theta' = Theta E phi'(u) phi'(u')."""
     match before, layer:
         case s.Dense() | s.Conv2d(), s.ReLU() | s.Erf():  # sums over many weights are Gaussian
             q = np.einsum("nnhwhw->nhw", K)
@@ -84,7 +84,7 @@ def dense(layer: s.Dense | s.Conv2d, K: Array, Theta: Array) -> tuple[Array, Arr
 def relu_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
     """E relu(u) relu(u') = sqrt(q q') (sin a + (pi - a) cos a) / (2 pi),   E relu'(u) relu'(u') = (pi - a) / (2 pi).
 
-    a = arccos(K / sqrt(q q')), 0 and 0 where q q' = 0.  K, q, q' broadcast.  Lee et al. 2019, supplement C.
+    a = arccos(K / sqrt(q q')); both are 0 if q q' = 0.  K, q, q' broadcast.  Lee et al. 2019, supplement C.
 
     >>> np.round(relu_dual(0.0, 1.0, 1.0), 4)
     array([0.1592, 0.25  ])
@@ -107,7 +107,7 @@ def erf_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
 
 
 def pixel_mean(layer: s.Layer, K: Array) -> Array:
-    """The mean of K, or Theta, (N, M, H, W, H', W') over pairs of pixels, 0 outside.  Arora et al. 2019, section 4.
+    """Average K, or Theta, (N, M, H, W, H', W') over pairs of pixels, 0 outside.  Arora et al. 2019, section 4.
 
         Conv2d     1/|s| sum_s K(p + s, p' + s)               Flatten          1/|p| sum_p K(p, p)
         AvgPool    1/|s|^2 sum_{s, s'} K(p + s, p' + s')      GlobalAvgPool    1/|p|^2 sum_{p, p'} K(p, p')
@@ -126,11 +126,11 @@ def pixel_mean(layer: s.Layer, K: Array) -> Array:
 def gradient_flow(
     Theta: Array, y: Array, t: float, Theta_test: Array, f0: Array | float = 0.0, f0_test: Array | float = 0.0
 ) -> Array:
-    """f_t(x), (M, C), of gradient flow on L = 1/(2N) sum |f - y|^2, that is df/dt = -Theta (f - y) / N; t = lr * steps.
+    """Compute f_t(x), (M, C), of gradient flow on L = 1/(2N) sum |f - y|^2: df/dt = -Theta (f - y) / N; t = lr * steps.
 
         f_t(x) = f_0(x) + Theta(x, X) Theta^-1 (I - e^(-Theta t / N)) (y - f_0(X))     Lee et al. 2019, eqs. (9) to (11)
 
-    Theta : (N, N), y, f0 : (N, C), Theta_test = Theta(x, X) : (M, N), f0_test : (M, C); t may be inf.
+    Theta : (N, N), y, f0 : (N, C), Theta_test = Theta(x, X) : (M, N), f0_test : (M, C); t can be inf.
     ValueError for t < 0, NaN, wrong shapes, a Theta that is not positive definite.
 
     >>> gradient_flow(np.eye(1), np.ones((1, 1)), np.log(2), np.eye(1)).round(9)

@@ -1,7 +1,6 @@
-"""Arrays: which library the caller's arrays belong to, and the few places where libraries differ.
+"""Find the library of the caller's arrays, and hide the few places where NumPy and CuPy differ.
 
-Everything numerical asks its arrays for their namespace (`array_namespace`) and stays in it: NumPy in, NumPy
-out; CuPy in, CuPy out, on the GPU from end to end.  This is the only module that names CuPy.
+Numerical code stays in the namespace of its arrays (`array_namespace`): CuPy in, CuPy out.  Only this file names CuPy.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[tuple[int, ...], Any]
-"""An array of NumPy or CuPy.  Type checkers take it for NumPy's; CuPy's are untyped, so they pass."""
+"""An array of NumPy or CuPy.  Type checkers treat it as NumPy's; CuPy's are untyped, so they pass."""
 
 Host = np.ndarray[Any, Any]
-"""An array of NumPy, where nothing else may come."""
+"""An array of NumPy only."""
 
 SCIPY = {"numpy": "scipy", "cupy": "cupyx.scipy"}
-"""Where each array library keeps its special functions and solvers."""
+"""Packages with each array library's special functions and solvers."""
 
 STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
-"""Where each array library keeps `as_strided`."""
+"""Modules with each array library's `as_strided`."""
 
 
 def array_namespace(*arrays: Array) -> Any:
-    """The namespace `xp` of the arrays' library; TypeError where they are of two libraries, or no arrays.
+    """Return the namespace `xp` of the arrays' library; TypeError for arrays of two libraries, or anything else.
 
-    NumPy's own, which follows the array API standard; for other libraries, array-api-compat's.
+    It is NumPy itself, which follows the array API standard, or array-api-compat's wrapper of another library.
 
     >>> array_namespace(np.ones(3)).__name__
     'numpy'
@@ -49,7 +48,7 @@ def array_namespace(*arrays: Array) -> Any:
     import array_api_compat
 
     try:
-        xp = array_api_compat.array_namespace(*arrays)  # which passes over None and Python's numbers
+        xp = array_api_compat.array_namespace(*arrays)  # ignores None and Python's numbers
         if all(hasattr(a, "dtype") for a in arrays) and xp.__name__.removeprefix("array_api_compat.") in SCIPY:
             return xp
         raise TypeError(f"arrays of {xp.__name__}")
@@ -60,7 +59,7 @@ def array_namespace(*arrays: Array) -> Any:
 
 
 def library(xp: Any) -> str:
-    """The library's own name, "numpy" or "cupy".
+    """Return the library's own name, "numpy" or "cupy".
 
     >>> library(array_namespace(np.ones(3)))
     'numpy'
@@ -69,22 +68,22 @@ def library(xp: Any) -> str:
 
 
 def on_host(xp: Any) -> bool:
-    """Whether arrays of this namespace live in the host's memory, where threads can share them."""
+    """True if arrays of this namespace live in the host's memory, where threads can share them."""
     return xp is np or library(xp) == "numpy"
 
 
 def scipy_module(xp: Any, name: str) -> ModuleType:
-    """SciPy's module `name` ("special", "linalg") for arrays of `xp`: cupyx.scipy on the GPU."""
+    """Return SciPy's module `name` ("special", "linalg") for arrays of `xp`: cupyx.scipy on the GPU."""
     return import_module(f"{SCIPY[library(xp)]}.{name}")
 
 
 def to_host(a: Array | float) -> np.ndarray[Any, Any]:
-    """The array in NumPy, copied from the GPU where it is there; for figures, tables and files."""
+    """Return the array in NumPy, copied if it is on the GPU; for figures, tables and files."""
     return a.get() if hasattr(a, "get") else np.asarray(a)
 
 
 def own(a: Array) -> Array:
-    """A copy of `a`, for whatever is evaluated later: the caller may have written over `a` by then.
+    """Copy `a` for later evaluation: the caller can overwrite `a` before.
 
     >>> a = np.zeros(2)
     >>> b = own(a)
@@ -96,18 +95,18 @@ def own(a: Array) -> Array:
 
 
 def to_library(a: Array, xp: Any) -> Array:
-    """The host array `a` as an array of `xp`."""
+    """Return the host array `a` as an array of `xp`."""
     return xp.asarray(a)
 
 
 def device_namespace(device: str) -> Any:
-    """The namespace for ``"cpu"`` or ``"gpu"``; RuntimeError with the remedy where there is no GPU."""
+    """Return the namespace for ``"cpu"`` or ``"gpu"``; RuntimeError with the remedy without a GPU."""
     if device == "cpu":
         return array_namespace(np.empty(0))
     if device != "gpu":
         raise ValueError(f"device expects 'cpu' or 'gpu', got {device!r}")
     try:
-        one = import_module("cupy").zeros(1) + 1  # compiled there and then
+        one = import_module("cupy").zeros(1) + 1  # compiles a kernel
         import_module("cupyx.scipy.linalg")  # loads CUDA's libraries, which `import cupy` does not
         return array_namespace(one)
     except Exception as error:  # CUDA's own errors among them
@@ -116,7 +115,7 @@ def device_namespace(device: str) -> Any:
 
 
 def _gpu_remedy(error: Exception) -> str:
-    """What to do, by what is missing: a Python package, one of CUDA's libraries, or the driver with its GPU."""
+    """Return the remedy for what is missing: a Python package, one of CUDA's libraries, or the driver with its GPU."""
     extras = "pip install 'minintk[gpu]' (a driver for CUDA 12) or 'minintk[gpu13]' (CUDA 13)"
     if isinstance(error, ModuleNotFoundError):
         package = str(error.name).partition(".")[0]
@@ -127,10 +126,9 @@ def _gpu_remedy(error: Exception) -> str:
 
 
 def available_memory(xp: Any) -> int:
-    """Bytes that can still be allocated where `xp` keeps its arrays (2**62 where the system does not say).
+    """Return the bytes that can still be allocated where `xp` keeps its arrays (2**62 if the system does not tell).
 
-    On the host, what is free, and no more than the limits of control groups leave (containers, SLURM).  On a GPU, of
-    the current device, no more than CuPy's pool may take.
+    On the host: free memory within limits of control groups.  On a GPU: the current one's, within CuPy's pool limit.
     """
     if library(xp) == "cupy":
         free, _total = import_module("cupy").cuda.runtime.memGetInfo()
@@ -141,7 +139,7 @@ def available_memory(xp: Any) -> int:
 
 
 def free_host_memory(meminfo: str | Path = "/proc/meminfo") -> int:
-    """Bytes that this machine has free; all it has where the system says no more (macOS), 2**62 if not even that."""
+    """Return the free bytes of this machine; all its memory if that is all the system tells (macOS), else 2**62."""
     try:
         fields = dict(line.split(":") for line in Path(meminfo).read_text(encoding="ascii").splitlines())
         return 1024 * int(fields["MemAvailable"].split()[0])
@@ -161,13 +159,13 @@ LIMITS = {
     "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
 }
-"""Files of a control group: its limits, what it uses, and how much of that is cache which the kernel would drop."""
+"""Files of a control group: its limits, its use, and the name of the cache in that use that the kernel would drop."""
 
 
 def free_in_groups(root: str | Path = "/") -> int:
-    """Bytes that the control groups of this process leave it (containers, SLURM), 2**62 without a limit.
+    """Return the bytes that the control groups of this process leave it (containers, SLURM), 2**62 without a limit.
 
-    The limit of each group holds for the groups inside it together, so the least counts.  root : of the file system.
+    A group's limit also covers the groups inside it, so the smallest counts.  root : of the file system.
     """
     free = 2**62
     for group, files, usage, cached in limited_groups(str(root)):
@@ -179,10 +177,7 @@ def free_in_groups(root: str | Path = "/") -> int:
 
 @lru_cache
 def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
-    """(folder, files with limits, file with the use, name of the cache) of those groups that have a limit.
-
-    Looked up once: reading the files of all groups for every kernel would cost as much as a small kernel.
-    """
+    """Return (folder, files of limits, file of use, cache's name) of limited groups; cached, as a search is slow."""
     found = []
     for kind, group in control_groups(root, "memory"):
         limits, usage, cache = LIMITS[kind]
@@ -193,7 +188,7 @@ def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
 
 
 def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
-    """(kind, folder) of the control groups of this process that may limit "memory" or "cpu", and of those around."""
+    """Return (kind, folder) of the control groups of this process, and outer ones, that can limit "memory" or "cpu"."""
     found: list[tuple[str, Path]] = []
     try:
         mounts = [line.split() for line in (Path(root) / "proc/self/mountinfo").read_text().splitlines()]
@@ -208,7 +203,7 @@ def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
         for _, names, path in lines:
             if owner not in names.split(","):
                 continue
-            inside = os.path.relpath(path, fields[3])  # a container may see a part of the tree only
+            inside = os.path.relpath(path, fields[3])  # a container can see only a part of the tree
             parts = () if inside.startswith("..") else Path(inside).parts
             top = Path(root) / fields[4].lstrip("/")
             found += [(kind, top.joinpath(*parts[:n])) for n in range(len(parts) + 1)]
@@ -216,7 +211,7 @@ def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
 
 
 def read_number(path: Path, name: str | None = None) -> int | None:
-    """The number in a file, or that behind `name` in a file of names and numbers; None for "max" and where none is."""
+    """Read the number in a file, or the number after `name` in a file of pairs; None for "max" or if it is missing."""
     text = text_of(path)
     try:
         return int(dict(line.split() for line in text.splitlines())[name] if name else text)
@@ -225,7 +220,7 @@ def read_number(path: Path, name: str | None = None) -> int | None:
 
 
 def text_of(path: Path) -> str:
-    """The text of a small file, "" where none is."""
+    """Read a small file; "" if it is missing."""
     try:
         return path.read_text()
     except (OSError, ValueError):
@@ -233,9 +228,9 @@ def text_of(path: Path) -> str:
 
 
 def check_floating(name: str, a: Array) -> None:
-    """Raise TypeError unless `a` is an array of float32 or float64, without a mask and no numpy.matrix.
+    """Raise TypeError unless `a` is an array of float32 or float64, without a mask and not a numpy.matrix.
 
-    ValueError for an array on a GPU that is not the current one, where the results would be.
+    ValueError for an array on another GPU than the current one, where the results would be.
     """
     try:
         array_namespace(a)
@@ -243,7 +238,7 @@ def check_floating(name: str, a: Array) -> None:
         raise TypeError(f"{name}: {error}") from None
     if type(a) is not np.ndarray and isinstance(a, np.matrix):  # its * is a matrix product, its slices stay matrices
         raise TypeError(f"{name} expects an array, got a numpy.matrix: convert it, numpy.asarray({name})")
-    if isinstance(a, np.ma.MaskedArray):  # its sums leave out what is masked, a NaN for instance; a network does not
+    if isinstance(a, np.ma.MaskedArray):  # sums skip masked values, e.g. NaN; networks do not
         remedy = f"fill it, {name}.filled(0.0), or leave out the examples with masked entries"
         raise TypeError(f"{name} expects numbers without a mask, got a numpy.ma.MaskedArray: {remedy}")
     if a.dtype not in (np.float32, np.float64):
@@ -255,7 +250,7 @@ def check_floating(name: str, a: Array) -> None:
 
 
 def check_finite(name: str, a: Array) -> None:
-    """Raise ValueError if `a` holds a NaN or an infinity, with its first place."""
+    """Raise ValueError if `a` holds a NaN or an infinity, with the index of the first."""
     if not finite(a):
         xp = array_namespace(a)
         bad = ~xp.isfinite(a)
@@ -267,8 +262,7 @@ def check_finite(name: str, a: Array) -> None:
 def check_finite_by(result: Array, name: str, a: Array) -> None:
     """Raise ValueError if `result`, computed from `a`, shows that `a` holds a NaN or an infinity.
 
-    Only the sum of `result` is taken each time: outputs are few, and the parameters that they come from many.  A result
-    that overflows for a finite `a` passes.
+    Only the sum of `result` is checked: outputs are few, parameters many.  An overflow for finite `a` passes.
     """
     if on_host(array_namespace(result)) and not finite(result):  # a GPU would have to wait for the sum
         check_finite(name, a)
@@ -281,7 +275,7 @@ def finite(a: Array) -> bool:
 
 
 def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> None:
-    """Check a batch of examples `x : (N, *shape)`: floating, finite, and of the shape expected where one is."""
+    """Check a batch of examples `x : (N, *shape)`: floating, finite, and of the expected shape, if given."""
     check_floating(name, x)
     if x.ndim < 2 or (shape is not None and tuple(x.shape[1:]) != tuple(shape)):
         want = f"(N, {', '.join(map(str, shape))})" if shape is not None else "(N, d)"
@@ -296,7 +290,7 @@ def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> N
 
 
 def matmul_into(a: Array, b: Array, out: Array) -> None:
-    """out[...] = a @ b, without a temporary where the library can write there; out overlaps neither.
+    """Write out[...] = a @ b, without a temporary if the library can; out must not overlap a and b.
 
     >>> a, out = np.eye(2), np.zeros((2, 3))
     >>> matmul_into(a, a, out[:, :2])
@@ -304,21 +298,21 @@ def matmul_into(a: Array, b: Array, out: Array) -> None:
     array([[1., 0., 0.],
            [0., 1., 0.]])
     """
-    if on_host(xp := array_namespace(a, b, out)) or out.flags.c_contiguous:  # a GPU's product writes whole arrays
+    if on_host(xp := array_namespace(a, b, out)) or out.flags.c_contiguous:  # CuPy writes only whole arrays
         xp.matmul(a, b, out=out)
     else:
         out[...] = a @ b
 
 
 def rows_times(x: Array, W: Array) -> Array:
-    """x W : (..., N, n) for x : (..., N, d).  Where W : (d, n) has no leading axes, one product over all rows of x."""
+    """Return x W : (..., N, n) for x : (..., N, d), by one product over all rows if W : (d, n) has no more axes."""
     if W.ndim > 2 or x.ndim == 2:
         return x @ W
     return (x.reshape((-1, x.shape[-1])) @ W).reshape((*x.shape[:-1], W.shape[-1]))
 
 
 def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """A view of `a` that starts at its first number, with this shape and these strides in bytes; nothing is checked.
+    """Return a view of `a` from its first number on, with this shape and these strides in bytes; unchecked.
 
     >>> a = np.arange(4.0)
     >>> strided(a, (3, 2), (8, 8))
@@ -327,24 +321,21 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
            [2., 3.]])
     """
     xp = array_namespace(a)
-    if isinstance(a, np.ndarray) and a.flags.c_contiguous:  # a tenth of as_strided's time, and NumPy checks the bounds
+    if isinstance(a, np.ndarray) and a.flags.c_contiguous:  # ten times as fast as as_strided, and NumPy checks bounds
         return np.ndarray(tuple(shape), a.dtype, a, 0, tuple(strides))
     return import_module(STRIDES[library(xp)]).as_strided(a, tuple(shape), tuple(strides))
 
 
 @lru_cache
 def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
-    """kernel((blocks, ...), threads, arguments, bytes), a CUDA source for blocks of threads with memory of their own.
-
-    None where the library compiles nothing: NumPy.
-    """
+    """Compile a CUDA source into kernel((blocks, ...), threads, arguments, bytes of shared memory); None for NumPy."""
     make = getattr(import_module(library(xp)), "RawKernel", None)
     if make is None:
         return None
     kernel = make(source, name)
 
     def launch(blocks: tuple[int, ...], threads: int, arguments: tuple[Any, ...], memory: int) -> None:
-        if memory > 48 * 1024:  # more than every GPU has
+        if memory > 48 * 1024:  # more than the default limit
             kernel.max_dynamic_shared_size_bytes = memory
         kernel(blocks, (threads,), arguments, shared_mem=memory)
 
@@ -352,7 +343,7 @@ def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
 
 
 def block_memory(xp: Any) -> int:
-    """Bytes of memory that a block of a kernel's threads may have for itself; 0 where the library compiles nothing."""
+    """Return the bytes of shared memory that a block of a kernel's threads can have; 0 for NumPy."""
     if library(xp) != "cupy":
         return 0
     return int(import_module("cupy").cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])

@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: a bar with the time left on a terminal, elsewhere a line every ten seconds."""
+"""Show progress of long work on stderr: a bar with the time left on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from time import perf_counter
 
 @contextmanager
 def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[float], None]]:
-    """Yields `advance(amount)`, to be called as work gets done; unless `shown`, it tells of hours of work alone.
+    """Yield `advance(amount)`, to be called as work gets done; unless `shown`, it only warns of hours of work.
 
     >>> with progress_of("counting", 3, shown=False) as advance:
     ...     for _ in range(3):
@@ -41,7 +41,7 @@ def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[floa
 
 
 def _lines(what: str, total: float, say: Callable[[str], None], every: float = 10.0) -> Callable[[float], None]:
-    """A line when the work is done, and every ten seconds before that."""
+    """Write a line every ten seconds, and one when the work is done."""
     start = last = perf_counter()
     done = 0.0
 
@@ -57,13 +57,13 @@ def _lines(what: str, total: float, say: Callable[[str], None], every: float = 1
 
 
 HOUR = 3600.0
-"""Seconds left of which `forewarned` tells."""
+"""Seconds left from which `forewarned` warns."""
 
 
 def forewarned(what: str, first: float = 0, every: float = 10.0) -> Callable[[float, float], None]:
-    """Returns progress(done, total), which says once on stderr how long the work takes, if an hour or more is left.
+    """Return progress(done, total), which warns once on stderr if an hour of work or more is left.
 
-    first : done before.   every : seconds of work before it judges.
+    first : already done.   every : seconds of work before it estimates.
 
     >>> advance = forewarned("counting")
     >>> advance(1, 2)

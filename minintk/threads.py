@@ -1,14 +1,14 @@
-"""Share independent pieces of work among threads, with BLAS held at one thread meanwhile.
+"""Share independent pieces of work among threads, with BLAS limited to one thread meanwhile.
 
-NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores; BLAS's own would fight them.
-Results do not depend on the number of threads: work is cut by its size alone, and added up in order.
+NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores; more BLAS threads would
+oversubscribe them.  Results do not depend on the number of threads: work is split by its size only, and added in order.
 
-Any public call may run inside any other of the same thread (a handler, a callback), and any exception may leave it:
+Any public call can run inside any other of the same thread (a handler, a callback), and any exception can leave it:
 
-    no thread waits for work that nobody has begun    a call takes its own items, and waits for those others took
-    marks need no unsetting                           they live in a copied context, or go with the frame
+    no thread waits for unstarted work                a call takes its own items, and waits for those that others took
+    marks are never unset                             they live in a copied context, or end with the frame
     no lock is held across lines of Python            queues, deques and dictionaries change in one step each
-    the next call here repairs                        what an exception left inside `wait`, `end`, `__exit__`, `_leave`
+    the next call here repairs                        the state that an exception inside `wait`, `end`, `_leave` left
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from minintk.cores import cores
 
 T = TypeVar("T")
 
-PATIENCE = 0.05  # seconds to wait for a thread that gives back BLAS's threads: a signal handler may interrupt it
+PATIENCE = 0.05  # seconds to wait for a thread that restores BLAS's threads: a signal handler can interrupt it
 _inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
 
 
 def inside() -> bool:
-    """True if the caller is at work in the pool already, or asked to be treated so: `parallel` is a plain loop."""
+    """True if the caller is a pool thread, or runs in `alone`: `parallel` is then a plain loop."""
     return _inside.get()
 
 
 def alone(work: Callable[..., T], *args: Any) -> T:
-    """work(*args), in which `parallel` is a plain loop."""
+    """Call work(*args); inside, `parallel` is a plain loop."""
     context = copy_context()
     context.run(_inside.set, True)
     return context.run(work, *args)
 
 
 class _Job:
-    """A call of `parallel`: threads take the places of items from one iterator, whose steps are not interrupted."""
+    """A call of `parallel`: threads take positions of items from one iterator, whose steps are not interrupted."""
 
     def __init__(self, work: Callable[..., Any], items: list[Any]) -> None:
         self.work, self.items, self.places = work, items, iter(range(len(items)))
@@ -57,7 +57,7 @@ class _Job:
         self.entered, self.left, self.bell = deque[None](), deque[None](), SimpleQueue[None]()
 
     def take(self) -> None:
-        """Work on items until none is left; after an error, none is left."""
+        """Work on items until none is left; an error leaves none."""
         try:
             for i in self.places:
                 self.results[i] = self.work(self.items[i])
@@ -66,15 +66,15 @@ class _Job:
             raise
 
     def wait(self) -> None:
-        """Wait until all threads that have entered have left; an exception that comes meanwhile is raised then.
-        A thread enters before it looks for an item, so one that enters later finds none.  It leaves before it rings.
+        """Wait until all threads that have entered have left, then raise an exception that came meanwhile.
+        A thread enters before it takes an item, so one that enters later finds none.  It leaves before it rings.
         """
         caught = None
         while True:
             try:
                 while len(self.left) < len(self.entered):
                     self.bell.get()
-                self.bell.put(None)  # for a call that this one has interrupted while it waited for the same bell
+                self.bell.put(None)  # for a call that this one interrupted in its wait
                 break
             except BaseException as error:  # a keyboard interrupt, a time limit
                 caught = error
@@ -82,35 +82,35 @@ class _Job:
             if caught is not None:
                 raise caught
         finally:
-            caught = None  # or its traceback would hold this frame, and this frame the traceback
+            caught = None  # breaks the cycle of this frame and the traceback
 
     def end(self) -> None:
-        """Take no more items, wait, and let go of the arrays."""
+        """Take no more items, wait, and drop the references to arrays."""
         deque(self.places, 0)
         try:
             self.wait()
         finally:
             _own.jobs.pop(self, None)
-            self.work, self.items = abs, []  # nobody calls it
+            self.work, self.items = abs, []  # never called
 
 
 class _Pool:
-    """Threads that wait for jobs, and enter their own names: a start that failed leaves none."""
+    """Threads that wait for jobs; each registers itself, so a failed start leaves no entry."""
 
     def __init__(self) -> None:
         self.jobs: SimpleQueue[tuple[_Job, Context]] = SimpleQueue()
         self.threads: deque[int] = deque()
 
     def hand_over(self, job: _Job, count: int) -> None:
-        """Ask so many threads for help; fewer where no more can start: in a browser, at a limit of the system."""
+        """Offer the job to `count` threads, or fewer if no more can start (in a browser, at a limit of the system)."""
         with suppress(RuntimeError):
             for _ in range(count - len(self.threads)):
                 start_new_thread(self.serve, (count,))
-        for _ in range(min(count, 8 * count - self.jobs.qsize())):  # what busy threads did not come to does not pile up
+        for _ in range(min(count, 8 * count - self.jobs.qsize())):  # bounds the queue while threads are busy
             self.jobs.put((job, copy_context()))
 
     def serve(self, count: int) -> None:
-        """Help for ever, unless there are more than `count` threads."""
+        """Serve jobs forever; return at once if there are more than `count` threads."""
         self.threads.append(get_ident())
         if len(self.threads) > count:
             self.threads.remove(get_ident())
@@ -125,14 +125,14 @@ class _Pool:
             finally:
                 job.left.append(None)
                 job.bell.put(None)
-            del job, context  # they hold the caller's arrays
+            del job, context  # drops the references to the caller's arrays
 
 
 _pool, _own = _Pool(), local()
 
 
 def _place() -> tuple[int, int]:
-    """Return (depth, frame) of the caller's caller: another as deep or deeper was left, even if its frame is kept."""
+    """Return (depth, frame) of the caller's caller; a different frame as deep or deeper has ended, even if kept."""
     depth, caller = 0, id(frame := sys._getframe(2))
     while frame := frame.f_back:  # type: ignore[assignment]
         depth += 1
@@ -140,7 +140,7 @@ def _place() -> tuple[int, int]:
 
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
-    """[work(item) for item in items] on all cores; the first error is raised once the others have stopped.
+    """Compute [work(item) for item in items] on all cores; raise the first error once the others have stopped.
     A plain loop inside the pool, with one core or item, and without threads.  With two items, BLAS has one thread.
 
     >>> parallel(lambda i: i * i, range(4))
@@ -154,7 +154,7 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
         if count == 0 or inside():
             return [work(item) for item in items]
         jobs = _own.__dict__.setdefault("jobs", {})
-        for earlier in list(jobs):  # interrupted by this call
+        for earlier in list(jobs):  # calls that this one interrupted
             earlier.wait()
         job = _Job(work, items)
         try:
@@ -163,40 +163,40 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
             alone(job.take)
         finally:
             job.end()
-    found, job.results = job.results, []  # a thread may come to this job much later
+    found, job.results = job.results, []  # a thread can take this job from the queue much later
     if job.errors:
         raise job.errors.pop(0)
     return found
 
 
-_holders: dict[int, tuple[Any, ...]] = {}  # (thread, place, reference) of each `single_threaded_blas` that is entered
-_before: dict[Any, int] = {}  # threads of the BLAS libraries that are held at one
-_returning: dict[int, float] = {}  # threads that give them back, and since when
-_held: list[bool] = [False]  # whether all libraries are at one
+_holders: dict[int, tuple[Any, ...]] = {}  # (thread, place, reference) of each entered `single_threaded_blas`
+_before: dict[Any, int] = {}  # original threads of the BLAS libraries limited to one
+_returning: dict[int, float] = {}  # threads that restore these, with their start times
+_held: list[bool] = [False]  # True if all libraries are limited to one
 
 
 @cache
 def blas_libraries() -> list[Any]:
-    """threadpoolctl's handles of the BLAS libraries that are loaded when they are first asked for."""
+    """Return threadpoolctl's handles of the BLAS libraries that are loaded at the first call."""
     return list(import_module("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def set_threads(library: Any, count: int) -> None:
-    """Set a BLAS library's threads; threadpoolctl 3.8 drops in silence what another thread says than its first user."""
+    """Set a BLAS library's threads; threadpoolctl 3.8 ignores calls from other threads than its first user's."""
     getattr(library, "_real_set_num_threads", library.set_num_threads)(count)
 
 
 class single_threaded_blas(AbstractContextManager[None]):
-    """Inside, BLAS takes one thread a call, in all threads: the last one to leave gives BLAS its threads back."""
+    """Limit BLAS to one thread per call, in all threads; the last context to exit restores BLAS's threads."""
 
     def __enter__(self) -> None:
         key, me, here = id(self), get_ident(), _place()
         try:
             _holders[key] = me, here, weakref.ref(self, lambda _: _leave(key))  # if no `__exit__` is reached
-            for other, (thread, place, _) in list(_holders.items()):  # if somebody keeps its frame, as a notebook does
+            for other, (thread, place, _) in list(_holders.items()):  # a kept frame, e.g. by a notebook, never exits
                 if thread == me and place[0] >= here[0] and place != here:
                     _holders.pop(other, None)
-            for job, depth in list(_own.__dict__.get("jobs", {}).items()):  # left in the midst of its end
+            for job, depth in list(_own.__dict__.get("jobs", {}).items()):  # interrupted in its end
                 if depth >= here[0]:
                     job.end()
             while any(monotonic() - since < PATIENCE for who, since in list(_returning.items()) if who != me):
@@ -219,7 +219,7 @@ class single_threaded_blas(AbstractContextManager[None]):
 
 
 def _leave(key: int) -> None:
-    """The last holder gives back.  Either it sees one that enters, or that one sees that it is giving back."""
+    """Restore the threads after the last holder.  Either it sees a new holder, or that one sees it restoring."""
     _holders.pop(key, None)
     if _holders:
         return
@@ -230,14 +230,14 @@ def _leave(key: int) -> None:
             for library, count in list(_before.items()):
                 if not _holders:
                     set_threads(library, count)
-                if not _holders:  # one that enters now needs the count
+                if not _holders:  # a new holder needs the count
                     _before.pop(library, None)
     finally:
         _returning.pop(get_ident(), None)
 
 
 def _forked() -> None:
-    """In the child of a fork: the pool's threads and those that held BLAS stay behind in the parent."""
+    """Reset the pool in the child of a fork: its threads, and those that limited BLAS, exist only in the parent."""
     global _pool
     _pool = _Pool()
     _own.__dict__.clear()

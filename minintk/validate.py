@@ -1,4 +1,4 @@
-"""Checks of arguments: numbers, whole numbers, dtypes and generators."""
+"""Check arguments: numbers, whole numbers, dtypes and generators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minintk.arrays import to_host
 
 
 def real(value: Any) -> float:
-    """The value as a Python float; NaN unless it is a real number: True, "2", 1j and arrays of numbers are none.
+    """Return the value as a Python float; NaN unless it is a real number (not True, "2", 1j or an array of numbers).
 
     >>> real(np.float32(0.5)), real(True), real([1.0])
     (0.5, nan, nan)
@@ -24,7 +24,7 @@ def real(value: Any) -> float:
 
 
 def number(name: str, value: Any, *, zero: bool = False, negative: bool = False) -> float:
-    """The value as a Python float; a NumPy scalar would promote float32 arrays to float64.
+    """Return the value as a Python float, as a NumPy scalar would promote float32 arrays to float64.
 
     ValueError unless it is a finite number > 0, or >= 0 with `zero`, or any with `negative`.
 
@@ -39,7 +39,7 @@ def number(name: str, value: Any, *, zero: bool = False, negative: bool = False)
 
 
 def numbers(values: Any) -> tuple[float, ...]:
-    """A number, a sequence or an array of numbers as Python floats; () if it contains anything else.
+    """Return a number, a sequence or an array of numbers as Python floats; () if it contains anything else.
 
     >>> numbers([1, np.inf]), numbers("1"), numbers(None)
     ((1.0, inf), (), ())
@@ -49,7 +49,7 @@ def numbers(values: Any) -> tuple[float, ...]:
 
 
 def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
-    """The value as a Python int; ValueError unless it is an integer from low to high (True, 2.0 and "2" are refused).
+    """Return the value as a Python int; ValueError unless it is an integer from low to high (not True, 2.0 or "2").
 
     >>> whole("steps", np.int64(3))
     3
@@ -62,7 +62,7 @@ def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
 
 
 def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
-    """t in float64 on the host, () or (T,); ValueError unless it is a number >= 0 or an axis of them, inf included.
+    """Return t in float64 on the host, () or (T,); ValueError unless all are numbers >= 0, inf included.
 
     >>> times([0, np.inf])
     array([ 0., inf])
@@ -76,7 +76,7 @@ def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
 
 
 def precision(dtype: Any) -> np.dtype[Any]:
-    """The dtype; TypeError unless it is float32 or float64.
+    """Return the dtype; TypeError unless it is float32 or float64.
 
     >>> precision("float32")
     dtype('float32')
@@ -91,7 +91,7 @@ def precision(dtype: Any) -> np.dtype[Any]:
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """rng, or numpy.random.default_rng(0) for None; TypeError for anything else, such as a seed.
+    """Return rng, or numpy.random.default_rng(0) for None; TypeError for anything else, such as a seed.
 
     >>> isinstance(generator(None), np.random.Generator)
     True
@@ -103,6 +103,6 @@ def generator(rng: Any) -> np.random.Generator:
 
 
 def check_generator(name: str, rng: Any) -> None:
-    """TypeError for anything but a generator, None included, so that nothing is drawn by accident."""
+    """Raise TypeError for anything but a generator, None included, so that nothing is drawn by accident."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"{name} expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")

@@ -1,4 +1,4 @@
-"""Activations and normalisations on images: `prepare` and `apply` of those steps (see `analytic.images.steps`)."""
+"""Define `prepare` and `apply` (see `analytic.images.steps`) of activations and normalisations on images."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from analytic.recursion.state import Block, Distances, Dual, Pairs, RowState, Sc
 from minintk.arrays import Array
 
 TINY_ROOT = {4: 1e-16, 8: 1e-140}
-"""By bytes per number: stands for the square root of a variance of 0.  Rounding errors are still numbers when they are
-divided by its square."""
+"""By bytes per number: replaces the square root of a variance of 0, so that division by its square stays finite."""
 
 
 LARGE = 1e36
-"""Stands for tan(pi/2)^2."""
+"""Replaces tan(pi/2)^2."""
 
 
 class KinkedCoefficients(NamedTuple):
@@ -30,7 +29,7 @@ class KinkedCoefficients(NamedTuple):
     half : sqrt(q / 2 unit), and twice as much.   floor : lower bound of X, against a division by 0; a quarter of
     a rounding error of the angle pi, in the largest U.   opposite : A / X of opposite pixels exceeds this; inf
     if no two images are opposite.
-    scale : factor of D and Theta, other than 1 only once their unit has become too small or too large.
+    scale : factor of D and Theta, other than 1 only if their unit is too small or too large.
     zero : 1 for pixels with q = 0.   slope : phi'(0) for these, alpha for others.   Both None if their Theta is 0.
     """
 
@@ -74,7 +73,7 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
 def _(step: Homogeneous, row: Any, field: Field) -> None:
     """With U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), X = 2U - A = U (1 + cos a), K = U - A:
 
-    t      = tan(a/2) = sqrt(A / X)              X t = U sin a           X = 0 if only rounding is left of it
+    t      = tan(a/2) = sqrt(A / X)              X t = U sin a           X = 0 if only rounding errors are left
     D'     = gain (2 b2 / pi) [pi / (2 b2) D + a K - U sin a]
     Theta' = gain (2 b2 / pi) [pi / (2 b2) - a] Theta
     """
@@ -122,7 +121,7 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
 
 
 def form_of(step: Dual) -> Form | None:
-    """The activation's formula for pairs of pixels, if it has one."""
+    """Return the activation's formula for pairs of pixels, if it has one."""
     form: Form | None = getattr(step, "form", None)
     return None if form is None or form.pair is nothing else form
 
@@ -138,18 +137,18 @@ class FormCoefficients(NamedTuple):
 def prepare_form(
     form: Form, numbers: tuple[Array, ...], before: Pixels, after: Pixels, layout: FieldLayout
 ) -> FormCoefficients:
-    """The coefficients of a formula, from its numbers of the pixels."""
+    """Return the coefficients of a formula, from its numbers of the pixels."""
     xp = layout.xp
     half = xp.maximum(after.q / 2, float(xp.finfo(layout.dtype).tiny))  # 0 is for pixels outside
     return FormCoefficients(form, tuple(map(layout.spread, (*numbers, half))), before.unit)
 
 
 FINER = 16
-"""A formula works on so many times fewer pairs at a time than other steps: its many temporary arrays stay in cache."""
+"""Formulas take so many times fewer pairs at a time than other steps: their many temporary arrays stay in cache."""
 
 
 def apply_form(row: FormCoefficients, field: Field) -> None:
-    """The field through a formula."""
+    """Take the field through a formula."""
     xp, (ratio, rest) = field.xp, owed(field)
     m, constants = Arithmetic(xp, field.layout.dtype), (ratio, 2 * rest, row.unit, *row.form.constants)
     for piece in field.pieces(FINER):
@@ -161,7 +160,7 @@ def apply_form(row: FormCoefficients, field: Field) -> None:
 
 
 class DualCoefficients(NamedTuple):
-    """Coefficients of any other activation: row, those of its dual; sqrt q and scale of the pixels before and after."""
+    """Coefficients of any other activation: row, of its dual; sqrt q and scale of the pixels before and after."""
 
     row: Any
     before: PixelValues | None
@@ -189,7 +188,7 @@ def _(step: Any, pixels: Pixels, tile: Tile) -> tuple[Pixels, FormCoefficients |
 
 @apply.register
 def _(step: Dual, row: Any, field: Field) -> None:
-    """D -> p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')) -> p' -> D', or by its formula."""
+    """Compute D -> p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')) -> p' -> D', or use its formula."""
     if isinstance(row, FormCoefficients):
         apply_form(row, field)
         return
@@ -206,7 +205,7 @@ def _(step: Dual, row: Any, field: Field) -> None:
             w *= 0.5
             p *= row.unit
             p -= w
-            other = (p > 0) | (left != right)  # equal pre-activations have D' = 0, where products leave roundings
+            other = (p > 0) | (left != right)  # equal pre-activations have D' = 0, but products leave rounding errors
             xp.multiply(left, right, out=u)
             u *= 2
             xp.maximum(u, TINY_ROOT[field.layout.number] ** 2, out=u)
@@ -253,7 +252,7 @@ class Aligned(Pairs):
         self.field, self.P = field, P
 
     def sides(self, v: Array) -> tuple[Array, Array]:
-        """Numbers of the pixels (n P,), in shapes that broadcast to the pairs, (A, 1, P) and (1, B, P)."""
+        """Return numbers of the pixels (n P,), in shapes that broadcast to the pairs, (A, 1, P) and (1, B, P)."""
         images = v.reshape((-1, self.P))
         return images[self.field.i][:, None, :], images[self.field.j][None, :, :]
 

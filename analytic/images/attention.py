@@ -1,16 +1,15 @@
-"""Attention on images and sequences: sums over positions by weights that each image has of its own.
+"""Compute attention on images and sequences: sums over positions, with weights that depend on the image.
 
     K' = A(x) K A(x')',   Theta' = A(x) Theta A(x')',   A(x) = zeta(w_k^2 K_0(x, x)),   K_0 : of the inputs
 
-in place of the sums over windows of a pooling, between the affine steps of values and outputs.  So it is for attention
+in place of a pooling's sums over windows, between the affine steps of values and outputs.  This is attention
 by d_k^-1 with W_q = W_k: G = k k' / d_k, a mean over d_k features, converges to a constant.  The outputs depend on G
 through h d_v terms of random sign, and each key moves it by 1 / d_k, so keys add nothing to Theta, nor do earlier
-layers through them (Hron et al. 2020).  A needs each image with itself, all positions with all, in float64 (`Mixing`).
+layers through them (Hron et al. 2020).  A needs each image with itself, all pairs of positions, in float64 (`Mixing`).
 
 For d_k^-1/2 and independent W_q, G stays Gaussian as heads grow in number too, with mean 0 and E G_as G'_bt = K_q(a, b)
-K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians, for which softmax
-has no closed form, and the identity (Hron et al. 2020, eq. (16)), with the values' K_v,
-
+K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians: softmax has no
+closed form for it, the identity does (Hron et al. 2020, eq. (16)), with the values' K_v,
     K'(a, b) = K_q(a, b) sum_st K_k(s, t) K_v(s, t)        Theta' by the product rule, as a `Product` has it
 """
 
@@ -47,10 +46,7 @@ from minintk.spec.windows import Axis
 
 @dataclass(frozen=True)
 class Attend(Mixing):
-    """K' = A(x) K A(x')', A = zeta(gain K).
-
-    grid : (H, W).   zeta : None for softmax.   masked : leave out positions of variance 0.
-    """
+    """K' = A(x) K A(x')', A = zeta(gain K), zeta None for softmax, on grid (H, W); masked leaves out variance 0."""
 
     grid: tuple[int, int]
     gain: float = 1.0
@@ -59,7 +55,7 @@ class Attend(Mixing):
 
     @property
     def recorded(self) -> tuple[int, int]:
-        """D and Theta of all pixels with all pixels."""
+        """Return the shape of D and Theta of all pixels with all pixels."""
         return prod(self.grid), prod(self.grid)
 
     def law(self, law: Law) -> Law:
@@ -67,7 +63,7 @@ class Attend(Mixing):
         return law
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
-        """A : (n, L, L), for K : (n, L, L) of each image with itself and q : (n, L); (H, W) after the step."""
+        """Return A : (n, L, L), for K : (n, L, L) of each image with itself and q : (n, L); (H, W) after the step."""
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
             A = attention(self.gain * K[:, None], self.zeta, q > 0 if self.masked else None)[0][:, 0]
         if not bool(array_namespace(A).all(array_namespace(A).isfinite(A))):
@@ -79,7 +75,7 @@ class MaskedMean(Attend):
     """The mean over positions of variance > 0."""
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
-        """A : (n, 1, L)."""
+        """Return A : (n, 1, L)."""
         xp = array_namespace(K)
         m = xp.astype(q > 0, K.dtype)[:, None]
         return m / xp.maximum(xp.sum(m, axis=-1, keepdims=True), 1.0), (1, 1)
@@ -87,7 +83,7 @@ class MaskedMean(Attend):
 
 @prepare.register
 def _(step: Attend, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficients]:
-    """share, mean and own of A as of a pooling's windows, from D and Theta of each image with itself."""
+    """Compute share, mean and own of A, as of a pooling's windows, from D and Theta of each image with itself."""
     known = next(tile.pools)
     assert known is not None  # it is recorded: `analytic.images.rules.is_nonlinear`
     (d, theta), xp, layout = known, tile.layout.xp, tile.layout
@@ -105,7 +101,7 @@ def _(step: Attend, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficient
 
 @apply.register
 def _(step: Attend, row: PoolCoefficients, field: Field) -> None:
-    """The sums of D and Theta with the weights of both images, then D' as after a pooling."""
+    """Sum D and Theta with the weights of both images, then compute D' as after a pooling."""
     add_pending(field, row.before)
     xp, (A, _), L, out, B = field.xp, row.T, prod(field.grid), field.new(row.grid), field.sizes[1]
     left, right = A[field.j if isinstance(field, Selves) else field.i], A[field.j].swapaxes(-1, -2)

@@ -1,7 +1,6 @@
-"""The engine for images: one or a few pairs of images at a time go through all layers.
+"""Take one or a few pairs of images at a time through all layers.
 
-The images of a tile are prepared together, with variances in float64; then one thread takes the tile's pairs through
-the layers, field by field.  Threads share nothing but the results.
+The images of a tile are prepared together, with variances in float64; then one thread takes its pairs field by field.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """NNGP and NTK of x1 (and x2): each image with itself if that is needed, then the pairs; errors as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2), after each image with itself if needed; errors as in `Wanted`."""
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
@@ -44,7 +43,7 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
 
 
 def image_engine(plan: ImagePlan, inputs: Examples, asked: tuple[bool, bool]) -> ImageEngine:
-    """Take each image with itself through all layers, if that is needed.   asked : of NNGP and NTK."""
+    """Take each image with itself through all layers, if needed.   asked : (NNGP, NTK)."""
     firsts = (0, inputs.shape[0])[: len(inputs.x)] if plan.recorded else ()
     each = map(partial(self_kernels, plan, inputs), firsts)
     with single_threaded_blas():
@@ -55,7 +54,7 @@ def image_engine(plan: ImagePlan, inputs: Examples, asked: tuple[bool, bool]) ->
 
 
 def image_diagonals(program: Program, inputs: Examples) -> RowState:
-    """K(x, x) and Theta(x, x) of every image of x1, (N,), float64."""
+    """Return K(x, x) and Theta(x, x) of every image of x1, (N,), float64."""
     first_variances(program, inputs)
     with single_threaded_blas():
         rows = self_kernels(plan_images(program, inputs, each=True), inputs).rows
@@ -65,11 +64,11 @@ def image_diagonals(program: Program, inputs: Examples) -> RowState:
 
 
 NUMBERS_OF_ONE_THREAD = 2**20
-"""Fields of no more numbers together take one thread: two hand the interpreter over between calls on short arrays."""
+"""Fields of at most so many numbers use one thread: switching threads between calls on short arrays costs more."""
 
 
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
-    """Whether a second thread would cost more than it saves."""
+    """True if a second thread would cost more than it saves."""
     numbers = prod(inputs.shape) * prod(plan.grid) ** (1 if plan.layout.diagonal else 2)
     return not plan.by_offsets and not by_quadrature(plan.program) and numbers <= NUMBERS_OF_ONE_THREAD
 
@@ -79,7 +78,7 @@ BYTES_PER_GPU_BATCH = 2**27
 
 
 def pairs_at_once(plan: ImagePlan) -> int:
-    """How many pairs of images are taken through the layers at a time."""
+    """Return how many pairs of images are taken through the layers at a time."""
     (H, W), layout = plan.field_grid, plan.layout
     host, number = on_host(layout.xp), layout.number
     if layout.diagonal and host:
@@ -89,22 +88,22 @@ def pairs_at_once(plan: ImagePlan) -> int:
 
 
 NUMBERS_IN_TILE = 2**10
-"""Pixels, on either side, whose kernels with each other are put together in float64, where all pairs are asked for."""
+"""Pixels, on either side, whose kernels are assembled in float64 at once, if all pairs of pixels are wanted."""
 
 
 SHORTEST_TILE = 0.02
-"""Seconds that a tile takes on one core at least, about, or to prepare its images takes as long."""
+"""Shortest duration of a tile on one core, in seconds, about: else preparing its images takes as long."""
 
 SHORTEST_SUMMED = 5
-"""Tiles of planes that are summed take so many times longer at least: all cores share one."""
+"""Tiles of summed planes last at least so many times longer: all cores share one."""
 
 
 FASTER = 8
-"""Planes take so much less time for a pair of pixels than fields, about."""
+"""Speed of planes over fields for a pair of pixels, about."""
 
 
 def images_per_tile(plan: ImagePlan, n: int) -> int:
-    """Return how many images of n are prepared together on either side; the number of threads does not matter."""
+    """Return how many images of n are prepared together on either side, independently of the number of threads."""
     host = on_host(plan.layout.xp)
     if plan.pixels[1] > 1:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
@@ -121,20 +120,17 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
 
 
 BUFFERS = {True: 12, False: 40}
-"""Arrays of a piece's size that a step works on at a time, at most, on the host; on a GPU a field is one piece."""
+"""Most arrays of a piece's size that a step works on at a time, on the host; on a GPU a field is one piece."""
 
 BYTES_OF_A_PIXEL = 40, 100
-"""A prepared image takes so many at most, for each of its channels and for each step."""
+"""Most bytes of a prepared image's pixel, for each channel and for each step."""
 
 BYTES_OF_A_SERIES = 80_000
-"""A pixel's coefficients for an activation by quadrature take so many while they are computed; 35,000 stay."""
+"""Bytes of a pixel's coefficients, while computed, for an activation by quadrature; 35,000 stay."""
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Bytes beyond the results, of all threads together: fields and pixels, by what of each was measured at most.
-
-    size : images on a tile's side.
-    """
+    """Return bytes besides the results, of all threads, by measured maxima.   size : images on a tile's side."""
     n, host = max(inputs.shape), on_host(plan.layout.xp)
     size = min(size or images_per_tile(plan, n), n)
     shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
@@ -149,7 +145,7 @@ def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -
 
 
 def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
-    """Bytes of some images that are prepared together, and of their coefficients."""
+    """Return bytes of some images that are prepared together, and of their coefficients."""
     steps = sum(1 for _ in all_steps(plan.program))
     pixel = BYTES_OF_A_PIXEL[0] * inputs.example[-1] + BYTES_OF_A_PIXEL[1] * steps
     pixel += BYTES_OF_A_SERIES * by_quadrature(plan.program)
@@ -157,15 +153,15 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
 
 
 def field_bytes(plan: ImagePlan, pairs: int) -> int:
-    """Bytes of the fields of so many pairs of images, while they go through the layers."""
+    """Return bytes of the fields of so many pairs of images, while they go through the layers."""
     host, number = on_host(plan.layout.xp), 8 if plan.recorded else plan.layout.number
     field = pairs * number * prod(plan.field_grid) ** (1 if plan.layout.diagonal else 2)
-    piece = min(field, BYTES_PER_PIECE + field // plan.field_grid[0]) if host else field  # a line of pixels at least
+    piece = min(field, BYTES_PER_PIECE + field // plan.field_grid[0]) if host else field  # at least a line of pixels
     return (4 + 2 * depth(plan.program)) * field + BUFFERS[host] * piece
 
 
 def by_quadrature(program: Program) -> int:
-    """Return how many activations have no formula, but coefficients of unknown number."""
+    """Return how many activations have no formula, so coefficients of unknown number."""
     duals = (step for step in all_steps(program) if isinstance(step, Dual))
     return sum(not isinstance(step, Homogeneous) and form_of(step) is None for step in duals)
 
@@ -188,7 +184,7 @@ class PreparedImages:
     def field(
         self, plan: ImagePlan, workspace: Workspace, i: slice, j: slice, ntk: bool, kind: type[Field] = Square
     ) -> Field:
-        """The distances of the inputs, D = mean over channels of (x - x')^2 / 2."""
+        """Return the distances of the inputs, D = mean over channels of (x - x')^2 / 2."""
         xp, kind = plan.layout.xp, Diagonal if plan.layout.diagonal else kind
         field = kind(plan.layout, workspace, i, j, plan.grid, asked=ntk)
         w = field.a[1] if ntk else workspace.take(field.d.shape)
@@ -212,10 +208,7 @@ class SelfKernels:
 
 
 def selves_at_once(double: ImagePlan, n: int) -> int:
-    """How many of n images are taken, each with itself, through the layers at a time: small ones are little work.
-
-    The numbers of x are spread over such a field, so it is smaller than others.
-    """
+    """Return how many of n images, each with itself, go through the layers at a time: `Selves` take more memory."""
     if by_quadrature(double.program):  # coefficients by image
         return 1
     most = pairs_at_once(double)
@@ -223,7 +216,7 @@ def selves_at_once(double: ImagePlan, n: int) -> int:
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
-    """Take every image with itself through all layers, in float64: those of x1, or of x2, from number `first` on."""
+    """Take every image with itself through all layers, in float64: x1, or x2 if `first`, its first number, is > 0."""
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
@@ -263,7 +256,7 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
 
 
 def rows_of(images: slice, F: int) -> slice:
-    """The rows of some images with F rows each."""
+    """Return the rows of some images with F rows each."""
     return slice(images.start * F, images.stop * F)
 
 
@@ -272,7 +265,7 @@ class ImageEngine:
     """One evaluation of the kernels, or of a block of them.
 
     inputs : if symmetric, x2 = x1, only the upper triangle is computed.   pools : recorded, of x1 and x2.
-    own : the diagonals, if they are known and x2 = x1.   asked : of NNGP and NTK.   size : images on a tile's side.
+    own : the diagonals, if they are known and x2 = x1.   asked : (NNGP, NTK).   size : images on a tile's side.
     out, workspace : results of NNGP and NTK, and the threads' arrays, while they are filled.
     """
 
@@ -286,15 +279,12 @@ class ImageEngine:
     workspace: Any = None
 
     def working_memory(self, inputs: Examples) -> int:
-        """Bytes beyond the results for these inputs, or for a block of them."""
+        """Return bytes besides the results for these inputs, or for a block of them."""
         others = sum(8 * int(a.size) for pool in self.pools for pair in pool for a in pair)
         return others + working_memory(self.plan, inputs, self.size)
 
     def at(self, place: Place) -> ImageEngine:
-        """The evaluation of a block, whose rows and columns begin where a tile does, without program and library.
-
-        Its tiles are tiles of the whole, from the same numbers, so it has the same bits.
-        """
+        """Return the evaluation of a block of whole tiles, without program and library: the same numbers and bits."""
         (i, j), inputs, plan = place, self.inputs.at(*place), self.plan
         sides = [(self.pools[0], i), (self.pools[-1], j)][: len(inputs.x)] if self.pools else []
         pools = [[(d[at], theta[at]) for d, theta in pool] for pool, at in sides]
@@ -303,18 +293,18 @@ class ImageEngine:
         return replace(self, plan=bare, inputs=inputs, pools=pools, own=own)
 
     def under(self, program: Program) -> ImageEngine:
-        """The same with its program, which may be of functions that no other process can be sent."""
+        """Return the same with its program, whose functions cannot always be sent to other processes."""
         layout = replace(self.plan.layout, xp=self.inputs.xp)
         return replace(self, plan=replace(self.plan, program=program, layout=layout))
 
     def found(self) -> tuple[list[Array | None], float]:
-        """NNGP and NTK, and the bound on the quadratures' error."""
+        """Return NNGP and NTK, and the error bound of the quadratures."""
         xp, inputs = self.inputs.xp, self.inputs
         results = [xp.empty(inputs.shape, dtype=inputs.dtype) if asked else None for asked in self.asked]
         return results, self.run(results, None)
 
     def run(self, results: list[Array | None], progress: Progress | None) -> float:
-        """Compute all tiles, on all cores, into NNGP and NTK; returns the bound on the quadratures' error."""
+        """Compute all tiles, on all cores, into NNGP and NTK; return the error bound of the quadratures."""
         plan, xp = self.plan, self.plan.layout.xp
         filled = replace(self, out=tuple(results), workspace=Workspace(xp, plan.layout.dtype))
         with single_threaded_blas():
@@ -325,7 +315,7 @@ class ImageEngine:
         return error
 
     def fill(self, progress: Progress | None) -> float:
-        """Compute all tiles into `out`; returns the bound on the quadratures' error."""
+        """Compute all tiles into `out`; return the error bound of the quadratures."""
         xp = self.plan.layout.xp
         tiles = list(blocks(self.inputs.shape, self.size, self.inputs.symmetric))
         lock, done, errors = Lock(), [0], [0.0]
@@ -339,7 +329,7 @@ class ImageEngine:
                 done[0] += 1
                 tell(done[0], len(tiles))
 
-        if self.plan.summed:  # each of them takes all cores
+        if self.plan.summed:  # each tile uses all cores
             for tile in tiles:
                 work(tile)
         else:
@@ -354,7 +344,7 @@ class ImageEngine:
         n, m = i.stop - i.start, j.stop - j.start
         first = 0 if same else n
         x = xp.concatenate(parts, axis=0)
-        if plan.summed:  # what fields alone need is left out
+        if plan.summed:  # leave out the arrays of fields
             plan = replace(plan, layout=replace(plan.layout, diagonal=True))
         images = PreparedImages(plan, x)
         pools: list[tuple[Array, Array] | None] = [None] * len(plan.pooled)
@@ -386,13 +376,13 @@ class ImageEngine:
         return after.error
 
     def sides(self, values: Array, rows: slice, columns: slice) -> tuple[Array, Array]:
-        """Numbers of the pixels, (n, h, w), of x and of x' in the shapes of results, (E, N F, 1) and (E, 1, M F)."""
+        """Return numbers of the pixels, (n, h, w), of x and x' in the shapes of results, (E, N F, 1), (E, 1, M F)."""
         E, F = self.plan.pixels
         v = self.plan.layout.xp.moveaxis(values.reshape((-1, F, E)), -1, 0)
         return v[:, rows].reshape((E, -1, 1)), v[:, columns].reshape((E, 1, -1))
 
     def ends(self, field: Field, values: Array) -> Array:
-        """What a field ends with, (E, A F, B F)."""
+        """Return the final values of a field, (E, A F, B F)."""
         if isinstance(field, Diagonal):
             return field.xp.moveaxis(values, -1, 0)
         return values[None] if self.plan.pixels[0] == 1 else equal_pixels(field, values)
@@ -400,7 +390,7 @@ class ImageEngine:
     def through_fields(
         self, images: PreparedImages, tile: Tile, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
-        """The pixels after all steps, D and Theta of the pairs, all pixels of a few images at a time."""
+        """Return the pixels after all steps, D and Theta of the pairs, by all pixels of a few images at a time."""
         plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.asked[1]
         E, F = plan.pixels
         pixels, prepared = images.pixels, None
@@ -443,11 +433,11 @@ class ImageEngine:
             out[..., rows_of(j, F), rows_of(i, F)] = values.swapaxes(-1, -2)
 
     def batches(self, n: int, m: int, same: bool) -> Iterator[tuple[slice, slice]]:
-        """The pairs of the tile, in batches that are taken through the layers together."""
+        """Yield the pairs of the tile, in batches that go through the layers together."""
         most = pairs_at_once(self.plan)
         wide = min(m, most)
         deep = max(1, min(n, most // wide))
-        if same or self.plan.by_offsets:  # half of what goes with itself is thrown away; and cores share planes
+        if same or self.plan.by_offsets:  # half of an image with itself is discarded; and cores share planes
             deep = min(deep, -(-n // 4))
         for a in range(0, n, deep):
             for b in range(a if same else 0, m, wide):

@@ -1,12 +1,12 @@
-"""The state of the recursion on images: a variance for every pixel, a distance for every pair of pixels.
+"""Carry a variance for every pixel and a distance for every pair of pixels.
 
 For pixels p of x and p' of x', with pre-activations u, u' of variances q, q' and covariance K:
 
     D = E (u - u')^2 / 2 = (q + q') / 2 - K >= 0              Theta, the tangent kernel; None if not requested
 
 D is linear, so sums over windows act on it as on K.  It is exactly 0 for pixels that coincide, and gives the angle
-between u and u' without the difference of two nearly equal numbers.  A pixel outside the image is 0; next to a pixel
-inside, of variance q, it has D = q / 2.
+between u and u' without the difference of two nearly equal numbers.  A pixel outside the image is 0; paired with a
+pixel inside, of variance q, it has D = q / 2.
 
 The variances go through all layers first, in float64 (`Pixels`); the distances of some pairs of images (`Field`)
 follow, in two arrangements (`analytic.images.pixel_pairs`).
@@ -29,7 +29,7 @@ class Pixels:
     """Variance q and Theta(p, p) of every pixel of n images, (n, H, W), float64.
 
     unit : the unit of D, and of Theta / 2, in the fields.   error : bound on the quadratures' error so far.
-    pending : whether the fields' Theta still lacks the last layer's own contribution (`Field.pending`).
+    pending : True if the fields' Theta lacks the last layer's own contribution (`Field.pending`).
     """
 
     q: Array
@@ -40,12 +40,12 @@ class Pixels:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(H, W)."""
+        """Return (H, W)."""
         return self.q.shape[1], self.q.shape[2]
 
 
 class Edges(NamedTuple):
-    """What a pair of a pixel inside and a pixel outside contributes to D and to Theta, (2, n, H, W): q / 2, and 0.
+    """Contributions of pairs of a pixel inside and one outside to D and to Theta, (2, n, H, W): q / 2, and 0.
 
     half : before the sums over a window;  half_sum : after those across the lines.
     """
@@ -55,7 +55,7 @@ class Edges(NamedTuple):
 
 
 def edges_of(layout: FieldLayout, half: Array, half_sum: Array) -> Edges:
-    """The Edges of a convolution, from q / 2 and its sums across the lines, (n, H, W)."""
+    """Return the Edges of a convolution, from q / 2 and its sums across the lines, (n, H, W)."""
     xp = layout.xp
     if layout.diagonal:  # equal pixels are always outside together
         return Edges(half[None], half_sum[None])
@@ -64,18 +64,18 @@ def edges_of(layout: FieldLayout, half: Array, half_sum: Array) -> Edges:
 
 
 ROUNDINGS, ROUNDINGS_OF_SERIES = 8.0, 64.0
-"""Pixels pooled by steps with formulas, or behind a series, are equal if their D is less than so many roundings of what
-it is a difference of."""
+"""Pixels pooled by steps with formulas, or after a series, are equal if their D is below so many rounding errors of its
+terms."""
 
 
 class Field(ABC):
     """Distances and tangent kernels of some pairs of images.
 
-    a : (2, ...), d = D / unit and theta = 2 Theta / unit side by side; theta is None if not requested or 0 so far.
-    i, j : the images x and x', as slices of the tile's.   grid : (H, W).   asked : whether Theta is requested.
-    live : how many of the two arrays hold numbers by now.
+    a : (2, ...), d = D / unit and theta = 2 Theta / unit stacked; theta is None if not requested or 0 so far.
+    i, j : the images x and x', as slices of the tile's.   grid : (H, W).   asked : True if Theta is requested.
+    live : how many of the two arrays are in use so far.
     pending : (ratio, rest) if ratio K + rest has yet to be added to Theta, with rest in the unit.
-    roundings : how many of them D may be off by.   added_up : whether the windows of the pooling that follows are.
+    roundings : the error of D in rounding errors.   added_up : True if the next pooling's windows are summed already.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Field(ABC):
         self.roundings, self.added_up = ROUNDINGS, False
 
     def new(self, grid: tuple[int, int]) -> Array:
-        """An array for `a` on a grid."""
+        """Allocate an array for `a` on a grid."""
         return self.workspace.take((1 + self.asked, *self.shape(*grid)))
 
     def set_arrays(self, a: Array) -> None:
@@ -112,43 +112,43 @@ class Field(ABC):
 
     @abstractmethod
     def shape(self, H: int, W: int) -> tuple[int, ...]:
-        """Shape of the arrays on a grid."""
+        """Return the shape of the arrays on a grid."""
 
     @abstractmethod
     def left(self, values: PixelValues) -> Array:
-        """The numbers of the images x, in a shape that broadcasts to d."""
+        """Return the numbers of the images x, in a shape that broadcasts to d."""
 
     @abstractmethod
     def right(self, values: PixelValues) -> Array:
-        """The numbers of the images x', in a shape that broadcasts to d."""
+        """Return the numbers of the images x', in a shape that broadcasts to d."""
 
     @abstractmethod
     def pieces(self, finer: int = 1) -> Iterator[slice]:
-        """Slices of d's first axis that an activation works on one at a time, on the host so many times finer ones."""
+        """Yield slices of d's first axis for an activation, one at a time; on the host `finer` times smaller ones."""
 
     def pick(self, values: PixelValues, piece: slice) -> tuple[Array, Array]:
-        """The numbers of x in a piece, and those of x'."""
+        """Return the numbers of x in a piece, and those of x'."""
         return self.left(values)[piece], self.right(values)
 
     @abstractmethod
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
-        """Sums over both windows, shifted together."""
+        """Sum over both windows, shifted together."""
 
     @abstractmethod
     def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
-        """Means over each window by itself, as products with T_H and T_W."""
+        """Average over each window by itself, by products with T_H and T_W."""
 
     @abstractmethod
     def flatten(self) -> None:
-        """Means over equal pixels."""
+        """Average over equal pixels."""
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Number of images x and x'."""
+        """Return the numbers of images x and x'."""
         return self.i.stop - self.i.start, self.j.stop - self.j.start
 
     def copy(self) -> Field:
-        """A copy, in the same workspace."""
+        """Return a copy, in the same workspace."""
         other = type(self)(self.layout, self.workspace, self.i, self.j, self.grid, asked=self.asked)
         other.live, other.pending, other.roundings = self.live, self.pending, self.roundings
         other.set_arrays(other.a)

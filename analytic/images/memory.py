@@ -1,4 +1,4 @@
-"""How the fields of a tile are laid out in memory, and the arrays that a thread takes for them and gives back."""
+"""Lay out the fields of a tile in memory, and lend a thread the arrays for them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ class PixelValues(NamedTuple):
 
 
 class Workspace(local):
-    """Arrays, taken and given back, each thread its own; each starts on a cache line.
-
-    There is never more memory than for the arrays taken at one time, as arrays of all shapes share it.
-    """
+    """Arrays that each thread takes and gives back, each on a cache line; arrays of all shapes share the memory."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.dtype = xp, xp.dtype(dtype)
@@ -32,13 +29,13 @@ class Workspace(local):
         self.taken: dict[int, Array] = {}
 
     def take(self, shape: tuple[int, ...]) -> Array:
-        """An array of `shape`, with arbitrary finite numbers."""
+        """Take an array of `shape`, with arbitrary finite numbers."""
         size = prod(shape)
         numbers = min((one for one in self.free if one.size >= size), key=lambda one: one.size, default=None)
         if numbers is not None:
             self.drop(numbers)
         else:
-            if self.free:  # all are too small: a larger one takes the place of the largest
+            if self.free:  # all are too small: a larger one replaces the largest
                 self.drop(max(self.free, key=lambda one: one.size))
             numbers = self.new(size)
         a = numbers[:size].reshape(shape)
@@ -46,11 +43,11 @@ class Workspace(local):
         return a
 
     def drop(self, numbers: Array) -> None:
-        """It is no longer free."""
+        """Remove an array from the free ones."""
         self.free = [one for one in self.free if one is not numbers]
 
     def new(self, size: int) -> Array:
-        """So many numbers, from the start of a cache line on."""
+        """Allocate so many numbers, from the start of a cache line on."""
         item = self.dtype.itemsize
         whole = self.xp.zeros(size + CACHE_LINE_BYTES // item, dtype=self.dtype)
         first = -whole.ctypes.data % CACHE_LINE_BYTES // item if on_host(self.xp) else 0
@@ -62,13 +59,13 @@ class Workspace(local):
 
 
 def rounded(n: int, step: int) -> int:
-    """n rounded up to a multiple of `step`."""
+    """Round n up to a multiple of `step`."""
     return -(-n // step) * step
 
 
 @dataclass(frozen=True)
 class FieldLayout:
-    """Which numbers the fields of a tile hold.   diagonal : of equal pixels only."""
+    """The numbers that the fields of a tile hold.   diagonal : only of equal pixels."""
 
     xp: Any
     dtype: Any
@@ -76,15 +73,15 @@ class FieldLayout:
 
     @property
     def number(self) -> int:
-        """Bytes per number."""
+        """Return the bytes per number."""
         return int(self.xp.dtype(self.dtype).itemsize)
 
     def spread(self, v: Array) -> PixelValues:
-        """v : (n, H, W) in the shapes of the two sides."""
+        """Return v : (n, H, W) in the shapes of the two sides."""
         right = self.xp.astype(v.reshape((v.shape[0], -1)), self.dtype)
         return PixelValues(right if self.diagonal else right[..., None], right)
 
     def twice(self, values: PixelValues) -> PixelValues:
-        """2 * values."""
+        """Return 2 * values."""
         right = 2 * values.right
         return PixelValues(right if self.diagonal else 2 * values.left, right)

@@ -1,7 +1,7 @@
-"""Which pairs of pixels a field holds, and how sums over windows, pooling and flattening act on them.
+"""Arrange pairs of pixels in a field, and apply sums over windows, pooling and flattening to them.
 
 Square     all pairs of pixels of some images x and some x', a matrix (pixels of all x, pixels of all x')
-Selves     the same of some images x', each with itself in the place of x
+Selves     the same of some images x', each with x = x'
 Diagonal   equal pixels only, of some images x and some x'
 """
 
@@ -17,9 +17,8 @@ from minintk.arrays import Array, on_host
 from minintk.spec.windows import Axis
 
 BYTES_PER_PIECE = 1_200_000
-"""Bytes of a field that an activation works on at a time: few enough to stay in a core's cache through a whole formula,
-many enough that threads seldom wait for the interpreter, which each of them needs between two NumPy calls.
-"""
+"""Bytes of a field that an activation works on at a time: they stay in a core's cache through a whole formula, and are
+long enough that threads seldom wait for the interpreter lock between two NumPy calls."""
 
 
 class Square(Field):
@@ -35,33 +34,33 @@ class Square(Field):
         return values.right[self.j].reshape((1, -1))
 
     def pixels_of_x(self, v: Array) -> Array:
-        """v : (2, n, H, W) as (live, A, H, W, 1 or B, 1, 1), beside the pixels of all x'."""
+        """Return v : (2, n, H, W) as (live, A, H, W, 1 or B, 1, 1), to broadcast with the pixels of all x'."""
         return v[: self.live, self.i, ..., None, None, None]
 
     def pieces(self, finer: int = 1) -> Iterator[slice]:
         return self.split(self.d.shape[0], finer * self.d.shape[1])
 
     def split(self, n: int, width: int) -> Iterator[slice]:
-        """Slices of 0:n, of equal size, such that so many times `width` numbers stay in a core's cache."""
+        """Yield slices of 0:n, of equal size, such that so many times `width` numbers stay in a core's cache."""
         count = -(-n * width * self.layout.number // BYTES_PER_PIECE) if on_host(self.xp) else 1
         step = -(-n // count)
         for start in range(0, n, step):
             yield slice(start, min(start + step, n))
 
     def images(self, a: Array, W: int) -> Array:
-        """a : (..., A H W, B H' W) as (..., A, H, W, B, H', W)."""
+        """Return a : (..., A H W, B H' W) as (..., A, H, W, B, H', W)."""
         lines, lines2 = (a.shape[k - 2] // (count * W) for k, count in enumerate(self.sizes))
         return a.reshape((*a.shape[:-2], self.sizes[0], lines, W, self.sizes[1], lines2, W))
 
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
-        """Sums across the lines of both images, then along them; for a few lines of x at a time, to stay in cache."""
+        """Sum across the lines of both images, then along them; for a few lines of x at a time, to stay in cache."""
         (H, W), (rows, columns), (A, B) = self.grid, axes, self.sizes
         if trivial(rows) and trivial(columns):
             return
         h, w = rows.out, columns.out
         whole = [(p.start, p.stop) for p in self.split(h, A * W * B * h * W)] if plain(rows) else [(0, h)]
         alone = len(whole) == 1 and (h, w) == (H, W) and not trivial(rows) and not trivial(columns)
-        out = self.a if alone else self.new((h, w))  # a single piece may overwrite its input
+        out = self.a if alone else self.new((h, w))  # a single piece can overwrite its input
         if trivial(rows):
             self.along(self.a, out, columns, edges, (0, h))
         else:
@@ -77,14 +76,14 @@ class Square(Field):
             self.swap_in(out, (h, w))
 
     def across(self, out: Array, to: tuple[int, int], axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
-        """Lines `to` of `out` = the sums across the lines, for the lines `piece` of x after the step."""
+        """Write into lines `to` of `out` the sums across the lines, for the lines `piece` of x after the step."""
         W, live = self.grid[1], self.live
         outside = self.pixels_of_x(edges.half), edges.half[:live, None, None, None, self.j]
         source, target = self.images(self.a[:live], W), self.images(out[:live], W)[:, :, slice(*to)]
         add_windows(source, target, axis, (2, 5), outside, piece[0])
 
     def along(self, a: Array, out: Array, axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
-        """The sums along the lines, for some lines of x, which a holds."""
+        """Write into `out` the sums along the lines, for some lines of x, which a holds."""
         live, W = self.live, edges.half_sum.shape[3]
         outside = self.pixels_of_x(edges.half_sum)[:, :, slice(*piece)], edges.half_sum[:live, None, None, None, self.j]
         source, target = self.images(a[:live], W), self.images(out[:live], axis.out)[:, :, slice(*piece)]
@@ -151,7 +150,7 @@ class Diagonal(Field):
             source, target = (
                 a[: self.live].reshape((self.live, *self.sizes, *g)) for a, g in ((self.a, before), (out, behind))
             )
-            same = plain(axis)  # outputs and inputs are at the same places for one s
+            same = plain(axis)  # outputs and inputs are at the same positions for one s
             target[...] = source if same else 0
             for s in (s for s in range(axis.kernel) if not (same and s == axis.before)):
                 for o, i in reads(axis, s):

@@ -1,4 +1,4 @@
-"""How the kernels of images are computed: which pairs of pixels are followed, in what precision, whether by Numba."""
+"""Plan the kernels of images: the pairs of pixels to follow, the precision, and the steps by Numba."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def planes() -> Any:
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """How to compute the kernels of a program for images of one shape.
+    """A plan for the kernels of a program, for images of one shape.
 
     scaled : divide images by their norms.   recorded : record each image with itself (`SelfKernels`) first.
     by_offsets : how many of the first steps go plane by plane (`planes`), by Numba or on a GPU.
@@ -43,33 +43,33 @@ class ImagePlan:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(H, W) of the inputs."""
+        """Return (H, W) of the inputs."""
         return grid(self.shape)
 
     @property
     def pool(self) -> Pool | None:
-        """The pooling whose windows these steps add up, so that no field has all pixels."""
+        """Return the pooling whose windows these steps sum already, so that no field has all pixels."""
         end = self.program[self.by_offsets] if 0 < self.by_offsets < len(self.program) else None
         return end if isinstance(end, Pool) and planes().added_up(end, self.layout.xp) else None
 
     @property
     def field_grid(self) -> tuple[int, int]:
-        """(H, W) of the largest fields."""
+        """Return (H, W) of the largest fields."""
         return self.grid if self.pool is None else self.pool.grid
 
     @property
     def summed(self) -> bool:
-        """Whether these steps leave sums alone."""
+        """True if these steps only leave sums."""
         return bool(self.by_offsets and planes().sums_suffice(self.program, self.grid))
 
     @property
     def pooled(self) -> list[tuple[int, int]]:
-        """The grids after each pooling, in recording order."""
+        """Return the grids after each pooling, in recording order."""
         return list(pool_grids(self.program))
 
 
 def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
-    """The grids after each pooling; a shortcut comes before its branch."""
+    """Yield the grids after each pooling; a shortcut comes before its branch."""
     for step in program:
         if isinstance(step, Fork):
             yield from pool_grids(step.shortcut)
@@ -81,10 +81,7 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
 def plan_images(
     program: Program, inputs: Examples, *, each: bool = False, pixels: tuple[int, int] = (1, 1)
 ) -> ImagePlan:
-    """How to compute the kernel of x1 with x2, or with itself; or, for `each`, of every image with itself alone.
-
-    pixels : `ImagePlan.pixels`.
-    """
+    """Plan the kernel of x1 with x2 or itself, or, for `each`, of each image with itself.   pixels : as in results."""
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
     dtype = inputs.dtype if each else field_precision(program, inputs)
     pairs = N if each else N * M // (2 if inputs.symmetric else 1)
@@ -103,6 +100,6 @@ def plan_images(
 
 
 def pixel_pairs_followed(program: Program, shape: Shape) -> int:
-    """Pairs of pixels to follow for each pair of inputs."""
+    """Return the pairs of pixels to follow for each pair of inputs."""
     count = prod(grid(shape)) if needs_images(program) else 1
     return count * count if mixes_pixels(program) else count

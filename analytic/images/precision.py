@@ -1,7 +1,7 @@
-"""How exactly images are followed: which scale, which precision, and which images are out of range.
+"""Choose the scale and the precision of images, and check their range.
 
-D = (q + q') / 2 - K is carried, and K is read off it again, with the rounding of the larger variance: for images whose
-root mean squares have the ratio R, an error of R times the precision, relative to sqrt(K(x, x) K(x', x')).
+D = (q + q') / 2 - K is carried, and K is recovered from it, with the rounding error of the larger variance.  If root
+mean squares of images have the ratio R, the error is R times the precision, relative to sqrt(K(x, x) K(x', x')).
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from analytic.recursion.unit_rows import flat, square_norms
 from minintk.arrays import Array
 
 FLOAT32_MAX_RATIO = 1e4
-"""If the variances of two images have a larger ratio than this, float32 cannot hold both."""
+"""Largest ratio of two images' variances that float32 can hold."""
 
 FLOAT64_MAX_RATIO = 1e16
 """The same for float64: R = 1e8, an error of 1e-8."""
 
 SMALLEST_OF_IMAGES = 1e-270
-"""Variances below this are too close to the number that stands for 0, unless images are scaled first."""
+"""Variances below this are too close to the number that replaces 0, unless images are scaled first."""
 
 FLOAT32_MAX_VARIANCE = 1e14
 """Squares of variances above this, or below its inverse, leave the range of float32."""
 
 
 def affine_steps(program: Program) -> Iterator[Affine]:
-    """The weights and biases of all steps that have any."""
+    """Yield the weights and biases of all steps that have any."""
     for step in all_steps(program):
         if isinstance(step, Window | Affine):
             yield step.affine if isinstance(step, Window) else step
 
 
 def scale_free(program: Program) -> bool:
-    """Whether f(s x) = s f(x) for s > 0."""
+    """True if f(s x) = s f(x) for s > 0."""
     known = all(isinstance(step, Window | Affine | Pool | Flat | Homogeneous | Masks) for step in all_steps(program))
     return known and all(affine.beta2 <= 0 and affine.rest == 0 for affine in affine_steps(program))
 
 
 def first_variances(program: Program, inputs: Examples) -> Array:
-    """Mean squares of all images, with the first layer's bias, (N + M,); ValueError for one that is out of range."""
+    """Return mean squares of all images, with the first layer's bias, (N + M,); ValueError if one is out of range."""
     affine = next(affine_steps(program), None)
     bias = 0.0 if affine is None else affine.beta2 / affine.w2
     parts = tuple(flat(x) for x in inputs.x)
@@ -56,7 +56,7 @@ def first_variances(program: Program, inputs: Examples) -> Array:
 
 
 def field_precision(program: Program, inputs: Examples) -> Any:
-    """The precision of the fields: that of the images, or float64 if float32 cannot hold their variances.
+    """Return the precision of the fields: that of the images, or float64 if float32 cannot hold their variances.
 
     ValueError, with their names, for two images that float64 cannot hold together.
     """
@@ -64,7 +64,7 @@ def field_precision(program: Program, inputs: Examples) -> Any:
     if scale_free(program) or not bool(xp.any(q > 0)):
         return inputs.dtype
     later = next((a.beta2 / a.w2 for a in affine_steps(program) if a.beta2 > 0), 0.0)
-    q = xp.where(q > 0, q, min(later, float(xp.max(q))))  # black images, which that bias lifts
+    q = xp.where(q > 0, q, min(later, float(xp.max(q))))  # black images get that bias
     small, large = int(xp.argmin(xp.where(q > 0, q, float(xp.max(q))))), int(xp.argmax(q))
     low, high = float(q[small]), float(q[large])
     if high > FLOAT64_MAX_RATIO * low:
@@ -80,7 +80,7 @@ def field_precision(program: Program, inputs: Examples) -> Any:
 
 
 def holds_opposites(x: Array) -> bool:
-    """Whether x_i = -x_j != 0 for some two of these images, in NumPy.
+    """True if x_i = -x_j != 0 for some two of these images, in NumPy.
 
     >>> import numpy as np
     >>> holds_opposites(np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])), holds_opposites(np.array([[0.0], [2.0]]))
@@ -91,10 +91,7 @@ def holds_opposites(x: Array) -> bool:
 
 
 def check_entries(inputs: Examples, i: slice, j: slice, values: Array, F: int = 1) -> None:
-    """ValueError, with the names of the pair, for an entry of the block (i, j) that exceeds the inputs' precision.
-
-    values : (E, N F, M F), F of each pair in a row.
-    """
+    """Raise ValueError, naming the pair, for an entry of block (i, j), (E, N F, M F), beyond the inputs' precision."""
     xp, largest = inputs.xp, float(inputs.xp.finfo(inputs.dtype).max)
     sizes = xp.abs(values)
     if not float(xp.max(sizes)) <= largest:

@@ -1,4 +1,4 @@
-"""The recursion on images: for every pair of images, the covariances of all pairs of pixels, or of equal pixels only.
+"""Define the recursion on images, by covariances of all pairs of pixels, or only of equal pixels.
 
     convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' the same of Theta, + ratio K'
     pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')       Theta' the same of Theta
@@ -6,7 +6,7 @@
     activation    pixel pair by pixel pair, as for vectors
 
 with zeros outside the image (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).  A convolution shifts
-both pixels together, so a network that ends in Flatten needs equal pixels only; pooling mixes all pairs.
+both pixels together, so a network that ends in Flatten only needs equal pixels; pooling mixes all pairs.
 """
 
 from __future__ import annotations
@@ -47,32 +47,29 @@ class Window(ImageStep):
 
 
 class Mixing(ImageStep):
-    """A step that adds up pairs of different pixels: it needs to know each image with itself before and after it."""
+    """A step that sums pairs of different pixels: it needs each image with itself, before and after it."""
 
     @property
     @abstractmethod
     def recorded(self) -> tuple[int, int]:
-        """Shape of the numbers that are recorded of each image with itself."""
+        """Return the shape of the numbers that are recorded for each image with itself."""
 
 
 @dataclass(frozen=True)
 class Pool(Mixing):
-    """Average pooling: the mean over each window by itself.  Global pooling has one window, the whole image.
-
-    normalised : over those pixels of the window alone that are in the image.
-    """
+    """Average pooling over each window (global: the whole image); normalised : only over its pixels in the image."""
 
     axes: tuple[Axis, Axis]
     normalised: bool = False
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(H, W) after it."""
+        """Return (H, W) after it."""
         return self.axes[0].out, self.axes[1].out
 
     @property
     def recorded(self) -> tuple[int, int]:
-        """D and Theta of pooled pixels with themselves."""
+        """Return the shape of D and Theta of pooled pixels with themselves."""
         return self.grid
 
     def law(self, law: Law) -> Law:
@@ -90,22 +87,22 @@ class Flat(ImageStep):
 
 
 def trivial(axis: Axis) -> bool:
-    """Whether every window is just the pixel itself."""
+    """True if every window is only the pixel itself."""
     return axis.kernel == 1 and axis.stride == 1 and axis.out == axis.size
 
 
 def grid(shape: Shape) -> tuple[int, int]:
-    """(H, W) of examples (H, W, C); a sequence (L, C) is one row of pixels, a vector (d,) one pixel."""
+    """Return (H, W) of examples (H, W, C); a sequence (L, C) is one row of pixels, a vector (d,) one pixel."""
     return {1: (1, 1), 2: (1, shape[0]), 3: shape[:2]}[len(shape)]  # type: ignore[return-value]
 
 
 def both_axes(found: tuple[Axis, ...]) -> tuple[Axis, Axis]:
-    """The two axes of a window; a sequence is an image of one row."""
+    """Return the two axes of a window; a sequence is an image of one row."""
     return (found[0], found[1]) if len(found) == 2 else (Axis(1, 1), found[0])
 
 
 def all_steps(program: Program) -> Iterator[Step]:
-    """All steps, including those inside sums and products, and products themselves."""
+    """Yield all steps, including those inside sums and products, and products themselves."""
     for step in program:
         if isinstance(step, Fork):
             yield from all_steps(step.branch + step.shortcut)
@@ -114,29 +111,29 @@ def all_steps(program: Program) -> Iterator[Step]:
 
 
 def depth(program: Program) -> int:
-    """How many sums stand inside one another."""
+    """Return the nesting depth of sums."""
     sums = [step for step in program if isinstance(step, Fork)]
     return max((1 + max(depth(one.branch), depth(one.shortcut)) for one in sums), default=0)
 
 
 def needs_images(program: Program) -> bool:
-    """Whether any step needs the pixels."""
+    """True if any step needs the pixels."""
     return any(isinstance(step, ImageStep) for step in all_steps(program))
 
 
 def mixes_pixels(program: Program) -> bool:
-    """Whether any step averages over pairs of different pixels."""
+    """True if any step averages over pairs of different pixels."""
     return any(isinstance(step, Mixing) for step in all_steps(program))
 
 
 def is_nonlinear(program: Program) -> bool:
-    """Whether any step is not linear."""
+    """True if any step is not linear."""
     kinds = Dual | Normalise | ProductOfParts | Mixing
     return any(isinstance(step, kinds) and not isinstance(step, Pool) for step in all_steps(program))
 
 
 def has_masks(program: Program) -> bool:
-    """True if K(x, x) of an example with itself differs from K(x, x') of an equal one: both have masks of their own."""
+    """True if K(x, x) of an example with itself differs from K(x, x') of an equal one: both have separate masks."""
     return any(isinstance(step, Masks) for step in all_steps(program))
 
 
@@ -148,7 +145,7 @@ def _(layer: s.Convolution, site: Site, parametrization: Parametrization) -> Pro
 
 
 def pool(found: tuple[Axis, Axis], *, normalised: bool = False) -> Program:
-    """The step of a pooling layer; none if every window is a single pixel."""
+    """Return the step of a pooling layer; none if every window is a single pixel."""
     return () if all(map(trivial, found)) else (Pool(found, normalised),)
 
 

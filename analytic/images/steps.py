@@ -1,4 +1,4 @@
-"""How each step acts on images: `prepare` on the variances of all pixels, then `apply` on some pairs of images."""
+"""Apply each step to images: `prepare` acts on the variances of all pixels, then `apply` on some pairs of images."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from minintk.arrays import Array, to_library
 from minintk.spec.windows import Axis
 
 LARGEST_OF_IMAGES = 1e300
-"""Variances, and Theta, above this leave too little room for the sums of fields on the way."""
+"""Variances, and Theta, above this leave too little range for the sums of fields."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What `prepare` needs to know about the images of a tile.
+    """The facts about a tile's images that `prepare` needs.
 
     pools : for each pooling in turn, D, in its unit, and Theta of equal pixels of each image with itself after it; or
-        None, if nothing that follows needs the variances: bounds then stand for them.
-    called : the names of the images, for messages.   opposite : whether x' = -x for some two of them.
+        None, if no later step needs the variances: bounds replace them.
+    called : the names of the images, for messages.   opposite : True if x' = -x for some two of them.
     """
 
     layout: FieldLayout
@@ -38,7 +38,7 @@ class Tile:
     opposite: bool = False
 
     def check(self, pixels: Pixels) -> None:
-        """ValueError, with its name, for an image whose variances have left the range of float64."""
+        """Raise ValueError, with its name, for an image whose variances have left the range of float64."""
         xp = self.layout.xp
         if not all(float(xp.max(values)) <= LARGEST_OF_IMAGES for values in (pixels.q, pixels.theta)):
             bad = xp.any(~(xp.maximum(pixels.q, pixels.theta) <= LARGEST_OF_IMAGES), axis=(1, 2))
@@ -50,7 +50,7 @@ class Tile:
 
 @singledispatch
 def prepare(step: Step, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
-    """The pixels after the step, and the coefficients that `apply` needs."""
+    """Return the pixels after the step, and the coefficients that `apply` needs."""
     raise TypeError(
         f"{type(step).__name__} does not act on images: register analytic.images.steps.prepare and apply for it"
     )
@@ -65,12 +65,12 @@ def apply(step: Step, coefficients: Any, field: Field) -> None:
 
 
 def prepare_all(program: Program, pixels: Pixels, tile: Tile) -> tuple[Pixels, tuple[Any, ...]]:
-    """The pixels through all steps, and the coefficients of each."""
+    """Return the pixels after all steps, and the coefficients of each."""
     coefficients = []
     for step in program:
         if not isinstance(step, Window | Affine | Pool | Flat):
             tile.check(pixels)
-        with np.errstate(over="ignore", invalid="ignore"):  # reported by `check`, before any number comes of it
+        with np.errstate(over="ignore", invalid="ignore"):  # `check` reports it before any use
             pixels, one = prepare(step, pixels, tile)
         coefficients.append(one)
     tile.check(pixels)
@@ -78,7 +78,7 @@ def prepare_all(program: Program, pixels: Pixels, tile: Tile) -> tuple[Pixels, t
 
 
 def apply_all(program: Program, coefficients: tuple[Any, ...], field: Field) -> None:
-    """The field through all steps."""
+    """Take the field through all steps."""
     for step, one in zip(program, coefficients, strict=True):
         apply(step, one, field)
 
@@ -87,7 +87,7 @@ def apply_all(program: Program, coefficients: tuple[Any, ...], field: Field) -> 
 
 
 def half_variances(pixels: Pixels, layout: FieldLayout) -> PixelValues | None:
-    """q / 2 of the pixels, in the unit, if Theta has a pending term: it needs K = half + half' - D."""
+    """Return q / 2 of the pixels, in the unit, if Theta has a pending term: it needs K = half + half' - D."""
     return layout.spread(pixels.q / (2 * pixels.unit)) if pixels.pending else None
 
 
@@ -100,7 +100,7 @@ def owed(field: Field) -> tuple[float, float]:
 
 
 def add_term(theta: Array, two_k: Array, pending: tuple[float, float]) -> None:
-    """Theta += ratio K + rest, given 2 K; all three in the field's unit."""
+    """Add ratio K + rest to Theta, given 2 K; all three in the field's unit."""
     ratio, rest = pending
     if ratio != 0:
         theta += two_k if ratio == 1 else two_k * ratio
@@ -109,7 +109,7 @@ def add_term(theta: Array, two_k: Array, pending: tuple[float, float]) -> None:
 
 
 def add_pending(field: Field, half: PixelValues | None) -> None:
-    """Theta += ratio K + rest, if this is still pending."""
+    """Add ratio K + rest to Theta, if it is still pending."""
     pending = (0.0, 0.0) if half is None else owed(field)
     if half is None or field.theta is None or pending == (0.0, 0.0):
         return
@@ -123,7 +123,7 @@ def add_pending(field: Field, half: PixelValues | None) -> None:
 
 
 class WindowCoefficients(NamedTuple):
-    """before : q / 2 in the unit, for the pending term; edges : the same for pixels next to the outside."""
+    """before : q / 2 in the unit, for the pending term; edges : the same for pairs with a pixel outside."""
 
     before: PixelValues | None
     edges: Edges
@@ -175,9 +175,9 @@ class LinearCoefficients(NamedTuple):
 
 
 class ForkCoefficients(NamedTuple):
-    """Coefficients of branch and shortcut; ratio: the shortcut's unit divided by the branch's.
+    """Coefficients of branch and shortcut; ratio : the shortcut's unit divided by the branch's.
 
-    after_branch, after_shortcut : q / 2 in the unit, for the pending terms; for a product, in any case.
+    after_branch, after_shortcut : q / 2 in the unit, for the pending terms; for a product, always.
     """
 
     before: PixelValues | None
@@ -199,7 +199,7 @@ def _(step: Fork, pixels: Pixels, tile: Tile) -> tuple[Pixels, ForkCoefficients]
 def join_pixels(
     step: Fork, pixels: Pixels, one: Pixels, two: Pixels, branch: tuple[Any, ...], shortcut: tuple[Any, ...], tile: Tile
 ) -> tuple[Pixels, ForkCoefficients]:
-    """The pixels of a sum, or of a product, and its coefficients."""
+    """Return the pixels of a sum, or of a product, and its coefficients."""
     after = Pixels(one.q + two.q, one.theta + two.theta, one.unit, max(one.error, two.error))
     if isinstance(step, ProductOfParts):
         theta = one.theta * two.q + one.q * two.theta
@@ -219,7 +219,7 @@ def _(step: Fork, row: ForkCoefficients, field: Field) -> None:
 
 
 def join_fields(step: Fork, field: Field, other: Field, row: ForkCoefficients) -> None:
-    """The field of both parts together, from those of the branch and the shortcut, each in its own unit."""
+    """Combine the fields of the branch and the shortcut, each in its own unit."""
     add_pending(other, row.after_shortcut)
     add_pending(field, row.after_branch)
     field.roundings = max(field.roundings, other.roundings)
@@ -228,7 +228,7 @@ def join_fields(step: Fork, field: Field, other: Field, row: ForkCoefficients) -
 
 
 def sum_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
-    """field += other."""
+    """Add field += other."""
     other.d *= row.ratio
     field.d += other.d
     if other.theta is not None:
@@ -240,8 +240,7 @@ def sum_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
 
 
 def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
-    """K' = K1 K2, so with h = q / 2, K = h + h' - D:  D' = (h1 - h1')(h2 - h2') + K1 D2 + (h2 + h2') D1.
-
+    """Multiply: K' = K1 K2, so with h = q / 2, K = h + h' - D:  D' = (h1 - h1')(h2 - h2') + K1 D2 + (h2 + h2') D1;
     Theta' = Theta1 K2 + K1 Theta2.
     """
     assert row.after_branch is not None
@@ -281,7 +280,7 @@ def _(step: Masks, pixels: Pixels, tile: Tile) -> tuple[Pixels, MaskCoefficients
 
 @apply.register
 def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
-    """Of pixels that are not one and the same: their masks are independent."""
+    """Treat all pixels as different ones: their masks are independent."""
     add_pending(field, row.half)
     for piece in field.pieces():
         field.d[piece] += row.gain * sum(field.pick(row.half, piece))
@@ -291,9 +290,9 @@ def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
 
 
 class PoolCoefficients(NamedTuple):
-    """T_H and T_W on both sides; own: D of each pooled pixel's window with itself, / 2, in the unit.
+    """T_H and T_W on both sides; own : D of each pooled pixel's window with itself, / 2, in the unit.
 
-    share: the sum of a window's weights, 1 away from the edges.  mean: of q / 2 over it.  None if all shares are 1.
+    share : the sum of a window's weights, 1 away from the edges.  mean : of q / 2 over it.  None if all shares are 1.
     """
 
     before: PixelValues | None
@@ -305,7 +304,7 @@ class PoolCoefficients(NamedTuple):
 
 
 def averaging_matrix(xp: Any, axis: Axis, *, normalised: bool) -> Array:
-    """T : (out, size), float64, such that T x is the mean over each window, zeros outside included, or left out."""
+    """Return T : (out, size), float64: T x averages each window, with zeros outside, or without if normalised."""
     T = window_matrix(axis)
     return to_library(T / (T.sum(axis=1, keepdims=True) if normalised else axis.kernel), xp)
 
@@ -318,7 +317,7 @@ def _(step: Pool, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficients]
 def pooled(
     step: Pool, pixels: Pixels, tile: Tile, known: tuple[Array, Array] | None
 ) -> tuple[Pixels, PoolCoefficients]:
-    """The pixels after pooling, given D, in its unit, and Theta of each pooled pixel with itself; or bounds on them."""
+    """Return the pixels after pooling, given D (in its unit) and Theta of each pooled pixel with itself, or bounds."""
     xp, layout = tile.layout.xp, tile.layout
     T = tuple(averaging_matrix(xp, axis, normalised=step.normalised) for axis in step.axes)
     share = xp.sum(T[0], axis=1)[:, None] * xp.sum(T[1], axis=1)[None, :]
@@ -329,7 +328,7 @@ def pooled(
     row = PoolCoefficients(
         half_variances(pixels, layout),
         tuple(xp.astype(t, layout.dtype) for t in T),
-        layout.spread(own / 2),  # exactly: D of a pixel with itself is to be 0 again
+        layout.spread(own / 2),  # exact: D of a pixel with itself has to be 0 again
         None if whole else layout.spread(xp.broadcast_to(share, mean.shape)),
         None if whole else layout.spread(mean / (2 * pixels.unit)),
         (step.axes[0].out, step.axes[1].out),
@@ -345,7 +344,7 @@ def _(step: Pool, row: PoolCoefficients, field: Field) -> None:
 
 
 def pooled_difference(row: PoolCoefficients, field: Field, dtype: Any) -> None:
-    """D' = mean D - own / 2 - own' / 2 + (share - share') (mean q - mean q') / 2, from the mean, rounded in `dtype`."""
+    """Set D' = mean D - own/2 - own'/2 + (share - share') (mean q - mean q') / 2, from the mean, rounded in `dtype`."""
     rounding = field.roundings * float(field.xp.finfo(dtype).eps)
     for piece in field.pieces():
         d, own = field.d[piece], field.xp.add(*field.pick(row.own, piece))
@@ -377,7 +376,7 @@ def _(step: Flat, row: LinearCoefficients, field: Field) -> None:
 def follow(
     program: Program, pixels: Pixels, field: Field, tile: Tile, record: list[tuple[Array, Array]]
 ) -> tuple[Pixels, Field]:
-    """Take images, each with itself, through all steps, pixels and field side by side; `record` collects the pools."""
+    """Take images, each with itself, through all steps, pixels and field together; `record` collects the pools."""
     for step in program:
         if isinstance(step, Fork):
             add_pending(field, half_variances(pixels, tile.layout))
@@ -405,7 +404,7 @@ def follow(
         else:
             pixels, (row,) = prepare_all((step,), pixels, tile)
             apply(step, row, field)
-            if isinstance(step, Masks):  # a pixel has the mask that it has
+            if isinstance(step, Masks):  # a pixel has the same mask as itself
                 for a, to in ((field.d, 0.0), (field.theta, 1 / step.keep)):
                     if a is not None:
                         equal_pixels(field, a, to)
@@ -413,7 +412,7 @@ def follow(
 
 
 def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
-    """Multiply the equal pixels of a Square field by a factor, in place; returns them, (P, A, B)."""
+    """Multiply the equal pixels of a Square field by a factor, in place; return them, (P, A, B)."""
     every = field.xp.arange(prod(field.grid))
     places = a.reshape((field.sizes[0], every.size, -1, every.size))  # a view
     at = (slice(None), every, slice(None), every)
@@ -423,11 +422,11 @@ def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
 
 
 def diagonal(field: Field, a: Array) -> Array:
-    """The equal pixels of a Square field of one image x, (B, H, W), float64."""
+    """Return the equal pixels of a Square field of one image x, (B, H, W), float64."""
     return field.xp.astype(equal_pixels(field, a)[:, 0], field.xp.float64).T.reshape((-1, *field.grid))
 
 
 def pixel_pairs(field: Field, a: Array) -> Array:
-    """All pixels with all pixels of a Square field of one image x, (B, H W, H W), float64."""
+    """Return all pairs of pixels of a Square field of one image x, (B, H W, H W), float64."""
     P = prod(field.grid)
     return field.xp.astype(a.reshape((P, -1, P)).swapaxes(0, 1), field.xp.float64)

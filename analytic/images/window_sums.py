@@ -1,4 +1,4 @@
-"""Sums over windows as a few shifted sums: which pixels an axis reads, and how often.
+"""Sum over windows by a few shifted sums.
 
 line_sum, across_sum     sum_s a[S p + s] along the last axis, or the one before it; for small arrays
 joint_sum                sum_s a[S p + s, S p' + s] along two axes that are shifted together
@@ -20,7 +20,7 @@ from minintk.spec.windows import Axis
 
 @lru_cache(maxsize=1024)
 def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
-    """(outputs, inputs), such that output p reads input stride p - before + s: slices, several if it wraps around."""
+    """Return (outputs, inputs) of output p reading input stride p - before + s: slices, several if it wraps around."""
     places = [axis.stride * p - axis.before + s for p in range(axis.out)]
     if axis.circular:
         places = [place % axis.size for place in places]
@@ -34,12 +34,12 @@ def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
 
 
 def plain(axis: Axis) -> bool:
-    """Whether there is one output per pixel, with zeros outside."""
+    """True if there is one output per pixel, with zeros outside."""
     return axis.stride == 1 and axis.out == axis.size and not axis.circular
 
 
 def at(ndim: int, *where: tuple[int, slice]) -> tuple[slice, ...]:
-    """An index with slices along some axes."""
+    """Return an index with slices along some axes."""
     index = [slice(None)] * ndim
     for axis, piece in where:
         index[axis] = piece
@@ -48,7 +48,7 @@ def at(ndim: int, *where: tuple[int, slice]) -> tuple[slice, ...]:
 
 @lru_cache(maxsize=256)
 def window_matrix(axis: Axis) -> np.ndarray[Any, Any]:
-    """(out, size), how often the window of an output contains a pixel: sum_s a[S p + s] = window_matrix @ a."""
+    """Return (out, size), how often an output's window contains a pixel: sum_s a[S p + s] = window_matrix @ a."""
     found = np.zeros((axis.out, axis.size))
     for s in range(axis.kernel):
         for o, i in reads(axis, s):
@@ -57,21 +57,21 @@ def window_matrix(axis: Axis) -> np.ndarray[Any, Any]:
 
 
 def line_sum(a: Array, axis: Axis) -> Array:
-    """sum_s a[..., S p + s], float64."""
+    """Return sum_s a[..., S p + s], float64."""
     return a if trivial(axis) else a @ to_library(window_matrix(axis).T, array_namespace(a))
 
 
 def across_sum(a: Array, axis: Axis) -> Array:
-    """sum_s a[..., S p + s, :], float64."""
+    """Return sum_s a[..., S p + s, :], float64."""
     return a if trivial(axis) else array_namespace(a).matmul(to_library(window_matrix(axis), array_namespace(a)), a)
 
 
 def add_windows(
     a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array], start: int = 0
 ) -> None:
-    """out = sum_s a[S p + s, S p' + s] along a pair of axes shifted together; out is not a.
+    """Write out = sum_s a[S p + s, S p' + s] along a pair of axes shifted together; out is not a.
 
-    outside : what a pixel inside contributes next to one outside, left and right, broadcasting to a.
+    outside : the contribution of a pixel inside paired with one outside, left and right, broadcasting to a.
     start : of a plain axis, the first output along the first axis.
     """
     if plain(axis):
@@ -81,7 +81,7 @@ def add_windows(
 
 
 def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array]) -> None:
-    """`add_windows` for any axis, line by line."""
+    """Compute `add_windows` for any axis, line by line."""
     first, second = along
     out[...] = 0
     for s in range(axis.kernel):
@@ -99,7 +99,7 @@ def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside:
 
 
 def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, slice]:
-    """For p in start:stop of 0:size: the p with p + s inside, the p + s, and the other p; both p counted from start."""
+    """Return, for p in start:stop of 0:size: the p with p + s inside, the p + s, the other p; p counted from start."""
     low = min(max(start, -s), stop)
     high = max(min(stop, size - s), low)
     outside = slice(0, low - start) if s < 0 else slice(high - start, stop - start)
@@ -109,11 +109,11 @@ def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, sli
 def shifted_sum(
     a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array], start: int
 ) -> None:
-    """`joint_sum` for a plain axis, all outputs of the second and some of the first, from `start` on; out is not a.
+    """Compute `joint_sum` for a plain axis: all outputs of the second, some of the first, from `start`; out is not a.
 
-    For each shift, all axes behind the first are one long run, which is faster than lines; places that were added to
-    those of another line are then computed anew.  Positive shifts come first: what is written to another array at
-    first starts where a cache line does, else NumPy takes three times as long.
+    For each shift, all axes after the first are one long run, which is faster than lines; entries to which another
+    line was added are then recomputed.  Positive shifts come first: a first write into another array then starts on a
+    cache line, else NumPy takes three times as long.
     """
     (first, second), n, stop = along, a.shape[along[1]], start + out.shape[along[0]]
     run, step = prod(a.shape[first + 1 :]), prod(a.shape[second + 1 :])

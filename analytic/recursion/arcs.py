@@ -1,4 +1,4 @@
-"""Arcs by two polynomials, P and R, for compiled code: without branches, right to rounding at every angle."""
+"""Compute arcs by two polynomials, P and R, for compiled code: branch-free, exact up to rounding at every angle."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.polynomial import Polynomial
 from numpy.polynomial.chebyshev import cheb2poly, chebfit, chebpts1
 
 TERMS = {4: (8, 7), 8: (18, 17)}
-"""By bytes per number: so many of the terms of P and R leave less than a rounding error of 1."""
+"""By bytes per number: the numbers of terms of P and R that truncate below a rounding error of 1."""
 
 
 def power_series(terms: int = 64) -> tuple[Polynomial, Polynomial]:
-    """P and R of p = sin(a/2)^2, for angles a up to pi / 2, so p <= 1/2:
+    """Return P and R of p = sin(a/2)^2, for angles a up to pi / 2, so p <= 1/2:
 
         a / 2 = sqrt(p) P(p)            a cos a - sin a = 2 p sqrt(p) R(p)
 
@@ -28,7 +28,7 @@ def power_series(terms: int = 64) -> tuple[Polynomial, Polynomial]:
 
 
 def short_series(series: Polynomial, terms: int) -> list[float]:
-    """The polynomial in z = 4p - 1 nearest to the series at 400 Chebyshev nodes of [0, 1/2], highest power first.
+    """Fit a polynomial in z = 4p - 1 to the series at 400 Chebyshev nodes of [0, 1/2]; highest power first.
 
     >>> p = np.linspace(0, 0.5, 1001)
     >>> P = short_series(power_series()[0], TERMS[8][0])
@@ -41,7 +41,7 @@ def short_series(series: Polynomial, terms: int) -> list[float]:
 
 @cache
 def arc_series(dtype: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """P and R in that precision."""
+    """Return P and R in that precision."""
     info = np.finfo(dtype)
     both = (short_series(s, n) for s, n in zip(power_series(), TERMS[info.bits // 8], strict=True))
     P, R = (tuple(info.dtype.type(v) for v in values) for values in both)

@@ -1,12 +1,11 @@
-"""Activations with a closed form, a few lines each: the table is `closed_form`, at the end.
+"""Define activations with a closed form, a few lines each; the table is `closed_form`, at the end.
 
     v  = E phi(u)^2        p' = (1 - c') / 2, c' = E phi(u) phi(u') / sqrt(v v')        slope = E phi'(u) phi'(u')
 
 for Gaussian u, u' of variances q, q' and covariance k, written in p = (1 - c)/2 and r = (1 + c)/2 in place of k, which
-are exact for nearly parallel and nearly opposite rows too.  Every formula for p' is a sum of terms that vanish with p
-and with q - q', so a rounding error moves no angle; E phi phi' itself would have to be subtracted from v.
-What the angle adds is in `scalar_forms`, for images too; papers' own forms are `tests/oracles`, in 50 digits.
-
+are exact also for nearly parallel and nearly opposite rows.  Every formula for p' is a sum of terms that vanish with p
+and with q - q', so a rounding error changes no angle; E phi phi' would have to be subtracted from v.
+The angle's part is in `scalar_forms`, for images too; the papers' own forms are in `tests/oracles`, in 50 digits.
 Sources: Williams 1997 (erf), Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et
 al. 2020 (GELU).
 """
@@ -30,9 +29,9 @@ from minintk.layers.activation import pointwise
 
 
 class ClosedFormRow(NamedTuple):
-    """numbers : of each row, by the form, and the gain sqrt(q / v).   alike: all q are equal, the numbers are (1,).
+    """numbers : of each row, by the form, and the gain sqrt(q / v).   alike : all q are equal, the numbers are (1,).
 
-    distances : from `norms`; s : sqrt(q), if rows of different norms have none, else None.
+    distances : from `norms`; s : sqrt(q), if rows of different norms have no distances, else None.
     """
 
     numbers: tuple[Array, ...]
@@ -46,9 +45,9 @@ class ClosedForm(Dual):
     """An activation by its formulas, elementwise on NumPy's or CuPy's arrays.
 
     variance : (xp, q) -> v.   form : its `rows` and `turn`; on images its `pair`, if it has one.
-    odd : phi(-x) = -phi(x), so that r' is p' with p and r exchanged; for others, r' = 1 - p'.
-    norms : phi, where `turn` leaves out what different norms add (see `analytic.recursion.duals`), for variances up to
-        `reach`; where one is larger, `by_norms` gives that: (xp, sqrt q, sqrt q') -> its part of p'.
+    odd : phi(-x) = -phi(x), so r' is p' with p and r exchanged; for others, r' = 1 - p'.
+    norms : phi, if `turn` leaves out the part of different norms (see `analytic.recursion.duals`), for variances up to
+        `reach`; above, `by_norms` computes that part of p': (xp, sqrt q, sqrt q') -> part.
     """
 
     variance: Callable[[Any, Array], Array]
@@ -59,11 +58,11 @@ class ClosedForm(Dual):
     by_norms: Callable[[Any, Array, Array], Array] | None = None
 
     def turn(self, xp: Any, p: Array, r: Array, one: Numbers, two: Numbers) -> tuple[Array, Array]:
-        """Return what the angle gives of p', and E phi' phi'."""
+        """Return the angle's part of p', and E phi' phi'."""
         return self.form.turn(Arithmetic(xp, p.dtype), p, r, one, two, self.form.constants)
 
     def after(self, rows: RowState) -> RowState:
-        """The rows after the activation."""
+        """Return the rows after the activation."""
         xp = array_namespace(rows.q)
         numbers = *self.form.rows(xp, rows.q, self.form.constants), 1.0
         _, slope = self.turn(xp, xp.zeros_like(rows.q), xp.ones_like(rows.q), numbers, numbers)
@@ -71,7 +70,7 @@ class ClosedForm(Dual):
 
     def rows(self, rows: RowState) -> tuple[RowState, ClosedFormRow]:
         xp, after, alike, distances = array_namespace(rows.q), self.after(rows), rows.alike, None
-        norm = xp.where(after.q > 0, rows.q, 1.0)  # 1 for rows that vanish, whose angles do not matter
+        norm = xp.where(after.q > 0, rows.q, 1.0)  # 1 for rows that vanish: their angles do not matter
         if self.norms is not None and not alike and rows.ends[1] <= self.reach and float(norm.min()) > 0:
             distances = mismatch(self.norms, self.variance, seen(xp, norm), NORM_GRID)
         of = slice(1 if alike else None)
@@ -94,7 +93,7 @@ class ClosedForm(Dual):
         self.apart(pairs, row)
 
     def apart(self, pairs: Pairs, row: ClosedFormRow) -> None:
-        """Add to p' what different norms do, if the rows have `Distances`."""
+        """Add the part of different norms to p', if the rows have `Distances`."""
         xp, p, r = pairs.xp, pairs.p, pairs.r
         if row.distances is not None:
             with pairs.borrow(1) as (w,):
@@ -106,7 +105,7 @@ class ClosedForm(Dual):
 
 
 SATURATION = 40.0
-"""e^-2q is rounding beyond: sines of such variances oscillate too fast for `mismatch`."""
+"""e^-2q is rounding beyond this: sines of such variances oscillate too fast for `mismatch`."""
 
 
 # ------------------------------------------------------------------------------------------- the formulas
@@ -133,7 +132,7 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
         decay = 1 - d
         rest = (C * (xp.exp(-b2 * s**2) - xp.exp(-b2 * s2**2)) ** 2 + (root - root2) ** 2) / 2
         near = d * (1 + C * decay * (1 - lost)) - rest
-        far = root * root2 - decay * ((1 - C) + C * lost)  # as 1 - c', where norms are far apart
+        far = root * root2 - decay * ((1 - C) + C * lost)  # as 1 - c', if norms are far apart
         found = xp.maximum(xp.where(xp.abs(root - root2) < xp.minimum(root, root2), near, far), 0)
         return found / (2 * root) / root2
 
@@ -165,7 +164,7 @@ def rectified_square(name: str) -> ClosedForm:
 
 
 def sign(name: str) -> ClosedForm:
-    """phi(x) = sign x.  E phi'^2 is infinite, and `analytic.kernel` refuses Theta; for K alone, 0 stands for it."""
+    """phi(x) = sign x.  E phi'^2 is infinite: `analytic.kernel` refuses Theta; for only K, it is set to 0."""
     return ClosedForm(name, lambda xp, q: xp.astype(q > 0, q.dtype), SIGN, odd=True)
 
 
@@ -182,7 +181,7 @@ def gelu(name: str) -> ClosedForm:
 
 
 def closed_form(layer: s.Activation) -> Dual:
-    """The step of an activation: in closed form where there is one, else by quadrature."""
+    """Return the step of an activation: in closed form if there is one, else by quadrature."""
     name = type(layer).__name__
     match layer:
         case s.ReLU() | s.RectifiedMonomial(1):

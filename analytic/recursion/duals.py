@@ -1,12 +1,12 @@
-"""Dual activations in closed form:  K' = E phi(u) phi(u'),  Theta' = Theta E phi'(u) phi'(u'),  (u, u') ~ N(0, K).
+"""Compute duals in closed form:  K' = E phi(u) phi(u'),  Theta' = Theta E phi'(u) phi'(u'),  (u, u') ~ N(0, K).
 
 Each is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.recursion.state`), so that nearly parallel
 pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
 
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
-         from the inputs' angle               from their norms: 0 where q = q'
+         from the inputs' angle               from their norms: 0 if q = q'
 
-Here ReLU and its family, after Cho and Saul 2009.  The other activations: `analytic.recursion.closed_forms`.
+This file has ReLU and its family, after Cho and Saul 2009; `analytic.recursion.closed_forms` has the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minintk.arrays import Array, array_namespace
 
 
 def nonzero(xp: Any, q: Array) -> Array:
-    """q, or 1 where q = 0: the kernel of such rows is 0 whatever their angles are."""
+    """Return q, or 1 for q = 0: the kernel of such rows is 0 at all angles."""
     return xp.where(q > 0, q, 1.0)
 
 
@@ -33,11 +33,11 @@ LARGEST_SCALE = 1e33
 
 
 NORM_GRID = 0.25
-"""In log sqrt(q): how coarsely the norms of the rows choose a curve of `mismatch` that is kept."""
+"""Grid, in log sqrt(q), by which the rows' norms choose a cached curve of `mismatch`."""
 
 
 def seen(xp: Any, q: Array) -> Array:
-    """s = sqrt(q), cut off where larger ones make no difference to `mismatch`."""
+    """Return s = sqrt(q), cut off above which `mismatch` is constant."""
     return xp.minimum(xp.sqrt(q), LARGEST_SCALE)
 
 
@@ -45,10 +45,10 @@ def seen(xp: Any, q: Array) -> Array:
 
 
 class HomogeneousRow(NamedTuple):
-    """If some q = 0 (`RowState.has_zero_rows`), else None; the product for a pair is
+    """None unless some q = 0 (`RowState.has_zero_rows`); the product for a pair is
 
-    nonzero: 0 if either row has q = 0.
-    factor: for such pairs, E phi'(u) phi'(u'), divided by sqrt(v / q) of a row with q > 0.
+    nonzero : 0 if either row has q = 0.
+    factor : for such pairs, E phi'(u) phi'(u'), divided by sqrt(v / q) of a row with q > 0.
     """
 
     nonzero: Array | None
@@ -72,9 +72,9 @@ class Homogeneous(Dual):
 
     and with h = a/2 = asin(sqrt p), w = sin(a)/2 = sqrt(p (1 - p)):   p' = k0 p + (2 b2 / pi) (h - w).
 
-    NumPy has a text of its own, in place: by that of compiled code, `scalar_forms.bent`, a block takes 7 (float64) to
-    10 times as long.  The rounding of h - w is 1 / h^2 times its size, no more than that of the product which gives p
-    for a block.  Pairs one by one, whose p has all its digits, take `folded`.
+    NumPy has its own in-place code: by that of compiled code, `scalar_forms.bent`, a block takes 7 (float64) to 10
+    times as long.  The relative rounding error of h - w, eps / h^2, is at most that of p in a block, from a product.
+    Single pairs, whose p has all its digits, use `folded`.
 
     at_zero : phi'(0), the slope if all of a row's pre-activations are 0.
     """
@@ -85,7 +85,7 @@ class Homogeneous(Dual):
 
     @property
     def b2(self) -> float:
-        """The weight of |x|."""
+        """Return the weight of |x|."""
         return self.beta**2 / (self.alpha**2 + self.beta**2)
 
     def rows(self, rows: RowState) -> tuple[RowState, HomogeneousRow]:
@@ -104,14 +104,14 @@ class Homogeneous(Dual):
                 xp.arcsin(u, out=h)
                 xp.subtract(1, p, out=w)
                 xp.sqrt(w, out=w)
-                w *= u  # rather than sqrt(p (1 - p)), so that h >= w for the smallest p too, and p' >= 0
+                w *= u  # not sqrt(p (1 - p)): h >= w also for the smallest p, and p' >= 0
                 xp.subtract(h, w, out=w)
                 w *= 2 * b2 / pi
                 h *= -4 * b2 / pi
                 h += 1
                 p *= h
                 p += w
-            else:  # |u| |u'| is the same for c and -c: compute with the acute angle
+            else:  # |u| |u'| is the same for c and -c: use the acute angle
                 s = xp.minimum(p, r)
                 xp.arcsin(xp.sqrt(s), out=h)
                 acute = folded(xp, s)
@@ -131,11 +131,11 @@ class Homogeneous(Dual):
 
 
 def asin_u(xp: Any, q: Array) -> Array:
-    """x = asin(2q / (1 + 2q)), to the last digit even where it is almost pi/2."""
+    """Return x = asin(2q / (1 + 2q)), to the last digit even near pi/2."""
     kappa = 1 / (1 + 2 * q)
     return xp.where(q < 0.5, xp.arcsin(xp.minimum(2 * q * kappa, 0.5)), pi / 2 - 2 * xp.arcsin(xp.sqrt(kappa / 2)))
 
 
 def erf_variance(xp: Any, q: Array) -> Array:
-    """E erf(u)^2."""
+    """Return E erf(u)^2."""
     return (2 / pi) * asin_u(xp, q)

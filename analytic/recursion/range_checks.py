@@ -1,9 +1,9 @@
-"""The range of the numbers: which inputs the kernels can be computed for, and an error in words for the others.
+"""Check the range of inputs and variances, and raise a clear error outside it.
 
-Variances q = E u^2 are squares of inputs, in float64 whatever the inputs' precision.  They have all their digits from
+Variances q = E u^2 are squares of inputs, in float64 for any precision of the inputs.  They have all their digits from
 SMALLEST_VARIANCE to LARGEST_VARIANCE, at every layer: rows x with |x| / sqrt(d) from 1e-153 to 1e153, if weights change
-no orders of magnitude.  Rows of zeros have their own formulas; with a random bias in the first layer, smaller rows are
-as good as zero.  A result must be a number of the inputs' precision: in float32, K and Theta up to 3e38.
+no orders of magnitude.  Rows of zeros have their own formulas; next to a random bias in the first layer, smaller rows
+count as zero.  A result must fit the inputs' precision: in float32, K and Theta up to 3e38.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FLOAT32_VARIANCES = 1e-30, 1e30
 """Products and quotients of numbers of two rows with such variances are in the range of float32."""
 
 SPREAD = 8.0
-"""Roundings of the inputs' precision: variances that differ by less (normalised rows: 6) are those of one norm."""
+"""In roundings of the inputs' precision: variances that differ by less (normalised rows: 6) count as equal."""
 
 
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
-    """The rows through all steps, the coefficients of each, and whether the inputs' precision can hold these.
+    """Return the rows after all steps, the coefficients of each, and True if the inputs' precision can hold these.
 
     norms2 : |x|^2, (N + M,).   ValueError, with its name, for a row that leaves the range.
     """
@@ -44,7 +44,7 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
             if not SMALLEST_VARIANCE <= low <= high <= LARGEST_VARIANCE or not isfinite(float(after.theta.max())):
                 check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
             coefficients.append(row)
-            rows = after if after.spread else replace(after, spread=rows.spread)  # a step of one's own may not keep it
+            rows = after if after.spread else replace(after, spread=rows.spread)  # for steps of users
             low = float(xp.where(rows.q > 0, rows.q, 1.0).min()) if rows.has_zero_rows else low
             fits = fits and FLOAT32_VARIANCES[0] <= low and high <= FLOAT32_VARIANCES[1]
     return rows, tuple(coefficients), fits or inputs.dtype.itemsize == 8
@@ -53,7 +53,7 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
 def check_step(
     inputs: Examples, before: Array, q: Array, theta: Array, where: str, small: float = SMALLEST_VARIANCE
 ) -> None:
-    """ValueError, with its name, for an example whose variances have left the range at a step; (N + M,) each."""
+    """Raise ValueError, with its name, for an example whose variances left the range at a step; (N + M,) each."""
     xp = inputs.xp
     bad = ~(q <= LARGEST_VARIANCE) | ~xp.isfinite(theta) | ((before > 0) & (q < small))
     if bool(xp.any(bad)):
@@ -68,7 +68,7 @@ def check_step(
 
 
 def check_results(inputs: Examples, q: Array, theta: Array) -> None:
-    """ValueError, with its name, for an example whose K or Theta with another exceeds the inputs' precision.
+    """Raise ValueError, with its name, for an example whose K or Theta with another exceeds the inputs' precision.
 
     q, theta : K(x, x) and Theta(x, x), or bounds on them, (N + M,): the entries are at most sqrt(q q').
     """
@@ -88,7 +88,7 @@ def check_results(inputs: Examples, q: Array, theta: Array) -> None:
 
 
 def check_derivatives(inputs: Examples, k: Array) -> None:
-    """ValueError, with the names of two examples, if a derivative of their kernel is NaN or infinite; (2, 2, N, M)."""
+    """Raise ValueError, with the names of two examples, if a derivative of their kernel is not finite; (2, 2, N, M)."""
     if not finite(k):
         bad = ~inputs.xp.isfinite(k)
         *_, i, j = at = tuple(int(n) for n in np.unravel_index(int(inputs.xp.argmax(bad)), k.shape))

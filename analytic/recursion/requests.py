@@ -1,4 +1,4 @@
-"""What one call asks for: which kernels, in which arrays, within how much memory."""
+"""Describe one call: its inputs, the kernels wanted, their arrays, and the bound on memory."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ SECONDS_PER_PAIR = 5e-9
 """Seconds of a step of the recursion on one core, for a pair of pixels or vectors: measured 3e-9 to 2e-8."""
 
 FEWEST = 12
-"""Rows of blocks, for so many workers to share at least."""
+"""Fewest rows of blocks, so that as many workers can share them."""
 
 ALWAYS_FREE = 2**25
-"""Bytes that a call takes without asking the system what is free: the answer would take as long as a small kernel."""
+"""Bytes that a call takes without checking free memory: the check would take as long as a small kernel."""
 
 
 class Examples:
-    """The inputs of a kernel: x1 and x2, or x1 alone for its kernel with itself.  Checked once, here.
+    """The inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  Checked once, here.
 
     x : (x1, x2) or (x1,).   xp, dtype : their library and precision.   example : the shape of one example.
-    shape : (N, M), that of the kernel.   symmetric : x2 = x1.   begins : (name, first example) of each side.
+    shape : (N, M) of the kernel.   symmetric : x2 = x1.   begins : (name, first example) of each side.
     """
 
     def __init__(self, x1: Array, x2: Array | None = None, name: str = "x1"):
-        """TypeError or ValueError for what is no pair of inputs; `name` is what messages call x1."""
+        """Raise TypeError or ValueError for anything but a pair of inputs; `name` is x1's in messages."""
         self.begins = (name, 0), ("x2", 0)
         self.symmetric = x2 is None or x2 is x1
         self.x: tuple[Array, ...] = (x1,) if x2 is None or x2 is x1 else (x1, x2)
@@ -49,16 +49,16 @@ class Examples:
             check_examples("x2", other, self.example)
             if other.dtype != self.dtype:
                 raise TypeError(f"x1 and x2 expect one precision, got {self.dtype} and {other.dtype}: convert one")
-        array_namespace(*self.x)  # refuses two libraries
+        array_namespace(*self.x)  # raises for two libraries
         self.shape = x1.shape[0], self.x[-1].shape[0]
 
     @property
     def xp(self) -> Any:
-        """The arrays' library."""
+        """Return the arrays' library."""
         return array_namespace(self.x[0])
 
     def at(self, i: slice, j: slice) -> Examples:
-        """Some examples of each side, which keep their names."""
+        """Select examples of each side, which keep their names."""
         part, (name, first), (other, second) = copy(self), self.begins[0], self.begins[0 if self.symmetric else 1]
         part.symmetric, part.begins = self.symmetric and i == j, ((name, first + i.start), (other, second + j.start))
         part.x = (self.x[0][i],) if part.symmetric else (self.x[0][i], self.x[-1][j])
@@ -66,7 +66,7 @@ class Examples:
         return part
 
     def called(self, n: int) -> str:
-        """The name of the n-th example, those of x2 after those of x1."""
+        """Return the name of the n-th example, counting x2 after x1."""
         side = 0 if self.symmetric or n < self.shape[0] else 1
         name, first = self.begins[side]
         return f"{name}[{first + n - side * self.shape[0]}]"
@@ -74,10 +74,9 @@ class Examples:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a call asks for: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.kernel`.
+    """The kernels that a call wants: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.kernel`.
 
-    warn : takes the bound on the quadratures' error.  pixels : (E, F) for arrays (E, N F, M F), of images pixel by
-    pixel (`analytic.images.plan.ImagePlan`).
+    warn : takes the bound on the quadratures' error.  pixels : (E, F) for arrays (E, N F, M F), as in `ImagePlan`.
     """
 
     asked: tuple[bool, bool]
@@ -92,14 +91,14 @@ class Wanted:
             number("memory", self.memory)
 
     def shape(self, inputs: Examples) -> tuple[int, ...]:
-        """That of a result."""
+        """Return the shape of a result."""
         (N, M), (E, F) = inputs.shape, self.pixels
         return (N, M) if self.pixels == (1, 1) else (E, N * F, M * F)
 
     def check(self, inputs: Examples, work: int, hint: str = "") -> tuple[int, ...]:
-        """Return the shape of a result, if the results fit.   work : bytes beside them.
+        """Return the shape of a result, if the results fit.   work : bytes besides them.
 
-        MemoryError, with `hint`, if all that exceeds the bound; ValueError for an `out` of other shape or precision.
+        MemoryError, with `hint`, if all exceeds the bound; ValueError for an `out` of other shape or precision.
         """
         dtype, shape = inputs.dtype, self.shape(inputs)
         if self.out[0] is not None and self.out[0] is self.out[-1] and len(self.out) > 1:
@@ -126,18 +125,18 @@ class Wanted:
         return shape
 
     def arrays(self, inputs: Examples, work: int, hint: str = "") -> list[Array | None]:
-        """NNGP and NTK, not yet filled; None for one that is not asked for; errors as from `check`."""
+        """Return NNGP and NTK, empty; None for one that is not wanted; errors as from `check`."""
         shape = self.check(inputs, work, hint)
         return [inputs.xp.empty(shape, dtype=inputs.dtype) if n else o for n, o in zip(self.new, self.out)]
 
     @property
     def new(self) -> list[bool]:
-        """Which of the two arrays have to be made."""
+        """Return which of the two arrays have to be allocated."""
         return [a and o is None for a, o in zip(self.asked, self.out, strict=True)]
 
 
 def blocks(shape: tuple[int, int], size: int, symmetric: bool) -> Iterator[Place]:
-    """Blocks of rows and columns that cover a matrix, or its upper triangle if it is symmetric."""
+    """Yield blocks of rows and columns that cover a matrix, or its upper triangle if it is symmetric."""
     for i in range(0, shape[0], size):
         for j in range(i if symmetric else 0, shape[1], size):
             yield slice(i, min(i + size, shape[0])), slice(j, min(j + size, shape[1]))

@@ -1,4 +1,4 @@
-"""The infinite-width meaning of a spec: `lower` turns each layer into the steps of the kernel recursion.
+"""Turn each layer of a spec into steps of the kernel recursion at infinite width: `lower`.
 
     Dense          K' = w^2 K + beta^2          Theta' = w^2 Theta + ratio K' + rest
     activation     K' = E phi(u) phi(u')        Theta' = Theta E phi'(u) phi'(u')           (u, u') ~ N(0, K)
@@ -6,7 +6,7 @@
     Product        K' = K_1 K_2                 Theta' = Theta_1 K_2 + K_1 Theta_2
 
 (Lee et al. 2019, supplement, section E; Jacot et al. 2018.)  An activation needs Gaussian pre-activations, a sum
-uncorrelated parts, a product independent ones.  Where a spec violates this, `Step.law` raises UnsupportedLayer.
+uncorrelated parts, a product independent ones.  If a spec violates this, `Step.law` raises UnsupportedLayer.
 
 To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.shapes.out_shape` and `lower`.
 """
@@ -29,9 +29,9 @@ from minintk.spec.shapes import Site, UnsupportedLayer, out_shape, sites
 
 @singledispatch
 def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Program:
-    """The steps of `layer` at `site`; UnsupportedLayer, with the reason, if it has no known infinite-width limit.
+    """Return the steps of `layer` at `site`; UnsupportedLayer, with the reason, without a known infinite-width limit.
 
-    A `functools.singledispatch`: register a rule for your own layer by ``lower.register``; it returns steps, as in
+    A `functools.singledispatch`: ``lower.register`` adds a rule for your own layer, which returns steps, as in
     `analytic.recursion.state`.
 
     >>> from minintk import NTK
@@ -50,7 +50,7 @@ def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Progr
 class Mix(NamedTuple):
     """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as points (cos phi, sin phi) of a circle.
 
-    turn . back = sin((phi_i - phi_j)/2): how differently two rows mix their parts.
+    turn . back = sin((phi_i - phi_j)/2), the difference of two rows' mixtures.
     tau_a, tau_b : factors of tau in place of A and B, if some q = 0 (`RowState.has_zero_rows`), else None.
     """
 
@@ -63,10 +63,7 @@ class Mix(NamedTuple):
 
 
 def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
-    """A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; a row of zeros has A = 1.
-
-    units : those of the parts' tau, if some q = 0, else None.
-    """
+    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; zero rows have A = 1.   units : of tau, if some q = 0."""
     xp, q = array_namespace(after.q), after.q
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
@@ -78,7 +75,7 @@ def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array
 
 
 def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
-    """c' = A A' c + B B' c2, hence, with every term >= 0,
+    """Set c' = A A' c + B B' c2, hence, with every term >= 0,
 
         p' = A A' p + B B' p2 + D,   r' = A A' r + B B' r2 + D,   D = (1 - A A' - B B') / 2 = sin((phi - phi')/2)^2
 
@@ -115,9 +112,9 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """mix: of weights and bias, None without a bias.   inverse: 1 / scale', None if rest = 0.
+    """mix : of weights and bias, None without a bias.   inverse : 1 / scale', None if rest = 0.
 
-    If some q = 0 (`RowState.has_zero_rows`), else None: mix; nonzero: 1 where q' > 0, 0 elsewhere.
+    If some q = 0 (`RowState.has_zero_rows`), else None: mix; nonzero : 1 if q' > 0, else 0.
     """
 
     mix: Mix | None
@@ -129,8 +126,8 @@ class AffineRow(NamedTuple):
 class Affine(Step):
     """K' = w2 K + beta2,   Theta' = w2 Theta + ratio K' + rest.
 
-    With weights of multiplier m, std s and learning-rate scale S, a bias of m_b, s_b and S_b: w2 = (m s)^2 fan_in,
-    beta2 = (m_b s_b)^2, ratio = S / s^2, rest = S_b m_b^2 - ratio beta2, for J S J',
+    Weights have multiplier m, std s and learning-rate scale S, the bias m_b, s_b and S_b.  With w2 = (m s)^2 fan_in,
+    beta2 = (m_b s_b)^2, ratio = S / s^2, rest = S_b m_b^2 - ratio beta2 this is J S J',
 
         Theta' = w2 Theta + S m^2 fan_in K + S_b m_b^2
     """
@@ -141,7 +138,7 @@ class Affine(Step):
     rest: float
 
     def law(self, law: Law) -> Law:
-        """Sums over many independent weights are Gaussian and fresh, whatever the inputs are."""
+        """Sums over many independent weights are Gaussian and fresh for all inputs."""
         return Law(gaussian=True, fresh=True, alike=True, own=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
@@ -189,7 +186,7 @@ class Affine(Step):
 def affine(
     layer: s.Dense | s.Convolution, fan_in: int, fan_out: int, site: Site, parametrization: Parametrization
 ) -> Affine:
-    """The step of a layer's weights and bias."""
+    """Return the step of a layer's weights and bias."""
     at = site.place, fan_in // site.shape[-1], site.branches, site.end
     weight = parametrization.row(Role("weight", *at), fan_in, fan_out, float(layer.w_std))
     bias = parametrization.row(Role("bias", *at), fan_in, fan_out, float(layer.b_std))
@@ -197,7 +194,7 @@ def affine(
         raise UnsupportedLayer(f"{layer!r} under {parametrization!r} starts with weights that are all zero: no kernel")
     w2 = (weight.multiplier * weight.std) ** 2 * fan_in
     beta2 = (bias.multiplier * bias.std) ** 2 if layer.b_std > 0 and layer.b_init == "normal" else 0.0
-    S, S_b = (row.lr or 0.0 for row in (weight, bias))  # None, if the rates are Adam's: `kernel.check_rates` refuses it
+    S, S_b = (row.lr or 0.0 for row in (weight, bias))  # None for Adam's rates, which `kernel.check_rates` refuses
     ratio = S / weight.std**2
     trained = S_b * bias.multiplier**2 if layer.b_std > 0 else 0.0
     return Affine(w2, beta2, ratio, trained - ratio * beta2)
@@ -218,20 +215,20 @@ def _(layer: s.Sequential, site: Site, parametrization: Parametrization) -> Prog
 
 @dataclass(frozen=True)
 class Fork(Step):
-    """Base class of steps that put two programs together, both of which start at the same state."""
+    """Base class of steps that combine two programs from the same state."""
 
     branch: Program
     shortcut: Program
 
     def law(self, law: Law) -> Law:
-        """No cross terms if one part ends in its own weights, which have mean 0."""
+        """Sum the laws: there are no cross terms if one part ends in its own weights, which have mean 0."""
         inside = replace(law, fresh=False, own=False)
         self.check(run_law(self.branch, inside), run_law(self.shortcut, inside))
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(*(a and b for a, b in zip(astuple(one), astuple(two))))
 
     def check(self, one: Law, two: Law) -> None:
-        """UnsupportedLayer if the kernel of both together does not follow from those of the two."""
+        """Raise UnsupportedLayer if the kernel of both together does not follow from those of the two."""
         if not (one.fresh or two.fresh):
             raise UnsupportedLayer(
                 "Residual or Sum has two parts that are correlated, and neither ends in weights: its kernel is not the "
@@ -240,14 +237,14 @@ class Fork(Step):
 
     @abstractmethod
     def join(self, one: RowState, two: RowState) -> tuple[RowState, Any]:
-        """The rows of both together, and the coefficients for `join_pairs`."""
+        """Return the rows of both together, and the coefficients for `join_pairs`."""
 
     @abstractmethod
     def join_pairs(self, pairs: Pairs, row: Any, other: Pairs) -> None:
         """Take the pairs of the branch to those of both together, given those of the shortcut."""
 
     def rows(self, rows: RowState) -> tuple[RowState, tuple[Any, Any, Any]]:
-        """And the coefficients of branch and shortcut, and those of what puts them together."""
+        """Return the rows, and the coefficients of branch, shortcut and their combination."""
         one, branch = run_rows(self.branch, rows)
         two, shortcut = run_rows(self.shortcut, rows)
         after, both = self.join(one, two)
@@ -296,7 +293,7 @@ class ProductOfParts(Fork):
     """
 
     def law(self, law: Law) -> Law:
-        """Products of Gaussians are not Gaussian.  A mean of products is one of means if a part's features agree."""
+        """Products of Gaussians are not Gaussian.  Their mean factorises if the features of one part are alike."""
         if not (run_law(self.branch, law).alike or run_law(self.shortcut, law).alike):
             raise UnsupportedLayer(
                 "Product multiplies two parts whose features differ in variance (inputs, a Concat, or flattened "
@@ -305,7 +302,7 @@ class ProductOfParts(Fork):
         return replace(super().law(law), gaussian=False)
 
     def check(self, one: Law, two: Law) -> None:
-        """E a a' b b' = E a a' E b b' for independent a and b, whatever their means."""
+        """Use E a a' b b' = E a a' E b b' for independent a and b, for any means."""
         if not (one.own or two.own):
             raise UnsupportedLayer(
                 "Product has two parts of the same features, and neither has weights of its own before what it does "
@@ -346,12 +343,12 @@ class Scaling(Affine):
     """K' = w2 K,   Theta' = w2 Theta: a factor without weights."""
 
     def law(self, law: Law) -> Law:
-        """That of the inputs."""
+        """Return the law of the inputs."""
         return law
 
 
 def scaling(factor: float) -> Scaling:
-    """The step of y = factor x."""
+    """Return the step of y = factor x."""
     return Scaling(factor * factor, 0.0, 0.0, 0.0)
 
 
@@ -371,7 +368,7 @@ FORKS: dict[type, type[Fork]] = {s.Sum: ResidualSum, s.Product: ProductOfParts, 
 
 @lower.register
 def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Program:
-    """Two at a time; the parts of a Concat are weighted by sqrt(n_i / n) first."""
+    """Combine two at a time; the parts of a Concat are weighted by sqrt(n_i / n) first."""
     programs = [lower(part, replace(site, residuals=0), parametrization) for part in layer]
     if isinstance(layer, s.Concat):
         widths = [out_shape(part, site.shape)[-1] for part in layer]
@@ -387,7 +384,7 @@ class Masks(Step):
     """Dropout, keep = 1 - rate:  K'(x, x) = K(x, x) / keep,  K'(x, x') = K(x, x'),  and the same for Theta;
 
     c' = keep c, so p' = keep p + rate / 2, r' = keep r + rate / 2 and tau' = keep tau.  Two rows are two examples with
-    masks of their own, even if they are equal; K(x, x) is on the diagonal of K(x1) only, never in K(x1, x2).
+    separate masks, even if they are equal; K(x, x) is only on the diagonal of K(x1), never in K(x1, x2).
     """
 
     keep: float
@@ -397,7 +394,7 @@ class Masks(Step):
         return replace(law, gaussian=False)
 
     def rows(self, rows: RowState) -> tuple[RowState, Array]:
-        """And the factor of tau, row by row: sqrt(keep), or 1 for a row of zeros."""
+        """Return the rows, and the factor of tau per row: sqrt(keep), or 1 for a row of zeros."""
         after = rows.to(rows.q / self.keep, rows.theta / self.keep)
         return after, columns(array_namespace(rows.q), rows.scale / after.scale)
 
@@ -425,15 +422,15 @@ class Normalise(Step):
 
         K' = K / sqrt((q + eps) (q' + eps)),   Theta' the same of Theta
 
-    The statistics do not depend on the weights, so no derivative goes through them.  Angles and tau do not change.
-    Over pixels too, q + eps is of their mean q.   pixels : these axes, -2 for columns and -3 for rows.
+    The statistics do not depend on the weights, so they have no derivative.  Angles and tau do not change.
+    Over pixels too, q + eps uses their mean q.   pixels : these axes, -2 for columns and -3 for rows.
     """
 
     eps: float
     pixels: tuple[int, ...] = ()
 
     def law(self, law: Law) -> Law:
-        """The features need mean 0."""
+        """Check that the features have mean 0."""
         if not law.gaussian:
             raise UnsupportedLayer(
                 "LayerNorm acts on features that are not Gaussian with mean 0 at infinite width (the inputs "
@@ -443,14 +440,14 @@ class Normalise(Step):
         return law
 
     def gain(self, q: Array) -> Array:
-        """1 / (q + eps)."""
+        """Return 1 / (q + eps)."""
         xp = array_namespace(q)
         if self.eps == 0 and bool(xp.any(q == 0)):
             raise ValueError("LayerNorm(eps=0) divides by the variance of features that are all 0: take eps > 0")
         return 1 / (q + self.eps)
 
     def rows(self, rows: RowState) -> tuple[RowState, Array | None]:
-        """And the factor of tau, row by row, if some q = 0 (`RowState.has_zero_rows`), else None."""
+        """Return the rows, and the factor of tau per row if some q = 0 (`RowState.has_zero_rows`), else None."""
         xp, gain = array_namespace(rows.q), self.gain(rows.q)
         after = rows.to(rows.q * gain, rows.theta * gain)
         return after, columns(xp, rows.scale * xp.sqrt(gain) / after.scale) if rows.has_zero_rows else None

@@ -1,19 +1,19 @@
-"""Closed forms of one pair, each written once: NumPy, Numba and CUDA run the same formula.
+"""Write closed forms of one pair once: NumPy, Numba and CUDA run the same formula.
 
 For pixels,
 
     D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
 
-for Gaussian u, u' of variances q, q' and covariance k.  What a formula needs of u alone are its numbers, which are
-computed once for each pixel.  Of a pair it gets both sides' numbers and D, and with s = sqrt(q) most begin with
+for Gaussian u, u' of variances q, q' and covariance k.  The numbers of a pixel are the parts that depend only on u,
+computed once.  A formula takes both sides' numbers and D; with s = sqrt(q) most begin with
 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 
 Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel ones keep their angle.
-What different norms add are squares of differences of numbers.
+The parts of different norms are squares of differences of numbers.
 
-For vectors the same text takes A and B from p and r: their angle is exact at every ratio of norms, where A as written
-above has an error of eps times that ratio.  What different norms add therefore has two texts: for vectors it is in
+For vectors the same formulas take A and B from p and r: the angle is exact at every ratio of norms, while A as above
+has an error of eps times that ratio.  So the part of different norms has a second formula, for vectors, in
 `closed_forms`.  Sources: see there.
 """
 
@@ -32,41 +32,41 @@ OPPOSITE_ROUNDINGS = 8.0
 
 
 class Arithmetic:
-    """What a formula may use beside + - * / >, here of arrays, entry by entry.   eps, tiny : of their precision."""
+    """The functions of a formula besides + - * / >, here elementwise on arrays.   eps, tiny : of their precision."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.eps, self.tiny = xp, float(xp.finfo(dtype).eps), float(xp.finfo(dtype).tiny)
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
-        """a if condition else b, both computed."""
+        """Return a if condition else b, both computed."""
         return self.xp.where(condition, a, b)
 
     def largest(self, a: Any, b: Any) -> Any:
-        """max(a, b)."""
+        """Return max(a, b)."""
         return self.xp.maximum(a, b)
 
     def smallest(self, a: Any, b: Any) -> Any:
-        """min(a, b)."""
+        """Return min(a, b)."""
         return self.xp.minimum(a, b)
 
     def sqrt(self, x: Any) -> Any:
-        """The root of x >= 0."""
+        """Return the root of x >= 0."""
         return self.xp.sqrt(x)
 
     def expm1(self, x: Any) -> Any:
-        """e^x - 1 for x <= 0, to the last digit."""
+        """Return e^x - 1 for x <= 0, to the last digit."""
         return self.xp.expm1(x)
 
     def asin(self, p: Any, s: Any) -> Any:
-        """The arcsine of s for p = s^2 <= 1/2."""
+        """Return the arcsine of s for p = s^2 <= 1/2."""
         return self.xp.arcsin(s)
 
     def angle(self, y: Any, x: Any) -> Any:
-        """The angle of (x, y), x >= 0 and y >= 0."""
+        """Return the angle of (x, y), x >= 0 and y >= 0."""
         return self.xp.arctan2(y, x)
 
     def lag(self, p: Any, s: Any) -> Any:
-        """(sin a - a cos a) / 2 for p = s^2 = sin(a/2)^2 <= 1/2."""
+        """Return (sin a - a cos a) / 2 for p = s^2 = sin(a/2)^2 <= 1/2."""
         return s * self.xp.sqrt(1 - p) - self.xp.arcsin(s) * (1 - 2 * p)
 
 
@@ -74,7 +74,7 @@ Numbers = tuple[Any, ...]
 
 
 def nothing(*arguments: Any) -> Any:
-    """Stands for `numbers` that q alone does not give, and for the `pair` of a form with a `through` of its own."""
+    """Raise TypeError, for `numbers` that depend on more than q, and the `pair` of a form with its own `through`."""
     raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
 
 
@@ -85,8 +85,8 @@ class Form:
     numbers : (xp, q) -> the numbers of pixels, float64.
     pair : (arithmetic, D, numbers, numbers', constants) -> D', slope, 2k.   constants : the activation's own.
     rows : (xp, q, constants) -> the numbers of vectors.
-    turn : (arithmetic, p, r, numbers, numbers', constants) -> what the angle adds to p' (see `duals`), slope; behind
-        the numbers comes the gain, sqrt(q / v).
+    turn : (arithmetic, p, r, numbers, numbers', constants) -> the angle's part of p' (see `duals`), slope; the last
+        number is the gain, sqrt(q / v).
     """
 
     name: str
@@ -97,10 +97,10 @@ class Form:
     turn: Callable[[Any, Any, Any, Numbers, Numbers, Numbers], tuple[Any, Any]] = nothing
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-        """D' and Theta', from D and Theta in a unit; Theta, and then Theta', may be None.
+        """Return D' and Theta', from D and Theta in a unit; Theta, and then Theta', can be None.
 
-        one, two : the numbers, and (phi(u)^2)/2 on average, which is positive but for pixels outside the image: 0.
-        k : (ratio, 2 rest) of what is still to be added to Theta, ratio k + rest; the unit; the constants.
+        one, two : the numbers, and E phi(u)^2 / 2, which is positive except for pixels outside the image: 0.
+        k : (ratio, 2 rest) of the pending term of Theta, ratio k + rest; the unit; the constants.
         """
         (ratio, rest2, unit), (*first, half), (*second, half2) = k[:3], one, two
         after, slope, two_k = self.pair(m, D * unit, tuple(first), tuple(second), k[3:])
@@ -112,7 +112,7 @@ class Form:
 
 
 def sides(m: Any, D: Any, s: Any, s2: Any) -> tuple[Any, Any, Any, Any]:
-    """s - s', U, A and B, which is 0 for opposite pixels."""
+    """Return s - s', U, A and B; B = 0 for opposite pixels."""
     gap, U = s - s2, s * s2
     U2, A = U + U, m.largest(D - gap * gap * 0.5, 0.0)
     A = m.where(U2 * (1 - OPPOSITE_ROUNDINGS * m.eps) > A, A, U2)
@@ -120,17 +120,14 @@ def sides(m: Any, D: Any, s: Any, s2: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def acute(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
-    """Whether a > pi/2, and sin(b/2)^2 and sin(b/2) of the acute one, b, of the angles a and pi - a.
-
-    U2 : A + B; None if that is 1, so that A = p and B = r.
-    """
+    """Return True for a > pi/2, sin(b/2)^2, sin(b/2) of b, the acute one of a and pi - a.   U2 : A + B; None for 1."""
     wide = A > B
     p = m.where(wide, B, A) if U2 is None else m.where(wide, B, A) / m.largest(U2, m.tiny)
     return wide, p, m.sqrt(p)
 
 
 def bent(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
-    """Return whether a > pi/2, a/2, and (sin b - b cos b) / 2 of the acute one, b, of the angles a and pi - a."""
+    """Return True for a > pi/2, a/2, and (sin b - b cos b) / 2 of b, the acute one of the angles a and pi - a."""
     wide, p, s = acute(m, A, B, U2)
     h = m.asin(p, s)
     return wide, m.where(wide, pi / 2 - h, h), m.lag(p, s)
@@ -144,8 +141,8 @@ class Kinked(Form):
 
         D'     = [c D + a k - U sin a] scale            Theta' = [c - a] scale Theta
 
-    The numbers of a pixel are h = sqrt(q / 2 unit) and c h^2, 0 outside; k = (ratio, 2 rest, c, b2, scale).  D is put
-    together anew from A, as snapped to 2U, so that |x| of opposite pixels has D = 0 exactly, b2 2k being -2U.
+    The numbers of a pixel are h = sqrt(q / 2 unit) and c h^2, 0 outside; k = (ratio, 2 rest, c, b2, scale).  D is
+    rebuilt from A, as snapped to 2U, so that |x| of opposite pixels has D = 0 exactly, b2 2k being -2U.
     """
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
@@ -182,14 +179,14 @@ KINKED, LINEAR = Kinked("kinked", nothing, nothing), Linear("linear", nothing, n
 
 
 def arcs_of_pixels(xp: Any, q: Array) -> tuple[Array, ...]:
-    """s, kappa = (1 + 2q)^-1/2, tangent and cosine of x/2 and of y/2 = pi/4 - x/2, and x;  sin x = 2q / (1 + 2q)."""
+    """Return s, kappa = (1 + 2q)^-1/2, tan and cos of x/2 and of y/2 = pi/4 - x/2, and x;  sin x = 2q / (1 + 2q)."""
     kappa = (1 + 2 * q) ** -0.5
     x, y = asin_u(xp, q), 2 * xp.arcsin(sqrt(0.5) * kappa)
     return xp.sqrt(q), kappa, xp.tan(x / 2), xp.cos(x / 2), xp.tan(y / 2), xp.cos(y / 2), x
 
 
 def arc(m: Any, kappa: Any, kappa2: Any, unit: Any, A: Any, B: Any) -> tuple[Any, Any, Any, Any]:
-    """(z_1 - z)/2 and its tangent, cos z and cos z_1.
+    """Return (z_1 - z)/2 and its tangent, cos z and cos z_1.
 
     sin z = unit k, z_1 the same for k = U, A = U - k, B = U + k;  U = 1, or unit = 2 kappa kappa':
 
@@ -204,7 +201,7 @@ def arc(m: Any, kappa: Any, kappa2: Any, unit: Any, A: Any, B: Any) -> tuple[Any
 
 
 def turns(m: Any, U: Any, A: Any, B: Any, one: Numbers, two: Numbers) -> tuple[Any, ...]:
-    """(z_1 - z)/2 and its tangent, mu = (x + x')/2 - z_1, sin((x - x')/2)^2, cos z, cos z_1 and kappa kappa'.
+    """Return (z_1 - z)/2, its tangent, mu = (x + x')/2 - z_1, sin((x - x')/2)^2, cos z, cos z_1 and kappa kappa'.
 
     sin z = 2k kappa kappa' as in `arc`.  sin(z_1)^2 = sin x sin x':   sin(mu) sin((x + x')/2 + z_1) = sin((x - x')/2)^2
     """
@@ -227,7 +224,7 @@ def erf_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[An
 
 
 def erf_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
-    """kappa = (1 + 2q)^-1/2, sqrt(u), and 1 / sqrt x;  u = sin x = 2q / (1 + 2q), v = (2/pi) x."""
+    """Return kappa = (1 + 2q)^-1/2, sqrt(u), and 1 / sqrt x;  u = sin x = 2q / (1 + 2q), v = (2/pi) x."""
     kappa = (1 + 2 * q) ** -0.5
     return kappa, xp.sqrt(2 * q) * kappa, 1 / xp.sqrt(nonzero(xp, asin_u(xp, q)))
 
@@ -243,7 +240,7 @@ ERF = Form("erf", lambda xp, q: arcs_of_pixels(xp, q)[:-1], erf_pair, (), erf_ro
 
 
 def gelu_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
-    """The arcs' of q/2, so that sin x = q / (1 + q); s, x, root = sqrt(cos x) and part = q kappa^2 / root."""
+    """Return `arcs_of_pixels` of q/2, so sin x = q / (1 + q); s, x, root = sqrt(cos x) and part = q kappa^2 / root."""
     _, *arcs, x = arcs_of_pixels(xp, q / 2)
     kappa = 1 / (1 + q)
     root = (kappa * (2 - kappa)) ** 0.25
@@ -253,7 +250,7 @@ def gelu_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
 def gelu_arc(
     m: Any, A: Any, B: Any, U2: Any, arcs: Numbers, quarter: Any, sin: Any, g: Any, kk: Any
 ) -> tuple[Any, Any]:
-    """2 pi (E(U) - E(k)) and 2 pi dE / dk from `arc`.   U2 : 2U.   quarter : pi/2 + z.   sin : sin z.
+    """Return 2 pi (E(U) - E(k)) and 2 pi dE / dk from `arc`.   U2 : 2U.   quarter : pi/2 + z.   sin : sin z.
 
     With kk = kappa kappa', g = 1/(1+q) + 1/(1+q') and h = (z_1 - z)/2,
 
@@ -267,7 +264,7 @@ def gelu_arc(
 
 
 def gelu_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """phi(x) = x Phi(x), by `gelu_arc`, sin z = k kk, and what different norms add, bend and part of `gelu_numbers`,
+    """phi(x) = x Phi(x), by `gelu_arc`, sin z = k kk, and the part of different norms, with part of `gelu_numbers`,
 
     4 pi ((v + v')/2 - E(U)) = (s - s')^2 pi/2 + (s - s') (s x - s' x') + 2 U mu + 2 (part - part')^2
         + 2 U^2 kk / cos z_1 [4 kk sin((x - x')/2)^2 / (root root' (cos z_1 + root root')) - (kappa - kappa')^2]
@@ -281,18 +278,18 @@ def gelu_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[A
     turned, slope = gelu_arc(m, A, B, U + U, (h, tan, cosz, cos1), quarter, (U - A) * kk, g, kk)
     norms = gap * (gap * (pi / 2) + (s * x - s2 * x2)) + (U + U) * mu
     bend = (4.0 * kk) / (roots * (cos1 + roots)) * e - apart * apart
-    norms = norms + 2.0 * (parts * parts + (U * kk) * (U * bend) * (1.0 / cos1))  # U^2 may be too large
+    norms = norms + 2.0 * (parts * parts + (U * kk) * (U * bend) * (1.0 / cos1))  # U^2 could overflow
     return (turned + turned + norms) * (1 / (4 * pi)), slope * (1 / (2 * pi)), B - A
 
 
 def gelu_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
-    """kappa = (1 + q)^-1/2, and sqrt(u), u = q / (1 + q)."""
+    """Return kappa = (1 + q)^-1/2, and sqrt(u), u = q / (1 + q)."""
     kappa = (1 + q) ** -0.5
     return kappa, xp.sqrt(q) * kappa
 
 
 def gelu_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """By `gelu_arc` with U = 1; z is of the smaller one of sin z = sqrt(u u') c and cos z."""
+    """Apply `gelu_arc` with U = 1; z comes from the smaller of sin z = sqrt(u u') c and cos z."""
     (kappa, u, gain), (kappa2, u2, gain2) = one, two
     unit, A, B = u * u2, p + p, r + r
     arcs, sin = arc(m, kappa, kappa2, unit, A, B), unit * (r - p)
@@ -326,13 +323,13 @@ def sine(a: float, b: float, c: float) -> Form:
 
 
 def waves(m: Any, D: Any, S: Any, C: Any) -> tuple[Any, Any]:
-    """(1 - e^-D) (1 + C e^-S) and e^-D + C e^-S."""
+    """Return (1 - e^-D) (1 + C e^-S) and e^-D + C e^-S."""
     t, e = m.expm1(0.0 - D), m.expm1(0.0 - S) * C
     return t * (0.0 - 1.0 - C - e), t + e + (C + 1.0)
 
 
 def sine_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """As `sine` says."""
+    """Apply the formula of `sine`."""
     (s, lost), (s2, lost2), (gain, b2, inverse, C) = one, two, k
     D = D * b2
     apart, _, A, B = sides(m, D, s, s2)
@@ -342,14 +339,14 @@ def sine_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[A
 
 
 def sine_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
-    """s, and 1 / sqrt V,  V = 2 v / a^2 = 1 - C e^(-2q)."""
+    """Return s, and 1 / sqrt V,  V = 2 v / a^2 = 1 - C e^(-2q)."""
     _, b2, _, C = k
     q = b2 * q
     return xp.sqrt(q), 1 / xp.sqrt(nonzero(xp, (1 - C) - C * xp.expm1(-2 * q)))
 
 
 def sine_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """e^-d (1 - e^-A) (1 + C e^-B) / (2 sqrt(V V')), with d = (s - s')^2 / 2 = D - A."""
+    """Return e^-d (1 - e^-A) (1 + C e^-B) / (2 sqrt(V V')) and the slope, with d = (s - s')^2 / 2 = D - A."""
     (s, root, _), (s2, root2, _), (gain, b2, _, C) = one, two, k
     U2, gap = (s * s2) * 2.0, s - s2
     decay = m.expm1(gap * gap * -0.5) + 1.0
@@ -365,14 +362,14 @@ def exponential(a: float, b: float) -> Form:
 
 
 def exponential_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """As `exponential` says."""
+    """Apply the formula of `exponential`."""
     (q, w), (q2, w2), (b2, _) = one, two, k
     t, gap = m.expm1(0.0 - D * b2), w - w2
     return gap * gap * 0.5 - w * w2 * t, w * w2 * (t + 1.0) * b2, q + q2 - (D + D)
 
 
 def exponential_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
-    """s and w."""
+    """Return s and w."""
     b2, a2 = k
     return xp.sqrt(q), a2**0.5 * xp.exp(b2 * q)
 
@@ -400,14 +397,14 @@ def gaussian(a: float, b: float) -> Form:
 
 
 def widened(m: Any, e: Any) -> tuple[Any, Any]:
-    """1 - (1 + e)^-1/2 and (1 + e)^-3/2."""
+    """Return 1 - (1 + e)^-1/2 and (1 + e)^-3/2."""
     x = e + 1.0
     x_root = m.sqrt(x)
     return e / (x + x_root), 1.0 / (x * x_root)
 
 
 def gaussian_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """As `gaussian` says."""
+    """Apply the formula of `gaussian`."""
     (s, w, inverse, root), (s2, w2, inverse2, root2), (A2, _, _) = one, two, k
     _, U, A, B = sides(m, D, s, s2)
     gap, roots, gap_root = w - w2, root * root2, root - root2
@@ -417,14 +414,14 @@ def gaussian_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tup
 
 
 def gaussian_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
-    """w, 1/w, A_ q / w and a A_ s w^-3/2."""
+    """Return w, 1/w, A_ q / w and a A_ s w^-3/2."""
     _, a, b = k
     w = xp.sqrt(1 - 4 * b * q)
     return w, 1 / w, -2 * b * q / w, 2 * a * abs(b) * xp.sqrt(q) * w**-1.5
 
 
 def gaussian_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """c' = (1 + e)^-1/2, of which different norms have their share in e."""
+    """Use c' = (1 + e)^-1/2, with the part of different norms in e."""
     (w, inverse, y, root, _), (w2, inverse2, y2, root2, _) = one, two
     gap = w - w2
     turned, slope = widened(m, (gap * inverse) * (gap * inverse2) * 0.5 + (y * y2) * 4.0 * (p * r))
@@ -455,12 +452,12 @@ def rectified_square_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers
 
 
 def root_of(xp: Any, q: Array, k: Numbers = ()) -> tuple[Array, ...]:
-    """s."""
+    """Return s."""
     return (xp.sqrt(q),)
 
 
 def rectified_square_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """By `rectified`."""
+    """Apply `rectified`."""
     turned, slope = rectified(m, p, r)
     return turned * (1 / (6 * pi)), (one[0] * two[0]) * (2 / pi) * slope
 
@@ -469,7 +466,7 @@ RECTIFIED_SQUARE = Form("rectified square", root_of, rectified_square_pair, (), 
 
 
 def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """phi(x) = sign x:  D' = 2a/pi, or (v + v')/2 where a pixel is 0; the slope is infinite, and never asked for."""
+    """phi(x) = sign x:  D' = 2a/pi, or (v + v')/2 if a pixel is 0; the slope, infinite, is never used."""
     (s, v), (s2, v2) = one, two
     _, U, A, B = sides(m, D, s, s2)
     wide, p, half_sin = acute(m, A, B, U + U)
@@ -478,12 +475,12 @@ def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[A
 
 
 def sign_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
-    """s, and v: 1, or 0 for pixels of variance 0."""
+    """Return s, and v: 1, or 0 for pixels of variance 0."""
     return xp.sqrt(q), xp.astype(q > 0, q.dtype)
 
 
 def sign_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """p' = a / pi."""
+    """Return p' = a / pi."""
     h = bent(m, p, r)[1] * (2 / pi)
     return h, 0.0 * h
 
@@ -501,4 +498,4 @@ NORMALISED = Form("normalised", nothing, normalised_pair)
 
 KINDS = KINKED, LINEAR, ERF, GELU, RECTIFIED_SQUARE, SIGN, NORMALISED, sine(1, 1, 0), exponential(1, 1), gaussian(1, -1)
 FORMS = {form.name: form for form in KINDS}
-"""A form of each kind by its name: kinds differ in code, the forms of one kind in their constants alone."""
+"""A form of each kind by its name: kinds differ in code, forms of one kind only in their constants."""

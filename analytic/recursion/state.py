@@ -1,17 +1,17 @@
-"""The state of the recursion: a variance for every row of inputs, an angle and a tangent kernel for every pair of rows.
+"""Carry a variance for every row of inputs, and an angle and a tangent kernel for every pair of rows.
 
 For inputs x, x' and one layer's pre-activations u, u' with E u^2 = q, E u'^2 = q', E u u' = sqrt(q q') c, c = cos a:
 
     p   = (1 - c) / 2 = sin(a/2)^2        in place of c, so that nearly equal inputs keep all their digits
-    r   = (1 + c) / 2 = cos(a/2)^2        the same for nearly opposite inputs; None where 1 - p is exact enough
+    r   = (1 + c) / 2 = cos(a/2)^2        the same for nearly opposite inputs; None if 1 - p is exact enough
     tau = Theta / (2 sqrt(q q'))          the tangent kernel, halved as p is half of 1 - c; None if not requested
 
-A rounding error of size eps in c moves a small angle by eps / a; a relative one in p moves it by eps * a.  Only p is
-carried, so no layer computes sqrt(1 - c^2) from a rounded c.  There are N variances and N^2 pairs.  The variances
-therefore go through all layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`); the
-pairs follow tile by tile (`Step.pairs`) and combine the coefficients of two rows by short inner products, `dot`.
+An error eps in c changes a small angle by eps / a; a relative one in p changes it by eps * a.  Only p is carried, so no
+layer computes sqrt(1 - c^2) from a rounded c.  There are N variances and N^2 pairs.  So the variances go through all
+layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`).  The pairs follow tile by tile
+(`Step.pairs`) and combine the coefficients of two rows by short inner products, `dot`.
 
-Pairs come as a `Block`, rows against columns, or as a `Listing`, one by one; the layers work on either.
+Pairs form a `Block`, rows against columns, or a `Listing`, one by one; the layers work on either.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from minintk.spec.shapes import UnsupportedLayer
 class RowState:
     """q = E u^2 and theta = Theta(x, x) of every row, (N,), float64; error: bound on the quadratures' error so far.
 
-    spread : what rows of one norm may differ by in q, relatively, because the inputs' precision rounds.
+    spread : relative difference in q that rows of one norm can have, as the inputs' precision rounds.
     """
 
     q: Array
@@ -42,41 +42,41 @@ class RowState:
     spread: float = 0.0
 
     def to(self, q: Array, theta: Array, error: float | None = None) -> RowState:
-        """The rows after a step, with `error` in place of the one so far."""
+        """Return the rows after a step, with `error` in place of the one so far."""
         return RowState(q, theta, self.error if error is None else error, self.spread)
 
     @cached_property
     def scale(self) -> Array:
-        """The unit of tau, theta = 2 scale scale' tau: sqrt(q), or 1 for a row with q = 0."""
+        """Return the unit of tau, theta = 2 scale scale' tau: sqrt(q), or 1 for a row with q = 0."""
         xp = array_namespace(self.q)
         scale = xp.sqrt(self.q)
         return xp.where(self.q > 0, scale, 1.0) if self.has_zero_rows else scale
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """The smallest and the largest q."""
+        """Return the smallest and the largest q."""
         return float(self.q.min()), float(self.q.max())
 
     @property
     def has_zero_rows(self) -> bool:
-        """Whether some q = 0: a row of zeros before any random bias.  Biases trained from 0 may give it a Theta."""
+        """True if some q = 0: a row of zeros before any random bias.  Biases trained from 0 can give it a Theta."""
         return self.ends[0] == 0
 
     @property
     def alike(self) -> bool:
-        """Whether all rows have one norm, but for roundings."""
+        """True if all rows have one norm, up to rounding."""
         low, high = self.ends
         return high - low <= self.spread * high
 
 
 @dataclass(frozen=True)
 class Law:
-    """What is known of the distribution of a layer's outputs.
+    """The known properties of the distribution of a layer's outputs.
 
-    gaussian : they are Gaussian, independent, with mean 0: an activation may follow.
+    gaussian : they are Gaussian, independent, with mean 0: an activation can follow.
     fresh : they are sums over the layer's own weights, so uncorrelated with everything before those weights.
-    alike : all features of a pixel have one distribution, unlike those of the inputs, or of two parts side by side.
-    own : they depend on what comes before the branch through its own weights only, so they are independent of it.
+    alike : all features of a pixel have one distribution, unlike those of the inputs, or of two concatenated parts.
+    own : they depend on the input of the branch only through its own weights, so they are independent of it.
     """
 
     gaussian: bool = False
@@ -90,15 +90,15 @@ class Step(ABC):
 
     @abstractmethod
     def law(self, law: Law) -> Law:
-        """The outputs' law, given the inputs'; UnsupportedLayer if the recursion does not hold for such inputs."""
+        """Return the outputs' law, given the inputs'; UnsupportedLayer if the recursion does not hold for them."""
 
     @abstractmethod
     def rows(self, rows: RowState) -> tuple[RowState, Any]:
-        """The rows after the layer, and its coefficients: a NamedTuple of arrays (N, k), floats and NamedTuples."""
+        """Return the rows after the layer, and its coefficients: a NamedTuple of arrays (N, k), floats, NamedTuples."""
 
     @abstractmethod
     def pairs(self, pairs: Pairs, row: Any) -> None:
-        """Take the pairs through the layer, in place, with the coefficients `row`; leaves 0 <= p, r <= 1."""
+        """Take the pairs through the layer, in place, with the coefficients `row`; leave 0 <= p, r <= 1."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Dual(Step):
     name: str
 
     def law(self, law: Law) -> Law:
-        """Needs Gaussian inputs; the outputs are not Gaussian."""
+        """Check that the inputs are Gaussian; the outputs are not."""
         if not law.gaussian:
             raise UnsupportedLayer(
                 f"{self.name} acts on values that are not Gaussian at infinite width (the inputs themselves, another "
@@ -121,7 +121,7 @@ Program = tuple[Step, ...]
 
 
 def run_rows(program: Program, rows: RowState) -> tuple[RowState, tuple[Any, ...]]:
-    """The rows through all steps, and the coefficients of each."""
+    """Return the rows after all steps, and the coefficients of each."""
     coefficients = []
     for step in program:
         rows, row = step.rows(rows)
@@ -130,20 +130,20 @@ def run_rows(program: Program, rows: RowState) -> tuple[RowState, tuple[Any, ...
 
 
 def run_pairs(program: Program, pairs: Pairs, coefficients: tuple[Any, ...]) -> None:
-    """The pairs through all steps, in place."""
+    """Take the pairs through all steps, in place."""
     for step, row in zip(program, coefficients, strict=True):
         step.pairs(pairs, row)
 
 
 def run_law(program: Program, law: Law) -> Law:
-    """The law after all steps."""
+    """Return the law after all steps."""
     for step in program:
         law = step.law(law)
     return law
 
 
 def columns(xp: Any, *numbers: Array) -> Array:
-    """Numbers per row (N,), stacked to (N, k); k >= 2, padded by zeros, as products with a single column are slow."""
+    """Stack numbers per row (N,) to (N, k); k >= 2, padded by zeros, as products with a single column are slow."""
     out = xp.zeros((numbers[0].shape[0], max(2, len(numbers))), dtype=numbers[0].dtype)
     for k, number in enumerate(numbers):
         out[:, k] = number
@@ -153,8 +153,7 @@ def columns(xp: Any, *numbers: Array) -> Array:
 class Distances(NamedTuple):
     """Vectors y : (N, k), one for each row, from which `quarter_squared_distance` computes |y_i - y_j|^2 / 4.
 
-    left . right is the same as one inner product, |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, with an error of eps * |y|^2;
-    the y are centred to keep |y| small where the distances are.
+    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, with an error of eps * |y|^2, which centring y keeps small.
     """
 
     y: Array
@@ -163,7 +162,7 @@ class Distances(NamedTuple):
 
 
 def distances_between(xp: Any, y: Array) -> Distances:
-    """The Distances of vectors y : (N, k), float64."""
+    """Return the Distances of vectors y : (N, k), float64."""
     y = y - xp.mean(y, axis=0)
     n = xp.vecdot(y, y)[:, None] / 4
     one = xp.ones_like(n)
@@ -171,7 +170,7 @@ def distances_between(xp: Any, y: Array) -> Distances:
 
 
 def cast(row: Any, dtype: Any) -> Any:
-    """The coefficients with every array in `dtype`."""
+    """Return the coefficients with every array in `dtype`."""
     if isinstance(row, tuple):
         inner = [cast(item, dtype) for item in row]
         return type(row)(*inner) if hasattr(row, "_fields") else tuple(inner)
@@ -179,11 +178,11 @@ def cast(row: Any, dtype: Any) -> Any:
 
 
 Take = Callable[..., Array]
-"""(array of numbers by row, axis=0) -> those of some rows; one number for all rows stays as it is."""
+"""(array of numbers per row, axis=0) -> those of some rows; one number for all rows is unchanged."""
 
 
 def taken(row: Any, take: Take) -> Any:
-    """The coefficients of some rows; a NamedTuple whose rows are not the first axis has its own `taken`."""
+    """Select the coefficients of some rows; a NamedTuple whose rows are not the first axis has its own `taken`."""
     if isinstance(row, tuple):
         if (own := getattr(row, "taken", None)) is not None:
             return own(take)
@@ -201,7 +200,7 @@ class Flat:
         self.take(row)
 
     def take(self, row: Any) -> None:
-        """Add those of some coefficients."""
+        """Add the arrays of some coefficients."""
         if isinstance(row, Distances):
             self.distances.append(row)
         if isinstance(row, tuple):
@@ -212,12 +211,12 @@ class Flat:
 
     @property
     def bytes(self) -> int:
-        """What the arrays take."""
+        """Return the bytes of the arrays."""
         return sum(int(a.size) * int(a.dtype.itemsize) for a in self.arrays)
 
     @property
     def largest_square(self) -> float:
-        """The largest |y_i|^2/4 + |y_j|^2/4 of all Distances: `Block` rounds by eps times that."""
+        """Return the largest |y_i|^2/4 + |y_j|^2/4 of all Distances: `Block` has errors of eps times that."""
         return max((2 * float(array_namespace(d.left).max(d.left[:, -2])) for d in self.distances), default=0.0)
 
 
@@ -231,7 +230,7 @@ class Scratch:
         self.used = 0
 
     def borrow(self, count: int, shape: tuple[int, ...]) -> Borrowed:
-        """`count` arrays of `shape` to write on, for a with statement."""
+        """Borrow `count` arrays of `shape` to write on, for a with statement."""
         return Borrowed(self, count, shape)
 
 
@@ -266,11 +265,11 @@ class Pairs(ABC):
         self.xp: Any = scratch.xp
 
     def borrow(self, count: int) -> Borrowed:
-        """`count` arrays of the pairs' shape to write on, for a with statement."""
+        """Borrow `count` arrays of the pairs' shape to write on, for a with statement."""
         return self.scratch.borrow(count, self.p.shape)
 
     def dot(self, left: Array, right: Array, out: Array) -> Array:
-        """out = sum_k left[i, k] right[j, k]."""
+        """Write out = sum_k left[i, k] right[j, k]."""
         out[...] = 0
         for k in range(left.shape[1]):
             out += self.sides(left[:, k])[0] * self.sides(right[:, k])[1]
@@ -278,31 +277,31 @@ class Pairs(ABC):
 
     @abstractmethod
     def sides(self, v: Array) -> tuple[Array, Array]:
-        """v[i] and v[j] of numbers per row (N,), in shapes that broadcast to the pairs'."""
+        """Return v[i] and v[j] of numbers per row (N,), in shapes that broadcast to the pairs'."""
 
     def outer(self, left: Array, right: Array, out: Array) -> Array:
-        """out = left[i] right[j], from single columns (N,)."""
+        """Write out = left[i] right[j], from single columns (N,)."""
         return self.xp.multiply(self.sides(left)[0], self.sides(right)[1], out=out)
 
     @abstractmethod
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
-        """out = |y_i - y_j|^2 / 4, up to rounding: it may be below 0."""
+        """Write out = |y_i - y_j|^2 / 4, up to rounding: it can be below 0."""
 
     def scale_tau(self, factor: Array | None) -> None:
-        """tau times factor . factor of its two rows, where there is a factor."""
+        """Multiply tau by factor . factor of its two rows, if there is a factor."""
         if self.tau is not None and factor is not None:
             with self.borrow(1) as (w,):
                 self.tau *= self.dot(factor, factor, w)
 
     def clip(self) -> None:
-        """Cut p and r off at 0 and 1, where rounding has put them beyond."""
+        """Clip p and r to [0, 1], against rounding errors."""
         for side in (self.p, self.r):
             if side is not None:
                 self.xp.clip(side, 0, 1, out=side)
 
     @contextmanager
     def copy(self) -> Iterator[Pairs]:
-        """A copy of the pairs, in borrowed arrays."""
+        """Yield a copy of the pairs, in borrowed arrays."""
         with self.borrow(3) as buffers:
             other = copy(self)
             for name, buffer in zip(("p", "r", "tau"), buffers, strict=True):
@@ -320,7 +319,7 @@ class Block(Pairs):
         self.i, self.j = i, j
 
     def parts(self, height: int) -> Iterator[Block]:
-        """The block by some rows at a time, whose arrays a cache holds beside those that a layer borrows."""
+        """Yield blocks of rows whose arrays fit a cache, besides those that a layer borrows."""
         for start in range(0, self.p.shape[0], height):
             at = slice(start, min(start + height, self.p.shape[0]))
             rows = slice(self.i.start + at.start, self.i.start + at.stop)
@@ -333,7 +332,7 @@ class Block(Pairs):
         return v[self.i, None], v[self.j]
 
     def outer(self, left: Array, right: Array, out: Array) -> Array:
-        """By a matrix product, which takes half the time of `multiply` with its two broadcasts."""
+        """Use a matrix product, which takes half the time of `multiply` with its two broadcasts."""
         return self.xp.matmul(columns(self.xp, left[self.i]), columns(self.xp, right[self.j]).T, out=out)
 
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:

@@ -1,9 +1,9 @@
-"""An activation's kernel from the two formulas that a textbook gives, in the variances and the covariance.
+"""Compute an activation's kernel from a textbook's two formulas, in the variances and the covariance.
 
     kappa(q, q', k) = E phi(u) phi(u'),    kappa_dot(q, q', k) = E phi'(u) phi'(u')
     for Gaussian u, u' with E u^2 = q, E u'^2 = q', E u u' = k
 
-The price is a textbook's precision: k is rounded before the formula sees it, which moves an angle a by eps / a.
+The price is a textbook's precision: k is rounded before the formula is applied, which changes an angle a by eps / a.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Formula = Callable[[Array, Array, Array], Array]
 
 
 def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formula) -> None:
-    """Give an activation of your own its kernels at infinite width by two formulas, in place of quadrature.
+    """Register two formulas for the infinite-width kernels of your own activation, in place of quadrature.
 
     kappa, kappa_dot : (q, q', k) -> E phi phi' and E phi' phi', elementwise on arrays of one shape, for k^2 <= q q'
-    up to rounding (an arccos needs its clip).  NTK entries of nearly parallel rows are right to about 1e-8 in float64,
-    a third of the digits in float32; for rounding at any angle, write a `ClosedForm`.  TypeError for what is no class
-    of activations.
+    up to rounding (an arccos needs its clip).  NTK entries of nearly parallel rows have errors of about 1e-8 in
+    float64, and a third of the digits in float32; for full precision at any angle, write a `ClosedForm`.  TypeError
+    unless it is a class of activations.
 
     >>> import numpy as np, minintk as mn
     >>> from dataclasses import dataclass
@@ -47,11 +47,11 @@ def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formu
         )
 
     def rows(xp: Any, q: Array, k: Numbers) -> Numbers:
-        """q, sqrt q, and sqrt v,  v = kappa(q, q, q)."""
+        """Return q, sqrt q, and sqrt v,  v = kappa(q, q, q)."""
         return q, xp.sqrt(q), xp.sqrt(nonzero(xp, kappa(q, q, q)))
 
     def turn(m: Any, p: Array, r: Array, one: Numbers, two: Numbers, k: Numbers) -> tuple[Array, Array]:
-        """p' = (1 - kappa / sqrt(v v')) / 2."""
+        """Return p' = (1 - kappa / sqrt(v v')) / 2, and the slope."""
         (q, s, root, _), (q2, s2, root2, _) = one, two
         given = m.xp.broadcast_arrays(q, q2, s * s2 * (r - p))
         return (1 - kappa(*given) / root / root2) / 2, kappa_dot(*given)

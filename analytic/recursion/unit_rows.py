@@ -1,4 +1,4 @@
-"""Rows of inputs as unit vectors near one point, ready for the product that gives their angles; see `engine`."""
+"""Prepare rows of inputs as unit vectors near one point, for the product that gives their angles; see `engine`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from minintk.threads import parallel
 
 
 def flat(x: Array) -> Array:
-    """x : (N, H, W, C) as (N, d)."""
+    """Reshape x : (N, H, W, C) to (N, d)."""
     return x.reshape((x.shape[0], prod(x.shape[1:])))
 
 
 def rows_at_once(xp: Any, width: int) -> int:
-    """How many rows of `width` numbers fit a cache, for preparing rows and computing differences."""
+    """Return how many rows of `width` numbers fit a cache, for preparing rows and computing differences."""
     return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
 
 
@@ -41,7 +41,7 @@ class Rows:
 
     x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros; float64, as
     bias : (N, 1), B / sqrt(2), and centre : (d or d + 1,), a point near the mean of the rows' `unit`.
-    single : whether float32 can hold scale.   kept : what `pick` has of all rows in the precision of x.
+    single : True if float32 can hold scale.   kept : the results of `pick` for all rows in the precision of x.
     """
 
     x: Array
@@ -52,12 +52,12 @@ class Rows:
     kept: tuple[Array, Array] | None = None
 
     def at(self, rows: slice) -> Rows:
-        """Those of some rows."""
+        """Select some rows."""
         bias = None if self.bias is None else self.bias[rows]
         return replace(self, x=self.x[rows], scale=self.scale[rows], bias=bias, kept=None)
 
     def unit(self, rows: Any, dtype: Any, out: Array | None = None) -> Array:
-        """(A x / |x|, B) / sqrt(2) of some rows; rows : indices, or a slice."""
+        """Return (A x / |x|, B) / sqrt(2) of some rows; rows : indices, or a slice."""
         xp, x, scale = array_namespace(self.scale), self.x[rows], self.scale[rows]
         out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=dtype) if out is None else out
         xp.multiply(x, xp.astype(scale, dtype) if self.single else scale, out=out[:, : x.shape[1]])
@@ -66,7 +66,7 @@ class Rows:
         return out
 
     def unit_and_rest(self, rows: Array) -> tuple[Array, Array]:
-        """`unit` in float64, and what its products leave out by rounding: it decides the angle of nearly equal rows."""
+        """Return `unit` in float64, and the rounding error of its products: it decides angles of nearly equal rows."""
         xp, d = array_namespace(self.scale), self.x.shape[1]
         high = self.unit(rows, xp.float64)
         rest = xp.zeros_like(high)
@@ -74,7 +74,7 @@ class Rows:
         return high, rest
 
     def pick(self, rows: slice, dtype: Any, out: Array | None = None) -> tuple[Array, Array]:
-        """y, `unit` minus the centre, and |y|^2 / 2, (N,), of y as rounded: p of a row with itself stays 0."""
+        """Return y, `unit` minus the centre, and |y|^2 / 2, (N,), of the rounded y: p of a row with itself stays 0."""
         xp = array_namespace(self.scale)
         if self.kept is not None and dtype == self.x.dtype:
             return self.kept[0][rows], self.kept[1][rows]
@@ -83,7 +83,7 @@ class Rows:
         return y, xp.vecdot(y, y) / 2
 
     def keep(self) -> Rows:
-        """The same, with y and |y|^2 / 2 of all rows: several tiles need them."""
+        """Return the rows with y and |y|^2 / 2 stored, as several tiles need them."""
         xp, dtype, (N, width) = array_namespace(self.scale), self.x.dtype, (self.x.shape[0], self.centre.shape[0])
         y, n = xp.empty((N, width), dtype=dtype), xp.empty(N, dtype=dtype)
 
@@ -95,13 +95,13 @@ class Rows:
 
 
 def pieces(xp: Any, x: Array) -> list[slice]:
-    """Some rows at a time, `rows_at_once`."""
+    """Return slices of `rows_at_once` rows."""
     N, step = x.shape[0], rows_at_once(xp, x.shape[1])
     return [slice(i, min(i + step, N)) for i in range(0, N, step)]
 
 
 def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> None:
-    """work(item) for all items: on all cores, or one after another on the GPU."""
+    """Call work(item) for all items: on all cores, or in sequence on the GPU."""
     if on_host(xp):
         parallel(work, items)
     else:
@@ -110,7 +110,7 @@ def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> No
 
 
 def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
-    """|x|^2 of all rows, (N,), float64; of rows too small to be squared, a small number that is not 0."""
+    """Return |x|^2 of all rows, (N,), float64; a small number > 0 if the squares of a row underflow."""
     found = [xp.empty(x.shape[0], dtype=xp.float64) for x in parts]
 
     def work(piece: tuple[Array, Array, slice]) -> None:
@@ -118,7 +118,7 @@ def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
         x = xp.astype(part[rows], xp.float64, copy=False)
         out[rows] = squares = xp.vecdot(x, x)
         lost = squares < SMALLEST_VARIANCE / 10
-        if bool(xp.any(lost)):  # rows of zeros, or so small that their squares are not all numbers
+        if bool(xp.any(lost)):  # rows of zeros, or so small that their squares underflow
             out[rows] = xp.where(lost & xp.any(x != 0, axis=1), SMALLEST_VARIANCE / 10, squares)
 
     with np.errstate(over="ignore"):  # `rows_in_range` reports it
@@ -127,11 +127,11 @@ def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
 
 
 SAMPLED = 256
-"""The centre is the mean of about as many rows of x1, and of x2; any point near the mean of all will do."""
+"""The centre is the mean of about as many rows of x1, and of x2; any point near the mean of all suffices."""
 
 
 def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> list[Rows]:
-    """The Rows of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
+    """Return the Rows of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
     scale, bias = xp.sqrt(0.5 / xp.where(norms2 > 0, norms2, xp.inf))[:, None], None
     if first is not None and first.mix is not None:
         scale = scale * first.mix.a[:, :1]

@@ -1,17 +1,17 @@
-"""Training on the squared loss in closed form: gradient flow and gradient descent with a constant tangent kernel.
+"""Train on the squared loss in closed form, by gradient flow or descent with a constant tangent kernel.
 
-    L = 1/(2N) sum ||f - y||^2  +  ridge/(2N) |theta - theta_0|^2            N examples, whatever the number of outputs
+    L = 1/(2N) sum ||f - y||^2  +  ridge/(2N) |theta - theta_0|^2            N examples, for any number of outputs
 
-A linearised network f = f_0 + J (theta - theta_0) stays on theta_t = theta_0 + J' a_t.  So
-f_t(x) = f_0(x) + Theta(x, X) a_t with Theta = J J', and gradient flow, d theta/dt = -lr grad L, is a linear equation
-for a_t : (N, C) alone (with rates lr S, theta_t = theta_0 + S J' a_t, Theta = J S J', and |S^-1/2 (theta - theta_0)|):
+A linearised network f = f_0 + J (theta - theta_0) stays at theta_t = theta_0 + J' a_t.  So
+f_t(x) = f_0(x) + Theta(x, X) a_t with Theta = J J'.  (With rates lr S, theta_t = theta_0 + S J' a_t, Theta = J S J',
+and |S^-1/2 (theta - theta_0)|.)  Gradient flow, d theta/dt = -lr grad L, is a linear equation for a_t : (N, C):
 
     da/dt = -(lr/N) ((Theta + ridge I) a - (y - f_0)),    a_0 = 0
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
 
-Gradient descent, theta <- theta - lr grad L, replaces e^(-lr t mu / N) by (1 - lr mu / N)^t; with momentum, two of
-these are coupled, theta's and the velocity's, a 2 x 2 block for each eigenvalue.  Without ridge this is
-Lee et al. 2019, eqs. (8) to (11): the paper's loss has no 1/N, so its eta is lr/N here.
+Gradient descent, theta <- theta - lr grad L, replaces e^(-lr t mu / N) by (1 - lr mu / N)^t; momentum couples theta and
+the velocity, a 2 x 2 block for each eigenvalue.  Without ridge this is Lee et al. 2019, eqs. (8) to (11): the paper's
+loss has no 1/N, so its eta is lr/N here.
 
 Unit of time: t = lr * steps with lr = 1, t = steps with the network's own lr.
 """
@@ -35,7 +35,7 @@ from minintk.validate import number, times
 class Dynamics(ABC):
     """f_t(x) = f_0(x) + Theta(x, X) a_t at any t, from one factorisation of Theta(X, X).
 
-    Built by `gradient_flow` and `gradient_descent`.  y : (N, C).  full : whether the kernel is (N, C, N, C).
+    Built by `gradient_flow` and `gradient_descent`.  y : (N, C).  full : True if the kernel is (N, C, N, C).
     """
 
     spectrum: Spectrum
@@ -46,15 +46,15 @@ class Dynamics(ABC):
 
     @abstractmethod
     def gain(self, t: Array) -> Array:
-        """g_t(mu), (T, n), for times t : (T,) that may be inf; where mu = 0, lr t / N for finite t and 0 for inf."""
+        """Return g_t(mu), (T, n), for times t : (T,), inf included; for mu = 0, lr t / N for finite t and 0 for inf."""
 
     def predict(self, t: Any, k_test_train: Array | None = None, f0: Any = 0.0, f0_test: Any = 0.0) -> Array:
-        """f_t = f_0 + Theta(X, X) a_t of the training set, (N, C), or f_0(x) + Theta(x, X) a_t of a test set, (M, C).
+        """Return f_0 + Theta(X, X) a_t on the training set, (N, C), or f_0(x) + Theta(x, X) a_t on a test set, (M, C).
 
         t : a number >= 0, inf included, or a one-dimensional array of them: the result then has a leading axis T.
             gradient_flow: t = lr * steps if lr = 1, t = steps if lr is the network's.  gradient_descent: steps.
         k_test_train : (M, N), or (M, C, N, C) for a full kernel; without it, the result is on the training set.
-        f0, f0_test : (N, C) and (M, C), the outputs at t = 0; 0 is a centred network, or the mean of an ensemble.
+        f0, f0_test : (N, C) and (M, C), the outputs at t = 0; 0 for a centred network, or the mean of an ensemble.
 
         ValueError for a negative t or NaN, and if the result depends on directions with eigenvalues lost in rounding.
         Lee et al. 2019, eqs. (9) to (11).
@@ -70,25 +70,22 @@ class Dynamics(ABC):
         return self._result(t, self._gain(t, k), self._residual(f0), f0_test, k)
 
     def coefficients(self, t: Any, f0: Any = 0.0) -> Array:
-        """a_t = g_t(Theta + ridge I) (y - f_0), (N, C), the coefficients of function and weights:
+        """Return a_t = g_t(Theta + ridge I) (y - f_0), (N, C), the coefficients of function and weights:
 
             f_t(x) = f_0(x) + Theta(x, X) a_t,    theta_t = theta_0 + J' a_t = theta_0 + J.vjp(a_t)
 
-        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are left out: they move
+        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are left out: they change
         neither outputs nor weights.  Lee et al. 2019, eq. (8).
         """
         t = times(t)
         return self._result(t, self._gain(t), self._residual(f0), None)
 
     def gains(self, t: Any, k_test_train: Array) -> Array:
-        """g_t(mu) as the test outputs need it, (T, n), T = 1 for a single t: A_t = k_test_train Q diag(g_t) Q'."""
+        """Return g_t(mu) for the test outputs, (T, n), T = 1 for a single t: A_t = k_test_train Q diag(g_t) Q'."""
         return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
-        """g_t(mu) for times on the host, (T, n), 0 in the zero directions where they contribute exactly nothing.
-
-        ValueError if they might contribute, and t is too large.
-        """
+        """Return g_t(mu) for host times, (T, n), 0 in zero directions; ValueError if these could matter at large t."""
         s, rate, latest = self.spectrum, self.lr / len(self.y), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
         if not dropped and s.zeros and latest * rate * s.resolution > 1:
@@ -102,7 +99,7 @@ class Dynamics(ABC):
         return gain
 
     def _outputs(self, name: str, f: Any, count: int) -> Array:
-        """f : (count, C) in float64, from an array of that shape or a number."""
+        """Return f : (count, C) in float64, from an array of that shape or a number."""
         xp, C = array_namespace(self.y), self.y.shape[1]
         if not hasattr(f, "shape") or f.shape == ():
             if not isfinite(f):
@@ -116,12 +113,12 @@ class Dynamics(ABC):
         return xp.astype(f, xp.float64, copy=False)
 
     def _residual(self, f0: Any) -> Array:
-        """Q' (y - f_0), (n, c): (N, C), or (N C, 1) for a full kernel."""
+        """Return Q' (y - f_0), (n, c): (N, C), or (N C, 1) for a full kernel."""
         r = self.y - self._outputs("f0", f0, len(self.y))
         return self.spectrum.Q.T @ r.reshape((len(self.spectrum.lam), -1))
 
     def _test_kernel(self, k: Array) -> Array:
-        """k_test_train as a matrix (m, n)."""
+        """Return k_test_train as a matrix (m, n)."""
         array_namespace(self.y, k)
         check_floating("k_test_train", k)
         N, C = self.y.shape
@@ -136,10 +133,10 @@ class Dynamics(ABC):
         return as_matrix(k)
 
     def _result(self, t: Array, h: Array, r: Array, f0: Array | None, k: Array | None = None) -> Array:
-        """f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, all times in one matrix product."""
+        """Return f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, all times in one matrix product."""
         xp, (n, c), T, size = array_namespace(r), r.shape, h.shape[0], power_of_two(r)
         a = self.spectrum.Q @ (h.T[:, :, None] * (r / size)[:, None, :]).reshape((n, T * c))
-        a = (a if k is None else xp.astype(k, a.dtype, copy=False) @ a) * size  # h r alone may be out of range
+        a = (a if k is None else xp.astype(k, a.dtype, copy=False) @ a) * size  # h r could be out of range
         f = xp.moveaxis(a.reshape((a.shape[0], T, c)), 1, 0).reshape((T, -1, self.y.shape[1]))
         f = f if f0 is None else f + f0
         return xp.astype(f if t.ndim else f[0], self.dtype, copy=False)
@@ -151,7 +148,7 @@ class GradientFlow(Dynamics):
     def gain(self, t: Array) -> Array:
         xp, mu = array_namespace(t), self.spectrum.mu
         some = xp.where(mu > 0, mu, xp.ones_like(mu))
-        with np.errstate(over="ignore"):  # beyond the range is the limit
+        with np.errstate(over="ignore"):  # overflow gives the limit
             s = self.lr / len(self.y) * t[:, None]
             g = -xp.expm1(-s * some) / some
         return xp.where(mu > 0, g, xp.where(xp.isinf(s), xp.zeros_like(s), s))
@@ -159,7 +156,7 @@ class GradientFlow(Dynamics):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GradientDescent(Dynamics):
-    """g_t(mu) = (1 - e_t) / mu, where e_t = (1 - z)^t with z = lr mu / N; with momentum m, the heavy ball's e_t:
+    """g_t(mu) = (1 - e_t) / mu, e_t = (1 - z)^t with z = lr mu / N; with momentum m, e_t of the heavy ball:
 
     (e_t, w_t)' = M^t (1, 0)',    M = [[1 - z, -m], [z, m]],    e_(t+1) = (1 + m - z) e_t - m e_(t-1)
     """
@@ -183,10 +180,10 @@ class GradientDescent(Dynamics):
         return xp.where(ends, 1.0 * (mu > 0), done) / z * rate
 
     def _moved(self, z: Array, t: Array) -> Array:
-        """1 - e_t, (T, n), where M^t is a product of M^(2^j), stored as D = M^(2^j) - I with the digits of a small z.
+        """Return 1 - e_t, (T, n): M^t is a product of M^(2^j), stored as D = M^(2^j) - I with the digits of small z.
 
-        M^2 - I = D (2 I + D).  No eigenvalue of M appears, so nothing happens where two coincide, z = (1 +- sqrt(m))^2.
-        Where they are near -1, (-1)^t e_t takes the place of e_t: it has 2 (1 + m) - z for z, and starts from (1, -2).
+        M^2 - I = D (2 I + D).  No eigenvalue of M appears, so nothing fails if two coincide, z = (1 +- sqrt(m))^2.
+        If they are near -1, (-1)^t e_t replaces e_t: it has 2 (1 + m) - z for z, and starts from (1, -2).
         """
         xp, m = array_namespace(z), self.momentum
         flips = z > 1 + m
@@ -201,14 +198,14 @@ class GradientDescent(Dynamics):
         return xp.where(flips, 1 - xp.where(xp.remainder(t, 2.0) == 1, -1 - p, 1 + p), -p)
 
     def _bound(self) -> str:
-        """The learning rate and its bound, for messages."""
+        """Return the learning rate and its bound, for messages."""
         reach = 2 * (1 + self.momentum)
         bound = reach * len(self.y) / float(self.spectrum.mu[-1])
         return f"lr = {self.lr:g} must stay below {bound:.6g} = {reach:g} N / (lambda_max + ridge)"
 
 
 def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0) -> GradientFlow:
-    """Gradient flow on L = 1/(2N) sum ||f - y||^2 in closed form: df/dt = -(lr/N) Theta (f - y).
+    """Solve gradient flow on L = 1/(2N) sum ||f - y||^2 in closed form: df/dt = -(lr/N) Theta (f - y).
 
         f_t = f_0 + Theta (Theta + ridge I)^-1 (I - e^(-lr t (Theta + ridge I) / N)) (y - f_0)
 
@@ -218,7 +215,7 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
     lr : with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
     ridge : absolute; the flow of L + ridge/(2N) |theta - theta_0|^2.
 
-    One factorisation, O(N^3), for all t: about 6 s at N = 4000 on two cores.  Results are in the dtype of the arrays.
+    One factorisation, O(N^3), for all t: about 6 s at N = 4000 on two cores.  Results have the dtype of the arrays.
     TypeError, ValueError for arrays of two libraries, wrong shapes, NaN, an asymmetric or indefinite kernel.
     MemoryError, before any work, with what is needed and what is free.
     Lee et al. 2019, eqs. (8) to (11).
@@ -236,13 +233,13 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
 def gradient_descent(
     k_train: Array, y: Array, *, lr: float = 1.0, momentum: float = 0.0, ridge: float = 0.0
 ) -> GradientDescent:
-    """Full-batch gradient descent on L = 1/(2N) sum ||f - y||^2 in closed form: f <- f - (lr/N) Theta (f - y), t times.
+    """Solve full-batch gradient descent on L = 1/(2N) sum ||f - y||^2: t steps of f <- f - (lr/N) Theta (f - y).
 
         f_t = f_0 + Theta (Theta + ridge I)^-1 (I - (I - lr (Theta + ridge I) / N)^t) (y - f_0)
 
     Arguments and errors as `gradient_flow`; t is the number of steps, a whole number or inf.  momentum : m in [0, 1) of
     the heavy ball, v <- m v + grad L, theta <- theta - lr v, v = 0 at first, as in `minintk.SGD`.  Warns if lr exceeds
-    the stability bound 2 (1 + m) N / (lambda_max + ridge): the outputs then grow without limit, as they do in training.
+    the stability bound 2 (1 + m) N / (lambda_max + ridge): the outputs then grow without limit, as in training.
 
     As lr -> 0 with tau = lr / (1 - m)^2 fixed, t steps become `minintk.kernel_flow(..., tau=tau)` at its time
     lr t / (1 - m), which at m = 0 is gradient flow; the difference is of order lr / (1 - m) = sqrt(lr tau).
@@ -265,12 +262,12 @@ def gradient_descent(
 def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
     """Return the largest stable rate of full-batch descent on L = 1/(2N) sum ||f - y||^2: 2 (1 + m) N / lambda_max.
 
-    k_train : the kernel that trains.  (N, N) if it is the same for every output: `analytic.kernel(spec).ntk(x)`, or the
+    k_train : the kernel of training.  (N, N) if it is the same for every output: `analytic.kernel(spec).ntk(x)`, or the
         `minintk.ntk` of a network with one output.  (N, C, N, C), not reshaped, for a network with C > 1:
-        `minintk.ntk_full`.  Its `minintk.ntk`, (N, N) too, is the mean over outputs, whose rate is too large (1.2 to
-        4.5 times, seen): descent diverges.
+        `minintk.ntk_full`.  Its `minintk.ntk`, (N, N) too, is the mean over outputs and gives too large a rate (1.2 to
+        4.5 times, measured): descent diverges.
     momentum : m in [0, 1), heavy ball, v <- m v + grad L, theta <- theta - lr v.
-    ValueError for a kernel of zeros, or so small that no rate is too large.  Lee et al. 2019, supplement.
+    ValueError for a kernel of zeros, or so small that every rate is stable.  Lee et al. 2019, supplement.
 
     >>> import numpy as np
     >>> max_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
@@ -284,8 +281,8 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
 def critical_learning_rate(k_train: Array) -> float:
     """Return 2 N / (lambda_min + lambda_max), below which Theorem 2.1 holds, for L = 1/(2N) sum ||f - y||^2.
 
-    k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The theorem asks for lambda_min > 0 as well.
-    ValueError for a kernel of zeros, or so small that no rate is too large.  Lee et al. 2019, Theorem 2.1.
+    k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The theorem also needs lambda_min > 0.
+    ValueError for a kernel of zeros, or so small that every rate is stable.  Lee et al. 2019, Theorem 2.1.
 
     >>> import numpy as np
     >>> critical_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
@@ -296,7 +293,7 @@ def critical_learning_rate(k_train: Array) -> float:
 
 
 def rate(count: float, largest: float) -> float:
-    """Return count / largest; ValueError if that is no number."""
+    """Return count / largest; ValueError unless that is finite."""
     if not largest > 0 or not isfinite(count / largest):
         raise ValueError(
             f"k_train expects an eigenvalue that bounds the learning rate, got {largest:.3g} as its largest: the "
@@ -315,19 +312,19 @@ def check_targets(y: Array) -> None:
 
 
 def check_momentum(momentum: Any) -> float:
-    """m as a float; ValueError unless it is in [0, 1)."""
+    """Return m as a float; ValueError unless it is in [0, 1)."""
     if isinstance(momentum, str) or not 0 <= momentum < 1:
         raise ValueError(f"momentum expects a number in [0, 1), got {momentum!r}")
     return float(momentum)
 
 
 def power_of_two(a: Array) -> float:
-    """The power of two s with which the numbers of a / s are below 2."""
+    """Return the power of two s for which the numbers of a / s are below 2."""
     return 2.0 ** (frexp(float(array_namespace(a).max(abs(a))))[1] - 1)
 
 
 def _factorised(k_train: Array, y: Array, lr: float, ridge: float) -> tuple[Spectrum, Array, float, bool, Any]:
-    """The checked fields of a `Dynamics`."""
+    """Return the checked fields of a `Dynamics`."""
     xp = array_namespace(k_train, y)
     lr, ridge = number("lr", lr), number("ridge", ridge, zero=True)
     check_targets(y)

@@ -1,4 +1,4 @@
-"""The spectrum of a kernel: one factorisation, and which of its eigenvalues cannot be distinguished from zero.
+"""Factorise a kernel once, and find the eigenvalues that cannot be distinguished from zero.
 
     k = Q diag(lam) Q',    k + ridge I = Q diag(mu) Q',    mu = lam + ridge
 
@@ -7,12 +7,12 @@ A kernel of n rows has rounding errors of about eps max_i k_ii in each entry, wh
     resolution = (n + 100) eps max_i k_ii
 
 so an eigenvalue below that is either zero or lost in rounding.  It is certainly zero (a duplicated row, a zero row,
-fewer features than examples) if no other eigenvalue is below 100 times that bound; its direction q is then orthogonal
-to k(x, X) for every x, and contributes exactly nothing.  If the eigenvalues decrease smoothly into the rounding, their
-directions have an unknown effect in the end, and asking for t = inf is an error.
+fewer features than examples) if no other eigenvalue is below 100 times that bound.  Its direction q is then orthogonal
+to k(x, X) for every x, and contributes exactly nothing.  If the eigenvalues decay smoothly into the rounding, the final
+effect of their directions is unknown, and t = inf is an error.
 
-The factorisation is in float64 whatever the kernel's dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s
-against 6.1 s; it grows as N^3), and would add errors of eps lam_max to the kernel's own rounding.
+The factorisation is in float64 for every dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s against
+6.1 s; it grows as N^3), and would add errors of eps lam_max to the kernel's own rounding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from minintk.arrays import Array, array_namespace, available_memory, check_finite, check_floating, on_host, to_host
 
 CERTAIN_JUMP = 100.0
-"""Eigenvalues below the bound are certainly zeros if the next one exceeds the bound by this factor."""
+"""Eigenvalues below the bound are certainly zero if the next one exceeds the bound by this factor."""
 
 
 def check_kernel(name: str, k: Array) -> None:
@@ -43,7 +43,7 @@ def check_kernel(name: str, k: Array) -> None:
 
 
 def asymmetry(k: Array) -> tuple[float, float]:
-    """max |k - k'| and max |k| of a matrix k, by blocks, which takes no memory of its size."""
+    """Return max |k - k'| and max |k| of a matrix k, by blocks, so without a second matrix."""
     xp = array_namespace(k)
     step = 256 if on_host(xp) else 4096
     pieces = [slice(i, i + step) for i in range(0, k.shape[0], step)]
@@ -54,23 +54,23 @@ def asymmetry(k: Array) -> tuple[float, float]:
 
 
 def as_matrix(k: Array) -> Array:
-    """(N, M) as it is, (N, C, M, C) as (N C, M C)."""
+    """Return (N, M) unchanged, (N, C, M, C) as (N C, M C)."""
     return k if k.ndim == 2 else k.reshape((k.shape[0] * k.shape[1], k.shape[2] * k.shape[3]))
 
 
 def eps(k: Array) -> float:
-    """The spacing of floating-point numbers at 1, in the dtype of `k`."""
+    """Return the spacing of floating-point numbers at 1, in the dtype of `k`."""
     return float(array_namespace(k).finfo(k.dtype).eps)
 
 
 def resolution(k: Array) -> float:
-    """(n + 100) eps max_i k_ii: smaller eigenvalues of the matrix k : (n, n) cannot be distinguished from zero."""
+    """Return (n + 100) eps max_i k_ii: smaller eigenvalues of k : (n, n) cannot be distinguished from zero."""
     xp = array_namespace(k)
     return float(k.shape[0] + 100) * eps(k) * float(xp.max(xp.abs(xp.diagonal(k))))
 
 
 def check_definite(smallest: float, largest: float, tau: float, ridge: float = 0.0) -> None:
-    """ValueError if the smallest eigenvalue is negative beyond the rounding `tau`, and no ridge covers it."""
+    """Raise ValueError if the smallest eigenvalue is negative beyond the rounding `tau`, and no ridge covers it."""
     if -smallest > max(30 * tau, ridge / 2):
         raise ValueError(
             f"expected a positive semi-definite kernel, got one whose smallest eigenvalue is {smallest:.3g} "
@@ -84,8 +84,8 @@ class Spectrum:
     """k + ridge I = Q diag(lam + ridge) Q'.
 
     lam : (n,), ascending, with negative rounding errors removed.  Q : (n, n).  Both float64.
-    zeros : how many eigenvalues of k + ridge I, the first ones, cannot be distinguished from zero.
-    certain : whether these are certainly zeros; lam is set to 0 there.
+    zeros : the number of eigenvalues of k + ridge I, the first ones, that cannot be distinguished from zero.
+    certain : True if these are certainly zeros; lam is then set to 0.
     smallest : the smallest eigenvalue of k as computed, for messages.
     """
 
@@ -99,11 +99,11 @@ class Spectrum:
 
     @property
     def mu(self) -> Array:
-        """lam + ridge, (n,)."""
+        """Return lam + ridge, (n,)."""
         return self.lam + self.ridge
 
     def reaches(self, k_test: Array) -> bool:
-        """Whether k_test : (m, n) has a component in the directions that count as zeros, beyond rounding.
+        """True if k_test : (m, n) has a component in the directions that count as zeros, beyond rounding.
 
         With w = k_test k^+, the weights of the training set, an exact zero direction q is known up to
         |k_test q| <= resolution (1 + |w|): |w| times the error of k, and the error of k_test itself.
@@ -119,7 +119,7 @@ class Spectrum:
         return bool(xp.any(part > self.resolution * (1 + w)))
 
     def remedy(self) -> str:
-        """The problem with a kernel whose zeros matter, and what to do about it."""
+        """Describe the problem with a kernel whose zeros matter, and its remedy."""
         return (
             f"the smallest eigenvalue of the kernel is {self.smallest:.3g}, {self.zeros} of {len(self.lam)} lie below "
             f"the {self.resolution:.3g} that rounding leaves visible: pass ridge={100 * self.resolution:.0e} or more, "
@@ -128,16 +128,16 @@ class Spectrum:
 
 
 FEWER = "use fewer examples, or a kernel (N, N) shared by all outputs in place of the full (N, C, N, C)"
-"""What to do about a solve that does not fit."""
+"""The remedy for a solve that does not fit."""
 
 
 def factorisation_bytes(n: int) -> int:
-    """What `spectrum` takes beside a kernel of n rows: k in float64, the solver's copy and its work, Q, and some."""
+    """Return the bytes of `spectrum` besides a kernel of n rows: k in float64, the solver's copy and work, Q."""
     return 44 * n * n
 
 
 def check_memory(xp: Any, what: str, need: int, remedy: str = FEWER) -> None:
-    """MemoryError, before any work, if `what` needs more bytes than are free where `xp` keeps its arrays."""
+    """Raise MemoryError, before any work, if `what` needs more bytes than are free where `xp` keeps its arrays."""
     if need > (free := available_memory(xp)):
         raise MemoryError(f"{what} needs about {need / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free: {remedy}")
 
@@ -145,8 +145,7 @@ def check_memory(xp: Any, what: str, need: int, remedy: str = FEWER) -> None:
 def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     """Factorise a symmetric kernel k : (n, n), ascending eigenvalues, once and for every t.
 
-    ValueError, with the smallest eigenvalue, if k is indefinite beyond rounding; MemoryError if the factorisation does
-    not fit.
+    ValueError, with the smallest eigenvalue, if k is indefinite beyond rounding; MemoryError if it does not fit.
 
     >>> import numpy as np
     >>> s = spectrum(np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 1.0]]))     # the first example twice
@@ -161,7 +160,7 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     check_definite(smallest, float(lam[-1]), tau, ridge)
     tau = max(tau, -smallest if ridge < -2 * smallest else 0.0)  # the kernel's own error, if it is visible
     zeros = int(xp.sum(lam + ridge <= tau))
-    exact = tau * eps(lam) / eps(k)  # an exact zero comes out of the factorisation below this
+    exact = tau * eps(lam) / eps(k)  # computed values of exact zeros are below this
     if zeros and float(xp.max(xp.abs(lam[:zeros]))) > exact:
         exact = tau
     certain = zeros in (0, n) or float(lam[zeros]) + ridge >= CERTAIN_JUMP * exact
@@ -172,7 +171,7 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
 
 
 def extremes(k: Array) -> tuple[float, float]:
-    """lambda_min, or 0 if rounding makes it negative, and lambda_max of a kernel of the training set; checks it."""
+    """Return lambda_min, or 0 if rounding makes it negative, and lambda_max of a training kernel; checks it."""
     check_kernel("k_train", k)
     xp, k = array_namespace(k), as_matrix(k)
     check_memory(xp, f"the eigenvalues of a kernel of {k.shape[0]} rows", 3 * 8 * k.shape[0] ** 2)

@@ -1,11 +1,11 @@
-"""Gaussian processes of wide networks: the trained ensemble at every time.
+"""Predict with the trained ensemble of wide networks, a Gaussian process at every time.
 
 Infinitely wide networks start as draws f_0 ~ GP(0, K) and train by f_t(x) = f_0(x) + A_t (y - f_0(X)), all with the
 same matrix A_t (see `analytic.training.dynamics`):
 
     A_t = Theta(x, X) (Theta + ridge I)^-1 (I - e_t(Theta + ridge I)),    e_t(mu) = e^(-lr t mu / N)
 
-or, trained in steps, e_t(mu) = (1 - lr mu / N)^t, or that of the heavy ball.  An affine map of a Gaussian process is
+or, for training in steps, e_t(mu) = (1 - lr mu / N)^t, or the heavy ball's.  An affine map of a Gaussian process is
 Gaussian: Lee et al. 2019, eqs. (13) to (16).  K is the NNGP, Theta the NTK.
 """
 
@@ -27,10 +27,7 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Given:
-    """K and Theta, (n, n) each, as a kernel of the points 0 ... n - 1: every x is an array of their numbers, (N,).
-
-    ValueError or TypeError for matrices that are not symmetric, of one shape, library and dtype.
-    """
+    """K and Theta, (n, n) each, as a kernel of the points 0 ... n - 1; x : (N,) are such numbers.  Both are checked."""
 
     K: Array
     Theta: Array
@@ -46,18 +43,18 @@ class Given:
                 )
 
     def check(self, name: str, x: Array) -> None:
-        """ValueError unless x : (N,) are whole numbers of points."""
+        """Raise ValueError unless x : (N,) are whole numbers of points."""
         xp, n = array_namespace(self.K, x), int(self.K.shape[0])
         whole = x.ndim == 1 and x.dtype.kind in "iu"
         if not whole or (x.size and not 0 <= int(xp.min(x)) <= int(xp.max(x)) < n):
             raise ValueError(f"{name} expects numbers of points, (N,) from 0 to {n - 1}, as the kernels are given")
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
-        """K(x1, x2)."""
+        """Return K(x1, x2)."""
         return self.K[x1[:, None], x1 if x2 is None else x2]
 
     def ntk(self, x1: Array, x2: Array | None = None) -> Array:
-        """Theta(x1, x2)."""
+        """Return Theta(x1, x2)."""
         return self.Theta[x1[:, None], x1 if x2 is None else x2]
 
 
@@ -67,10 +64,10 @@ By = Literal["flow", "descent"]
 
 @runtime_checkable
 class KernelLike(Protocol):
-    """What has this method of `analytic.kernel(spec)`, and `ntk` for kind="ntk"; `both`, `diag` are used if there."""
+    """A kernel with nngp, and ntk for kind="ntk", as `analytic.kernel(spec)`; `both`, `diag` are used if present."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
-        """K(x1, x2), (N, M); K(x1, x1) without x2."""
+        """Return K(x1, x2), (N, M); K(x1, x1) without x2."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,17 +85,17 @@ class Ensemble:
     _dynamics: dict[Kind, Dynamics] = field(default_factory=dict, init=False)
 
     def predict(self, x_test: Array, t: Any = inf, *, kind: Kind = "ntk", cov: bool = False, std: bool = False) -> Any:
-        """Mean (M, C) of the ensemble's outputs at time t, alone or with its spread, the same for every output:
+        """Return the mean (M, C) of the outputs at time t, only or with its spread, the same for every output:
 
-        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), with no (M, M) matrix.
+        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
 
         kind="ntk", all layers trained, eqs. (14) to (16):
 
             mean = A_t y
             cov  = K(x, x) + A_t K(X, X) A_t' - (A_t K(X, x) + transpose)
 
-        kind="nngp", only the last layer trained (supplement).  t = inf is the Bayesian posterior, with ridge as its
-        noise variance: each member has its own draw of that noise in its targets (Matthews et al. 2017).
+        kind="nngp", only the last layer trained (supplement).  t = inf is the Bayesian posterior with noise variance
+        ridge: each member has its own draw of that noise in its targets (Matthews et al. 2017).
 
             mean = K(x, X) (K + ridge I)^-1 (I - e_t(K + ridge I)) y
             cov  = K(x, x) - K(x, X) (K + ridge I)^-1 (I - e_t(K + ridge I)^2) K(X, x)
@@ -129,7 +126,7 @@ class Ensemble:
         return mean, xp.astype(stacked if np.ndim(t) else stacked[0], mean.dtype, copy=False)
 
     def dynamics(self, kind: Kind = "ntk") -> Dynamics:
-        """The training of one function under Theta ("ntk") or K ("nngp"), factorised on first use."""
+        """Return the training of one function under Theta ("ntk") or K ("nngp"), factorised on first use."""
         if kind not in self._dynamics:
             k, y, how = self.block(kind), self.y, {"lr": self.lr, "ridge": self.ridge}
             by_steps = self.by == "descent"
@@ -138,10 +135,10 @@ class Ensemble:
         return self._dynamics[kind]
 
     def check_memory(self, kind: Kind, M: int, covariances: int | None, factor: int | None = None) -> None:
-        """MemoryError, before any work, if what a prediction of M outputs has yet to compute does not fit.
+        """Raise MemoryError, before any work, if the rest of a prediction of M outputs does not fit.
 
-        covariances : how many (M, M) it takes, None for a mean alone.  factor : bytes that the kernel of this kind and
-            its factorisation have yet to take, if that is not the ensemble's own.
+        covariances : the number of (M, M) arrays, None for only a mean.  factor : bytes still needed for the kernel of
+            this kind and its factorisation, if not the ensemble's own.
         """
         N, M, xp, item = int(self.x.shape[0]), int(M), array_namespace(self.x), int(self.x.dtype.itemsize)
         both = covariances is not None and kind == "ntk"
@@ -154,19 +151,19 @@ class Ensemble:
         check_memory(xp, what, need, "take analytic.solve, an estimator's landmarks=, fewer examples, or std for cov")
 
     def of(self, kind: Kind) -> Callable[..., Array]:
-        """The kernel's K or Theta, a function of (x1, x2); TypeError for Theta of a kernel with nngp alone."""
+        """Return the kernel's K or Theta, a function of (x1, x2); TypeError for Theta of a kernel with only nngp."""
         if (found := getattr(self.kernel, kind, None)) is None:
             raise TypeError(f"kind='ntk' expects a kernel with ntk, got {type(self.kernel).__name__}: take kind='nngp'")
         return cast(Callable[..., Array], found)
 
     def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
-        """(K, Theta), in one pass where the kernel has one."""
+        """Return (K, Theta), in one pass if the kernel has `both`."""
         k: Any = self.kernel
         K, Theta = k.both(x1, x2) if hasattr(k, "both") else (k.nngp(x1, x2), self.of("ntk")(x1, x2))
         return K, Theta
 
     def block(self, kind: Kind, spread: bool = False) -> Array:
-        """K(X, X) or Theta(X, X), evaluated on first use; for a spread, Theta in one pass with K."""
+        """Return K(X, X) or Theta(X, X), evaluated on first use; for a spread, Theta in one pass with K."""
         if spread and kind == "ntk" and not self._train:
             self._train["nngp"], self._train["ntk"] = self.both(self.x)
         if kind not in self._train:
@@ -175,20 +172,20 @@ class Ensemble:
 
     @cached_property
     def _rotated(self) -> Array:
-        """Q' K(X, X) Q, with the Q of Theta: the covariance of f_0(X) in the directions that train independently."""
+        """Return Q' K(X, X) Q, Q of Theta: the covariance of f_0(X) in the directions that train independently."""
         K, Q = self.block("nngp"), self.dynamics("ntk").spectrum.Q
         check_kernel("kernel.nngp(x)", K)
         return Q.T @ (array_namespace(Q).astype(K, Q.dtype, copy=False) @ Q)
 
     def joint(self, x: Array, kind: Kind, std: bool) -> tuple[Array, Array, Array]:
-        """K(x, X) in float64, the kernel of this kind of (x, X), and K(x, x) in float64, (M,) with std, else (M, M)."""
+        """Return K(x, X) in float64, the kernel of (x, X), and K(x, x) in float64, (M,) with std, else (M, M)."""
         xp, k = array_namespace(x), self.kernel
         nngp, found = self.both(x, self.x) if kind == "ntk" else (k.nngp(x, self.x),) * 2
         prior = self.variances(x) if std else xp.astype(k.nngp(x), xp.float64, copy=False)
         return xp.astype(nngp, xp.float64, copy=False), found, prior
 
     def variances(self, x: Array) -> Array:
-        """K(x, x) of each example with itself, (M,), in float64."""
+        """Return K(x, x) of each example with itself, (M,), in float64."""
         xp, k, N = array_namespace(x), self.kernel, max(1, int(self.x.shape[0]))
         if hasattr(k, "diag"):
             return xp.astype(k.diag(x)[0], xp.float64, copy=False)
@@ -208,18 +205,18 @@ def ensemble(
     kernel: KernelLike | tuple[Array, Array], x: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0,
     by: By = "flow", momentum: float = 0.0,
 ) -> Ensemble:  # fmt: skip
-    """The ensemble of infinitely wide networks trained on (x, y) on L = 1/(2N) sum ||f - y||^2.
+    """Return the ensemble of infinitely wide networks trained on (x, y) on L = 1/(2N) sum ||f - y||^2.
 
-    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example), y : (N, C), both copied.  Or kernels that exist
-        already, empirical ones or from a store: (nngp, ntk), each (n, n) over all n points, read when they are needed
-        and not copied; then x : (N,) and x_test : (M,) are whole numbers, the points' rows.
+    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example), y : (N, C), both copied.  Or existing kernels,
+        empirical ones or from a store: (nngp, ntk), each (n, n) over all n points, read when needed and not copied.
+        Then x : (N,) and x_test : (M,) are whole numbers, the points' rows.
     by : "flow", gradient flow: with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
         "descent", gradient descent with this lr: t counts steps; `momentum` as in `gradient_descent`.  The two differ
-        most at first: where lr is near its bound, by a fifth of the standard deviation after one step.
+        most at first: for lr near its bound, by a fifth of the standard deviation after one step.
     ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
     Each kernel of the training set is evaluated and factorised once, for all t: about 6 s at N = 4000 on two cores.
-    If you need the limit t = inf only, `posterior` is cheaper.  Lee et al. 2019, eqs. (14) to (16).
+    For only the limit t = inf, `posterior` is cheaper.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> class Linear:                                          # f(x) = x w / sqrt(d): Theta = K = x x' / d
@@ -255,7 +252,7 @@ def ensemble(
 
 
 def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
-    """ValueError for a kind that is none, and where both spreads are asked for."""
+    """Raise ValueError for an unknown kind, and if both spreads are wanted."""
     if kind not in get_args(Kind):
         raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
     if cov and std:
@@ -263,10 +260,10 @@ def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
 
 
 def spread(a: Array, b: Array, prior: Array, eps: float) -> Array:
-    """The covariance prior + a b', (M, M), made symmetric; for variances, prior : (M,), sqrt(prior + diag(a b')), (M,).
+    """Return the covariance prior + a b', (M, M), symmetrised; for prior : (M,), sqrt(prior + diag(a b')), (M,).
 
-    eps : the spacing of the kernel's numbers.  A variance that is 0 up to rounding (at a training point) is not
-    negative; ValueError for one further below, where the result is (M,).
+    eps : the spacing of the kernel's numbers.  Variances that are 0 up to rounding (at training points) are set to
+    at least 0; ValueError for others below 0, if the result is (M,).
     """
     xp = array_namespace(a, prior)
     if prior.ndim == 2:

@@ -1,7 +1,6 @@
-"""The Gaussian process of a wide network conditioned on data, from a Cholesky factor.
+"""Condition the Gaussian process of a wide network on data, by a Cholesky factor.
 
-Bayes' rule for the prior f ~ GP(0, K), Lee et al. 2019, eq. (13); or the ensemble of `analytic.training.gp` at t = inf,
-eq. (16), whose mean needs a factor of Theta in the same way.
+By Bayes' rule for f ~ GP(0, K), Lee et al. 2019, eq. (13); or the ensemble at t = inf, eq. (16), by a factor of Theta.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from minintk.arrays import Array, array_namespace, check_finite, check_floating,
 from minintk.validate import generator, whole
 
 PIECE = 2**28
-"""Bytes of the kernel between test and training examples, in float64, from which a prediction goes by pieces."""
+"""Bytes of the kernel between test and training examples, in float64, above which predictions are split."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,16 +33,16 @@ class Posterior:
     noise: Array | None = None
 
     def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
-        """Mean (M, C) at x_test : (M, *shape of an example), alone or with its spread, the same for every output:
+        """Return the mean (M, C) at x_test : (M, *shape of an example), only or with its spread, for every output:
 
-        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), with no (M, M) matrix.
+        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
 
             nngp, eq. (13):   mean = A y,   A = K(x, X) (K + ridge I)^-1,   cov = K(x, x) - A K(X, x)
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        From a Cholesky factor if the kernel has one (1 s at N = 4000 on two cores).  For a singular kernel, the limit
-        t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if there is no limit.
+        From a Cholesky factor if the kernel has one (1 s at N = 4000 on two cores).  A singular kernel gives the limit
+        t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if it does not exist.
         MemoryError, before any work, with what is needed and what is free.
         """
         check_wanted(self.kind, cov, std)
@@ -79,7 +78,7 @@ class Posterior:
         return mean, xp.astype(spread(a, b, prior, eps(k_test)), dtype, copy=False)
 
     def log_marginal_likelihood(self) -> float:
-        """log N(y; 0, K + ridge I), summed over the C outputs; for kind="nngp".
+        """Return log N(y; 0, K + ridge I), summed over the C outputs; for kind="nngp".
 
             -1/2 y' (K + ridge I)^-1 y - 1/2 log det (K + ridge I) - N/2 log 2 pi
 
@@ -99,10 +98,7 @@ class Posterior:
         return -half_fit - int(C) * (half_log_det + int(N) / 2 * log(2 * pi))
 
     def sample(self, x_test: Array, size: int, rng: np.random.Generator) -> Array:
-        """Draws of f at x_test, (size, M, C).  `rng` draws on the host, so all array libraries give the same.
-
-        ValueError if the covariance is indefinite beyond rounding.
-        """
+        """Draw f at x_test, (size, M, C), on the host: the same for all array libraries; ValueError if indefinite."""
         whole("sample(size=...)", size)
         rng = generator(rng)
         self.ensemble.check(x_test)
@@ -123,7 +119,7 @@ class Posterior:
 
     @property
     def _factor_bytes(self) -> int:
-        """What the kernel and its factor have yet to take, at most."""
+        """Return a bound on the bytes that the kernel and its factor still need."""
         if "factor" in self.__dict__:
             return 0
         ens, N = self.ensemble, int(self.ensemble.x.shape[0])
@@ -135,22 +131,21 @@ class Posterior:
 
     @property
     def _owned(self) -> bool:
-        """Whether the kernel's matrix is nobody else's, so that the factor may take its place."""
+        """True if no one else holds the kernel's matrix, so that the factor can overwrite it."""
         return type(self.ensemble.kernel) in (Kernel, Given)
 
     @cached_property
     def factor(self) -> Array | None:
-        """L, lower triangular (what stands above is not part of it), with L L' = k + ridge I.
+        """Return L, lower triangular (its upper entries are arbitrary), with L L' = k + ridge I.
 
-        On the host and in float64, in the memory of k, which is given up.  None, and k as it was, if a pivot cannot be
-        distinguished from zero.
+        On the host and in float64 it overwrites k.  None, with k restored, if a pivot cannot be distinguished from 0.
         """
         ens = self.ensemble
         ens.check_memory(self.kind, 0, None, self._factor_bytes)
         k = ens.block(self.kind)
         check_kernel(f"kernel.{self.kind}(x)", k)
         xp, tau = array_namespace(k), resolution(k)
-        ens._train.pop(self.kind)  # whoever interrupts the work leaves nothing that is half done
+        ens._train.pop(self.kind)  # an interruption leaves nothing half done
         L = xp.astype(k, xp.float64, copy=not self._owned)
         i, variances = xp.arange(len(k)), xp.asarray(xp.diagonal(L), copy=True)
         L[i, i] += ens.ridge if self.noise is None else self.noise
@@ -171,7 +166,7 @@ class Posterior:
 
     @cached_property
     def _whitened(self) -> tuple[float, Array]:
-        """s, a power of two, and L^-1 y / s, (N, C), which is in range where L^-1 y may not be."""
+        """Return s, a power of two, and L^-1 y / s, (N, C), which is in range even if L^-1 y is not."""
         y, L, xp = self.ensemble.y, self.factor, array_namespace(self.ensemble.y)
         assert L is not None
         size = power_of_two(y)
@@ -181,9 +176,9 @@ class Posterior:
 def posterior(
     kernel: KernelLike | tuple[Array, Array], x: Array, y: Array, *, ridge: float | Array = 0.0, kind: Kind = "nngp"
 ) -> Posterior:
-    """The Gaussian process GP(0, K) conditioned on (x, y), or (kind="ntk") the fully trained ensemble.
+    """Condition the Gaussian process GP(0, K) on (x, y), or (kind="ntk") return the fully trained ensemble.
 
-    kernel, x, y as in `ensemble`; for "nngp" a kernel of your own needs the method nngp alone.
+    kernel, x, y as in `ensemble`; for "nngp" a kernel of your own only needs the method nngp.
     ridge : absolute; for "nngp" the variance of the noise in y, a number or, (N,), one for each example.
     kind="nngp" is Bayes' rule, eq. (13).  kind="ntk" is eq. (16), the outputs of networks with all layers trained to
     t = inf: a Gaussian process, but not the posterior of any probabilistic model.  Lee et al. 2019.
@@ -200,7 +195,7 @@ def posterior(
     noise: Any = ridge
     one_noise = getattr(noise, "shape", ()) == ()
     trained = ensemble(kernel, x, y, ridge=noise if one_noise else 0.0)
-    trained.of(kind)  # TypeError where there is none
+    trained.of(kind)  # TypeError if there is none
     if one_noise:
         return Posterior(trained, kind)
     xp = array_namespace(y, noise)
@@ -212,25 +207,22 @@ def posterior(
 
 
 def cholesky(k: Array) -> Array:
-    """L with L L' = k, lower triangular; LinAlgError where there is none.
-
-    On the host in the memory of k, whose triangle below the diagonal, which is above that of L, stays as it is.
-    """
+    """Return L with L L' = k, lower triangular, on the host over k's upper triangle; LinAlgError if there is none."""
     xp = array_namespace(k)
     if not on_host(xp):
         return xp.linalg.cholesky(k)
-    # LAPACK's order is that of columns: to it, k' is the symmetric k where it stands
+    # LAPACK orders by columns: it sees k', the same symmetric matrix, in place
     return scipy_module(xp, "linalg").cho_factor(k.T, lower=True, overwrite_a=True, check_finite=False)[0]
 
 
 def is_factor(L: Array, diagonal: Array) -> bool:
-    """Whether L L' has this diagonal, up to rounding: a GPU's solver may fail and say nothing."""
+    """True if L L' has this diagonal, up to rounding: a GPU's solver can fail silently."""
     xp = array_namespace(L)
     rounding = float(len(L) + 100) * eps(L) * float(xp.max(diagonal))
     return float(xp.max(xp.abs(xp.einsum("ij,ij->i", L, L) - diagonal))) <= rounding
 
 
 def triangular(L: Array, b: Array, trans: int = 0) -> Array:
-    """L^-1 b, or L'^-1 b with trans=1."""
+    """Return L^-1 b, or L'^-1 b with trans=1."""
     solve = scipy_module(array_namespace(L), "linalg").solve_triangular
     return solve(L, b, lower=True, trans=trans, check_finite=False)

@@ -1,4 +1,4 @@
-"""Kernels of fully connected networks: one angle for every pair of inputs, by the steps of `analytic.recursion`.
+"""Compute kernels of fully connected networks: one angle per pair of inputs, by the steps of `analytic.recursion`.
 
 Reading order:
 

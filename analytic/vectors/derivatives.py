@@ -1,9 +1,9 @@
-"""Derivatives of both kernels in the logarithms of all w_std and of all b_std, by central differences:
+"""Differentiate both kernels with respect to log w_std and log b_std of all layers, by central differences:
 
     f'(0) = (f(h) - f(-h)) / 2h - h^2 f'''(0) / 6 + ...
 
-The kernels are right to rounding at every angle, so their differences are right to about rounding / h + h^2 = 1e-10.
-From some hundred rows on, forward mode takes as long; it knows dTheta of nearly parallel rows behind ReLU to 1e-8.
+The kernels are exact up to rounding at every angle, so differences have errors of about rounding / h + h^2 = 1e-10.
+From some hundred rows on, forward mode takes as long; dTheta of nearly parallel rows after ReLU has an error of 1e-8.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARAMETERS = ("w_std", "b_std")
 
 
 def scaled(layer: s.Layer, name: str, factor: float) -> s.Layer:
-    """The spec with w_std or b_std of every layer that has one times `factor`.
+    """Multiply w_std or b_std of every layer that has one by `factor`.
 
     >>> scaled(s.Sequential(s.Dense(8, w_std=2.0), s.ReLU()), "w_std", 3.0)
     Sequential(Dense(width=8, w_std=6.0, b_std=0.0, b_init='normal'), ReLU())
@@ -42,10 +42,10 @@ STEP = 1e-5
 """h, in the logarithm."""
 
 ROWS_AT_ONCE, BYTES_OF_A_PAIR = 2048, 8 * 6
-"""Rows, and columns, of a block, each pair of which takes six numbers beside the result."""
+"""Rows, and columns, of a block, and the bytes (six numbers) per pair besides the result."""
 
 
 def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array | None = None) -> list[Array]:
-    """dK, dTheta.   kernel_of(factor) : the kernel with a scaled parameter."""
+    """Return dK, dTheta.   kernel_of(factor) : the kernel with a scaled parameter."""
     there, back = (kernel_of(exp(h)).both(x1, x2) for h in (STEP, -STEP))
     return [(a - b) / (2 * STEP) for a, b in zip(there, back, strict=True)]

@@ -1,14 +1,14 @@
-"""The tile engine: each block of the Gram matrix goes through all layers while it is in cache.
+"""Compute the Gram matrix by tiles: each goes through all layers while it is in cache.
 
 The input rows are scaled to unit vectors (with the first layer's bias as one more coordinate), divided by sqrt(2), and
 centred near their mean:
 
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
-A matrix product computes that with an error of eps * |y|^2.  For nearly parallel pairs this is too much, as an error dp
-changes the angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`VectorEngine.angles`) are computed again
-from differences of their rows, in float64, and go through the layers as a `Listing`.  A float32 tile with many such
-pairs is computed in float64 as a whole.
+A matrix product computes it with an error of eps * |y|^2: too much for nearly parallel pairs, as an error dp changes
+the angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`VectorEngine.angles`) are recomputed from
+differences of their rows, in float64, and go through the layers as a `Listing`.  A float32 tile with many such pairs is
+recomputed in float64 as a whole.
 """
 
 from __future__ import annotations
@@ -36,20 +36,19 @@ from minintk.thresholds import THRESHOLDS
 
 
 def tile_width(xp: Any, n: int) -> int:
-    """Columns of a tile of an n x n matrix; on the host it has twice as many rows.
+    """Return the columns of a tile of an n x n matrix; on the host it has twice as many rows.
 
-    Small enough that a tile and the layers' working arrays fit a core's cache; large enough that a product is worth
-    packing its factors and every ufunc takes some tens of microseconds, as a thread that waits for the interpreter
-    sleeps longer than that.  A sixth of the matrix leaves a tile for each core, and little below the diagonal.
-    240 leaves no vectors half empty, and is no power of two: the columns of a tile that is stored transposed would
-    then share a few lines of the cache.
+    A tile and the layers' working arrays fit a core's cache.  Still packing the factors of a product pays, and a ufunc
+    takes some tens of microseconds: a thread that waits for the interpreter lock sleeps longer.
+    A sixth of the matrix leaves a tile for each core, and little below the diagonal.
+    240 fills whole vectors; for a power of two, columns of a transposed tile would share a few cache lines.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
 
 
 def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of a tile of an N x M matrix; if M has more columns, the rows are a multiple of these."""
+    """Return rows and columns of a tile of an N x M matrix; unless M is small, rows are a multiple of columns."""
     (n, m), width = shape, tile_width(xp, max(shape))
     height = 2 * width if on_host(xp) else width
     if m < width:  # few columns: about as many pairs, in eight tiles or more
@@ -58,7 +57,7 @@ def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
 
 
 def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """NNGP and NTK of x1 (and x2): the rows through all layers, then the pairs; errors as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2): the rows through all layers, then the pairs; errors as in `Wanted`."""
     engine = vector_engine(program, inputs, wanted.asked)
     wanted.warn(engine.rows.error)
     results = wanted.arrays(inputs, engine.working_memory(inputs))
@@ -67,7 +66,7 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
 
 
 def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) -> VectorEngine:
-    """Take the rows through all layers, and make ready for the pairs.   asked : of NNGP and NTK."""
+    """Take the rows through all layers, and prepare the pairs.   asked : (NNGP, NTK)."""
     with one_blas_thread(inputs.shape, inputs.x[0]):
         prepared, rows, fine, fits = plan_vectors(program, inputs)
         coarse = None if not fits else fine if inputs.dtype.itemsize == 8 else fine.cast(inputs.dtype)
@@ -79,19 +78,13 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """Hold BLAS at one thread: its own give other bits, and wait for each other; for products of this size it has one.
-
-    Per row, the coefficients are products of some 2,000 multiplications.
-    """
-    small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain
+    """Limit BLAS to one thread, as more change bits and wait for each other; small products have one anyway."""
+    small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients of a row
     return nullcontext() if small else single_threaded_blas()
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
-    """Take the rows through all layers: rows ready for the product, the kernels' diagonals, the plan for pairs.
-
-    And whether the inputs' precision can hold the plan's numbers.
-    """
+    """Take the rows through all layers; return them for the product, the diagonals, the plan, and if its dtype fits."""
     xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
     norms2 = square_norms(xp, parts)
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
@@ -103,7 +96,7 @@ def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowS
 
 
 def with_ends(program: Program) -> Program:
-    """The program of pairs: what begins with the product of the inputs, and ends with the kernels' entries."""
+    """Return the program of pairs: it starts with the product of the inputs, and ends with the kernels' entries."""
     if program and isinstance(program[0], Affine):
         return Begin(program[0]), *program[1:], End()
     return Begin(None), *program, End()
@@ -114,9 +107,9 @@ BUFFERS = 12
 
 
 def working_memory(inputs: Examples, coefficients: int = 0) -> int:
-    """Bytes beyond the results: the rows, and the tiles of all threads, in float64 where float32 turns out too coarse.
+    """Return bytes besides the results: the rows, and the tiles of all threads, in float64 if float32 is too coarse.
 
-    coefficients : bytes that the rows' coefficients take, with the work on them; a guess unless given.
+    coefficients : bytes of the rows' coefficients, with the work on them; an estimate by default.
     """
     (N, M), size, host = inputs.shape, inputs.dtype.itemsize, on_host(inputs.xp)
     rows, tile = sum(x.shape[0] for x in inputs.x), 2 * tile_width(inputs.xp, max(N, M)) ** 2
@@ -126,7 +119,7 @@ def working_memory(inputs: Examples, coefficients: int = 0) -> int:
 
 
 def vector_diagonals(program: Program, inputs: Examples) -> RowState:
-    """K(x, x) and Theta(x, x) of every row of x1, (N,), float64."""
+    """Return K(x, x) and Theta(x, x) of every row of x1, (N,), float64."""
     norms2 = square_norms(inputs.xp, (flat(inputs.x[0]),))
     if not norms2.shape[0]:
         return RowState(norms2, norms2)
@@ -140,11 +133,11 @@ def vector_diagonals(program: Program, inputs: Examples) -> RowState:
 class VectorEngine:
     """One evaluation of the kernels, or of a block of them: the rows are done, the pairs follow tile by tile.
 
-    left, right : of x1 and x2.   rows : their diagonals.   shape : (N, M).   asked : of NNGP and NTK.
-    largest_distance : the largest |y|^2/2 + |y'|^2/2 of the `Distances` that activations add to p where norms differ.
-    symmetric : x2 = x1; compute the upper triangle only.
+    left, right : of x1 and x2.   rows : their diagonals.   shape : (N, M).   asked : (NNGP, NTK).
+    largest_distance : the largest |y|^2/2 + |y'|^2/2 of the `Distances` that activations add to p if norms differ.
+    symmetric : x2 = x1; compute only the upper triangle.
     fine, coarse : the plan in float64, for single pairs, and in the inputs' precision, for blocks; None if that
-        precision cannot hold it: blocks are then computed in float64 too.
+        precision cannot hold it: blocks then use float64 too.
     per_tile : rows and columns.   out : NNGP and NTK, while they are filled.
     """
 
@@ -161,14 +154,11 @@ class VectorEngine:
     out: tuple[Array | None, ...] = (None, None)
 
     def working_memory(self, inputs: Examples) -> int:
-        """Bytes beyond the results for these inputs, or for a block of them, now that the coefficients are known."""
+        """Return bytes besides the results for these inputs, or a block of them, with the known coefficients."""
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
-        """The evaluation of a block, whose rows and columns begin where a tile does, without its program.
-
-        Its tiles are tiles of the whole, from the same numbers, so it has the same bits.
-        """
+        """Return the evaluation of a block of whole tiles, without its program: the same numbers, so the same bits."""
         (i, j), same, first = place, self.symmetric and place[0] == place[1], self.first
         xp = array_namespace(self.left.scale)
         parts = [i] if same else [i, slice(first + j.start, first + j.stop)]
@@ -184,13 +174,13 @@ class VectorEngine:
         return replace(self, left=left, right=right, rows=rows, fine=fine, coarse=coarse, shape=shape, symmetric=same)
 
     def under(self, program: Program) -> VectorEngine:
-        """The same with its program, which may be of functions that no other process can be sent."""
+        """Return the same with its program, whose functions cannot always be sent to other processes."""
         fine = replace(self.fine, program=with_ends(program))
         coarse = fine if self.coarse is self.fine else self.coarse and replace(self.coarse, program=fine.program)
         return replace(self, fine=fine, coarse=coarse)
 
     def found(self) -> tuple[list[Array | None], float]:
-        """NNGP and NTK, and the bound on the quadratures' error."""
+        """Return NNGP and NTK, and the error bound of the quadratures."""
         xp, dtype = array_namespace(self.left.scale), self.left.x.dtype
         results = [xp.empty(self.shape, dtype=dtype) if asked else None for asked in self.asked]
         self.run(results, None)
@@ -200,7 +190,7 @@ class VectorEngine:
         """Compute all tiles, on all cores, into NNGP and NTK."""
         with one_blas_thread(self.shape, self.left.x):
             right = self.right.keep()
-            once = self.shape[1] <= self.per_tile[1]  # one tile needs a row of x1: it is not kept
+            once = self.shape[1] <= self.per_tile[1]  # if one tile needs a row of x1, do not keep it
             left = right if self.symmetric else self.left if once else self.left.keep()
             replace(self, left=left, right=right, out=tuple(results)).fill(progress)
 
@@ -208,7 +198,7 @@ class VectorEngine:
         """Compute all tiles into `out`."""
         xp, dtype, (height, width) = array_namespace(self.left.scale), self.left.x.dtype, self.per_tile
         tiles = list(self.tiles(height, width))
-        own, lock, done, _ = local(), Lock(), [0], self.coarse_passes  # which two threads would prepare twice
+        own, lock, done, _ = local(), Lock(), [0], self.coarse_passes  # prepared here, once for all threads
 
         def work(tile: Place) -> None:
             if not hasattr(own, "scratches"):
@@ -222,7 +212,7 @@ class VectorEngine:
         for_each(xp, work, tiles)
 
     def tiles(self, height: int, width: int) -> Iterator[tuple[slice, slice]]:
-        """Rows and columns of tiles that cover the matrix; if symmetric, its upper triangle and diagonal squares.
+        """Yield rows and columns of tiles that cover the matrix; if symmetric, its upper triangle and diagonal squares.
 
         height : a multiple of width, so that a diagonal square is the lower end of its tile.
         """
@@ -233,10 +223,7 @@ class VectorEngine:
                 yield slice(i, min(i + height, last if self.symmetric else n)), slice(j, last)
 
     def tile(self, rows: slice, columns: slice, scratches: dict[Any, Scratch], precision: Any = None) -> None:
-        """One tile: product, layers, pairs that start again, results.
-
-        scratches : a thread's working memory, in either precision.   precision : the inputs' unless given.
-        """
+        """Compute one tile: product, layers, recomputed pairs, results.   scratches : working memory by precision."""
         xp, dtype = array_namespace(self.left.scale), self.left.x.dtype if precision is None else precision
         scratch, second = scratches[dtype], slice(columns.start + self.first, columns.stop + self.first)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
@@ -245,7 +232,7 @@ class VectorEngine:
             block = Block(scratch, rows, second, p, tau if self.asked[1] else None)
             again = self.angles(block, *self.products(rows, columns, p, scratch), square)
             if p.dtype != xp.float64 and again[0].shape[0] > p.shape[0] * p.shape[1] // 50:
-                self.tile(rows, columns, scratches, xp.dtype(xp.float64))  # too many for one by one
+                self.tile(rows, columns, scratches, xp.dtype(xp.float64))  # too many pairs to recompute one by one
                 return
             passes = self.fine_passes if precision is not None or self.coarse is None else self.coarse_passes
             for part in block.parts(rows_at_once(xp, p.shape[1] * p.dtype.itemsize // 4)):
@@ -259,14 +246,14 @@ class VectorEngine:
                     if square is not None:
                         corner = kernel[square:]
                         corner *= 0.5
-                        corner += corner.T  # the product may round (i, j) and (j, i) differently
+                        corner += corner.T  # the product can round (i, j) and (j, i) differently
                         corner[own, own] = values[columns]
                     if self.symmetric and square != 0:
                         out[columns, rows] = kernel.T
                     out[rows, columns] = kernel
 
     def products(self, rows: slice, columns: slice, p: Array, scratch: Scratch) -> tuple[Array, Array]:
-        """p <- y . y', and |y|^2/2 of rows and columns.  Rows that are not kept are prepared some at a time."""
+        """Write p <- y . y', and return |y|^2/2 of rows and columns.  Rows that are not kept are prepared in blocks."""
         xp, width = scratch.xp, self.left.centre.shape[0]
         new = (self.left.kept is None or p.dtype != self.left.x.dtype) and width <= scratch.size
         (right, n2), n = self.right.pick(columns, p.dtype), xp.empty(p.shape[0], dtype=p.dtype)
@@ -281,28 +268,28 @@ class VectorEngine:
 
     @cached_property
     def fine_passes(self) -> list[Callable[[Block], None]]:
-        """`fine` for blocks."""
+        """Return the passes of `fine` for blocks."""
         return self.passes(self.fine, np.dtype(np.float64))
 
     @cached_property
     def coarse_passes(self) -> list[Callable[[Block], None]]:
-        """`coarse` for blocks."""
+        """Return the passes of `coarse` for blocks."""
         return self.passes(self.fine if self.coarse is None else self.coarse, self.left.x.dtype)
 
     def passes(self, plan: VectorPlan, dtype: Any) -> list[Callable[[Block], None]]:
-        """A plan for blocks in that precision."""
+        """Return the passes of a plan for blocks in that precision."""
         xp, count = array_namespace(self.left.scale), self.rows.q.shape[0]
         return plan.passes(xp, count, dtype, self.asked[1])
 
     @property
     def first(self) -> int:
-        """The position of x2's first row among all, where those of x2 come after those of x1."""
+        """Return the position of x2's first row among all: rows of x2 come after those of x1."""
         return 0 if self.symmetric else self.shape[0]
 
     def angles(self, block: Block, n: Array, n2: Array, square: int | None) -> tuple[Array, Array]:
-        """Compute p from y . y'; return the places of the pairs that have to start again, with p = 1/2 until then.
+        """Compute p from y . y'; return the positions of the pairs to recompute, with p = 1/2 until then.
 
-        n, n2 : |y|^2/2 of rows and columns.   square : the row where the diagonal square begins, if the tile has one.
+        n, n2 : |y|^2/2 of rows and columns.   square : the first row of the diagonal square, if the tile has one.
         """
         xp, p = block.xp, block.p
         with block.borrow(1) as (w,):
@@ -321,7 +308,7 @@ class VectorEngine:
         return again
 
     def restart(self, again: tuple[Array, Array], block: Block) -> None:
-        """Compute the kernels of the pairs at the places `again` from differences and sums of rows, in float64."""
+        """Recompute the kernels of the pairs at the positions `again` from differences and sums of rows, in float64."""
         xp = block.xp
         step = min(rows_at_once(xp, 8), rows_at_once(xp, self.left.centre.shape[0]))
         scratch = Scratch(xp, xp.float64, step)
@@ -331,7 +318,7 @@ class VectorEngine:
             (left, rest), (right, rest2) = self.left.unit_and_rest(i), self.right.unit_and_rest(j - self.first)
             with scratch.borrow(3, i.shape) as (low, high, tau):
                 d, t = (left - right) + (rest - rest2), (left + right) + (rest + rest2)
-                lengths = xp.vecdot(d, t) ** 2 / 2  # (|y| - |y'|)^2, which rounding has left
+                lengths = xp.vecdot(d, t) ** 2 / 2  # (|y| - |y'|)^2, due to rounding
                 for total, out in ((d, low), (t, high)):
                     xp.subtract(xp.vecdot(total, total), lengths, out=out)
                     out /= 2

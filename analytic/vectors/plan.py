@@ -1,4 +1,4 @@
-"""What a program does to pairs, from the product of the inputs to the kernels' entries: by NumPy, or compiled."""
+"""Apply a program to pairs, from the product of the inputs to the kernels' entries: by NumPy, or compiled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS_WORTH_COMPILED = 64
 
 @dataclass(frozen=True)
 class Begin(Step):
-    """Theta of the inputs is 0.   first : the Dense that follows, if one does: the product has computed its p."""
+    """Set Theta of the inputs to 0.   first : the Dense that follows, if any: the product has computed its p."""
 
     first: Affine | None
 
@@ -79,7 +79,7 @@ class End(Step):
 
 @dataclass(frozen=True)
 class VectorPlan:
-    """Everything needed to take pairs through the layers, in one precision."""
+    """The program and coefficients that take pairs through the layers, in one precision."""
 
     program: Program
     coefficients: tuple[Any, ...]
@@ -90,22 +90,19 @@ class VectorPlan:
 
     @cached_property
     def flat(self) -> Flat:
-        """The coefficients' arrays."""
+        """Return the coefficients' arrays."""
         return Flat(self.coefficients)
 
     def taken(self, take: Take) -> VectorPlan:
-        """The plan for some rows, without the program: `replace` gives it back."""
+        """Return the plan for some rows, without the program: `replace` restores it."""
         return VectorPlan((), taken(self.coefficients, take))
 
     def cast(self, dtype: Any) -> VectorPlan:
-        """The same in another precision."""
+        """Return the plan in another precision."""
         return VectorPlan(self.program, cast(self.coefficients, dtype))
 
     def passes(self, xp: Any, count: int, dtype: Any, tangent: bool) -> list[Callable[[Block], None]]:
-        """Return the same for blocks, in parts one after another, compiled if the satellite for speed is here.
-
-        count : of all rows, `ROWS_WORTH_COMPILED` or more.   tangent : Theta is asked for.
-        """
+        """Return passes for blocks, in order, compiled if `analytic.fast` is there and `count` rows suffice."""
         passes = None
         if count >= ROWS_WORTH_COMPILED and on_host(xp):
             passes = getattr(through("kernels"), "passes", None)

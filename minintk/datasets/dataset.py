@@ -1,7 +1,6 @@
 """Hold a labelled data set, with the transformations for experiments on wide networks.
 
-Every method returns a new Dataset, so methods chain; `parity`, `binary` and `one_hot` end a chain with (x, y).
-Arrays are NumPy arrays; ``cupy.asarray`` moves the results to the GPU.
+Every method returns a new Dataset, of NumPy arrays; `parity`, `binary` and `one_hot` end a chain with (x, y).
 """
 
 from __future__ import annotations
@@ -155,10 +154,7 @@ class Dataset:
         return self.image_shape
 
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
-        """Shift images by their own (dy, dx), uniform on {-max_shift, ..., max_shift}^2, filling in zeros.
-
-        Shift before `standardise`: afterwards zero is not black.
-        """
+        """Shift each image by a uniform (dy, dx) up to max_shift, filling in 0: black only before `standardise`."""
         check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
         moved = shift(self.images().raw, shift.draw(len(self), rng))
@@ -265,9 +261,6 @@ class Dataset:
         return two.x, np.where(two.labels == positive, 1.0, -1.0).astype(self.dtype)[:, None]
 
     def one_hot(self, *, zero_mean: bool = False) -> tuple[Array, Array]:
-        """Return (x, y) with y : (N, C), 1 for an example's class and 0 elsewhere, minus 1/C if `zero_mean`.
-
-        (Lee et al. 2019 use zero mean: .9 and -.1 for ten classes.)
-        """
+        """Return (x, y), y : (N, C), 1 for the class, else 0, minus 1/C if `zero_mean` (.9, -.1 in Lee et al. 2019)."""
         y = np.eye(len(self.classes), dtype=self.dtype)[self.labels]
         return self.x, y - 1 / len(self.classes) if zero_mean else y

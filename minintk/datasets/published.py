@@ -3,9 +3,9 @@
 A given folder must hold the files.  They are downloaded only if no folder is given (by pooch, into the user's cache,
 verified by the checksums in this package).
 
-MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, four files in the IDX format: two zero bytes, a type
-(0x08: bytes), the number of axes, four bytes for the length of each (most significant byte first), then the values,
-last axis fastest.
+MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, four files in the IDX format.  It has two zero bytes, a
+type (0x08: bytes), the number of axes, four bytes for the length of each (most significant byte first), then the
+values, last axis fastest.
 
 CIFAR-10: 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, from the published Python batches.  These are
 pickles, and loading a pickle can call any function, or set the state of a NumPy array to any bytes.  So its
@@ -187,8 +187,7 @@ LISTS = {"EMPTY_LIST", "MARK", "BININT1", "APPEND", "APPENDS", "BINPUT", "LONG_B
 def read_pickle(content: bytes) -> tuple[bytes, list[int]]:
     """Parse (pixels, labels) of a batch from the instructions of its pickle, without executing any.
 
-    labels : the numbers in the list after b"labels".  pixels : the bytes of the "u1" array after False (row-major
-    order); empty if there are none.  ValueError unless it is a pickle.
+    labels : the list after b"labels".  pixels : the bytes of the "u1" array after False.  ValueError for other content.
     """
     pixels, labels, last, in_list, is_bytes = b"", list[int](), "", False, False
     for instruction, said, _ in pickletools.genops(content):

@@ -38,10 +38,7 @@ class KernelPath:
         return f"KernelPath({len(self.t)} times up to t={self.t[-1]:g}, movement {self.movement[-1].mean():.3g})"
 
     def plot(self, axes: Any = None, label: str = "") -> Any:
-        """Draw movement, alignment, rank, overlap and shares on five of matplotlib's axes, or a new Figure; returns it.
-
-        An ensemble is drawn as its mean; `label` names the curves of this path.
-        """
+        """Draw movement, alignment, rank, overlap, shares (ensembles: means) on five axes or a Figure; return these."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(16, 3.2), layout="constrained") if axes is None else None

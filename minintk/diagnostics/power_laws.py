@@ -70,8 +70,8 @@ def power_law(
 
         log v_ns = A + b log n + e_ns,    least squares over all widths n and seeds s
 
-    so a width is weighted by its number of seeds.  The interval is a bootstrap over seeds: the deviations e of each
-    seed from the mean of its width are scaled by sqrt(S/(S-1)) (the mean is estimated), pooled, resampled for every
+    so a width is weighted by its number of seeds.  The interval is a bootstrap over seeds: their deviations e from
+    the mean of their width are scaled by sqrt(S/(S-1)), as the mean is estimated.  They are pooled, resampled for every
     width and seed, and refitted.  The scatter of a few seeds is itself uncertain, so the spread of the refitted lines
     is multiplied by the ratio of Student's t, sum_n (S_n - 1) degrees of freedom, to the normal quantile.  Pooling
     assumes equal scatter of log v at all widths.  Deviations of the means from the line do not enter the interval.
@@ -134,10 +134,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a sequential test, with its numbers of seeds per width and of looks.
-
-    confidence : of the interval at the last look.  exponent, interval : of the fit, if there is a single one.
-    """
+    """Outcome of a sequential test: seeds per width, looks, last confidence; exponent and interval of a single fit."""
 
     outcome: Outcome
     text: str

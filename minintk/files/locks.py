@@ -70,10 +70,7 @@ def claimed(place: Path) -> Claim | None:
 
 
 def claim_or_say_who(place: Path, what: str) -> Claim:
-    """Return a claim on the unit at `place`, with this process's name in the file; `Held` if another one holds it.
-
-    what : the activity, for the message.
-    """
+    """Return a claim on the unit at `place`, with this process named in it; `Held`, about `what`, if another has it."""
     if (claim := claimed(place)) is None:
         owner = ""
         with suppress(OSError, ValueError), reading(place, "a claim", "") as file:  # Windows can hide a locked file

@@ -133,8 +133,7 @@ def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read (shape, True if stored by columns, dtype) of a .npy file, up to its values.
 
-    ValueError for damaged headers, for values other than numbers, and for versions other than 1.0: NumPy writes 1.0
-    for all arrays of numbers, with headers of at most 65 kB.
+    ValueError for damaged headers, values other than numbers, and versions other than 1.0, NumPy's for such arrays.
     """
     if (version := np.lib.format.read_magic(stream)) != (1, 0):
         raise ValueError(f"expected an array in NumPy's format, version 1.0, got {'.'.join(map(str, version))}")

@@ -145,7 +145,7 @@ class ConcatJacobian(BranchesJacobian):
         return side_by_side(b), cls(layer, parts, tuple(map(slice, ends, ends[1:])))
 
     def join(self, db: list[Any]) -> Any:
-        """dy = (db_1, ..., db_k), with zeros where there is no change."""
+        """dy = (db_1, ..., db_k), with zeros for None."""
         known = next(one for one in db if one is not None)
         xp = array_namespace(known)
         zeros = ((*known.shape[:-1], at.stop - at.start) for at in self.places)

@@ -1,7 +1,4 @@
-"""Compose layers: Sequential applies them in order, Flatten and Identity pass x on.
-
-Sequential   y = l_k(... l_1(x))     dy runs forwards, u backwards, the grams add up
-"""
+"""Compose layers, y = l_k(... l_1(x)): dy runs forwards, u backwards, grams add up; Flatten and Identity pass x on."""
 
 from __future__ import annotations
 

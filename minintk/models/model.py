@@ -51,8 +51,7 @@ class Model(ABC):
     def linearize(self, theta: Array, x: Array, *, params: Params = None) -> tuple[Array, Jacobian]:
         """Return (f, J): the outputs ([E], N, C) and their Jacobian, a `minintk.models.jacobian.Jacobian`.
 
-        J keeps copies of theta and x: writing to them, or to f, does not change it.
-        params : as for `ntk`; the columns of other parameters are 0.
+        J keeps copies of theta and x.  params : as for `ntk`; the columns of other parameters are 0.
         """
         self.check(theta, x)
         f, J = self.forward(own(theta), own(x))
@@ -89,7 +88,7 @@ class Model(ABC):
 
     @property
     def coupled(self) -> bool:
-        """True if an example's output depends on the rest of its batch; then there is no kernel."""
+        """True if an example's output depends on the rest of its batch; then a kernel does not exist."""
         return False
 
     def check_theta(self, theta: Array, name: str = "theta") -> None:

@@ -165,8 +165,8 @@ class Network(Model):
         """Return this network with masks in every Dropout, for training; without this call there are none.
 
         The masks depend on a key drawn from `rng` here, on the number of training steps taken, on the layer, and on an
-        example's position in its batch: `train` and `fit` use new ones at every step, and the same ones if a run is
-        resumed.  Losses and outputs of a run are computed with masks; the network itself, or `calibrate`, has none.
+        example's position in its batch.  `train` and `fit` use new ones at every step, and the same ones in a resumed
+        run.  Losses and outputs of a run are computed with masks; the network itself, or `calibrate`, has none.
 
         ensemble : for theta (E, P), with separate masks for every member.
 

@@ -211,9 +211,8 @@ class Conv2d(Convolution):
 
     channels : number of output channels.
     kernel_size, stride : a number, or a pair (along H, along W).
-    padding : "same" (ceil(H / stride) pixels out; zeros outside, the smaller half first), "valid" (none),
-        "circular" (as "same", the image repeating), or the zeros to add: a number, one for each axis, or a pair
-        (before, after) for each axis.
+    padding : "same" (ceil(H / stride) pixels out; zeros outside, the smaller half first), "valid" (none), "circular"
+        (as "same", the image repeating).  Or the zeros to add: a number, one per axis, or (before, after) per axis.
     w_std, b_std, b_init : as for `Dense`.  Pixels near the edge are not rescaled for the missing terms.
 
     (N, H, W, C_in) -> (N, H', W', channels).  ValueError for sizes below 1 and other paddings.

@@ -84,7 +84,7 @@ class Role:
 class Row:
     """One row of the table: a tensor's multiplier, its distribution and its learning rates.
 
-    lr : the scale of the learning rate under gradient descent; None: there is no such rate.  adam : the scale under
+    lr : the scale of the learning rate under gradient descent; None if missing.  adam : the scale under
     Adam; None: the same as `lr`.  ValueError for a rate that is not a finite number >= 0.
     """
 

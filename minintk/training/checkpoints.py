@@ -117,7 +117,7 @@ def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | 
 def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State, dict[str, Any]]:
     """Load (state, about), with arrays of the library of `like`, by default NumPy's.
 
-    FileNotFoundError if there is no file; ValueError (`Unreadable`) if it is damaged or not a checkpoint.
+    FileNotFoundError if it is missing; ValueError (`Unreadable`) if it is damaged or not a checkpoint.
     """
     with reading(path, "a checkpoint of minintk", "move it away to start over, or restore an intact copy") as file:
         arrays = read_npz(file)

@@ -1,8 +1,4 @@
-"""Define the state of a flow: the parameters of a model, or the outputs on all points under a frozen kernel.
-
-WeightSpace      s = theta, g = grad L
-FrozenKernel     s = f on all points, g = K dL/df
-"""
+"""Define states s and gradients g of flows: s = theta, g = grad L; or s = f on all points, g = K dL/df, K frozen."""
 
 from __future__ import annotations
 

@@ -72,10 +72,7 @@ class History:
             return cls(json.loads(whole_file(file).decode()))
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Save a figure of the loss, and of the error if targets are classes, against epochs (steps if full batch).
-
-        An ensemble is drawn as its mean.  ValueError for a history without rows.
-        """
+        """Save a figure of loss, and error for classes, by epoch or step; ensembles as means.  ValueError if empty."""
         if "loss" not in self.names:
             raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
         from matplotlib.figure import Figure

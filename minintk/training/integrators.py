@@ -35,11 +35,11 @@ class Steps:
 
     Weights can grow while outputs hardly change, if alpha is small.  So the first step changes J' y by at most a part
     2 early.  Then, until the outputs of every network have moved by 0.1 in total, dt grows by a part `early` per step,
-    or up to early t, and no step moves outputs further than twice their path so far.
+    or up to early t.  No step moves outputs further than twice their path so far.
     With the default, a loss in the feature regime halves within 0.6 % of the right time; with early = 1 much later.
 
-    One step of length dt holds the gradient g at its initial value and solves for v exactly:
-    v <- a v - (1 - a) g,  theta <- theta + dt v;  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
+    One step of length dt holds the gradient g at its initial value and solves for v exactly.
+    v <- a v - (1 - a) g,  theta <- theta + dt v.  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
     """
 
     low: float = 1e-4

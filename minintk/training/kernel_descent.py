@@ -43,7 +43,7 @@ def kernel_descent(
     kernel, f0, y : as in `kernel_flow`, ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C); kernel and y are read
     while it runs and not copied.  Other arguments as in `train`; the same `rng` draws the same batches.
     Weight decay pulls theta to theta_0.
-    A snapshot's f : ([E], M, C) is on all points, its loss on all training points, and its theta : ([E], N, C) are the
+    A snapshot's f : ([E], M, C) is on all points, its loss on all training points.  Its theta : ([E], N, C) are the
     coefficients a of f = f_0 + K a: the network's weights are theta_0 + S J.vjp(a).  t = lr x steps; with momentum m
     the flow's time is t / (1 - m), see `analytic.gradient_descent`.
 

@@ -1,7 +1,4 @@
-"""Compute losses and their derivative with respect to the outputs, the cotangent that backpropagation starts from.
-
-f : ([E], N, C) outputs, y : (N, C) targets; one value for each member of an ensemble.
-"""
+"""Compute losses of f : ([E], N, C) with targets y : (N, C), one per member, and their cotangents dL/df."""
 
 from __future__ import annotations
 

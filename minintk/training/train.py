@@ -1,7 +1,6 @@
 """Train any model, one network or an ensemble, by a generator of snapshots: `train`.
 
-One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  The members of an ensemble are
-independent; on the CPU they are divided among the cores.
+One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  Members are split over the cores.
 """
 
 from __future__ import annotations
@@ -106,8 +105,8 @@ def train(
     resume : the state of a snapshot of the same run; training continues with the same bits, and sets `rng` back.
     (`minintk.training.checkpoints` writes states to disk; `fit` does all of this.)
 
-    Warns if a squared loss cannot converge at this learning rate, on full or mini-batches (`warn_if_unstable`), if any
-    loss grows a thousandfold, from its start or from that of f = 0, and if no snapshot is ever requested.
+    Warns if a squared loss cannot converge at this learning rate, on full or mini-batches (`warn_if_unstable`).  Warns
+    if a loss grows a thousandfold, from its start or from that of f = 0, and if no snapshot is ever requested.
     FloatingPointError once the loss is not finite; ValueError or TypeError for invalid arguments, before step 0.
 
     >>> import numpy as np, minintk as mn
@@ -169,10 +168,7 @@ def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
 
 
 class Descent:
-    """A run in progress, for `train` and `fit`: theta and the optimiser's memory, which `advance` changes in place.
-
-    Arguments and errors as for `train`.  y : the targets of the latest batch.
-    """
+    """A run of `train` or `fit`: theta and memory, changed in place by `advance`; y : targets of the latest batch."""
 
     def __init__(
         self, model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
@@ -355,7 +351,7 @@ def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | No
 
 
 def _diverged(step: int, value: Array, optimizer: Optimizer) -> str:
-    """Return the message for a loss that is no longer finite."""
+    """Return the message for a loss that has become infinite or NaN."""
     bad = np.flatnonzero(~np.isfinite(to_host(value)))
     who = f" (member {', '.join(map(str, bad[:8]))}{' ...' if len(bad) > 8 else ''})" if value.ndim else ""
     remedy = f"choose a learning rate below {optimizer.lr:g}"
