@@ -4,7 +4,7 @@
 
 with z a channel's value at pixel (h, w) of x_n, and z' at pixel (h', w') of x_m.  A vector is an image of one pixel.
 
-`analytic.kernel` is faster, and more exact where vectors are nearly parallel.  Here their angle a is the arccos of a
+`analytic.kernel` is more exact where vectors are nearly parallel.  Here their angle a is the arccos of a
 cosine rounded to 1e-16, and since cos a is about 1 - a^2/2, a is known to 1e-8.  K depends on a^2 and does not notice;
 Theta depends on a itself and is off by some 3e-9 of its size at each ReLU.  The engine takes p = (1 - cos a)/2 from the
 difference of the vectors and carries it through the layers: its K and its Theta are right to rounding.

@@ -27,7 +27,7 @@ from minintk.spec.windows import Axis
 
 
 def averages(step: Pool, k: int) -> tuple[Array, int]:
-    """The matrix T, (out, size), of axis k, times a number: exact where that is the window's, as all counts are."""
+    """Return (c T, c), T the averages along axis k, (out, size): whole counts, c = kernel, unless edges are normalised."""
     if step.normalised:
         return averaging_matrix(np, step.axes[k], normalised=True), 1
     return window_matrix(step.axes[k]), step.axes[k].kernel
