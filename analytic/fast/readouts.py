@@ -27,7 +27,7 @@ from minintk.spec.windows import Axis
 
 
 def averages(step: Pool, k: int) -> tuple[Array, int]:
-    """Return (c T, c), T the averages along axis k, (out, size): whole counts, c = kernel, unless edges are normalised."""
+    """Return (c T, c), T : (out, size) the means along axis k; c T holds whole counts unless edges are normalised."""
     if step.normalised:
         return averaging_matrix(np, step.axes[k], normalised=True), 1
     return window_matrix(step.axes[k]), step.axes[k].kernel

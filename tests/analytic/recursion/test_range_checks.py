@@ -75,7 +75,7 @@ def test_float32_to_its_ends(phi: mn.spec.Layer, scale: float) -> None:
 def test_variances_that_float32_cannot_hold_are_taken_in_float64(
     phi: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two layers, of results that it can hold; taken in float32, Theta is no number."""
+    """Between two layers, of results that it can hold; taken in float32, Theta would be NaN."""
     spec = mn.Sequential(mn.Dense(8), phi, mn.Dense(8, w_std=1e-10), phi, mn.Dense(1))
     x = (1e25 * np.random.default_rng(0).standard_normal((6, 4))).astype(np.float32)
 

@@ -187,7 +187,7 @@ def given() -> Any:
 
 
 def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> None:
-    """Of 16 networks of 4 units most have a smaller bound than the limit; those of 256 units do not count."""
+    """Take 16 networks of 4 units into account, some with a smaller bound, and none of 256 units."""
     bench = experiment._Bench("relu", 1, given, np, 0, lambda part: None)
     ntk = an.kernel(network_spec("relu", 4, 1)).ntk(given.x)
     limit = experiment.LR * an.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])
