@@ -6,7 +6,7 @@
     python3 make.py explore [options]   the property tests with fresh random examples: --minutes 20, options to pytest
     python3 make.py lowest [options]    the tests at the oldest versions that pyproject.toml admits, on Python 3.11
     python3 make.py newest [options]    the tests at the newest versions there are; --pre: pre-releases too
-    python3 make.py lint                ruff, mypy, and the words of docstrings and pages
+    python3 make.py lint                ruff, mypy, and the words and claims of docstrings and pages
     python3 make.py format              let ruff lay out the code
     python3 make.py bench [options]     the benchmarks against peers
     python3 make.py mutants [options]   change the numerical modules a little and see whether the tests notice
@@ -68,7 +68,10 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "newest": (["test"], [PYTEST]),
     "lint": (
         ["lint", "test"],
-        [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["tests/project/words.py"], ["-m", "mypy"]],
+        [
+            *(["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"]),
+            *(["tests/project/words.py"], ["-m", "tests.project.claims"], ["-m", "mypy"]),
+        ],
     ),
     "format": (["lint", "test"], [["-m", "ruff", "check", "--fix"], ["-m", "ruff", "format"]]),
     "bench": (["test", "bench"], [["benchmarks/run.py"]]),

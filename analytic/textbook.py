@@ -4,7 +4,7 @@
 
 with z a channel's value at pixel (h, w) of x_n, and z' at pixel (h', w') of x_m.  A vector is an image of one pixel.
 
-`analytic.kernel` is faster, and more exact for nearly parallel vectors.  Here their angle a is the arccos of a cosine
+`analytic.kernel` is more exact for nearly parallel vectors.  Here their angle a is the arccos of a cosine
 rounded to 1e-16, and since cos a is about 1 - a^2/2, a is known to 1e-8.  K depends on a^2 and is not affected; Theta
 depends on a itself and has a relative error of some 3e-9 per ReLU.  The engine takes p = (1 - cos a)/2 from the
 difference of the vectors and propagates it through the layers: its K and Theta are exact up to rounding.

@@ -77,7 +77,7 @@ class Equivalent:
     def follow(self, s: Host) -> Host:
         """Return kappa along a path (J,) that starts at a real s > 0, by Newton's method from neighbour to neighbour.
 
-        The step from one to the next is halved until Newton's method moves little, so it cannot change the branch.
+        The step from one to the next is halved until Newton's method moves little: a guard against another branch.
         """
         at, kappa, found = complex(s[0]), complex(self.start(float(s[0].real))), []
         for target in s:

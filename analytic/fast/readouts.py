@@ -27,7 +27,7 @@ from minintk.spec.windows import Axis
 
 
 def averages(step: Pool, k: int) -> tuple[Array, int]:
-    """The matrix T, (out, size), of axis k, times a number: exact where that is the window's, as all counts are."""
+    """Return (c T, c), T : (out, size) the means along axis k; c T holds whole counts unless edges are normalised."""
     if step.normalised:
         return averaging_matrix(np, step.axes[k], normalised=True), 1
     return window_matrix(step.axes[k]), step.axes[k].kernel

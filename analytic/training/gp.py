@@ -212,7 +212,7 @@ def ensemble(
         Then x : (N,) and x_test : (M,) are whole numbers, the points' rows.
     by : "flow", gradient flow: with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
         "descent", gradient descent with this lr: t counts steps; `momentum` as in `gradient_descent`.  The two differ
-        most at first: for lr near its bound, by a fifth of the standard deviation after one step.
+        by O(lr) at any time, and not at all in the end.
     ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
     Each kernel of the training set is evaluated and factorised once, for all t: about 6 s at N = 4000 on two cores.

@@ -234,7 +234,8 @@ def test_the_exit_status_is_the_first_failure_and_all_parts_run(checkout: Checko
     checkout.failing = {"ruff check"}
     status, calls = checkout.run("lint")
     assert status == 1
-    assert calls[-4:] == ["-m ruff check", "-m ruff format --check", "tests/project/words.py", "-m mypy"]
+    own = ["tests/project/words.py", "-m tests.project.claims"]
+    assert calls[-5:] == ["-m ruff check", "-m ruff format --check", *own, "-m mypy"]
 
 
 def test_unknown_commands_show_the_list(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:

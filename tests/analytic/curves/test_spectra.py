@@ -193,6 +193,17 @@ def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
     assert abs(test.mean() - found.test_error(power, noise) / found.overfitting) > 0.4 * test.std(ddof=1)
 
 
+def test_noise_alone_on_equal_modes() -> None:
+    """E0 = 5 for 10 modes and n = 8; over draws the error is 1 + n / (p - n - 1), told from E0 at p = 16."""
+    assert an.eigenlearning(an.Modes(np.ones(1), np.array([10])), 8).overfitting == pytest.approx(5)
+    Z, noise = np.random.default_rng(0).standard_normal((4000, 8, 16)), np.random.default_rng(1)
+    w = np.linalg.pinv(Z) @ noise.standard_normal((4000, 8, 1))
+    errors = 1 + np.sum(w**2, axis=(1, 2))
+    room = 4 * errors.std(ddof=1) / 4000**0.5
+    E0 = an.eigenlearning(an.Modes(np.ones(1), np.array([16])), 8).overfitting
+    assert abs(errors.mean() - (1 + 8 / 7)) < room < abs(errors.mean() - E0)
+
+
 def test_modes_of_a_data_set() -> None:
     """On the whole cube they are the cube's, and so is a target's power by level; on digits they foretell errors."""
     K, y = an.kernel(SPEC).ntk(CUBE), CUBE[:, :2].prod(1, keepdims=True) + CUBE[:, :1] / 2

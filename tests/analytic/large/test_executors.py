@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -154,3 +157,24 @@ def test_an_inexact_quadrature_is_told_here_not_in_a_worker() -> None:
         warnings.simplefilter("always")
         kernel.ntk(x, executor=executor)
     assert any("by quadrature and exact to" in str(w.message) for w in told)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
+@pytest.mark.usefixtures("small_blocks")
+def test_a_pool_whose_worker_is_killed_keeps_its_blocks(tmp_path: Path) -> None:
+    """Killed after the fourth block; the same call computes the others, and the bytes are those of the plain call."""
+    kernel, (x, _), found = an.kernel(POOLED), inputs("pooled"), list[int]()
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        worker = pool.submit(os.getpid).result()
+
+        def kill(done: int, total: int) -> None:
+            found.append(done)
+            if done == 4:
+                os.kill(worker, signal.SIGKILL)
+
+        with pytest.raises(BrokenProcessPool):
+            kernel.ntk(x, store=tmp_path, executor=pool, progress=kill)
+    again = list[int]()
+    got = kernel.ntk(x, store=tmp_path, progress=lambda done, total: again.append(done))
+    assert again[-1] > again[0] >= len(found) >= 4
+    np.testing.assert_array_equal(got, kernel.ntk(x))

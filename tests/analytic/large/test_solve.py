@@ -88,6 +88,16 @@ def test_the_residual_tells_wrong_from_right(wrong: str, monkeypatch: pytest.Mon
     assert np.abs(an.solve(KERNEL, x, y, ridge=RIDGE).coefficients - a).max() > 1e-4
 
 
+def test_the_factor_in_float32_alone_is_not_enough(tmp_path: Path) -> None:
+    """It ends far above tol, where one in float64 is done; the steps come to any tol."""
+    for dtype, enough in (("float64", True), ("float32", False)):
+        x, y, _ = data(dtype=dtype)
+        first = an.solve(KERNEL, x, y, ridge=RIDGE, tol=0.1, store=tmp_path / dtype)
+        assert first.steps == 1
+        assert (first.residual < 1e-10) == enough
+        assert an.solve(KERNEL, x, y, ridge=RIDGE, tol=1e-10, store=tmp_path / f"{dtype}, on").residual < 1e-10
+
+
 def test_a_wrong_factor_costs_steps_only(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, _ = data(60)
     right, reduce = an.solve(KERNEL, x, y, ridge=RIDGE), Factor._reduce

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import analytic as an
 import minintk as mn
-from analytic.recursion import quadrature
+from analytic.recursion import quadrature, range_checks
 from tests.kit import oracles_kernels
 from tests.kit.oracles_kernels import exact_kernels, largest_errors
 
@@ -69,6 +69,24 @@ def test_float32_to_its_ends(phi: mn.spec.Layer, scale: float) -> None:
     for got, exact in zip(kernel.both(x), kernel.both(x.astype(np.float64))):
         size = np.sqrt(np.outer(np.diag(exact), np.diag(exact)))
         assert np.max(np.abs(got - exact) / (size + 1e-38)) < 3e-7
+
+
+@pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU()], ids=repr)
+def test_variances_that_float32_cannot_hold_are_taken_in_float64(
+    phi: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two layers, of results that it can hold; taken in float32, Theta would be NaN."""
+    spec = mn.Sequential(mn.Dense(8), phi, mn.Dense(8, w_std=1e-10), phi, mn.Dense(1))
+    x = (1e25 * np.random.default_rng(0).standard_normal((6, 4))).astype(np.float32)
+
+    def off() -> float:
+        pairs = zip(an.kernel(spec).both(x), an.kernel(spec).both(x.astype(np.float64)), strict=True)
+        return float(max(np.abs(got / exact - 1).max() for got, exact in pairs))
+
+    assert off() < 3e-7
+    monkeypatch.setattr(range_checks, "FLOAT32_VARIANCES", (0.0, np.inf))
+    with np.errstate(all="ignore"):
+        assert not off() < 3e-7
 
 
 def test_one_row_at_each_of_many_scales(monkeypatch: pytest.MonkeyPatch) -> None:

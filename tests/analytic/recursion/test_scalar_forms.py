@@ -250,6 +250,15 @@ def test_relu_is_right_to_rounding(dtype: str, run: Run) -> None:
     assert kinked_errors(dtype, run) < 4
 
 
+@pytest.mark.parametrize("off", [-1e-15, 0.0, 1e-15, -1e-6])
+def test_abs_of_opposite_pixels_is_equal(off: float, run: Run) -> None:
+    """D = 2q but for roundings becomes exactly 0, and more than roundings does not."""
+    half = np.sqrt(np.exp(np.linspace(-3, 3, 16)))
+    side = half, np.pi / 2 * half**2
+    d, _ = run(KINKED, "float64", 4 * half**2 * (1 + off), half, side, side, np.array([0.0, 0.0, np.pi / 2, 1.0, 1.0]))
+    assert np.all((d == 0) == (off > -1e-6))
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_series_cut_short_is_found_out(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last seven terms of P or of R, 1e-13 and more, are 0."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import analytic as an
 import minintk as mn
+from analytic.recursion.unit_rows import product_rest
 from minintk.layers.activation import pointwise
 from tests.kit.oracles_kernels import degenerate_rows, exact_kernels, largest_errors
 
@@ -188,3 +190,13 @@ def test_the_check_refuses_nan() -> None:
     spec = chain(mn.ReLU, 1, 0.0)
     with pytest.raises(AssertionError, match="off by inf"):
         check(lambda x: (np.full((22, 22), np.nan), an.kernel(spec).ntk(x)), spec, np.float64)
+
+
+def test_the_rest_of_a_product_is_exact() -> None:
+    """Against fractions; most products are rounded, and the rest of a next number is another."""
+    a, b = np.random.default_rng(0).standard_normal((2, 1000)) * np.logspace(-40, 40, 1000)
+    rest = product_rest(a, b, a * b)
+    assert np.count_nonzero(rest) > 900
+    for u, v, r in zip(a.tolist(), b.tolist(), rest.tolist(), strict=True):
+        assert Fraction(u) * Fraction(v) - Fraction(u * v) == Fraction(r)
+    assert not np.array_equal(product_rest(np.nextafter(a, np.inf), b, a * b), rest)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 import analytic as an
 import minintk as mn
 from analytic import verify
 from analytic.verify import experiment, networks, theory
-from analytic.verify.claims import CLAIMS, Score, critical_z, judge
+from analytic.verify.claims import CLAIMS, FAMILY_WISE_ERROR, Score, critical_z, judge
 from analytic.verify.problem import ACTIVATIONS, N_LINE, N_TEST, N_TRAIN, network_spec, problem
 from analytic.verify.report import html
 from analytic.verify.scores import LARGEST_Z, chi2_z, covariance_z, mean_z, scale_z
@@ -151,6 +151,20 @@ def test_z_scores_reject_what_is_wrong() -> None:
         covariance_z(f[:5], np.eye(5))
 
 
+def test_few_members_do_not_see_one_over_the_width() -> None:
+    """Means that are 1/n off: refused as often as right ones if sqrt(E) << n, always if not."""
+    rng = np.random.default_rng(0)
+    for E, n, seen in ((16, 256, False), (4096, 8, True)):
+        z = np.array([mean_z(1 / n + rng.standard_normal((E, 5)), np.zeros(5), np.eye(5)) for _ in range(300)])
+        assert np.all(z > 4) if seen else within(int(np.sum(z > 1.645)), 300, 0.05)
+
+
+@pytest.mark.parametrize("tests", [1, 8, 40])
+def test_the_critical_value_is_bonferronis(tests: int) -> None:
+    """The sum of the chances of all tests, two-sided, is that of any: an upper bound however they depend."""
+    assert 2 * tests * norm.sf(critical_z(tests)) == pytest.approx(FAMILY_WISE_ERROR, rel=1e-9)
+
+
 def test_the_kernels_scale_is_tested_on_both_sides() -> None:
     rng = np.random.default_rng(0)
     k = np.eye(4) * (1 + 0.1 * rng.standard_normal((2000, 20, 1, 1)))
@@ -170,6 +184,17 @@ def test_z_scores_end_at_the_range_of_float64() -> None:
 @pytest.fixture(scope="module")
 def given() -> Any:
     return problem("digits", np.random.default_rng(0))
+
+
+def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> None:
+    """Take 16 networks of 4 units into account, some with a smaller bound, and none of 256 units."""
+    bench = experiment._Bench("relu", 1, given, np, 0, lambda part: None)
+    ntk = an.kernel(network_spec("relu", 4, 1)).ntk(given.x)
+    limit = experiment.LR * an.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])
+    assert experiment._learning_rate(bench, ntk, [(256, 4, 0)]) == limit
+    own = mn.ntk(net := bench.net(4), net.init(bench.rng(4), ensemble=16), given.x)
+    lowest = 0.8 * min(an.max_learning_rate(k) for k in own)
+    assert experiment._learning_rate(bench, ntk, [(256, 4, 0), (4, 16, 0)]) == lowest < limit
 
 
 def test_moments_are_those_of_gradient_descent_step_by_step(given: Any) -> None:

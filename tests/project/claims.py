@@ -1,0 +1,97 @@
+"""Hold every claim of docstrings and pages (see `CLAIM`; in README.md every figure too) against what would refute it.
+
+    python -m tests.project.claims             fails if a sentence is not in claims.toml, or an entry's sentence is gone
+    python -m tests.project.claims --update    enters new sentences as open, and drops entries without a sentence
+
+An entry is `sentence = evidence`: "tests/...py::name", "python3 make.py ...", several of them with ", " between, or one
+of `KINDS` for a sentence that claims nothing of this library.  "open", with the evidence of a similar sentence, fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from difflib import get_close_matches
+from inspect import cleandoc
+from pathlib import Path
+
+from make import COMMANDS
+from tests.project.words import sentences
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORD = ROOT / "tests" / "project" / "claims.toml"
+FILES = ("minintk/**/*.py", "analytic/**/*.py", "*.md", "docs/*.md", "docs/guide/*.md", "docs/reference/*.md")
+LEFT_OUT = ("CHANGELOG.md", "docs/planted-errors.md")  # the second is written by tests/planted
+CLAIM = re.compile(r"\b(exact(ly)?|bound(s|ed)?|cannot|same (bits|bytes)|agrees?)\b", re.IGNORECASE)
+KINDS = {
+    "asks": "the condition of an error, or what an argument expects",
+    "defines": "a definition, formula, instruction, reason or pointer",
+    "elsewhere": "a published theorem, or how another library or system behaves",
+    "word": "the word in another sense, as in a bound layer",
+}
+REMEDY = f"""claims: run python -m tests.project.claims --update, then write in claims.toml the test or command
+that fails if the sentence is false, or why it claims nothing of this library: {json.dumps(KINDS, indent=4)}"""
+
+
+def claims(name: str, text: str) -> Iterator[str]:
+    """Yield the sentences and rows of tables that claim something."""
+    parts = [text]
+    if name.endswith(".py"):
+        lone = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)]
+        parts = [cleandoc(v.value) for v in lone if isinstance(v, ast.Constant) and isinstance(v.value, str)]
+    for sentence in (s for part in parts for s in (*sentences(part), *re.findall(r"(?m)^\|.*\w.*\|$", part))):
+        plain = re.sub(r"`[^`]*`|\]\([^)]*\)", "", sentence)
+        if CLAIM.search(plain) or (name == "README.md" and re.search(r"\d", plain)):
+            yield sentence
+
+
+def fault(evidence: str) -> str:
+    """Return what is wrong with an entry's evidence: "" if it is a kind, or names tests and commands that exist."""
+    for one in () if evidence in KINDS else re.split(r", (?=tests/|python3 )", evidence):
+        (path, _, test), words = one.partition("::"), one.split()
+        if one.startswith("python3 make.py "):
+            there = words[2] in COMMANDS and all((ROOT / word).exists() for word in words[3:] if word.endswith(".py"))
+        else:
+            there = bool(test) and (ROOT / path).is_file() and f"def {test}(" in (ROOT / path).read_text("utf-8")
+        if not there:
+            return "is open" if one.startswith("open") else f"names no test, command or kind that exists, {one!r}"
+    return ""
+
+
+def main(arguments: list[str]) -> int:
+    """Compare the claims with the record, or enter them; return the exit status."""
+    record: dict[str, dict[str, str]] = tomllib.loads(RECORD.read_text("utf-8"))
+    names = sorted({path.relative_to(ROOT).as_posix() for pattern in FILES for path in ROOT.glob(pattern)})
+    found = {name: [*claims(name, (ROOT / name).read_text("utf-8"))] for name in names if name not in LEFT_OUT}
+    if "--update" in arguments:
+        known = {sentence: how for entries in record.values() for sentence, how in entries.items()}
+        lines = ["# {file: {sentence: evidence}}, see claims.py, whose --update enters new sentences"]
+        for name in filter(found.get, names):
+            old, record[name] = record.get(name, {}), {}
+            for s in found[name]:
+                record[name][s] = known.get(s) or " ".join(["open", *(old[t] for t in get_close_matches(s, old, n=1))])
+            entries = [f"{json.dumps(s, ensure_ascii=False)} = {json.dumps(how)}" for s, how in record[name].items()]
+            lines += ["", f'["{name}"]', *entries]
+        RECORD.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        record = {name: record[name] for name in filter(found.get, names)}
+    held = [(name, sentence, how) for name, entries in record.items() for sentence, how in entries.items()]
+    wrong = [f"{name} {why}: {sentence}" for name, sentence, how in held if (why := fault(how))]
+    wrong += [f"{name} has a new one: {s}" for name in found for s in found[name] if s not in record.get(name, {})]
+    wrong += [f"{name} has lost an entry's sentence: {s}" for name, s, _ in held if s not in found.get(name, ())]
+    tests, commands = sum("::" in how for *_, how in held), sum(how.startswith("python3 ") for *_, how in held)
+    plain = sum(how in KINDS for *_, how in held)
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    print(
+        f"{tests} claims with tests, {commands} with a command, {len(wrong)} without; {plain} sentences claim nothing."
+    )
+    if wrong:
+        print(f"{len(wrong)} {REMEDY}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
