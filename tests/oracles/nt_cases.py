@@ -1,0 +1,128 @@
+"""Read neural_tangents.npz: kernels that neural-tangents' own tests ask for, with the same networks as specs.
+
+cases : JSON, {"spec": ["Sequential", [["Dense", {"width": 3}], ...]], "standard": its parametrization, "x1", "x2": the
+numbers of inputs, "nngp", "ntk": {"shape", "from": place in `values`, "largest": entry}, "test"}.
+inputs : all inputs one after another.  shapes : JSON, their shapes.
+values : entries of kernels one after another: all of a kernel, or ENTRIES of it at even distances.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from functools import cache
+from math import pi, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import erf
+
+import analytic as an
+import minintk as mn
+from minintk.layers.activation import Pointwise, pointwise
+
+DATA = Path(__file__).with_name("neural_tangents.npz")
+ENTRIES = 24
+
+
+@dataclass(frozen=True)
+class ScaledErf(mn.Activation):
+    """a erf(b x) + c; a sigmoid-like function for b = 1 / 2.402."""
+
+    a: float = 0.5
+    b: float = 1 / 2.4020563531719796
+    c: float = 0.5
+
+
+@dataclass(frozen=True)
+class Gabor(mn.Activation):
+    """exp(-x^2) sin(x)."""
+
+
+@pointwise.register
+def _(phi: ScaledErf) -> Pointwise:
+    a, b, c = phi.a, phi.b, phi.c
+    slope = 2 * a * b / sqrt(pi)
+    return Pointwise(lambda xp, x: a * erf(b * x) + c, lambda xp, x: slope * xp.exp(-((b * x) ** 2)))
+
+
+@pointwise.register
+def _(phi: Gabor) -> Pointwise:
+    return Pointwise(
+        lambda xp, x: xp.exp(-x * x) * xp.sin(x), lambda xp, x: xp.exp(-x * x) * (xp.cos(x) - 2 * x * xp.sin(x))
+    )
+
+
+OWN = {"ScaledErf": ScaledErf, "Gabor": Gabor}
+
+
+def encode(spec: Any) -> list[Any]:
+    """Return a spec as JSON data: its name, and its layers or the arguments that are no defaults."""
+    name = type(spec).__name__
+    if isinstance(spec, mn.Sequential | mn.Sum | mn.Product | mn.Concat):
+        return [name, [encode(one) for one in spec.inside]]
+    given = {f.name: getattr(spec, f.name) for f in fields(spec) if getattr(spec, f.name) != f.default}
+    return [name, {key: encode(one) if isinstance(one, mn.spec.Layer) else one for key, one in given.items()}]
+
+
+def decode(name: str, given: Any) -> Any:
+    """Return the spec again."""
+    make = OWN.get(name) or getattr(mn, name)
+    if isinstance(given, list):
+        return make(*(decode(*one) for one in given))
+    return make(**{key: argument(one) for key, one in given.items()})
+
+
+def argument(value: Any) -> Any:
+    """Return an argument: lists are tuples, or layers."""
+    if not isinstance(value, list):
+        return value
+    return decode(*value) if value and isinstance(value[0], str) else tuple(value)
+
+
+def entries(kernel: Any) -> Any:
+    """Return all entries of a small kernel, in order, or ENTRIES of a large one at even distances."""
+    flat = np.asarray(kernel).ravel()
+    return flat if flat.size <= ENTRIES else flat[np.linspace(0, flat.size - 1, ENTRIES).round().astype(int)]
+
+
+@cache
+def read() -> tuple[list[dict[str, Any]], list[Any], Any]:
+    """Return the cases, the inputs and the values."""
+    with np.load(DATA, allow_pickle=False) as file:
+        cases, shapes = (json.loads(file[name].tobytes()) for name in ("cases", "shapes"))
+        inputs, values = file["inputs"], file["values"]
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    return cases, [a.reshape(s) for a, s in zip(np.split(inputs, ends[:-1]), shapes, strict=True)], values
+
+
+def kernels(spec: Any, standard: bool, x1: Any, x2: Any, rank: int) -> dict[str, Any]:
+    """Return the functions of nngp and ntk of the spec on x1, x2; rank : of the arrays, above 2 by pixels."""
+    k = an.kernel(spec, mn.Standard() if standard else mn.NTK())
+    xs = (x1,) if x2 is None else (x1, x2)
+    if rank > 2:
+        pixels = k.pixels(*xs)
+        return {"nngp": lambda: pixels.nngp, "ntk": lambda: pixels.ntk}
+    return {"nngp": lambda: k.nngp(*xs), "ntk": lambda: k.ntk(*xs)}
+
+
+def distance(case: dict[str, Any], spec: Any = None) -> float:
+    """Return the largest difference from neural-tangents over its largest entry, NNGP and NTK.
+
+    spec : in place of the case's own.
+    """
+    _, inputs, values = read()
+    spec = decode(*case["spec"]) if spec is None else spec
+    x1, x2 = (None if case[name] is None else inputs[case[name]] for name in ("x1", "x2"))
+    wanted = {name: case[name] for name in ("nngp", "ntk") if name in case}
+    rank, worst = max(len(one["shape"]) for one in wanted.values()), 0.0
+    found = kernels(spec, case["standard"], x1, x2, rank)
+    for name, one in wanted.items():
+        got = np.asarray(found[name]())
+        if list(got.shape) != one["shape"]:
+            return np.inf
+        part = entries(got)
+        off = np.abs(part - values[one["from"] : one["from"] + len(part)]).max()
+        worst = max(worst, float(off) / max(one["largest"], 1e-300))
+    return worst
