@@ -8,7 +8,7 @@ Any public call can run inside any other of the same thread (a handler, a callba
     no thread waits for unstarted work                a call takes its own items, and waits for those that others took
     marks are never unset                             they live in a copied context, or end with the frame
     no lock is held across lines of Python            queues, deques and dictionaries change in one step each
-    the next call here repairs                        the state that an exception inside `wait`, `end`, `_leave` left
+    the next call here repairs                        what an exception in `wait`, `end`, `__exit__`, `_leave` left
 """
 
 from __future__ import annotations

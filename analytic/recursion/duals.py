@@ -37,7 +37,7 @@ NORM_GRID = 0.25
 
 
 def seen(xp: Any, q: Array) -> Array:
-    """Return s = sqrt(q), cut off above which `mismatch` is constant."""
+    """Return s = sqrt(q), cut off where `mismatch` becomes constant."""
     return xp.minimum(xp.sqrt(q), LARGEST_SCALE)
 
 
