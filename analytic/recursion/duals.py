@@ -45,10 +45,9 @@ def seen(xp: Any, q: Array) -> Array:
 
 
 class HomogeneousRow(NamedTuple):
-    """None unless some q = 0 (`RowState.has_zero_rows`); the product for a pair is
+    """Both None if no q = 0 (`RowState.has_zero_rows`).   nonzero : 0 for a row with q = 0, else 1.
 
-    nonzero : 0 if either row has q = 0.
-    factor : for such pairs, E phi'(u) phi'(u'), divided by sqrt(v / q) of a row with q > 0.
+    factor : the product of two rows' is E phi'(u) phi'(u') for such pairs, divided by sqrt(v / q) of a row with q > 0.
     """
 
     nonzero: Array | None

@@ -48,9 +48,9 @@ def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Progr
 
 
 class Mix(NamedTuple):
-    """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as points (cos phi, sin phi) of a circle.
+    """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as points (cos psi, sin psi) of a circle.
 
-    turn . back = sin((phi_i - phi_j)/2), the difference of two rows' mixtures.
+    turn . back = sin((psi_i - psi_j)/2), the difference of two rows' mixtures.
     tau_a, tau_b : factors of tau in place of A and B, if some q = 0 (`RowState.has_zero_rows`), else None.
     """
 
@@ -68,7 +68,7 @@ def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
     a, b = xp.sqrt(q1 / q), xp.sqrt(q2 / q)
-    cos = xp.sqrt((1 + a) / 2)
+    cos = xp.sqrt((1 + a) / 2)  # cos(psi / 2), a = cos psi
     sin = b / (2 * cos)
     tau_a, tau_b = (None, None) if units is None else (columns(xp, unit / after.scale) for unit in units)
     return Mix(columns(xp, a), columns(xp, b), columns(xp, sin, cos), columns(xp, cos, -sin), tau_a, tau_b)
@@ -77,7 +77,7 @@ def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array
 def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
     """Set c' = A A' c + B B' c2, hence, with every term >= 0,
 
-        p' = A A' p + B B' p2 + D,   r' = A A' r + B B' r2 + D,   D = (1 - A A' - B B') / 2 = sin((phi - phi')/2)^2
+        p' = A A' p + B B' p2 + D,   r' = A A' r + B B' r2 + D,   D = (1 - A A' - B B') / 2 = sin((psi - psi')/2)^2
 
     other : the pairs of the second part; None for a bias, which is the same for all rows: p2 = 0, r2 = 1.
     """
@@ -112,9 +112,9 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """mix : of weights and bias, None without a bias.   inverse : 1 / scale', None if rest = 0.
+    """mix : of weights and bias, None without a bias if no q = 0.   inverse : 1 / scale', None if rest = 0.
 
-    If some q = 0 (`RowState.has_zero_rows`), else None: mix; nonzero : 1 if q' > 0, else 0.
+    nonzero : 1 if q' > 0, else 0; None if no q = 0 (`RowState.has_zero_rows`).
     """
 
     mix: Mix | None
@@ -194,7 +194,7 @@ def affine(
         raise UnsupportedLayer(f"{layer!r} under {parametrization!r} starts with weights that are all zero: no kernel")
     w2 = (weight.multiplier * weight.std) ** 2 * fan_in
     beta2 = (bias.multiplier * bias.std) ** 2 if layer.b_std > 0 and layer.b_init == "normal" else 0.0
-    S, S_b = (row.lr or 0.0 for row in (weight, bias))  # None for Adam's rates, which `kernel.check_rates` refuses
+    S, S_b = (row.lr or 0.0 for row in (weight, bias))  # None for Adam's rates, which `kernels.check_rates` refuses
     ratio = S / weight.std**2
     trained = S_b * bias.multiplier**2 if layer.b_std > 0 else 0.0
     return Affine(w2, beta2, ratio, trained - ratio * beta2)
@@ -222,7 +222,7 @@ class Fork(Step):
 
     def law(self, law: Law) -> Law:
         """Sum the laws: there are no cross terms if one part ends in its own weights, which have mean 0."""
-        inside = replace(law, fresh=False, own=False)
+        inside = replace(law, fresh=False, own=False)  # what comes before the fork is not its parts' own, nor fresh
         self.check(run_law(self.branch, inside), run_law(self.shortcut, inside))
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(*(a and b for a, b in zip(astuple(one), astuple(two))))

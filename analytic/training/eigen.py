@@ -83,7 +83,7 @@ def check_definite(smallest: float, largest: float, tau: float, ridge: float = 0
 class Spectrum:
     """k + ridge I = Q diag(lam + ridge) Q'.
 
-    lam : (n,), ascending, with negative rounding errors removed.  Q : (n, n).  Both float64.
+    lam : (n,), ascending, cut off below at -ridge / 2.  Q : (n, n).  Both float64.
     zeros : the number of eigenvalues of k + ridge I, the first ones, that cannot be distinguished from zero.
     certain : True if these are certainly zeros; lam is then set to 0.
     smallest : the smallest eigenvalue of k as computed, for messages.

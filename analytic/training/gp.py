@@ -118,7 +118,7 @@ class Ensemble:
         mean, Q, spreads = one.predict(t, theta), one.spectrum.Q, []
         q = nngp @ Q  # K(x, X) Q
         p = q if kind == "nngp" else xp.astype(theta, xp.float64, copy=False) @ Q  # A_t = (p g_t) Q'
-        for g in one.gains(t, theta):
+        for g in one.gains(t, theta):  # of the NNGP g mu = 1 - e, so that g (g mu - 2) = -(1 - e^2) / mu
             a = p * g
             b = (a * one.spectrum.mu if kind == "nngp" else a @ self._rotated) - 2 * q  # a b' = A K A' - 2 A K(X, x)
             spreads.append(spread(a, b, prior, eps(theta)))

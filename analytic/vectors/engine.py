@@ -91,8 +91,8 @@ def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowS
     check_results(examples, rows.q, rows.theta)
     first = coefficients[0] if program and isinstance(program[0], Affine) else None
     prepared = prepare_rows(xp, parts, norms2, first)
-    between = first, *coefficients[0 if first is None else 1 :], End().rows(rows)[1]
-    return prepared, rows, VectorPlan(with_ends(program), between), fits
+    every = first, *coefficients[0 if first is None else 1 :], End().rows(rows)[1]
+    return prepared, rows, VectorPlan(with_ends(program), every), fits
 
 
 def with_ends(program: Program) -> Program:
@@ -134,7 +134,7 @@ class VectorEngine:
     """One evaluation of the kernels, or of a block of them: the rows are done, the pairs follow tile by tile.
 
     left, right : of x1 and x2.   rows : their diagonals.   shape : (N, M).   asked : (NNGP, NTK).
-    largest_distance : the largest |y|^2/2 + |y'|^2/2 of the `Distances` that activations add to p if norms differ.
+    largest_square : the largest |y|^2/4 + |y'|^2/4 of the `Distances` that activations add to p if norms differ.
     symmetric : x2 = x1; compute only the upper triangle.
     fine, coarse : the plan in float64, for single pairs, and in the inputs' precision, for blocks; None if that
         precision cannot hold it: blocks then use float64 too.
@@ -144,7 +144,7 @@ class VectorEngine:
     left: Rows
     right: Rows
     rows: RowState
-    largest_distance: float
+    largest_square: float
     fine: VectorPlan
     coarse: VectorPlan | None
     shape: tuple[int, int]
@@ -198,7 +198,8 @@ class VectorEngine:
         """Compute all tiles into `out`."""
         xp, dtype, (height, width) = array_namespace(self.left.scale), self.left.x.dtype, self.per_tile
         tiles = list(self.tiles(height, width))
-        own, lock, done, _ = local(), Lock(), [0], self.coarse_passes  # prepared here, once for all threads
+        own, lock, done = local(), Lock(), [0]
+        self.coarse_passes  # noqa: B018  cached before the threads start
 
         def work(tile: Place) -> None:
             if not hasattr(own, "scratches"):
@@ -240,14 +241,14 @@ class VectorEngine:
                     run(part)
             if again[0].shape[0]:
                 self.restart(again, block)
-            own = xp.arange(m)
-            for out, kernel, values in zip(self.out, (p, tau), (self.rows.q, self.rows.theta), strict=True):
+            equal = xp.arange(m)
+            for out, kernel, values in zip(self.out, (p, tau), (self.rows.q, self.rows.theta), strict=True):  # see End
                 if out is not None:
                     if square is not None:
                         corner = kernel[square:]
                         corner *= 0.5
                         corner += corner.T  # the product can round (i, j) and (j, i) differently
-                        corner[own, own] = values[columns]
+                        corner[equal, equal] = values[columns]
                     if self.symmetric and square != 0:
                         out[columns, rows] = kernel.T
                     out[rows, columns] = kernel
@@ -298,7 +299,7 @@ class VectorEngine:
         if square is not None:  # the diagonal is known from the rows
             own = xp.arange(p.shape[1])
             p[square + own, own] = 0.5
-        size = max(float(n.max()) + float(n2.max()), self.largest_distance)  # 1/2 if rows point in all directions
+        size = max(float(n.max()) + float(n2.max()), self.largest_square)  # 1/2 if rows point in all directions
         limit = ((0.3 if p.dtype.itemsize == 4 else 0.05) * size) ** 2  # what a product in that precision resolves
         if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:
             none = xp.empty(0, dtype=xp.int64)
