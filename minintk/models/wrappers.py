@@ -79,7 +79,7 @@ class Linearized(Anchored):
     """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
 
     Its Jacobian is J(theta_0) at every theta; training it follows the closed-form theory of wide networks.
-    params : as for `ntk`; f_lin does not depend on other parameters.
+    params : as for `ntk`; f_lin does not depend on other parameters.  Masks of Dropout stay those of the first step.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
