@@ -63,7 +63,7 @@ class Pool(Mixing):
     """
 
     axes: tuple[Axis, Axis]
-    normalised: bool = False
+    normalised: bool
 
     @property
     def grid(self) -> tuple[int, int]:
