@@ -192,17 +192,15 @@ def _(step: Step, row: FormCoefficients, steps: Steps, slot: int) -> None:
 @encode.register
 def _(step: ResidualSum, row: ForkCoefficients, steps: Steps, slot: int) -> None:
     steps.settle(row.before, slot)
-    steps.taken += 1  # slots of sums around this one, which are still to be added, are left alone
-    other, live, grid = steps.taken, steps.live, steps.grid
-    steps.slots = max(steps.slots, other + 1)
+    other, live, grid = steps.taken + 1, steps.live, steps.grid  # sums around this one keep their slots
+    steps.taken, steps.slots = other, max(steps.slots, other + 1)
     steps.add(COPY, other, 0, slot)
     encode_all(step.shortcut, row.shortcut, steps, other)
     steps.settle(row.after_shortcut, other)
     second, steps.live, steps.grid = steps.live, live, grid
     encode_all(step.branch, row.branch, steps, slot)
     steps.settle(row.after_branch, slot)
-    steps.live |= second
-    steps.taken -= 1
+    steps.live, steps.taken = steps.live or second, other - 1
     steps.add(ADD, slot, 0, other, factors=(row.ratio,))
 
 

@@ -44,8 +44,7 @@ class Square(Field):
         """Yield slices of 0:n, of equal size, such that so many times `width` numbers stay in a core's cache."""
         count = -(-n * width * self.layout.number // BYTES_PER_PIECE) if on_host(self.xp) else 1
         step = -(-n // count)
-        for start in range(0, n, step):
-            yield slice(start, min(start + step, n))
+        yield from (slice(start, min(start + step, n)) for start in range(0, n, step))
 
     def images(self, a: Array, W: int) -> Array:
         """Return a : (..., A H W, B H' W) as (..., A, H, W, B, H', W)."""

@@ -60,7 +60,7 @@ class Pool(Mixing):
     """Average pooling over each window (global: the whole image); normalised : only over its pixels in the image."""
 
     axes: tuple[Axis, Axis]
-    normalised: bool = False
+    normalised: bool
 
     @property
     def grid(self) -> tuple[int, int]:

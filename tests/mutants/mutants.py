@@ -131,9 +131,9 @@ class Copy:
         here = os.pathsep.join((str(self.tree), str(HERE)))
         settings = {"CI": "1", "PYTHONPATH": here, "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg"}
         threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=line", "-p", "reached", "-p", "no:cacheprovider"]
-        if "REACHED_RECORD" in variables:
-            command.remove("-x")
+        first = "-q" if "REACHED_RECORD" in variables else "-qx"
+        plugins = ["-p", "reached", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", first, "-W", "error", "--tb=line", *plugins]
         child = subprocess.Popen(
             command + arguments,
             cwd=self.tree,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 import analytic as an
 import minintk as mn
+from analytic.images import engine
+from analytic.vectors.results import Examples
 from minintk.spec.shapes import out_shape
 from tests.kit.golden import IMAGES, VECTORS, XF1, XF2, XI1, XI2
 from tests.kit.oracles_kernels import image_errors, image_kernels
@@ -432,3 +435,23 @@ def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.La
             assert np.all(k[zero] == 0)
             assert np.all(d[zero] == 0)
             np.testing.assert_allclose(np.diagonal(k), d, rtol=1e-12)
+
+
+def names_of_the_bright(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One image that overflows is named, wherever it stands in x1 or x2, in tiles of two images."""
+    monkeypatch.setattr(engine, "images_per_tile", lambda plan, n: 2)
+    kernel = an.kernel(mn.Sequential(*[mn.Conv2d(3, w_std=1e49, b_std=1e40), mn.ReLU()] * 3, mn.Flatten()))
+    for n in range(5):
+        x = images(5, (2, 2, 1))
+        x[n] *= 1e5
+        for arrays, name in (((x,), f"x1[{n}]"), ((images(3, (2, 2, 1), 1), x), f"x2[{n}]")):
+            with pytest.raises(ValueError, match=re.escape(name) + " is out of range"):
+                kernel.nngp(*arrays)
+
+
+def test_an_image_that_overflows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    names_of_the_bright(monkeypatch)
+    right = Examples.called
+    monkeypatch.setattr(Examples, "called", lambda self, k: right(self, k + 1))
+    with pytest.raises(AssertionError):
+        names_of_the_bright(monkeypatch)

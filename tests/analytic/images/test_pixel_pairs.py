@@ -9,11 +9,15 @@ import pytest
 
 import analytic as an
 import minintk as mn
-from analytic.images import engine
+from analytic.images import engine, pixel_pairs
+from analytic.images.memory import FieldLayout, Workspace
+from analytic.images.pixel_pairs import Square
 from tests.kit.montecarlo import assert_mean
 from tests.kit.oracles_kernels import Long, through
 
 Array = np.ndarray[Any, Any]
+
+ONE = slice(0, 1)
 
 
 def conv(n: int = 4, **how: Any) -> mn.Conv2d:
@@ -123,3 +127,14 @@ def test_what_cannot_be_is_said() -> None:
             an.kernel(mn.Sequential(conv(), end)).pixels(x)
     with pytest.raises(mn.UnsupportedLayer, match="does not know the masks of Dropout"):
         an.kernel(mn.Sequential(conv(), mn.Dropout(0.5))).pixels(x)
+
+
+@pytest.mark.parametrize(("n", "width"), [(1, 5), (7, 3), (9, 200), (100, 31), (1000, 1)])
+def test_pieces_stay_in_cache(n: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All lines, each once, in as few pieces as hold no more than the cache, up to a line."""
+    monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 800)
+    field = Square(FieldLayout(np, np.float64, False), Workspace(np, np.float64), ONE, ONE, (1, 1), asked=False)
+    found = [range(n)[piece] for piece in field.split(n, width)]
+    assert [line for lines in found for line in lines] == list(range(n))
+    assert 8 * width * (max(map(len, found)) - 1) < 800
+    assert len(found) <= max(1, -(-8 * n * width // 800))
