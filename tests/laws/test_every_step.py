@@ -45,7 +45,7 @@ def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", ".*is by quadrature and exact to")
-                an.kernel(spec).ntk(drawn(shape))
+                an.kernel(spec).ntk(drawn(shape)[:2])
         except (mn.UnsupportedLayer, UserWarning):
             continue
         found.append((spec, shape, an.lower(spec, Site(shape), mn.NTK())))

@@ -29,15 +29,15 @@ REDUCED: dict[str, dict[str, Any]] = {
     "coordinate_check": {"widths": (64, 128, 256), "seeds": 16},
     "catapult": {"widths": (64, 256), "seeds": 3},
     "cnn_kernel_regression": {"sizes": (20, 120), "test": 60, "depth": 2},
-    "edge_of_stability": {"steps": 1600, "n": 100, "width": 32},
+    "edge_of_stability": {"steps": 1200, "n": 60, "width": 32},
     "eigenlearning": {"sizes": (16, 64, 256)},
     "examine_digits": {"width": 64, "n": 40, "widths": False},
     "learning_curves": {"widths": (16, 64, 128), "work": 2048},
     "four_times_the_data": {"sizes": (50,), "draws": 16, "width": 64},
-    "trainable_depth": {"activations": (mn.Tanh(),), "scales": (2.0, 4.0), "networks": 3},
+    "trainable_depth": {"activations": (mn.Tanh(),), "scales": (1.5, 3.0), "width": 48, "networks": 2},
     "learning_rate_transfer": {"widths": {"mlp": (64, 128, 256)}, "seeds": 2},
     "spectral_norms": {"widths": (64, 128, 256, 512), "networks": 10},
-    "feature_learning_limit": {"widths": (64, 128, 256), "seeds": 32},
+    "feature_learning_limit": {"widths": (32, 64, 128), "seeds": 32},
     "nonlinear_feature_learning": {"neurons": 10_000, "samples": 4000},
     "particle_flow": {"widths": (8, 16), "neurons": 80_000},
     "finite_width_statistics": {"shapes": ((1, 4), (1, 16), (2, 16), (4, 16), (4, 32)), "members": 4000},
@@ -194,9 +194,9 @@ def check_four_times(found: dict[str, float]) -> None:
 
 
 def check_trainable(found: dict[str, float]) -> None:
-    depth = [found[f"Tanh, xi = {xi}: depth / xi"] for xi in (2.0, 4.0)]
+    depth = [found[f"Tanh, xi = {xi}: depth / xi"] for xi in (1.5, 3.0)]
     assert 4 < min(depth) < max(depth) < 9.5
-    assert found["Tanh, xi = 4.0: layers"] > 1.2 * found["Tanh, xi = 2.0: layers"]
+    assert found["Tanh, xi = 3.0: layers"] > 1.2 * found["Tanh, xi = 1.5: layers"]
     assert found["Tanh, 12 x first xi: gain of the edge"] > 0.3
 
 
@@ -427,7 +427,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "examine_digits": {"mean field": {"regime": "lazy", "findings": [], "gap": 0.01, "kernel": 0.01}},
     "learning_curves": {"budget: exponent": 0.53},
     "four_times_the_data": {"control: cells within 10 %": 4.0},
-    "trainable_depth": {"Tanh, xi = 4.0: layers": 17.0},
+    "trainable_depth": {"Tanh, xi = 3.0: layers": 13.0},
     "learning_rate_transfer": {"mlp, SGD, muP: spread": 2.5},
     "spectral_norms": {"|dW2|": 0.5},
     "feature_learning_limit": {"2 hidden, NTK: exponent": -0.5},

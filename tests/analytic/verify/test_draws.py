@@ -247,10 +247,10 @@ def holds_once_in_three(draw: Draw, widths: Sequence[int]) -> None:
 
 
 @UNSTABLE
-@settings(max_examples=20, derandomize=False, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=5, derandomize=False, phases=[Phase.explicit, Phase.generate])
 @given(draw=random_draws())
 def test_the_distance_from_the_linearisation_falls_with_the_width(draw: Draw) -> None:
-    """Twenty networks that no run before has seen."""
+    """Five networks that no run before has seen; the slow test below takes twenty."""
     holds_once_in_three(draw, (8, 12, 16, 32, 64))
 
 

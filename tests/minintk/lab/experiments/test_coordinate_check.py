@@ -91,7 +91,7 @@ def test_rates_of_a_base_width_carry_over(optimizer: mn.training.optimizers.Opti
 
 
 def test_spectral_descent_passes_from_a_start_of_spectral_mup() -> None:
-    found = check(named.spec_of_width("mlp", 10, 2), lambda net: mn.SpectralDescent(0.02, net.layout))
+    found = check(named.spec_of_width("mlp", 10, 2), lambda net: mn.SpectralDescent(0.02, net.layout), widths=WIDTHS[:3])
     assert found.passed, found.report()
     for name in ("1.W", "3.W", "5.W"):
         for values in found["dW", name].values:
@@ -175,7 +175,7 @@ def planted(layer: int, power: float) -> Callable[[int], mn.spec.Layer]:
 def test_a_layer_that_starts_at_the_wrong_size_is_named(
     layer: int, power: float, optimizer: mn.training.optimizers.Optimizer
 ) -> None:
-    found = check(planted(layer, power), optimizer, seeds=8)
+    found = check(planted(layer, power), optimizer, seeds=8, widths=WIDTHS[:3])
     assert not found.passed
     assert found.blame == {f"{2 * layer}.W": "start"}, found.report()
     assert f"to blame: {2 * layer}.W, its size at the start, off by n^(" in found.report()
@@ -184,10 +184,10 @@ def test_a_layer_that_starts_at_the_wrong_size_is_named(
 
 @pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.1), pytest.param(mn.Adam(lr=0.01), marks=SLOW)], ids=["SGD", "Adam"])
 def test_a_layer_that_learns_at_the_wrong_rate_is_named(optimizer: mn.training.optimizers.Optimizer) -> None:
-    found = check(planted(0, 0.0), optimizer, parametrization=Wrong(), seeds=12)
+    found = check(planted(0, 0.0), optimizer, parametrization=Wrong(), seeds=12, widths=WIDTHS[:3])
     assert found.verdict == "fail"
     assert found.blame == {"6.W": "rate"}, found.report()
-    found = check(planted(0, 0.0), optimizer, parametrization=Wrong(what="std"), seeds=12)
+    found = check(planted(0, 0.0), optimizer, parametrization=Wrong(what="std"), seeds=12, widths=WIDTHS[:3])
     assert found.blame == {"6.W": "start"}, found.report()
 
 
