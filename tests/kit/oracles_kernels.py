@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import mpmath as mp
@@ -56,8 +57,13 @@ def exact_kernels(spec: mn.Sequential, x: Array) -> tuple[list[list[Any]], list[
 
     For a chain of Dense and activations, NTK parametrization, any b_init; x is taken as it is, digit for digit.
     """
-    with mp.workdps(DIGITS):
-        rows = [[mp.mpf(float(v)) for v in row] for row in x]
+    return _exact_kernels(spec, np.asarray(x, np.float64).tobytes(), x.shape, DIGITS)
+
+
+@lru_cache(maxsize=256)  # the tests of compiled kernels ask for the truths of the others again
+def _exact_kernels(spec: mn.Sequential, x: bytes, shape: tuple[int, ...], digits: int) -> Any:
+    with mp.workdps(digits):
+        rows = [[mp.mpf(float(v)) for v in row] for row in np.frombuffer(x).reshape(shape)]
         k = [[mp.fdot(a, b) / len(a) for b in rows[i:]] for i, a in enumerate(rows)]
         t = [[mp.mpf(0) for _ in row] for row in k]
         for layer in spec:
@@ -82,8 +88,8 @@ def largest_errors(got: tuple[Array, Array], truth: tuple[list[list[Any]], list[
             errors = [0.0]
             for i, row in enumerate(exact):
                 for j, want in enumerate(row, start=i):
-                    for value in (float(values[i, j]), float(values[j, i])):
-                        scale = mp.sqrt(exact[i][0] * exact[j][0])
+                    scale = mp.sqrt(exact[i][0] * exact[j][0])
+                    for value in {float(values[i, j]), float(values[j, i])}:
                         error = abs(mp.mpf(value) - want)
                         errors.append(float(error / scale) if scale > 0 else (0.0 if value == 0 else np.inf))
             worst.append(np.inf if np.isnan(errors).any() else max(errors))
@@ -204,6 +210,12 @@ def image_kernels(spec: mn.spec.Layer, x: Array) -> tuple[Array, Array]:
     The covariances of all pixels of all examples with one another, (N, P, N, P), layer by layer: nothing is left out,
     nothing is clever.
     """
+    return _image_kernels(spec, x.tobytes(), x.shape, x.dtype.str)
+
+
+@lru_cache(maxsize=256)
+def _image_kernels(spec: mn.spec.Layer, given: bytes, shape: tuple[int, ...], dtype: str) -> tuple[Array, Array]:
+    x = np.frombuffer(given, dtype).reshape(shape)
     pixels = x.reshape(len(x), -1, x.shape[-1]).astype(Long)
     k = np.tensordot(pixels, pixels, (2, 2)) / Long(x.shape[-1])
     k, t, _ = through(parts(spec), k, 0 * k, x.shape[1:-1])

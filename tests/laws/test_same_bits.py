@@ -40,22 +40,23 @@ def executors() -> Iterator[dict[str, Executor]]:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_in_blocks_of_their_own_size(dtype: str, executors: dict[str, Executor]) -> None:
     """More than 3,000 rows make several blocks; 25 to 45 % of their entries had other bytes."""
-    same_bits(an.kernel(DENSE["relu"]), (data(dtype, 3500, 5),), executors)
+    x = data(dtype, 3500, 5)
+    same_bits(an.kernel(DENSE["relu"]), (x,) if dtype == "float32" else (x, x[:300].copy()), executors)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["relu", "erf"])
 def test_rows_tile_by_tile(name: str, dtype: str, executors: dict[str, Executor]) -> None:
-    x = data(dtype, 1300, 5)
+    x = data(dtype, 800, 5)
     with blocks_of_one_tile():
-        for given in ((x,), (x, x[:470].copy()), (x[:30], x), (x, x[:3].copy())):
+        for given in ((x,), (x, x[:270].copy()), (x[:30], x), (x, x[:3].copy())):
             same_bits(an.kernel(DENSE[name]), given, executors)
 
 
 @pytest.mark.parametrize(("dtype", "alike"), [("float32", True), ("float64", False)])
 def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Executor]) -> None:
     """Rows of one norm share a series; others have one each."""
-    x = data(dtype, 700, 5)
+    x = data(dtype, 500, 5)
     x = x / np.linalg.norm(x, axis=1, keepdims=True) if alike else x
     with blocks_of_one_tile():
         same_bits(an.kernel(DENSE["tanh"]), (x,), executors)
@@ -73,7 +74,7 @@ def test_images(
         pytest.importorskip("numba", reason="needs the extra fast")
     if find_spec("analytic.fast") is not None:
         monkeypatch.setattr("analytic.fast.planes.BYTES_WORTH_NUMBA", 0 if numba else 2**60)
-    x = data(dtype, *((4, 3, 4, 2) if name == "by quadrature" else (13, 4, 6, 2)))
+    x = data(dtype, *((4, 3, 4, 2) if name == "by quadrature" else (13, 4, 4, 2)))
     with blocks_of_one_tile():
         for given in ((x,), (x, x[:3].copy())):
             same_bits(an.kernel(IMAGES[name]), given, executors)
@@ -142,7 +143,7 @@ def test_whether_numba_is_loaded_makes_no_difference(executors: dict[str, Execut
     assert all(np.array_equal(a, b) for a, b in zip(apart, kernel.both(x), strict=True))
 
 
-@pytest.mark.parametrize("shape", [(1300, 5), (26, 4, 6, 2)], ids=["rows", "images"])
+@pytest.mark.parametrize("shape", [(1300, 5), (26, 2, 3, 2)], ids=["rows", "images"])
 def test_blocks_that_begin_inside_a_tile_are_refused(
     shape: tuple[int, ...], executors: dict[str, Executor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
