@@ -91,7 +91,9 @@ def test_rates_of_a_base_width_carry_over(optimizer: mn.training.optimizers.Opti
 
 
 def test_spectral_descent_passes_from_a_start_of_spectral_mup() -> None:
-    found = check(named.spec_of_width("mlp", 10, 2), lambda net: mn.SpectralDescent(0.02, net.layout), widths=WIDTHS[:3])
+    found = check(
+        named.spec_of_width("mlp", 10, 2), lambda net: mn.SpectralDescent(0.02, net.layout), widths=WIDTHS[:3]
+    )
     assert found.passed, found.report()
     for name in ("1.W", "3.W", "5.W"):
         for values in found["dW", name].values:
