@@ -3,7 +3,9 @@
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from importlib import import_module
+from typing import Any
 
 # A shell's background job ignores Ctrl-C, and so would the tests that send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -22,13 +24,29 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 # A run of the tests is the same on every machine, `make.py test-all` draws more; `make.py explore` draws afresh, and
 # keeps what it finds.
 settings.register_profile(
-    "fixed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=60
+    "fixed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=40
 )
 settings.register_profile("thorough", parent=settings.get_profile("fixed"), max_examples=100)
 settings.register_profile(
     "explore", parent=settings.get_profile("fixed"), derandomize=False, print_blob=True, max_examples=100
 )
 settings.load_profile("fixed")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _figures_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Save figures small and unarranged: constrained layout takes longer than drawing.  `test-all` arranges them."""
+    figure: Any = import_module("matplotlib.figure").Figure
+    right = figure.savefig
+
+    def savefig(self: Any, *place: Any, **how: Any) -> None:
+        self.set_layout_engine("none")
+        right(self, *place, **how | {"dpi": 40})
+
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.option.markexpr:
+            patch.setattr(figure, "savefig", savefig)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import minintk as mn
@@ -50,7 +50,6 @@ def test_ensemble(case: Case) -> None:
     testing.check_ensemble(case.net, case.theta, case.x, case.rng)
 
 
-@settings(max_examples=50)
 @given(cases())
 def test_blocks(case: Case) -> None:
     testing.check_blocks(case.net, case.theta, case.x, case.rng)
@@ -61,7 +60,6 @@ def test_float32(case: Case) -> None:
     testing.check_float32(case.net, case.theta, case.x, case.rng)
 
 
-@settings(max_examples=50)
 @given(cases(dtype=np.float32))
 def test_laws_hold_in_float32(case: Case) -> None:
     testing.check_model(case.net, case.theta, case.x, case.rng)
@@ -109,7 +107,6 @@ def near(case: Case, size: float = 0.1) -> Array:
     return np.asarray(case.theta + size * case.rng.standard_normal(case.theta.shape))
 
 
-@settings(max_examples=50)
 @given(cases(), st.booleans())
 def test_every_model_obeys_the_laws(case: Case, shared: bool) -> None:
     anchor = case.theta[0] if shared and case.theta.ndim == 2 else case.theta
@@ -219,7 +216,6 @@ SHORT = 20
 smooth_cases = cases(networks(SMOOTH))
 
 
-@settings(max_examples=50)
 @given(smooth_cases, st.sampled_from((0.0, 0.9)))
 def test_relinearising_at_every_step_is_gradient_descent(case: Case, momentum: float) -> None:
     """At theta = theta_0, f_lin = f and J is the network's: the same arithmetic, bit for bit."""
@@ -229,7 +225,6 @@ def test_relinearising_at_every_step_is_gradient_descent(case: Case, momentum: f
     assert np.array_equal(a, b)
 
 
-@settings(max_examples=50)
 @given(smooth_cases, st.sampled_from((0.0, 0.9)))
 def test_never_relinearising_is_the_linearised_network(case: Case, momentum: float) -> None:
     lr = stable_rate(case.net, case.theta, case.x)
@@ -251,7 +246,6 @@ def test_relinearising_every_k_steps_starts_afresh(case: Case, every: int) -> No
         theta = stretch[-1]
 
 
-@settings(max_examples=50)
 @given(cases(networks(SMOOTH), ensembles=(3,)), st.sampled_from((0.0, 0.9)))
 def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) -> None:
     """Bit for bit: nothing in a step mixes members."""
@@ -261,7 +255,6 @@ def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) 
         assert np.array_equal(together[:, e], run(case.net, case.theta[e], case.x, case.y, lr, SHORT, momentum))
 
 
-@settings(max_examples=50)
 @given(smooth_cases)
 def test_models_nest_in_any_order_and_train(case: Case) -> None:
     """Two orders of the same thing agree; any nesting takes a step downhill."""

@@ -104,8 +104,9 @@ for package in map(importlib.import_module, {PACKAGES}):
 
 def test_minintk_does_not_import_analytic() -> None:
     for path in sources("minintk"):
-        if path.relative_to(ROOT).as_posix() not in ABOUT_BOTH:
-            assert "analytic" not in imports(path.read_text(encoding="utf-8")), path
+        code = path.read_text(encoding="utf-8")
+        if "analytic" in code and path.relative_to(ROOT).as_posix() not in ABOUT_BOTH:
+            assert "analytic" not in imports(code), path
 
 
 def test_the_command_line_imports_analytic_only_when_it_runs() -> None:
@@ -118,18 +119,19 @@ def test_the_command_line_imports_analytic_only_when_it_runs() -> None:
 
 def test_one_module_names_cupy() -> None:
     for path in sources(*PACKAGES):
-        code = ast.parse(path.read_text(encoding="utf-8"))
-        named = {node.id for node in ast.walk(code) if isinstance(node, ast.Name)} & {"cupy", "cupyx"}
-        if path.name != "arrays.py":
-            assert not named, path
-            assert not {"cupy", "cupyx"} & imports(path.read_text(encoding="utf-8")), path
+        code = path.read_text(encoding="utf-8")
+        if "cupy" in code and path.name != "arrays.py":
+            names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
+            assert not {"cupy", "cupyx"} & (names | imports(code)), path
 
 
 def test_derivatives_are_written_by_hand() -> None:
     frameworks = {"autograd", "jax", "torch", "tensorflow", "theano", "casadi", "neural_tangents"}
     for path in sources(*PACKAGES, "examples"):
         lifted = {"torch"} if path.stem == "lift_from_torch" else set()  # what is to be lifted comes from there
-        assert not (frameworks - lifted) & imports(path.read_text(encoding="utf-8")), path
+        code = path.read_text(encoding="utf-8")
+        if any(name in code for name in frameworks):
+            assert not (frameworks - lifted) & imports(code), path
 
 
 def test_a_type_checker_knows_what_an_array_has() -> None:

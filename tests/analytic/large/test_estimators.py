@@ -28,9 +28,11 @@ from analytic.large import estimators
 from analytic.large.estimators import RIDGES, _best_scale, shares
 
 MODELS = [
-    an.NTKRegressor(), an.NTKRegressor(time=100.0), an.NNGPRegressor(activation="erf"), an.NTKClassifier(),
-    an.NNGPClassifier(),
-    an.NTKClassifier(landmarks=1000, ridge=0.01), an.NTKRegressor(ridge="loo"),
+    an.NTKRegressor(), an.NTKRegressor(time=100.0), an.NTKClassifier(landmarks=1000, ridge=0.01),
+    an.NTKRegressor(ridge="loo"), *(
+        pytest.param(model, marks=pytest.mark.slow)
+        for model in (an.NTKClassifier(), an.NNGPRegressor(activation="erf"), an.NNGPClassifier())
+    ),
 ]  # fmt: skip
 
 

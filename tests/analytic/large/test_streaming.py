@@ -245,9 +245,9 @@ def affected(record: bytes, at: int) -> int:
 
 
 def test_a_bit_of_the_record_costs_the_blocks_of_its_lines(store: Counted) -> None:
-    """175 bits, some of them at the ends of lines."""
+    """80 bits, some of them at the ends of lines."""
     rng, ends = np.random.default_rng(0), [i for i, byte in enumerate(store.record) if byte == ord("\n")]
-    places = [*rng.choice(len(store.record), 150), *rng.choice(ends, 25)]
+    places = [*rng.choice(len(store.record), 60), *rng.choice(ends, 20)]
     for at in places:
         assert store.after(flipped(store.record, 8 * int(at) + int(rng.integers(8)))) <= affected(store.record, at), at
 

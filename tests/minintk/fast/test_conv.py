@@ -241,7 +241,7 @@ def test_numba_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------- the laws of convolutions, by either way
 
 
-@pytest.mark.parametrize("B", [1, 2, 3, 6])
+@pytest.mark.parametrize("B", [1, 2, 6])
 @pytest.mark.parametrize("layer", [mn.Conv2d(2, 3, b_std=0.3), mn.Conv2d(3, (1, 2), stride=(2, 1), padding="circular")])
 def test_any_number_of_windows_in_a_row_of_patches(
     monkeypatch: pytest.MonkeyPatch, layer: mn.spec.Layer, B: int
@@ -251,7 +251,7 @@ def test_any_number_of_windows_in_a_row_of_patches(
 
 
 @pytest.mark.parametrize("cheap", ["gradients", "pairs"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @given(case=cases(convolutional()))
 def test_both_ways_to_the_kernel(monkeypatch: pytest.MonkeyPatch, cheap: str, case: Case) -> None:
     way = {"gradients": lambda *a: False, "pairs": lambda *a: True}[cheap]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import minintk as mn
@@ -29,7 +29,6 @@ def output(layer: mn.spec.Layer, x: Array, theta: Array | None = None) -> tuple[
 SHAPES = ((1, 1, 1), (3, 4, 1), (4, 3, 2), (2, 5, 3), (5, 5, 2))
 
 
-@settings(max_examples=60)
 @given(st.data(), st.sampled_from(SHAPES))
 def test_convolution_is_the_loop_over_pixels(data: st.DataObject, shape: tuple[int, int, int]) -> None:
     layer: Any = data.draw(conv(shape))
@@ -40,7 +39,6 @@ def test_convolution_is_the_loop_over_pixels(data: st.DataObject, shape: tuple[i
     np.testing.assert_allclose(f, want.reshape(2, -1), rtol=0, atol=1e-13 * np.abs(want).max())
 
 
-@settings(max_examples=60)
 @given(st.data(), st.sampled_from(SHAPES))
 def test_pooling_is_the_loop_over_windows(data: st.DataObject, shape: tuple[int, int, int]) -> None:
     layer = data.draw(pool(shape))
