@@ -95,8 +95,8 @@ def environment() -> Dict[str, str]:
 
     Bytecode is kept, whatever the caller says: the tests start hundreds of processes, which would compile all again.
     """
-    drop = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
-    drop += ("PYTHONDONTWRITEBYTECODE",)
+    drop = ["PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"]
+    drop.append("PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if name not in drop}
     settings = {"USER": "0", "REQUIRE_VIRTUALENV": "0", "DISABLE_PIP_VERSION_CHECK": "1", "ROOT_USER_ACTION": "ignore"}
     return dict(kept, **{"PIP_" + name: value for name, value in settings.items()})
