@@ -96,8 +96,12 @@ class Failed(Exception):
 
 
 def environment() -> Dict[str, str]:
-    """The variables for child processes: the caller's, less those that make Python look outside .venv."""
-    drop = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+    """The variables for child processes: the caller's, less those that make Python look outside .venv.
+
+    Bytecode is kept, whatever the caller says: the tests start hundreds of processes, which would compile all again.
+    """
+    drop = ["PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"]
+    drop.append("PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if name not in drop}
     settings = {"USER": "0", "REQUIRE_VIRTUALENV": "0", "DISABLE_PIP_VERSION_CHECK": "1", "ROOT_USER_ACTION": "ignore"}
     return dict(kept, **{"PIP_" + name: value for name, value in settings.items()})
@@ -280,7 +284,7 @@ def clean() -> int:
     """Remove caches and build outputs; .venv stays."""
     for name in LITTER:
         shutil.rmtree(str(ROOT / name), ignore_errors=True)
-    for folder in ("minintk", "analytic", "tests", "examples", "benchmarks"):
+    for folder in ("minintk", "analytic", "tests", "examples", "benchmarks", "course", "docs"):
         for cache in (ROOT / folder).rglob("__pycache__"):
             shutil.rmtree(str(cache), ignore_errors=True)
     return 0

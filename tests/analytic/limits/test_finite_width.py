@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import exp
 
 import numpy as np
@@ -31,9 +32,16 @@ def spec(phi: mn.spec.Layer, widths: tuple[int, ...]) -> mn.Sequential:
     return mn.Sequential(*layers, mn.Dense(1, w_std=0.9))
 
 
+@cache
+def drawn(net: mn.Sequential, members: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the networks once for the right claim and the wrong ones."""
+    squares, thetas = kernels(net, X, members, seed)
+    return squares[:, 0], thetas[:, 0]
+
+
 def moments_law(net: mn.Sequential, claimed: FiniteWidth, members: int = 40_000, seed: int = 0) -> None:
     """Means of hatTheta, (hatTheta - Theta)^2, f^2 and f^4 over networks are the claimed ones."""
-    squares, thetas = (a[:, 0] for a in kernels(net, X, members, seed))
+    squares, thetas = drawn(net, members, seed)
     assert_mean("E hatTheta", thetas, np.array(claimed.ntk))
     assert_mean("Var hatTheta", (thetas - claimed.ntk) ** 2, np.array(claimed.variance))
     assert_mean("E f^2", squares, np.array(claimed.nngp))
