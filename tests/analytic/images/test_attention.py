@@ -159,3 +159,44 @@ def test_without_activations_sums_over_positions_keep_their_digits() -> None:
     for a, b, d in zip(k.both(x), k.both(x.astype(np.float32)), k.diag(x), strict=True):
         assert np.abs(b - a).max() < 5e-7 * a.max()
         np.testing.assert_array_equal(np.diag(a), d)
+
+
+def missing_pixels(ones: bool) -> tuple[Array, list[Array]]:
+    """Images with pixels set to 0, and the other pixels in a row; one of those is 0, but for its channel of ones."""
+    rng = np.random.default_rng(0)
+    x, missing = rng.standard_normal((3, 4, 5, 2)), rng.random((3, 4, 5)) < 0.3
+    x[:, 0, 0], missing[:, 0, 0] = 0, False
+    x = np.concatenate([x, np.ones((3, 4, 5, 1))], axis=-1)[..., : 3 if ones else 2]
+    return np.where(missing[..., None], 0.0, x), [one[~gone][None] for one, gone in zip(x, missing, strict=True)]
+
+
+def pixelwise(conv: Any) -> mn.Sequential:
+    """Attention and a mean over the pixels that are there."""
+    layers = (conv(8, 1, w_std=1.5), mn.ReLU(), mn.GlobalSelfAttention(8, masked=True), mn.Tanh())
+    return mn.Sequential(*layers, mn.MaskedAvgPool(), mn.Dense(1))
+
+
+def test_missing_pixels_are_as_if_they_were_not_there() -> None:
+    """Kernels, outputs and empirical kernels of images are those of the pixels that are there."""
+    x, few = missing_pixels(ones=True)
+    padded = np.concatenate([np.pad(one, ((0, 0), (0, 20 - one.shape[1]), (0, 0))) for one in few])
+    for got, want in zip(an.kernel(pixelwise(mn.Conv2d)).both(x), an.kernel(pixelwise(mn.Conv1d)).both(padded)):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    net = mn.Network(pixelwise(mn.Conv2d), x.shape[1:])
+    theta, ntk = net.init(np.random.default_rng(1)), an.kernel(pixelwise(mn.Conv2d)).ntk(x)
+    for i, one in enumerate(few):
+        alone = mn.Network(pixelwise(mn.Conv1d), one.shape[1:])
+        np.testing.assert_allclose(alone(theta, one)[0], net(theta, x)[i], rtol=1e-12)
+        np.testing.assert_allclose(mn.ntk(alone, theta, one)[0, 0], mn.ntk(net, theta, x)[i, i], rtol=1e-12)
+        np.testing.assert_allclose(an.kernel(pixelwise(mn.Conv1d)).ntk(one)[0, 0], ntk[i, i], rtol=1e-12)
+
+
+def test_a_pixel_of_value_0_counts_as_missing_without_a_channel_of_ones() -> None:
+    """The control: the mean over one pixel fewer is another one."""
+    for ones in (True, False):
+        x, few = missing_pixels(ones)
+        pool = mn.Sequential(mn.Conv2d(8, 1), mn.MaskedAvgPool(), mn.Dense(1))
+        mean = np.array([np.mean(one.mean(axis=1) ** 2) for one in few])
+        seen = np.array([one.shape[1] for one in few])
+        left_out = 1.0 if ones else (seen / (seen - 1)) ** 2
+        np.testing.assert_allclose(np.diag(an.kernel(pool).nngp(x)), mean * left_out, rtol=1e-12)
