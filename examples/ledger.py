@@ -23,7 +23,7 @@ Widths are a sum over those that ran. N counts squared for kernels, and not for 
 within a factor of 3: as far is the law off for the six scripts that ran on digits and on MNIST or CIFAR-10. This runs a
 script at that size, and goes on in OUT after an interruption:
 
-    python3 make.py python examples/NAME.py --data DIR --set mnist --scale paper --device cpu --out OUT
+    minintk reproduce NAME --data DIR --set mnist --scale paper --device cpu --out OUT
 
 | script | rows | N | width | steps | seeds | largest | minutes here | hours at the paper's size |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -34,7 +34,7 @@ UNDECIDED = """
 Standard errors fall as the root of the number of seeds. So a row is decided, if no mean moves, by as many times more
 seeds as the square of the standard errors that its level takes over those to the nearest margin. The hours are the
 script's minutes above times that. Where the mean lies outside, they decide against the paper at our width. Seeds that
-no row has seen, at the sizes above: `--seeds SEEDS --first-seed 40000` with the script's scale.
+no row has seen, at the sizes above: the script itself with `--seeds SEEDS --first-seed 40000`.
 
 | claim | script | here | rule | decided by | hours of one core | then |
 | --- | --- | --- | --- | --- | --- | --- |

@@ -67,6 +67,8 @@ def main() -> None:
     parser.add_argument("--first-seed", default="20000", metavar="S", help="where seeds begin")
     args = parser.parse_args()
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in PAGE.parent.glob("*.json")}
+    if unknown := [key for key in args.keys if key not in kept]:
+        parser.error(f"KEY expects results of docs/papers, such as lee_cnn-cifar10, got {', '.join(unknown)}")
     chosen = [key for key, run in kept.items() if "factors" in run and run["core seconds"] <= 60 * args.minutes]
     chosen = [key for key in args.keys or chosen if args.data or kept[key]["data"] == "digits"]
     rows, paths = 0, scripts()

@@ -123,8 +123,7 @@ def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Arr
     """a_n(s) = E f(s z) h_n(z), n = 0 ... degree, (N, degree + 1)."""
     xp, ends = array_namespace(s), panels(f, s)
     top = MANY_DEGREES if degree <= MANY_DEGREES else LARGEST_DEGREE
-    moving = any(kink != 0 for kink in kinks)
-    basis = None if moving else to_library(hermite_basis(ends, top)[:, : degree + 1], xp)
+    basis = None if any(kinks) else to_library(hermite_basis(ends, top)[:, : degree + 1], xp)
 
     def work(s: Array) -> Array:
         z, w = axis(xp, s, kinks, ends)
@@ -182,18 +181,16 @@ def mismatch(phi: Phi, variance: Phi, s: Array, grid: float = 0.0) -> Distances 
 
 def stretches(low: float, high: float) -> list[float]:
     """Where the stretches of log s begin and end."""
-    count = ceil((high - low) / LONGEST_STRETCH)
-    return [low + (high - low) * k / count for k in range(count + 1)]
+    return [float(end) for end in np.linspace(low, high, ceil((high - low) / LONGEST_STRETCH) + 1)]
 
 
 def norm_curve(phi: Phi, variance: Phi, low: float, high: float) -> list[np.ndarray[Any, Any]]:
     """phi(s z) / sqrt(v) - y_0 on its principal axes, (degree + 1, axes) for each stretch of log s, as `chebyshev`."""
     top, f = np.exp(np.asarray([high])), partial(phi, np)
     z, w = axis(np, top, (), panels(f, top))
-    root = np.sqrt(w)
 
     def curve(s: Array) -> Array:
-        return f(s[:, None] * z) * root / np.sqrt(variance(np, s * s))[:, None]
+        return f(s[:, None] * z) * np.sqrt(w) / np.sqrt(variance(np, s * s))[:, None]
 
     ends, centre = stretches(low, high), curve(np.exp(np.asarray([low])))
     parts = [chebyshev(np, lambda s: curve(s) - centre, *pair) for pair in pairwise(ends)]
@@ -294,8 +291,7 @@ class Quadrature(Dual):
             return self._rows(rows)
 
     def _rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
-        xp, q = array_namespace(rows.q), rows.q
-        kinks = self.pointwise.kinks
+        xp, q, kinks = array_namespace(rows.q), rows.q, self.pointwise.kinks
         phi, dphi = partial(self.pointwise.phi, xp), partial(self.pointwise.derivative, xp)
         (low, high), one_variance = rows.ends, rows.alike
         s = xp.sqrt(xp.asarray([low, high, (low + high) / 2]) if one_variance else q)
@@ -326,7 +322,7 @@ class Quadrature(Dual):
         slope = xp.sqrt(dv)[:, None] * (rows.scale / after.scale)[: s.shape[0], None]
         if one_variance:
             distances = None
-        elif any(kink != 0 for kink in kinks):
+        elif any(kinks):
             distances = distances_between(xp, xp.concatenate((a, remainder(xp, a)), axis=1))
         else:
             distances = mismatch(self.pointwise.phi, self.variance, xp.maximum(safe_s, SMALLEST_SCALE))
@@ -337,8 +333,7 @@ class Quadrature(Dual):
             first[1] *= slope
             odd = not bool(xp.any(xp.abs(first[0][:, ::2]) > 1e-16))
             if odd:  # then phi' is even, and n is
-                first[1][:, n] = xp.hypot(first[1][:, n], first[1][:, n + 1])
-                first[1][:, n + 1] = 0
+                first[1][:, n], first[1][:, n + 1] = xp.hypot(first[1][:, n], first[1][:, n + 1]), 0
             used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in first)
             one, two = (xp.asarray(h.T, copy=True) for h in first)
             return QuadratureRow(one_variance, one, two, used_a, used_b, odd, distances, short)
