@@ -203,7 +203,7 @@ class Submission(AbstractContextManager["Submission"]):
         """One request, if there is one, and the reply; the process is killed at the time limit."""
         process: Any = self._process
         done, began, grace = Event(), time.monotonic(), 0 if name == "the file" else 3 * seconds
-        Thread(target=_watch, args=(process, seconds, grace, done), daemon=True).start()
+        (watcher := Thread(target=_watch, args=(process, seconds, grace, done), daemon=True)).start()
         try:
             if asked:
                 worker.send(process.stdin, asked)
@@ -230,6 +230,9 @@ class Submission(AbstractContextManager["Submission"]):
             raise SubmissionError(f"its answer is no answer: {error}") from None
         finally:
             done.set()
+            watcher.join()
+        if process.poll() is not None:  # ended while it answered: the next call starts another
+            self.close()
         return reply
 
 
@@ -238,6 +241,7 @@ def _watch(process: subprocess.Popen[bytes], seconds: float, grace: float, done:
     spent = _used(process.pid)
     if not done.wait(seconds) and (_used(process.pid) - spent > seconds / 2 or not done.wait(grace)):
         process.kill()
+        process.wait()
 
 
 def _used(pid: int) -> float:
