@@ -6,7 +6,8 @@
 
 What has to come out, for each assignment:
 
-    solution      all points, in a process of its own as students' submissions run, and for every choice of the variants
+    solution      all points, in a process of its own as students' submissions run, and with numbers as students have
+                  them for every choice of the variants; what follows has the authors' numbers
     right/*.py    all points, for every choice of the variants
     starter       no points
     wrong/*.py    all points but those of the exercises that its first line names, which it has to lose; under one
@@ -160,10 +161,8 @@ def tasks(folder: Path, *, every: bool = False) -> Iterator[Task]:
     solution = (folder / "solution.py").read_text(encoding="utf-8")
     several = seeds(assignment, every=every)
     yield Task(str(folder), "solution", "isolated", several[0], (), solution, isolated=True)
-    for number in range(3):
-        yield Task(str(folder), "solution", f"drawn-{number}", f"drawn-{number}", (), solution, drawn=True)
     for seed in several:
-        yield Task(str(folder), "solution", seed, seed, (), solution)
+        yield Task(str(folder), "solution", seed, seed, (), solution, drawn=True)
     yield Task(str(folder), "starter", "starter", several[0], None, starter(solution, assignment.variant(several[0])))
     for path in sorted(folder.glob("right/*.py")):
         for seed in several:

@@ -110,7 +110,7 @@ def dense_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]
     for title, N, d, n in SIZES:
         args = rng.standard_normal((N, d)), *layer(rng, d, n, variant)
         yield Gradient("dense", "dense_backward", args, title=title, right=right)
-    args = rng.standard_normal((8, 1000)), *layer(rng, 1000, 1000, variant)
+    args = rng.standard_normal((2, 1000)), *layer(rng, 1000, 1000, variant)
     yield Gradient("dense", "dense_backward", args, title=LARGE, right=right, large=True)
 
 
@@ -265,7 +265,7 @@ def shared(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         return affine(phi(affine(x, W, b, variant), variant), W, b, variant)
 
     yield Gradient("twice", "twice_backward", (x, W, b), title="backward", right=right)
-    args = rng.standard_normal((8, 1000)), *layer(rng, 1000, 1000, variant)
+    args = rng.standard_normal((2, 1000)), *layer(rng, 1000, 1000, variant)
     yield Gradient("twice", "twice_backward", args, title=LARGE, right=right, large=True)
 
 

@@ -17,14 +17,13 @@ from minintk.diagnostics.power_laws import Verdict
 from minintk.grade.checks import diagnose_layer
 from minintk.grade.compare import Diagnosis, Finding, compare
 from minintk.grade.exercise import Assignment, Exercise, Gradient, Law, Values, hard_inputs, load, record
-from minintk.grade.experiment import slope_interval, with_experiment
 from minintk.grade.gradient import check_gradient
 from minintk.grade.run import Grade, Graded, grade
-from minintk.grade.slope import exponent
+from minintk.grade.slope import exponent, slope_interval, with_experiment
 from minintk.grade.submission import Submission, SubmissionError
 
 __all__ = [
     "Assignment", "Diagnosis", "Exercise", "Finding", "Grade", "Graded", "Gradient", "Law", "Submission",
-    "SubmissionError", "Values", "Verdict", "check_gradient", "compare",
-    "diagnose_layer", "exponent", "grade", "hard_inputs", "load", "record", "slope_interval", "with_experiment",
+    "SubmissionError", "Values", "Verdict", "check_gradient", "compare", "diagnose_layer", "exponent", "grade",
+    "hard_inputs", "load", "record", "slope_interval", "with_experiment",
 ]  # fmt: skip

@@ -50,8 +50,10 @@ def imaginary(text: str) -> int:
     (1, 0)
     """
     try:
-        nodes = list(ast.walk(ast.parse(text)))
+        nodes = ast.walk(ast.parse(text))
     except SyntaxError:
         return 0
-    names = [(getattr(n, "attr", getattr(n, "value", getattr(n, "id", ""))), n) for n in nodes]
-    return min((getattr(n, "lineno", 0) for name, n in names if name == "imag"), default=0)
+    found = [
+        getattr(n, "lineno", 0) for n in nodes if "imag" in [getattr(n, key, "") for key in ("attr", "id", "value")]
+    ]
+    return min(found, default=0)

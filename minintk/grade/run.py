@@ -61,9 +61,8 @@ class Graded:
                 titles = alike.setdefault(same, (said, []))[1]
                 if title not in titles:
                     titles.append(title)
-        lines, hint = [], ""
-        if self.carried:
-            lines.append(f"half of the points: right, but for what comes from {', '.join(self.carried)}")
+        others, hint = ", ".join(self.carried), ""
+        lines = [f"half of the points: right, but for what comes from {others}"] * bool(others)
         for key, (said, titles) in alike.items():
             if said.endswith(UNWRITTEN):
                 lines.append(said)

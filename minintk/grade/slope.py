@@ -7,11 +7,14 @@ often a wrong verdict may come) is divided among the looks: level / 2 to the fir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from minintk.diagnostics.power_laws import Verdict, judged, power_law
+from minintk.grade.exercise import Assignment, Case, Exercise, Variant
 from minintk.validate import generator, number, whole
 
 
@@ -63,3 +66,37 @@ def exponent(
     said = f"exponent {fit.exponent:.3f} ({low:.3f} to {high:.3f}, {sure:.2%}, {seeds} seeds)"
     text = f"{said}, expected {theory:g}, and not {against:g}"
     return Verdict(outcome, text, seeds, looks, sure, fit.exponent, (low, high))
+
+
+def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Fit values = A x^b and return b with the ends of its confidence interval, (b, low, high).
+
+    x : (K,), widths, say.  values : (K, S), S measurements at each, positive and independent.  The line goes through
+    all K S logarithms by least squares; the interval is Student's with K S - 2 degrees of freedom.  ValueError for
+    other shapes and for values that are not positive.
+    """
+    from scipy.special import stdtrit
+
+    number("confidence", confidence)
+    v = np.asarray(values, dtype=np.float64)
+    if v.ndim != 2 or len(v) != len(x) or v.size < 3 or not np.all(v > 0):
+        raise ValueError(f"values expects positive numbers, ({len(x)}, S), got shape {v.shape}: give a row for each x")
+    p = np.repeat(np.log(np.asarray(x, dtype=np.float64)), v.shape[1])
+    q = np.log(v).ravel()
+    p -= p.mean()
+    b = p @ q / (p @ p)
+    rest = q - q.mean() - b * p
+    reach = stdtrit(v.size - 2, (1 + confidence) / 2) * np.sqrt(rest @ rest / (v.size - 2) / (p @ p))
+    return float(b), float(b - reach), float(b + reach)
+
+
+def with_experiment(
+    assignment: Assignment, cases: Callable[[np.random.Generator, Variant], Iterable[Case]], hint: str = ""
+) -> Assignment:
+    """Return the assignment with an exercise "measurement" of 20 points; its other points are multiplied by 0.8.
+
+    cases : run the student's measurement on seeds of the grader's, as the cases of `Exercise` do.
+    """
+    kept = 80 / sum(e.points for e in assignment.exercises)
+    others = [replace(e, points=round(kept * e.points, 2)) for e in assignment.exercises]
+    return replace(assignment, exercises=(*others, Exercise("measurement", 20, cases, hint=hint)))

@@ -131,7 +131,6 @@ def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any
     lent = {name: lambda *args, _name=name, **named: lend(_name, args, named) for name in asked["lent"]} if lend else {}
     kept = {name: vars(module)[name] for name in lent if name in vars(module)}
     vars(module).update(lent)
-    said = []
     try:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")

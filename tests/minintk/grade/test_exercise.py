@@ -420,6 +420,24 @@ def test_the_assignment_in_the_documentation_works(tmp_path: Path) -> None:
     assert "the bias is forgotten" in graded(load(tmp_path / "dense.py"), tmp_path, forgotten).exercises[0].text
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the clock of another process is Linux's")
+def test_a_busy_machine_has_a_grace_and_a_busy_loop_has_none(tmp_path: Path) -> None:
+    """One that waits is ended after three times the limit; the machine may have kept it from running."""
+    for text, least, most in (
+        ("import time\n\ndef f(): time.sleep(2)", 2, 9),
+        ("def f():\n    while True: pass", 1, 9),
+    ):
+        (tmp_path / "sub.py").write_text(text)
+        with Submission(tmp_path / "sub.py", seconds=1) as student:
+            began = time.monotonic()
+            if "sleep" in text:
+                assert student.call("f") is None
+            else:
+                with pytest.raises(SubmissionError, match="no answer within 1 s"):
+                    student.call("f")
+            assert least < time.monotonic() - began < most
+
+
 def test_partial_points_are_for_those_who_ask(tmp_path: Path) -> None:
     def cases(rng: np.random.Generator, variant: object) -> list[Values]:
         return [Values("f", (k,), k) for k in (1, 2, 3, 4)]
