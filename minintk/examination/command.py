@@ -63,6 +63,7 @@ def examples(path: str) -> tuple[Any, Any]:
     option("--steps", "T", "steps of each run (200, fewer where they cost much)", type=int),
     option("--examples", "N", "examples used (256, fewer where they cost much)", type=int),
     option("--replicates", "R", "networks, or halves of the examples, for intervals", 5),
+    option("--seconds", "S", "what costs more is left out and named", 150.0),
     option("--no-widths", about="leave out networks of other widths", action="store_true"),
     option("--out", "DIR", "folder for the report", "minintk-examine"),
     SEED,
@@ -72,7 +73,7 @@ def _examine(args: Namespace) -> int:
     rng = np.random.default_rng(args.seed)
     report = examine(
         *loaded(args.network, rng), *examples(args.data), lr=args.lr, steps=args.steps, examples=args.examples,
-        replicates=args.replicates, widths=not args.no_widths, rng=rng,
+        replicates=args.replicates, widths=not args.no_widths, seconds=args.seconds, rng=rng,
         progress=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
     print(report)

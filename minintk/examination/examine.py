@@ -27,14 +27,14 @@ FRACTION = 0.25
 """The rate of a run over its own largest stable one at the start, unless a rate is given."""
 WORK, MOST = 1e8, 256
 """Multiplications of a forward pass on all examples, and examples, at most, unless they are given."""
-CURVED = 3
-"""Replicates whose Hessian is measured, which costs as much as the rest."""
+CURVED, LANCZOS = 3, 7
+"""Replicates whose Hessian is measured, which costs as much as the rest; steps that take as long as a stable rate."""
 
 
 def examine(
     net: Network, theta: Array, x: Array, y: Array, *, loss: Loss = mse, lr: float | None = None,
     steps: int | None = None, examples: int | None = None, replicates: int = 5, widths: bool = True,
-    rng: np.random.Generator | None = None, progress: Callable[[str], None] | None = None,
+    seconds: float = 150.0, rng: np.random.Generator | None = None, progress: Callable[[str], None] | None = None,
 ) -> Report:  # fmt: skip
     """Return a `Report` on how this network trains on these examples: `.regime`, `.findings`, `.statements`, text.
 
@@ -52,7 +52,9 @@ def examine(
     float32.  loss : of the runs, with a `hessian`.  lr : the rate to examine, a quarter of each network's largest
     stable one unless given.  steps : of each run, 200, or fewer where they cost much.  examples : how many are used,
     drawn at random, 256 or fewer.  replicates : runs, at least 3.  widths : False leaves out networks of other widths.
-    progress : called with a line before each part.
+    seconds : of this thread, which the run should take.  What costs more by the measured time of a stable rate is
+    "undecided: too dear" in the notes; the verdict does not depend on it unless steps do.  progress : called with a
+    line before each part.
 
     TypeError for another model, ValueError for arguments that do not fit.
     Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
@@ -68,8 +70,10 @@ def examine(
     net, theta, x, y = _checked(net, theta, x, y)
     notes, replicates = list[str](), whole("replicates", replicates, 3)
     work = signals(net, theta, x[:2])[1]
-    n = min(len(x), MOST, max(32, int(WORK / work))) if examples is None else whole("examples", examples, 4, len(x))
-    steps = int(np.clip(200 * WORK / (n * work), 50, 200)) if steps is None else whole("steps", steps, 2)
+    few = min(32, int(12 * WORK / work))
+    n = min(len(x), MOST, max(8, few, int(WORK / work))) if examples is None else whole("examples", examples, 4, len(x))
+    least = 10 if steps is None else whole("steps", steps, 2)
+    steps, seconds = steps or int(np.clip(200 * WORK / (n * work), 50, 200)), number("seconds", seconds)
     if n < len(x):
         notes.append(f"{n} of {len(x)} examples, drawn at random, were used: pass examples= for more")
         at = np.sort(rng.choice(len(x), n, replace=False))
@@ -80,35 +84,58 @@ def examine(
     fresh = drawn(net, theta)
     problems = _replicas(Problem(net, theta, x, y, loss), replicates, fresh, rng)
     others = "other initial weights" if fresh else "random halves of the examples, as theta is no draw of net.init"
-    about = f"{net!r}; {n} examples, {loss!r}, {steps} steps of full batches, {replicates - 1} replicates: {others}"
     say("signals at the start")
+    begun, costs, bounds = time.thread_time(), list[float](), list[float]()
     with warnings.catch_warnings(), np.errstate(all="ignore"):  # overflow is a finding
         warnings.simplefilter("ignore", RuntimeWarning)
         seen = [signals(one.net, one.theta, one.x)[0] for one in problems]
         findings = tuple(wrong.at_start(problems, seen))
         try:
-            bounds = [one.stable_rate() for one in problems]
+            for one in problems:
+                before = time.thread_time()
+                bounds.append(one.stable_rate())
+                costs.append(time.thread_time() - before)
         except (ValueError, FloatingPointError, RuntimeError) as error:
             why = f"no gradient can be followed, {str(error).split(': ')[0]}"
             findings = findings or (Finding("dead", why, "Mend the layers that pass no signal before training."),)
-            return Report("undecided", why, findings, about=about, notes=tuple(notes), signals=seen[0])
+            return Report("undecided", why, findings, about=repr(net), notes=tuple(notes), signals=seen[0])
+    each = float(np.median(costs))
+    steps, points, curved = _afforded(seconds - sum(costs), each, steps, min(least, steps), replicates)
+    about = f"{net!r}; {n} examples, {loss!r}, {steps} steps of full batches, {replicates - 1} replicates: {others}"
     rates, runs = [FRACTION * b for b in bounds] if lr is None else [number("lr", lr)] * replicates, list[Run]()
     for i, one in enumerate(problems):
         say(f"run {i + 1} of {replicates}: the network and its linearisation, {steps} steps")
-        runs.append(full_run(one, rates[i], steps, bounds[i], points=3 if i else 8, hessian=i < CURVED))
+        fewer = min(points, 3) if i else points
+        runs.append(full_run(one, rates[i], steps, bounds[i], points=fewer, hessian=i < curved))
     statements = _statements(runs, bounds, fresh)
     broken = "a signal is dead, and a run shows only what is left" if any(f.kind == "dead" for f in findings) else ""
     findings += () if broken else tuple(wrong.along(problems, runs, statements, rates[0], lr is not None))
     broken = "training diverged" if any(run.diverged for run in runs) else broken
     gap, kernel = (statements[name].interval if name in statements else (0.0, np.inf) for name in ("gap", "kernel"))
     verdict, reason = regime(gap, kernel, float(np.median([run.learned for run in runs])), broken)
-    more = widths and not broken
+    left, more = seconds - (time.thread_time() - begun), widths and not broken
+    dear = [] if curved else ["sharpness, and the rate along the run"]
+    if more and 12 * each * (steps / LANCZOS + 1) * min(1.0, 128 / n) > left:  # twelve runs, by the work
+        more, dear = False, [*dear, "the width for a gap of 5 %, and the coordinate check"]
+    if dear:
+        notes.append(f"undecided, too dear for {seconds:g} seconds: {'; '.join(dear)}. Pass seconds= for more")
     laws = _laws(problems[0], steps, work, rng, say) if more else ()
     scaling = _scaling(problems[0], rates[0], say) if more else {}
     return Report(
         verdict, reason, findings, statements, about, tuple(notes), seen[0], runs[0], laws, scaling, rates[0],
         time.perf_counter() - start,
     )  # fmt: skip
+
+
+def _afforded(left: float, each: float, steps: int, least: int, replicates: int) -> tuple[int, int, int]:
+    """Return steps, points of the first run and Hessians for `left` seconds, where a stable rate takes `each`.
+
+    >>> _afforded(100.0, 0.01, 200, 10, 5), _afforded(100.0, 2.0, 50, 10, 5), _afforded(100.0, 9.0, 50, 10, 5)
+    ((200, 8, 3), (50, 2, 0), (10, 2, 0))
+    """
+    if each * (replicates * (steps / LANCZOS + 2) + 5 + 4 * CURVED) <= left:
+        return steps, 8, CURVED
+    return int(np.clip((left / (each * replicates) - 1) * LANCZOS, least, steps)), 2, 0
 
 
 def _checked(net: Any, theta: Array, x: Array, y: Array) -> tuple[Network, Array, Array, Array]:
@@ -157,8 +184,8 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
         return found
     state("safe", "largest stable rate along the run", "the least 2 / lambda_max met", [r.rates.min() for r, _ in done])
     for i, when in enumerate(("start", "end")):
-        values = [r.sharpness[i] for r, _ in done if r.sharpness]
-        state(f"sharpness {when}", f"sharpness at the {when}", "largest eigenvalue of the loss's Hessian", values)
+        if values := [r.sharpness[i] for r, _ in done if r.sharpness]:
+            state(f"sharpness {when}", f"sharpness at the {when}", "largest eigenvalue of the loss's Hessian", values)
     how = "max |f - f_lin| / max |f_lin - f_0|"
     state("gap", "distance from its linearisation", how, [r.gap.max() for r, _ in done], True)
     state(

@@ -80,7 +80,8 @@ def widths(report: Any) -> Any:
         axes.set(xscale="log", yscale="log", xlabel="width n", ylabel="gap, %")
         axes.set_title(f"{law.parametrization}\nwidth for 5 %: {law.answer}", fontsize=9)
         lowest, highest = axes.get_ylim()
-        axes.set_xticks(law.widths, [str(n) for n in law.widths])
+        ticks = [*law.widths, *([round(law.needed.value)] if law.needed is not None else [])]
+        axes.set_xticks(ticks, [str(n) for n in ticks])
         axes.set_yticks([tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if lowest < tick < highest])
         axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()

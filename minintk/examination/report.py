@@ -21,7 +21,7 @@ MEANS = {
     "lazy": "Predict with its linearisation, its tangent kernel or an.kernel(spec): they describe this network.",
     "between": "Treat predictions of its tangent kernel as a first approximation.",
     "rich": "Do not replace the network by its tangent kernel: it learns features.",
-    "undecided": "Mend what the findings name, or pass more replicates, examples or steps; then ask again.",
+    "undecided": "Mend what findings name, if any; pass more replicates, examples or steps; then ask again.",
 }
 """What to do in each regime."""
 LAYERS = "layer", "size", "gain", "dead", "share of kernel", "weights moved", "inputs moved"

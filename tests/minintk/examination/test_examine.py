@@ -117,6 +117,22 @@ def test_widths_and_the_coordinate_check() -> None:
     assert "|dh| -" in report.scaling["0"]  # features of the NTK parametrization move less the wider it is
 
 
+def test_what_is_too_dear_is_left_out_and_named(tmp_path: Any) -> None:
+    """Without a second to spend: the fewest steps, which no caller asked for, and no widths; else all of it."""
+    report = asked(mlp(32, mn.Erf()), widths=True, steps=None, seconds=1e-6)
+    assert "10 steps" in report.about
+    assert "too dear for 1e-06 seconds: sharpness" in report.notes[-1]
+    assert "the width for a gap of 5 %" in report.notes[-1]
+    assert (report.laws, report.scaling, len(report.run.rates)) == ((), {}, 2)
+    assert not any(key.startswith("sharpness") for key in report.statements)
+    assert report.write(tmp_path).exists()
+    report = asked(mlp(32, mn.Erf()), steps=30, seconds=1e-6)
+    assert "30 steps" in report.about
+    assert "the width" not in report.notes[-1]
+    report = asked(mlp(32, mn.Erf()), steps=30)
+    assert (report.notes, len(report.run.rates), "sharpness end" in report.statements) == ((), 8, True)
+
+
 @pytest.mark.parametrize(
     ("x", "y", "error"),
     [
