@@ -184,7 +184,7 @@ def test_float32_is_as_exact_as_the_plain_convolution(way: str) -> None:
 
 
 def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
-    """Of 200,000 rows in float32; one after another, they are off by 50 times as much."""
+    """Add 200,000 rows in float32; one after another, they are off by 50 times as much."""
     loops: Any = pytest.importorskip("minintk.fast.numba_loops")
     a = np.random.default_rng(0).random((200_000, 8), dtype=np.float32)
     zero, total = np.zeros(8, np.float32), np.zeros((2, 8))
