@@ -63,6 +63,7 @@ def test_the_file_is_chosen_by_what_is_in_it(tmp_path: Path) -> None:
 def test_definitions() -> None:
     code = "import os\nx = 3\ny = f(3)\nprint(x)\nclass A:\n    pass\nfor i in range(3): pass"
     assert definitions(code) == "import os\nx = 3\nclass A:\n    pass"
+    assert definitions(code + "\nx = (") == ""
 
 
 def test_a_copy_with_other_names_is_alike_and_other_work_is_not() -> None:
