@@ -14,6 +14,7 @@ import json
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from difflib import get_close_matches
 from inspect import cleandoc
@@ -33,8 +34,8 @@ KINDS = {
     "elsewhere": "a published theorem, or how another library or system behaves",
     "word": "the word in another sense, as in a bound layer",
 }
-REMEDY = f"""claims: run python -m tests.project.claims --update, then write in claims.toml the test or command
-that fails if the sentence is false, or why it claims nothing of this library: {json.dumps(KINDS, indent=4)}"""
+REMEDY = f"""  Run python -m tests.project.claims --update; then write in claims.toml the tests or commands
+that fail if the sentence is false, or why it claims nothing of this library: {json.dumps(KINDS, indent=4)}"""
 
 
 def claims(name: str, text: str) -> Iterator[str]:
@@ -53,12 +54,11 @@ def fault(evidence: str) -> str:
     """Return what is wrong with an entry's evidence: "" if it is a kind, or names tests and commands that exist."""
     for one in () if evidence in KINDS else re.split(r", (?=tests/|python3 )", evidence):
         (path, _, test), words = one.partition("::"), one.split()
-        if one.startswith("python3 make.py "):
-            there = words[2] in COMMANDS and all((ROOT / word).exists() for word in words[3:] if word.endswith(".py"))
-        else:
-            there = bool(test) and (ROOT / path).is_file() and f"def {test}(" in (ROOT / path).read_text("utf-8")
+        run, at = one.startswith("python3 make.py ") and words[2] in COMMANDS, ROOT / path
+        there = run or (bool(test) and at.is_file() and f"def {test}(" in at.read_text("utf-8"))
+        there &= not run or all((ROOT / word).exists() for word in words[3:] if word.endswith(".py"))
         if not there:
-            return "is open" if one.startswith("open") else f"names no test, command or kind that exists, {one!r}"
+            return "is open" if one[:4] == "open" else f"names no test, command or kind that exists, {one!r}"
     return ""
 
 
@@ -71,9 +71,8 @@ def main(arguments: list[str]) -> int:
         known = {sentence: how for entries in record.values() for sentence, how in entries.items()}
         lines = ["# {file: {sentence: evidence}}, see claims.py, whose --update enters new sentences"]
         for name in filter(found.get, names):
-            old, record[name] = record.get(name, {}), {}
-            for s in found[name]:
-                record[name][s] = known.get(s) or " ".join(["open", *(old[t] for t in get_close_matches(s, old, n=1))])
+            near = {s: get_close_matches(s, record.get(name, ()), n=1) for s in found[name]}
+            record[name] = {s: known.get(s, " ".join(["open", *(known[t] for t in near[s])])) for s in found[name]}
             entries = [f"{json.dumps(s, ensure_ascii=False)} = {json.dumps(how)}" for s, how in record[name].items()]
             lines += ["", f'["{name}"]', *entries]
         RECORD.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -82,14 +81,9 @@ def main(arguments: list[str]) -> int:
     wrong = [f"{name} {why}: {sentence}" for name, sentence, how in held if (why := fault(how))]
     wrong += [f"{name} has a new one: {s}" for name in found for s in found[name] if s not in record.get(name, {})]
     wrong += [f"{name} has lost an entry's sentence: {s}" for name, s, _ in held if s not in found.get(name, ())]
-    tests, commands = sum("::" in how for *_, how in held), sum(how.startswith("python3 ") for *_, how in held)
-    plain = sum(how in KINDS for *_, how in held)
-    print(*wrong, sep="\n", end="\n" if wrong else "")
-    print(
-        f"{tests} claims with tests, {commands} with a command, {len(wrong)} without; {plain} sentences claim nothing."
-    )
-    if wrong:
-        print(f"{len(wrong)} {REMEDY}")
+    kinds = Counter("tests" if "::" in how else "none" if how in KINDS else "commands" for *_, how in held)
+    print(*wrong, f"Claims: {kinds['tests']} with tests, {kinds['commands']} with commands", sep="\n", end=", ")
+    print(f"{len(wrong)} with neither; {kinds['none']} sentences claim nothing.{REMEDY if wrong else ''}")
     return bool(wrong)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,33 @@ def test_the_kept_runs_of_verify_mup_raised_no_alarm(benchmarks: Any) -> None:
     assert short == ["none"]
     assert laws.LEVELS.startswith(f"of {12 + len(runs)} full runs")  # 12 before any were kept
     assert f"the {len(runs)} kept refused every control" in laws.LEVELS
+
+
+SECONDS = re.compile(r"([\d.]+) (us|ms|s)\b")
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def times(text: str) -> list[float]:
+    """Return the times that a text names, in seconds."""
+    return [float(number) * UNITS[unit] for number, unit in SECONDS.findall(text)]
+
+
+def quoted(row: str, tables: list[str]) -> bool:
+    """True if some table of results has both times of a README's row, to two digits, and so their ratio."""
+    ours, peer, ratio = row.strip("|").split("|")[1:]
+    one, two = times(ours)[0], times(peer)[0]
+    sides = [re.findall(r"(?m)^\| (.+?) +\|(.*)\|$", table) for table in tables]
+    found = [{side: times(cells)[0] for side, cells in some if times(cells)} for some in sides]
+    pairs = [(some["minintk"], other) for some in found if "minintk" in some for other in some.values()]
+    right = two / one == pytest.approx(float(ratio), rel=0.03)
+    return right and any((one, two) == pytest.approx(pair, rel=0.015) for pair in pairs)
+
+
+def test_the_readme_quotes_the_results() -> None:
+    """All rows but those with a star, whose runs are not kept."""
+    pages = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "benchmarks/results.md")]
+    rows = [row for row in re.findall(r"(?m)^\|.*\|$", pages[0]) if times(row) and "(\\*)" not in row]
+    assert len(rows) >= 4
+    tables = pages[1].split("\n### ")
+    assert all(quoted(row, tables) for row in rows), [row for row in rows if not quoted(row, tables)]
+    assert not quoted(rows[0].replace("135 ms", "130 ms").replace("4.1", "4.24"), tables)

@@ -51,7 +51,7 @@ def test_sentences_that_claim() -> None:
 
 def test_what_is_held_passes(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert claims.main([]) == 0
-    assert "1 claims with tests, 0 with a command, 0 without" in capsys.readouterr().out
+    assert "1 with tests, 0 with commands, 0 with neither" in capsys.readouterr().out
 
 
 def test_a_new_sentence_is_refused_until_it_has_evidence(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_a_new_sentence_is_refused_until_it_has_evidence(checkout: Path, capsys:
     assert claims.main(["--update"]) == claims.main([]) == 1
     record = (checkout / "claims.toml").read_text()
     assert '"It is exact at 0." = "open tests/test_it.py::test_it"\n"It cannot fail." = "open"\n' in record
-    assert "2 without" in capsys.readouterr().out
+    assert "2 with neither" in capsys.readouterr().out
     (checkout / "claims.toml").write_text(record.replace("open tests", "tests").replace('"open"', '"asks"'))
     assert claims.main([]) == 0
 

@@ -290,6 +290,15 @@ def test_opposite_images_of_any_size(phi: mn.spec.Layer, sign: int, scale: float
         np.testing.assert_allclose(k[0, 1], sign * k[0, 0], rtol=1e-12)
 
 
+def test_an_inexact_quadrature_warns() -> None:
+    """Saturated tanh does, and another does not."""
+    x = images(3, (3, 4, 2))
+    kernel, exact = (an.kernel(mn.Sequential(mn.Conv2d(6, w_std=w), mn.Tanh(), mn.Flatten(), D)) for w in (300.0, 1.0))
+    with pytest.warns(UserWarning, match="is by quadrature and exact to .* only"):
+        kernel.both(x)
+    exact.both(x)
+
+
 def test_activations_by_quadrature() -> None:
     """tanh by quadrature: between linear, for small inputs, and what brute force makes of erf at large ones."""
     x = images(3, (3, 4, 2))

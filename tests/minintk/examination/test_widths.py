@@ -57,6 +57,14 @@ def test_a_width_is_refused_that_the_seeds_do_not_decide(exponent: Any, scatter:
     assert ("does not surely fall" in found.why) == (exponent == 0)
 
 
+@pytest.mark.parametrize(("scatter", "refused"), [(0.10, False), (0.105, False), (0.115, True), (0.12, True)])
+def test_a_width_is_known_to_a_factor_of_four(scatter: float, refused: bool) -> None:
+    found = law("NTK()", 128, (64, 128, 256), gaps(-0.5, scatter))
+    assert (found.needed is None) == refused == ("more than a factor of 4" in found.why)
+    if found.needed is not None:
+        assert found.needed.interval[1] < 4 * found.needed.interval[0]
+
+
 def test_networks_without_hidden_layers_and_specs_that_cannot_grow_are_refused_in_words() -> None:
     x, y = np.eye(8, dtype=np.float32), np.eye(8, dtype=np.float32)
     how: dict[str, Any] = {"steps": 3, "seeds": 2}

@@ -43,6 +43,7 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
 def test_definitions() -> None:
     code = "import os\nx = 3\ny = f(3)\nprint(x)\nclass A:\n    pass\nfor i in range(3): pass"
     assert definitions(code) == "import os\nx = 3\nclass A:\n    pass"
+    assert definitions(code + "\nx = (") == ""
 
 
 def test_only_imaginary_parts_are_found() -> None:

@@ -103,6 +103,14 @@ def test_momentum_with_tau_growing_in_time(mu: float, by: Any, tolerance: float)
     assert np.abs(end.f[:, 0] - hyp0f1(3 * mu, -3 * mu * CURVATURES * 3.0)).max() > tolerance
 
 
+@pytest.mark.parametrize("how", [{"tau": 0.7}, {"mu": 3.0}], ids=repr)
+def test_a_step_solves_for_the_velocity_exactly(how: dict[str, Any]) -> None:
+    """Under a constant gradient two steps of any lengths are one of both; a short one is friction."""
+    rule, t, h, k = FlowSettings(mn.mse, (1.0,), **how), 0.4, 0.3, 0.9
+    assert rule.decay(t, h) * rule.decay(t + h, k) == pytest.approx(rule.decay(t, h + k), rel=1e-14)
+    assert (1 - rule.decay(t, 1e-6)) / 1e-6 == pytest.approx(rule.friction(t), rel=1e-5)
+
+
 def test_a_short_relaxation_time_is_gradient_flow() -> None:
     """The difference falls as tau."""
     flows = [oscillators(times=2.0, tau=tau, by=mn.Solver()).f[:, 0] for tau in (1e-2, 1e-3)]
