@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import analytic as an
 import minintk as mn
 from analytic.images import engine
-from analytic.vectors.results import Examples
+from analytic.recursion.requests import Examples
 from minintk.spec.shapes import out_shape
 from tests.kit.golden import IMAGES, VECTORS, XF1, XF2, XI1, XI2
 from tests.kit.oracles_kernels import image_errors, image_kernels
