@@ -20,6 +20,8 @@ import numpy as np
 import minintk as mn
 from tests.kit.oracles_kernels import DIGITS, dual, exact_kernels, image_kernels, places
 
+SIGMOID_LIKE = 2.4020563531719796
+"""By definition, of neural-tangents' `Sigmoid_like`: erf(x / this) / 2 + 1/2."""
 R2 = 2**0.5
 D = mn.Dense(1, w_std=R2, b_std=0.1)
 XF1, XF2 = np.cos(np.arange(12.0)).reshape(3, 4), np.sin(1 + np.arange(8.0)).reshape(2, 4)

@@ -21,6 +21,7 @@ from scipy.special import erf
 import analytic as an
 import minintk as mn
 from minintk.layers.activation import Pointwise, pointwise
+from tests.kit.golden import SIGMOID_LIKE
 
 DATA = Path(__file__).with_name("neural_tangents.npz")
 ENTRIES = 24
@@ -31,7 +32,7 @@ class ScaledErf(mn.Activation):
     """a erf(b x) + c; a sigmoid-like function for b = 1 / 2.402."""
 
     a: float = 0.5
-    b: float = 1 / 2.4020563531719796
+    b: float = 1 / SIGMOID_LIKE
     c: float = 0.5
 
 
