@@ -210,12 +210,6 @@ def image_kernels(spec: mn.spec.Layer, x: Array) -> tuple[Array, Array]:
     The covariances of all pixels of all examples with one another, (N, P, N, P), layer by layer: nothing is left out,
     nothing is clever.
     """
-    return _image_kernels(spec, x.tobytes(), x.shape, x.dtype.str)
-
-
-@lru_cache(maxsize=256)
-def _image_kernels(spec: mn.spec.Layer, given: bytes, shape: tuple[int, ...], dtype: str) -> tuple[Array, Array]:
-    x = np.frombuffer(given, dtype).reshape(shape)
     pixels = x.reshape(len(x), -1, x.shape[-1]).astype(Long)
     k = np.tensordot(pixels, pixels, (2, 2)) / Long(x.shape[-1])
     k, t, _ = through(parts(spec), k, 0 * k, x.shape[1:-1])
