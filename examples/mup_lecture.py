@@ -163,8 +163,10 @@ def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int = 128) ->
             label = f"standard, n = {widths[j]}"
             panels[2].plot(RATES, np.exp(trained[1, j].mean(axis=0)), f"C{j}s:", ms=3, lw=1, label=label)
         panels[2].set(title=f"Adam, {STEPS} steps", xscale="log", yscale="log", xlabel="learning rate", ylabel="loss")
+        for panel in panels[:2]:
+            panel.set_xticks(widths, map(str, widths)), panel.minorticks_off()
         for panel in panels:
-            panel.legend(fontsize=7)
+            panel.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14))
 
     return finish(s, found, rows, draw)
 

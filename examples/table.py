@@ -31,7 +31,7 @@ PLAN = {
         "lee_parametrizations": ("evening", 12), "lenet_and_its_linearisation": ("small", 6),
         "time_to_learn": ("small", 10), "kernel_movement_exponents": ("small", 12), "lee_movement": ("evening", 6),
         "iterative_linearisation": ("evening", 2), "lazy_and_feature_phase": ("small", 12),
-        "frozen_final_kernel": ("small", 10), "mup_lecture": ("small", 8),
+        "frozen_final_kernel": ("small", 10), "mup_lecture": ("small", 16),
         "interpolation_threshold": ("small", 8), "feature_learning_in_a_cnn": ("small", 6),
         "exact_linearised_lenet": ("small", 4), "trajectories_of_lenet": ("small", 6),
     },
