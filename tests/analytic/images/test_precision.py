@@ -225,7 +225,7 @@ def test_variances_that_float32_cannot_hold_are_taken_in_float64(
 
 
 def test_an_entry_that_is_too_large_is_told_by_its_pair() -> None:
-    """In a block that does not begin with the first image, of one set of images and of two; the largest number is not."""
+    """In a block that does not begin with the first image, of one set of images and of two; the largest may be."""
     one, two = (np.ones((9, 2, 2, 1), np.float32) for _ in range(2))
     values = np.zeros((1, 3, 2))
     values[0, 2, 1] = np.finfo(np.float32).max
