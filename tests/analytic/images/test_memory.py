@@ -72,8 +72,16 @@ def test_a_call_takes_what_it_is_said_to(name: str, dtype: str) -> None:
     assert least < taken(*CASES[name], dtype) <= 1
 
 
-def test_kernels_of_pixels_take_what_they_are_said_to() -> None:
-    assert 0.5 < taken(mn.Sequential(BACK, mn.ReLU(), BACK), (8, 12, 12, 1), pixels=144) <= 1
+@pytest.mark.parametrize(
+    ("spec", "shape", "pixels"),
+    [
+        (mn.Sequential(BACK, mn.ReLU(), BACK), (8, 12, 12, 1), 144),
+        (network(mn.ReLU(), 1, *POOL), (1, 34, 34, 1), 1),
+    ],
+    ids=["results of pixels", "a field"],
+)
+def test_large_arrays_take_most_of_what_is_said(spec: mn.Sequential, shape: tuple[int, ...], pixels: int) -> None:
+    assert 0.5 < taken(spec, shape, pixels=pixels) <= 1
 
 
 @pytest.mark.parametrize(

@@ -224,14 +224,15 @@ def test_variances_that_float32_cannot_hold_are_taken_in_float64(
     assert precision.field_precision(an.kernel(spec)._program(shape), Examples(x)) == right
 
 
-def test_an_entry_that_is_too_large_is_told_by_its_pair() -> None:
+@pytest.mark.parametrize("F", [1, 2])
+def test_an_entry_that_is_too_large_is_told_by_its_pair(F: int) -> None:
     """In a block that does not begin with the first image, of one set of images and of two; the largest may be."""
     one, two = (np.ones((9, 2, 2, 1), np.float32) for _ in range(2))
-    values = np.zeros((1, 3, 2))
-    values[0, 2, 1] = np.finfo(np.float32).max
-    precision.check_entries(Examples(one), slice(4, 7), slice(7, 9), values)
-    values[0, 2, 1] = -1e39
+    values = np.zeros((2, 3 * F, 2 * F))
+    values[1, -1, -1] = np.finfo(np.float32).max
+    precision.check_entries(Examples(one), slice(4, 7), slice(7, 9), values, F)
+    values[1, -1, -1] = -1e39
     with pytest.raises(ValueError, match=r"x1\[6\] and x1\[8\] have a kernel of 1e\+39, and float32 ends at 3.4e\+38"):
-        precision.check_entries(Examples(one), slice(4, 7), slice(7, 9), values)
+        precision.check_entries(Examples(one), slice(4, 7), slice(7, 9), values, F)
     with pytest.raises(ValueError, match=r"x1\[6\] and x2\[8\] have a kernel"):
-        precision.check_entries(Examples(one, two), slice(4, 7), slice(7, 9), values)
+        precision.check_entries(Examples(one, two), slice(4, 7), slice(7, 9), values, F)
