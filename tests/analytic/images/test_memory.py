@@ -45,7 +45,7 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
     ),
     "many channels": (network(mn.ReLU(), 1, *FLAT), (64, 4, 4, 300)),
     "many layers": (network(mn.GELU(), 12, *POOL), (64, 2, 2, 1)),
-    "of equal pixels": (network(mn.ReLU(), 12, *FLAT), (64, 4, 4, 1)),
+    "of equal pixels": (network(mn.ReLU(), 4, *FLAT), (160, 4, 4, 1)),
     "a quadrature": (network(mn.Tanh(), 1, *FLAT), (32, 4, 4, 1)),
 }
 
