@@ -103,6 +103,6 @@ def undecided(results: Mapping[str, dict[str, Any]]) -> str:
                 many = [f"{times * row['seeds']:,.0f} seeds"] if row["of"] != "images" else []
                 many += [f"{times:.3g} x the test images"] if row["of"] in ("images", "both") else []
                 needs = ", ".join(many), f"{price:,.2g}", "agrees" if row["more"] > 0 else "differs"
-            lines.append((price, (row["claim"], key, row["here"], row["rule"], *needs)))
+            lines.append((price, (row["claim"], key.replace("-", ", "), row["here"], row["rule"], *needs)))
     cells = (" | ".join(" ".join(c.split()).replace("|", r"\|") for c in row) for _, row in sorted(lines))
     return UNDECIDED + "".join(f"| {row} |\n" for row in cells) if lines else ""

@@ -12,6 +12,7 @@ def relative_distance(a: Array, b: Array) -> Array:
 
     inf if only b is zero, 0 if both are.  ValueError for other shapes and for values that are not finite.
 
+    >>> import numpy as np
     >>> round(float(relative_distance(np.diag([3.0, 4.0]), np.diag([4.0, 4.0]))), 6)
     0.176777
     """
@@ -38,7 +39,7 @@ def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Arra
 
     theta0, theta : (P,) or (E, P).  O(n^-1/2) in the width n for a trained network (Lee et al. 2019, eq. 17).
 
-    >>> import minintk as mn
+    >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
     >>> theta0 = net.init(np.random.default_rng(0))
     >>> float(kernel_movement(net, theta0, theta0, np.eye(3)))
@@ -52,7 +53,7 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
 
     Names as in the layout, "0.W", "2.b".  inf for a tensor that left zero, 0 if it stayed there.
 
-    >>> import minintk as mn
+    >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
     >>> theta0 = net.init(np.random.default_rng(0))
     >>> {name: round(float(moved), 6) for name, moved in weight_movement(net, theta0, 1.25 * theta0).items()}
@@ -73,6 +74,7 @@ def effective_rank(k: Array) -> Array:
     give n.  For J J', sigma are the squared singular values of the Jacobian; compare Samarin et al. 2020, figure 6.
     ValueError for a zero matrix.
 
+    >>> import numpy as np
     >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)
     3.0
     """
@@ -99,6 +101,7 @@ def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
     A, B : (N, features) two of `Network.layer_outputs`, this is linear CKA, in [0, 1] and unchanged by rotations of
     either (Kornblith et al. 2019).  ValueError if a kernel is zero, also after centring.
 
+    >>> import numpy as np
     >>> k = np.array([[2.0, 1.0], [1.0, 2.0]])
     >>> round(float(alignment(k, np.eye(2))), 6), round(float(alignment(k, np.eye(2), centred=True)), 6)
     (0.894427, 1.0)
@@ -124,6 +127,7 @@ def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
 
     Kernel-target alignment measures how well the kernel agrees with the labels (Cristianini et al. 2001).
 
+    >>> import numpy as np
     >>> y = np.array([[1.0], [1.0], [-1.0]])
     >>> round(float(target_alignment(y @ y.T, y)), 12), round(float(target_alignment(np.eye(3), y)), 6)
     (1.0, 0.57735)
