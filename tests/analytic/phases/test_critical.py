@@ -38,7 +38,9 @@ def swish(u: Any) -> tuple[Any, Any, Any]:
     return u * p, p + u * p * (1 - p), p * (1 - p) * (2 + u * (1 - 2 * p))
 
 
-@pytest.mark.parametrize(("activation", "phi", "near"), [(mn.GELU(), gelu, 3.56), (mn.Swish(), swish, 14.3)], ids=repr)
+@pytest.mark.parametrize(
+    ("activation", "phi", "near"), [(mn.GELU(), gelu, 3.56), (mn.Swish(), swish, 14.3)], ids=("GELU", "Swish")
+)
 def test_points_where_variances_keep_in_40_digits(activation: mn.spec.Activation, phi: Any, near: float) -> None:
     """E phi phi'' = 0 is dQ/dq = chi_1; w^2 = 1 / E phi'^2, b^2 = q - E phi^2 / E phi'^2."""
     with mp.workdps(40):
