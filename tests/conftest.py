@@ -33,6 +33,12 @@ settings.register_profile(
 settings.load_profile("fixed")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Refuse a test named after an address: two workers would see two names."""
+    if " at 0x" in item.nodeid:
+        raise pytest.UsageError(f"{item.nodeid} is named after an address: give the case an id")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _figures_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
     """Save figures small and unarranged: constrained layout takes longer than drawing.  `test-all` arranges them."""
