@@ -245,5 +245,5 @@ def test_weights_are_an_array() -> None:
 def test_memory_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, _, _ = data()
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 1000)
-    with pytest.raises(MemoryError, match=r"by 'landmarks', needs .* take fewer landmarks"):
+    with pytest.raises(MemoryError, match=r"on 20 landmarks, needs .* take fewer landmarks"):
         an.solve(KERNEL, x, y, by="landmarks", landmarks=20)
