@@ -63,7 +63,7 @@ def examples(path: str) -> tuple[Any, Any]:
     option("--steps", "T", "steps of each run (200, fewer where they cost much)", type=int),
     option("--examples", "N", "examples used (256, fewer where they cost much)", type=int),
     option("--replicates", "R", "networks, or halves of the examples, for intervals", 5),
-    option("--seconds", "S", "what costs more is left out and named", 150.0),
+    option("--seconds", "S", "what costs more is left out and named", 80.0),
     option("--no-widths", about="leave out networks of other widths", action="store_true"),
     option("--out", "DIR", "folder for the report", "minintk-examine"),
     SEED,

@@ -34,7 +34,7 @@ CURVED, LANCZOS = 3, 7
 def examine(
     net: Network, theta: Array, x: Array, y: Array, *, loss: Loss = mse, lr: float | None = None,
     steps: int | None = None, examples: int | None = None, replicates: int = 5, widths: bool = True,
-    seconds: float = 150.0, rng: np.random.Generator | None = None, progress: Callable[[str], None] | None = None,
+    seconds: float = 80.0, rng: np.random.Generator | None = None, progress: Callable[[str], None] | None = None,
 ) -> Report:  # fmt: skip
     """Return a `Report` on how this network trains on these examples: `.regime`, `.findings`, `.statements`, text.
 
