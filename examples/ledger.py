@@ -25,7 +25,7 @@ script at that size, and goes on in OUT after an interruption:
 
     minintk reproduce NAME --data DIR --set mnist --scale paper --device cpu --out OUT
 
-| script | rows | N | width | steps | seeds | largest | minutes here | hours at the paper's size |
+| script | rows | N | width | steps | seeds | most | min here | hours at the paper's size |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 UNDECIDED = """
