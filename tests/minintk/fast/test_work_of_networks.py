@@ -67,12 +67,12 @@ def test_a_batch_of_images_goes_through_the_layers_in_shares() -> None:
     x, w = np.zeros((64, 28, 28, 1)), net.layout.unpack(net.init(RNG(0)))
     parts: Any = {N: front(w, np.zeros((N, 28, 28, 1)))[1] for N in (4, 64, 512)}
     counts = {N: len(J.parts) for N, J in parts.items()}
-    assert counts == {4: 1, 64: 4, 512: 16}
+    assert counts == {4: 1, 64: 2, 512: 8}
     with counted(split_batch, "parallel", lambda work, items: len(items)) as shares:
         f, J = net.linearize(net.init(RNG(0)), x)
         J.vjp(np.ones_like(f))
         J.jvp(np.ones(net.size))
-    assert shares == [4, 4, 4]
+    assert shares == [2, 2, 2]
 
 
 def test_the_outputs_of_an_image_kernel_are_split() -> None:
