@@ -132,11 +132,11 @@ def filenames() -> dict[str, str]:
 
 def gallery() -> None:
     """gallery/index.md: each example with a figure, what it claims, and the command that draws it again."""
-    text = f"# Gallery\n\n{ABOUT}\n\n"
-    for path in sorted((ROOT / "examples").glob("*.py"), key=order):
-        figure = DOCS / "gallery" / f"{path.stem}.png"
-        if figure.exists():
-            text += entry(path)
+    paths = sorted((ROOT / "examples").glob("*.py"), key=order)
+    paths = [path for path in paths if (DOCS / "gallery" / f"{path.stem}.png").exists()]
+    cards = "".join(map(thumbnail, paths))
+    text = f"# Gallery\n\n{ABOUT}\n\n::::{{grid}} 2 3 4 4\n:gutter: 2\n:class-container: thumbnails\n\n{cards}::::\n\n"
+    text += "".join(map(entry, paths))
     text += "```{toctree}\n:hidden:\n\nexamples\n```\n"
     written(DOCS / "gallery" / "index.md", text)
 
@@ -155,14 +155,25 @@ def order(path: Path) -> tuple[int, str]:
     return FIRST.index(path.stem) if path.stem in FIRST else len(FIRST), path.stem
 
 
+def caption(path: Path) -> str:
+    """The heading of an example."""
+    name = path.stem.replace("_", " ")
+    return f"{name[0].upper()}{name[1:]}"
+
+
+def thumbnail(path: Path) -> str:
+    """The card of an example, which leads to its part of the gallery."""
+    link = f":link: gallery-{path.stem}\n:link-type: ref\n:img-top: {path.stem}.png\n:img-alt: figure\n"
+    return f":::{{grid-item-card}} {caption(path)}\n{link}:::\n\n"
+
+
 def entry(path: Path) -> str:
     """The part of the gallery about one script."""
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     claim, _, rest = doc.partition("\n\n")
     about = [part for part in rest.split("\n\n") if not part.startswith("    ")]
-    name = path.stem.replace("_", " ")
     printed = path.parents[1] / "docs" / "gallery" / f"{path.stem}.txt"
-    out = f"## {name[0].upper()}{name[1:]}\n\n{plain(claim)}\n\n![{plain(claim)}]({path.stem}.png)\n\n"
+    out = f"(gallery-{path.stem})=\n## {caption(path)}\n\n{plain(claim)}\n\n![{plain(claim)}]({path.stem}.png)\n\n"
     out += "".join(f"{plain(part)}\n\n" for part in about[:1])
     if printed.exists():
         out += ":::{dropdown} What it prints\n```text\n" + printed.read_text(encoding="utf-8") + "```\n:::\n\n"
