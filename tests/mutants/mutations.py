@@ -89,7 +89,7 @@ def mutations(path: str, source: bytes) -> list[Mutation]:
 
 
 def valid(mutation: Mutation, source: bytes) -> bool:
-    """Whether the mutant is Python, and another program than the original."""
+    """True if the mutant is Python, and another program than the original."""
     try:
         return ast.dump(ast.parse(mutation.applied(source))) != ast.dump(ast.parse(source))
     except SyntaxError:
