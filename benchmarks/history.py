@@ -1,4 +1,4 @@
-"""What each run measured, a line a row, and which rows the last run of this processor moved.
+"""Record what each run measured, a line a row, and find the rows that the last run of this processor moved.
 
     history/PROCESSOR.jsonl   {"run", "date", "commit", "processor", "rates", "row",
                                "sides": {name: [median, least, most seconds]}}
@@ -26,7 +26,7 @@ FOLDER = HERE / "history"
 
 
 def file(processor: str, folder: Path = FOLDER) -> Path:
-    """Of this processor."""
+    """The file of this processor."""
     return folder / (re.sub(r"[^a-z0-9]+", "-", processor.lower()).strip("-") + ".jsonl")
 
 
