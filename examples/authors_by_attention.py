@@ -1,4 +1,4 @@
-"""Who wrote this sentence?  Infinitely wide attention, and networks of finite width trained beside it.
+"""Tell authors by their sentences: infinitely wide attention, and networks of finite width trained beside it.
 
     python3 make.py python examples/authors_by_attention.py [--out FILE.png] [--width 64] [--networks 4]
 

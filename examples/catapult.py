@@ -54,7 +54,7 @@ def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8) -> dict[str, float]:
-    """What became of the networks at each rate, and exponents in width with half their 95 % intervals."""
+    """Return the networks' fate at each rate, and exponents in width with half their 95 % intervals."""
     results = dict[str, float]()
     runs, laws = {rate: [launched(rate, seed) for seed in range(seeds)] for rate in RATES}, {}
     for rate, each in runs.items():

@@ -76,7 +76,7 @@ def placed(*arrays: mn.Array) -> tuple[mn.Array, ...]:
 
 
 def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int = 500) -> np.ndarray[Any, Any]:
-    """Which test examples each member classifies correctly, ([E], M) of zeros and ones."""
+    """Return 1 for each test example that a member classifies correctly, else 0: ([E], M)."""
     parts = []
     for i in range(0, len(x), batch):
         f, y_part = to_host(model(theta, x[i : i + batch])), to_host(y[i : i + batch])

@@ -1,4 +1,4 @@
-"""What an infinitely wide network can learn from N examples, predicted from the spectrum of its kernel.
+"""Predict what an infinitely wide network learns from N examples, by the spectrum of its kernel.
 
     python3 make.py python examples/eigenlearning.py [--out FILE.png]
 

@@ -1,4 +1,4 @@
-"""How far kernel and weights move in the feature regime  (Geiger et al. 2020, figures 3 (a), 6 and table 1).
+"""Movement of kernel and weights in the feature regime (Geiger et al. 2020, figures 3 (a), 6 and table 1).
 
     python3 make.py python examples/kernel_movement_exponents.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 

@@ -29,7 +29,7 @@ SPEC = mn.Sequential(
 
 
 def numpy_outputs(state: dict[str, Host], x: Host) -> Host:
-    """What torch computes, written out: x (N, 1, 8, 8), W (out, in, 3, 3), features flattened as (C, H, W)."""
+    """Compute torch's outputs, written out: x (N, 1, 8, 8), W (out, in, 3, 3), features flattened as (C, H, W)."""
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3))
     h = np.einsum("nchwij,ocij->nohw", windows, state["0.weight"]) + state["0.bias"][:, None, None]
     h = np.tanh(h).reshape(len(x), 8, 4, 2, 4, 2).mean((3, 5)).reshape(len(x), -1)

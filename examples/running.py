@@ -1,4 +1,4 @@
-"""How a script that reruns a paper runs: its settings, its recorded runs over the cores, its command line."""
+"""Run a script that reruns a paper: its settings, its recorded runs over the cores, its command line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SIZE = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What the command line says: the defaults run a script inside a test, without files that stay.
+    """Settings of the command line: the defaults run a script inside a test, without files that stay.
 
     name : of the script.  out : folder for results, or None.  data : "digits" (inside the package), "mnist" or
     "cifar10".  part : (i, n), to make only that part of the runs, for job arrays.  workers : processes; 1 is this one.
@@ -106,7 +106,7 @@ class Setting:
 
 
 def _die_with_stdin() -> None:
-    """End this process when whoever holds the other end of stdin has ended: `minintk reproduce`."""
+    """End this process when the holder of the other end of stdin, `minintk reproduce`, has ended."""
 
     def wait() -> None:
         while os.read(0, 1):  # not sys.stdin: its lock would be held when this process ends by itself
