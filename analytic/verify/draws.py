@@ -97,11 +97,11 @@ class Draw:
 
     @property
     def smooth(self) -> bool:
-        """Whether phi' has no jumps."""
+        """True if phi' has no jumps."""
         return not isinstance(self.phi, KINKED)
 
     def rate(self, width: int) -> float:
-        """How the learning rate depends on the width: 1/n in standard parametrization, elsewhere not at all."""
+        """Return the learning rate's factor at this width: 1/n in standard parametrization, 1 elsewhere."""
         return 1 / width if self.regime == "standard" and self.control != NO_WIDTH else 1.0
 
     def widths(self, widths: Sequence[int]) -> list[int]:

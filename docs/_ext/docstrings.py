@@ -1,4 +1,4 @@
-"""How the documentation shows docstrings, which are plain text: formulas, tables and examples keep their form.
+"""Show docstrings, which are plain text, in the documentation: formulas, tables and examples keep their form.
 
 A block, the lines between two blank ones, is one of five things:
 

@@ -56,7 +56,7 @@ def modules() -> list[str]:
 
 
 def importable(name: str) -> bool:
-    """Whether a module can be imported here: `numba_kernels` needs an extra, `gpu_kernels` a device."""
+    """True if a module can be imported here: `numba_kernels` needs an extra, `gpu_kernels` a device."""
     try:
         importlib.import_module(name)
     except ImportError:
@@ -65,7 +65,7 @@ def importable(name: str) -> bool:
 
 
 def reachable(name: str) -> bool:
-    """Whether the name means the module; `analytic.kernel` is the function of that name."""
+    """True if the name means the module; `analytic.kernel` is the function of that name."""
     parent, _, leaf = name.rpartition(".")
     return inspect.ismodule(getattr(importlib.import_module(parent), leaf, None))
 

@@ -2,9 +2,9 @@
 
     S = sum m u,  Q = sum m u r (x - mean)       m = [x > mean]        dx = r (m u - S/M - r (x - mean) Q/M)
 
-z, and what BatchNorm alone would give, stand in no memory: the compiled loops of the convolution copy every image into
-its frame, and compute z on the way; u, the gradient in z, is fresh, and becomes dx in its place.  Without BatchNorm
-mean = 0, r = 1, and dx = m u.
+Neither z nor the output of BatchNorm is stored: the compiled loops of the convolution copy every image into its frame,
+and compute z on the way. u, the gradient in z, is a new array, which becomes dx in place.  Without BatchNorm mean = 0,
+r = 1, and dx = m u.
 """
 
 from __future__ import annotations
@@ -104,5 +104,5 @@ class RectifiedConv:
 
 
 def rectifies(layer: Bound) -> bool:
-    """Whether the layer is ReLU."""
+    """True if the layer is ReLU."""
     return type(layer) is BoundActivation and type(layer.layer) is s.ReLU

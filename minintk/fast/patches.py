@@ -100,7 +100,7 @@ class Patches:
 
     @cached_property
     def whole(self) -> bool:
-        """Whether the windows cut the images into pieces and P is x itself in another shape (1 x 1 kernels)."""
+        """True if the windows tile the images, so that P is x in another shape (1 x 1 kernels)."""
         rows, columns = self.windows.rows, self.windows.columns
         (height, width), side = self.kernel, rows.stride * columns.stride
         return self.windows.size == (rows.size, columns.size) and height == side == 1 and width == self.B

@@ -1,4 +1,4 @@
-"""What a command is made of: a function of the parsed arguments, its options, and its exit status.
+"""Define a command: a function of the parsed arguments, its options, and its exit status.
 
 0 success, 1 a check failed or is undecided, 2 invalid arguments, 130 interrupted.
 """
