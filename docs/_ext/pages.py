@@ -18,6 +18,10 @@ from typing import Any
 from minintk.grade import load
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.project.surface import MODULES, public  # noqa: E402
+
 DOCS = ROOT / "docs"
 
 PUBLIC = ("minintk", "analytic")
@@ -95,6 +99,16 @@ def internals() -> None:
         text += title(room, "-") + f"{plain}\n\n.. toctree::\n   :maxdepth: 1\n\n"
         text += "".join(f"   {name}\n" for name in names) + "\n"
     written(folder / "index.rst", text)
+
+
+def names() -> None:
+    """reference/public/index.rst: every public name once, with its one line."""
+    text = title("Every name") + "What version 1 keeps; the parameters are in ``tests/project/surface.txt``.\n\n"
+    for module in map(importlib.import_module, dict.fromkeys((*PUBLIC, *MODULES))):
+        called = sorted(n for n in public(module) if not inspect.ismodule(getattr(module, n)))
+        lines = "".join(f"   {module.__name__}.{n}\n" for n in called)
+        text += title(module.__name__, "-") + f".. autosummary::\n   :nosignatures:\n\n{lines}\n"
+    written(DOCS / "reference" / "public" / "index.rst", text)
 
 
 def exported() -> dict[int, str]:
@@ -258,6 +272,7 @@ def on_start(app: Any, config: Any) -> None:
     config.autosummary_filename_map = filenames()
     app.minintk_exported = exported()
     internals()
+    names()
     gallery()
     for source, target in COPIED.items():
         copied(source, target)
