@@ -80,7 +80,7 @@ def draw(out: str, runs: dict[float, tuple[float, Host]]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="edge_of_stability.png", help="the figure")
+    parser.add_argument("--out", default="edge_of_stability.png", help="the figure (%(default)s)")
     print("lr x sharpness; theory: 2 in the last half, but for the slow run")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:40} {value:.4g}")

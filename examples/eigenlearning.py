@@ -95,6 +95,6 @@ def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="eigenlearning.png", help="the figure")
+    parser.add_argument("--out", default="eigenlearning.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:44} {value:.4g}")

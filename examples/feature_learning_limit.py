@@ -95,6 +95,6 @@ def draw(out: str, x: Host, y: Host, widths: tuple[int, ...], laws: Any) -> None
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="feature_learning_limit.png", help="the figure")
+    parser.add_argument("--out", default="feature_learning_limit.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:32} {value:.4g}")

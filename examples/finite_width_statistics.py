@@ -95,6 +95,6 @@ def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) ->
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="finite_width_statistics.png", help="the figure")
+    parser.add_argument("--out", default="finite_width_statistics.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:36} {value:.4g}")

@@ -94,7 +94,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="four_times_the_data.png", help="the figure")
+    parser.add_argument("--out", default="four_times_the_data.png", help="the figure (%(default)s)")
     parser.add_argument("--data", choices=sorted(SIZES), default="digits")
     for name, value in main(**vars(parser.parse_args())).items():
         print(f"{name:52} {value:.4g}")

@@ -84,7 +84,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="mnist_60000.png", help="the figure")
+    parser.add_argument("--out", default="mnist_60000.png", help="the figure (%(default)s)")
     parser.add_argument("--data", help="the folder of MNIST; without it, the digits inside")
     parser.add_argument("--store", help="the folder for kernel, factor and state")
     parser.add_argument("--train", type=int, help="training images (60000, or 1500 digits)")

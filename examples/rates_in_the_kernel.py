@@ -95,6 +95,6 @@ def draw(out: str, widths: tuple[int, ...], values: dict[str, dict[str, list[Hos
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="rates_in_the_kernel.png", help="the figure")
+    parser.add_argument("--out", default="rates_in_the_kernel.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:70} {value:.4g}")

@@ -137,7 +137,7 @@ def kind_of(parameter: Parameter) -> dict[str, Any]:
 def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | None, name: str) -> None:
     """Run main(setting, **sizes[scale]) as --out, --data, --set, --scale, --device, --part say; print its table."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default=".", metavar="DIR", help="folder for runs, figure and numbers (.)")
+    parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for figure, numbers and runs")
     parser.add_argument("--data", metavar="DIR", help="folder with MNIST or CIFAR-10; without it, the digits inside")
     parser.add_argument("--set", choices=("digits", "mnist", "cifar10"), help="which images (mnist with --data)")
     parser.add_argument("--scale", default="small", choices=tuple(sizes), help="how large; paper: the paper's own")
@@ -186,4 +186,4 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
         if row["rule"]:
             answer = {True: "agrees", False: "differs", None: "undecided"}[row["agrees"]]
             print(f"      {answer}: {row['rule']}")
-    print("{seconds:.0f} s, {core seconds:.0f} s of one core, earlier calls included".format(**spent))
+    print("{seconds:.0f} s, {core seconds:.0f} s of one core, earlier calls included".format(**spent), f"in {out}")

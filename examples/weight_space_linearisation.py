@@ -72,7 +72,7 @@ def main(out: str | None = None, data: str | None = None, width: int = 512, epoc
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="the folder of MNIST's files")
-    parser.add_argument("--out", default="weight_space_linearisation.png", help="the figure")
+    parser.add_argument("--out", default="weight_space_linearisation.png", help="the figure (%(default)s)")
     given = parser.parse_args()
     for name, value in main(given.out, given.data).items():
         print(f"{name:40} {value:.4f}")
