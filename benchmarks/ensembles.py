@@ -1,7 +1,7 @@
 """Rows: full-batch SGD with momentum .9 of twenty networks, from the same weights on one batch; time for a step.
 
 Each call is `steps` steps through the public interface, checks and the snapshot at their end included; on every side
-it goes on from where the last call ended.  The answer compared is what the first call's steps changed, f_T - f_0.  The
+it continues where the last call ended.  The answer compared is what the first call's steps changed, f_T - f_0.  The
 loss is 1/(2N) sum |f - y|^2.
 """
 

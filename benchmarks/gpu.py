@@ -50,7 +50,7 @@ except ImportError as error:
 
 @dataclass
 class Seen:
-    """A measurement: seconds for one unit, their range, the first run's with all compilation, and the error."""
+    """A measurement: seconds for one unit, their range, those of the first run with compilation, and the error."""
 
     name: str
     right: bool

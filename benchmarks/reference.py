@@ -1,6 +1,6 @@
 """The right answers, in plain float64 NumPy: the formulas of the theory and of backpropagation, written out once more.
 
-Nothing here is fast, nothing is shared with the library, and every side of a row is held against it.
+Nothing here is fast, nothing is shared with the library, and every side of a row is compared with it.
 """
 
 from __future__ import annotations

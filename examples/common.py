@@ -16,7 +16,7 @@
     if __name__ == "__main__":
         command_line(main, SIZES, __doc__, "name_of_the_script")
 
-Every run of `work` is a record in the folder NAME.runs below --out: a script killed at any moment goes on where it was,
+Every run of `work` is a record in the folder NAME.runs below --out: a script killed at any moment resumes where it was,
 and a second call only draws.  On the CPU runs are spread over the cores, one process with one BLAS thread on each.
 `work` depends on its arguments alone, all of them numbers or text, and `s.sweep` takes constant ones as keywords.  A
 run that diverges is a record too, NaN in the table of runs.

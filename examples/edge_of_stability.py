@@ -4,7 +4,7 @@
 
 A tanh network learns 200 digits by gradient descent with learning rates of 2 / (1.5 s), 2 / (2 s) and 2 / (3 s), s the
 sharpness at the start: the largest eigenvalue of the loss's Hessian, `mn.diagnostics.sharpness`.  A minimum that is
-sharper than 2 / lr repels descent; so training, which sharpens progressively, comes to lr x sharpness = 2, and goes on
+sharper than 2 / lr repels descent; so training, which sharpens progressively, reaches lr x sharpness = 2, and continues
 there with a loss that still falls, not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness
 passes the bounds of the others.
 """

@@ -57,7 +57,7 @@ def main(
     out: str | None = None, data: str = "digits", sizes: tuple[int, ...] = (), draws: int = 20, width: int = 512,
     test: int = 600,
 ) -> dict[str, float]:  # fmt: skip
-    """Relative distances from the losses of the kernel's learner: of predictions, of networks; cells within 10 %."""
+    """Return relative distances of predictions and of networks from kernel regression's losses; cells within 10 %."""
     rng, found, sizes = np.random.default_rng(0), dict[str, float](), sizes or SIZES[data]
     x, y = (mn.datasets.digits() if data == "digits" else mn.datasets.mnist().subset(20_000, rng)).on_sphere().parity()
     means, errors, controls, wide = [], [], [], []

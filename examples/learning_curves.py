@@ -2,9 +2,9 @@
 
     python3 make.py python examples/learning_curves.py [--out FILE.png]
 
-Random-feature models with n parameters learn a power law from N = 4n noisy examples; their mean test loss stands beside
-the formula, at eight widths and eight times.  The distance between them falls as 1/n.  On digits, the spectrum of the
-tangent kernel on all images predicts what gradient flow learns from some.  Last, the loss that width x time buys.
+Random-feature models with n parameters learn a power law from N = 4n noisy examples; the figure has their mean test
+loss beside the formula, at eight widths and times.  The distance between them falls as 1/n.  On digits, the spectrum of
+the tangent kernel on all images predicts what gradient flow learns from some.  Last, the loss that width x time buys.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The network has 2 hidden layers with ReLU, w_std = sqrt 2 and no biases (of 1, 2
 without b_std = 0.1, it was among the best on 5,000 other images after training on 5,000).  Pixels are centred, targets
 are one-hot - 0.1, the ridge is a thousandth of the kernel's mean diagonal.  f = K(x, X) (K(X, X) + ridge)^-1 y.
 
-FOLDER takes 14.4 GB for the kernel, 7.4 GB for its factor.  Killed, the same call goes on.
+FOLDER takes 14.4 GB for the kernel, 7.4 GB for its factor.  After a kill, the same call resumes.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 One hidden erf layer of width 512, momentum 0.9, cross-entropy, batches of 128, five epochs: the packaged digits, or
 with --data the 60,000 images of MNIST, as in the notebook.  Its loss is a mean over examples and ten outputs, ours a
-mean over examples, so its rate 1 is 0.1 here, and losses are divided by ten to stand beside its own.
+mean over examples, so its rate 1 is 0.1 here, and losses are divided by ten for comparison.
 """
 
 from __future__ import annotations

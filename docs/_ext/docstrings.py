@@ -33,7 +33,7 @@ def escaped(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """A paragraph: plain text, but for what stands in backticks."""
+    """Render a paragraph: plain text, except for code in backticks."""
     out = []
     for i, piece in enumerate(CODE.split(re.sub(r"\s+", " ", text.strip()))):
         code = piece.strip("`")

@@ -36,7 +36,7 @@ SHOWN = (
 
 
 def written(path: Path, text: str) -> None:
-    """Write a page unless it stands there already, so that Sphinx does not read it again."""
+    """Write a page unless it has this text already, so that Sphinx does not read it again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
@@ -282,7 +282,7 @@ def on_start(app: Any, config: Any) -> None:
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Called by Sphinx for each page it writes: listings of source lose their links back.
 
-    These name an object by the module that defines it, and `minintk.models.empirical.ntk` stands under `minintk.ntk`.
+    These name an object by the module that defines it, and `minintk.models.empirical.ntk` is listed as `minintk.ntk`.
     """
     if page.startswith("_modules/") and "body" in context:
         context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])

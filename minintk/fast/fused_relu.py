@@ -69,7 +69,7 @@ class RectifiedConv:
 
     @staticmethod
     def joined(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
-        """The layers, with ReLU, a BatchNorm before it and a convolution after it in one wherever they stand so."""
+        """Return the layers, with each ReLU, a BatchNorm before it and a convolution after it merged into one."""
         found: list[Bound] = []
         for layer in layers:
             if type(layer) is BlockedConv and layer.patches.direct and found and rectifies(found[-1]):
@@ -81,7 +81,7 @@ class RectifiedConv:
 
     @property
     def layers(self) -> tuple[Bound, ...]:
-        """Those that it stands for."""
+        """The layers that it replaces."""
         return (self.relu, self.conv) if self.norm is None else (self.norm, self.relu, self.conv)
 
     @property

@@ -1,10 +1,10 @@
-"""Convolutions without patches, compiled by Numba (`pip install minintk[fast]`): images are read where they stand.
+"""Convolutions without patches, compiled by Numba (`pip install minintk[fast]`): images are read in place.
 
     y[p, o] = sum_taps sum_k x[tap + p s, k] W[tap, k, o]          a convolution, and its gradient in x
     dW[k, o] = sum_positions x[position + k] u[position, o]        its gradient in W
 
 Both are sums of products of a row of numbers with one number, `tile`: some rows of the result stay in the registers
-while the sum runs.  Pixels that stand side by side are neighbours in memory, so a row of a window is one run of k.
+while the sum runs.  Adjacent pixels are neighbours in memory, so a row of a window is one run of k.
 """
 
 from __future__ import annotations

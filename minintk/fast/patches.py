@@ -5,8 +5,8 @@
     unroll   W -> V       the weights to multiply P with: P V = the convolution
     roll     V -> W       the transposed map
 
-A row of P holds B windows that stand side by side, with the pixels they share read once; so P is smaller and its copies
-are longer than with B = 1, at the price of zeros in
+A row of P holds B adjacent windows, with the pixels they share read once; so P is smaller and its copies are longer
+than with B = 1, at the price of zeros in
 
     V[(i, stride b + j, c), (b, o)] = W[i, j, c, o]
 

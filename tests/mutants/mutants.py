@@ -8,9 +8,9 @@ changed function run, those of its own file first, then the quick ones of all fi
 faces all others that reach it and the whole default suite, which may take an hour for each. Which test reaches which
 function is noted once, in one run of the suite, and read again later (`--map` notes it again).
 
-Verdicts are appended to `.mutants/results.jsonl`, so that a run goes on where it was stopped; `--again` gives those
-that lived another try, after a test was written.  Mutants that compute the same, or that no test should tell apart,
-stand with the reason in equivalent.toml.
+Verdicts are appended to `.mutants/results.jsonl`, so that a run resumes where it was stopped; `--again` gives survivors
+another try, after a test was written.  Mutants that compute the same, or that no test should tell apart, are in
+equivalent.toml with the reason.
 
 mutmut and cosmic-ray do not do this better here: neither changes arrays' axes, dtypes, terms and factors.  Neither
 chooses tests by the functions that they reach, which keeps a slow suite away from most mutants.

@@ -131,7 +131,7 @@ class CoordinateCheck:
         if self.passed or len(self.diverged) == len(self.widths):
             return {}
         start, rate = ([r for r in self.rows if r.quantity == q and r.verdict == "fail"] for q in ("W", "dW"))
-        if start and self.rule == "sgd":  # gradients are wrong for all layers; what stands still has no rate
+        if start and self.rule == "sgd":  # gradients are wrong for all layers; weights that do not move have no rate
             rate = [row for row in rate if row.fit is None]
         names, late = [row.name for row in start], [row.name for row in rate]
         both = {name: "start and rate" for name in names if name in late}

@@ -1,4 +1,4 @@
-"""Stores: killed and gone on with, damaged, on a full disk, shared by two: the same bytes in the end."""
+"""Stores: killed and resumed, damaged, on a full disk, shared by two: the same bytes in the end."""
 
 from __future__ import annotations
 

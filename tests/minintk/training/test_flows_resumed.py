@@ -1,4 +1,4 @@
-"""Flows: from any of its moments a flow goes on with the same bits."""
+"""Flows: from any of its moments a flow resumes with the same bits."""
 
 from __future__ import annotations
 
