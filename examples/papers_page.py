@@ -170,7 +170,7 @@ def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str], level: st
 
 
 def says_so(row: dict[str, Any]) -> str:
-    """Return what stands in the last column: "" where the paper says nothing."""
+    """Return the text of the last column: "" if the paper says nothing."""
     return {True: "yes", False: "no", None: "undecided" if row["rule"] else ""}[row["agrees"]]
 
 

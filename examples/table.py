@@ -2,7 +2,7 @@
 
     python3 make.py python examples/table.py [NAME ...] [--data DIR] [--out DIR] [--first-seed S]
 
-Runs what `PLAN` lists, each recorded in --out, so that an interrupted call goes on.  Its rows are kept as
+Runs what `PLAN` lists, each recorded in --out, so that an interrupted call resumes.  Its rows are kept as
 docs/papers/KEY.json, its figure as KEY.png in 128 colours; then the pages there are written from all that is kept.
 Without --data only the digits inside the package run.  With --ran nothing runs: what --out holds is kept.
 """

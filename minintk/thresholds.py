@@ -1,4 +1,4 @@
-"""Where the fast paths begin and end: one object with all the numbers, measured on two cores with AVX-512.
+"""Hold the sizes at which fast paths begin and end: one object with all numbers, measured on two cores with AVX-512.
 
 A piece of work is worth a thread from about .5 ms on, so work from twice that on is `cut`.
 """

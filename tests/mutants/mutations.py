@@ -46,7 +46,7 @@ class Mutation:
     """One change: the text from byte `start` to byte `end` of the source becomes `after`."""
 
     path: str  # of the module, from the root of the repository
-    scope: str  # the qualified name of the function or class that it stands in, "" for the module itself
+    scope: str  # the qualified name of the function or class around it, "" for the module itself
     kind: str
     line: int
     start: int
@@ -89,7 +89,7 @@ def mutations(path: str, source: bytes) -> list[Mutation]:
 
 
 def valid(mutation: Mutation, source: bytes) -> bool:
-    """Whether the mutant is Python, and another program than the original."""
+    """True if the mutant is Python, and another program than the original."""
     try:
         return ast.dump(ast.parse(mutation.applied(source))) != ast.dump(ast.parse(source))
     except SyntaxError:
@@ -97,7 +97,7 @@ def valid(mutation: Mutation, source: bytes) -> bool:
 
 
 def places(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
-    """The expressions and statements that may be changed, each with the scope that it stands in."""
+    """The expressions and statements that may be changed, each with its scope."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_params", "bases"):
             continue

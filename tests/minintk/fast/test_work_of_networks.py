@@ -81,7 +81,7 @@ def test_the_outputs_of_an_image_kernel_are_split() -> None:
     with counted(split_outputs, "parallel", lambda work, items: [part.shape[0] for part in items]) as parts:
         mn.ntk(net, theta, x)
         mn.ntk_full(net, theta, x[:2])
-    assert parts == [[5, 5], [10]]  # each part computes the Gram matrices of the inputs anew
+    assert parts == [[5, 5], [10]]  # each part computes the Gram matrices of the inputs again
 
 
 # ----------------------------------------------------------------------------------------------- convolutions
@@ -126,7 +126,7 @@ def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep(monkeypatch: 
 
 
 def test_a_gradient_in_x_is_gathered_where_that_takes_few_multiplications() -> None:
-    """Of padded images of many channels; without padding, on small images, it would take twice as many."""
+    """Padded images of many channels are; without padding, on small images, it would take twice as many."""
     found = {}
     for padding in ("same", "valid"):
         layers = (mn.Conv2d(48, 3), mn.Conv2d(48, 7, padding=padding), mn.Flatten(), mn.Dense(2))

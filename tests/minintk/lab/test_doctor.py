@@ -46,7 +46,7 @@ def distribution(place: Path) -> Path:
 
 
 def said(home: Path) -> subprocess.CompletedProcess[str]:
-    """What `import minintk` and the doctor say there; predictions need only our modules."""
+    """Run `import minintk` and the doctor there; predictions need only our modules."""
     code = "import minintk.lab.doctor as d; print(d.analytic()); import analytic.verify.theory"
     env = {**os.environ, "PYTHONPATH": str(home)}
     env.pop("PYTHONWARNINGS", None)
