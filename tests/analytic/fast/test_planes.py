@@ -16,6 +16,7 @@ from analytic.fast.gpu_kernels import block_bytes, threads_for
 from tests.analytic.images import test_engine as degenerate
 from tests.analytic.images import test_pixel_pairs as pixels
 from tests.analytic.images import test_precision as scales
+from tests.analytic.images import test_steps as steps
 from tests.analytic.images.test_memory import taken
 
 pytest.importorskip("numba")
@@ -34,6 +35,7 @@ test_any_size = degenerate.test_float32_of_images_of_any_size
 test_one_row_and_one_column = degenerate.test_windows_of_one_row_and_of_one_column
 test_sequences = degenerate.test_sequences_are_images_of_one_row
 test_pixels = pixels.test_every_pair_of_pixels_is_right
+test_frozen = steps.test_frozen_weights_have_no_theta
 
 
 @pytest.fixture(scope="module", autouse=True)
