@@ -169,7 +169,7 @@ class PreparedImages:
     def __init__(self, plan: ImagePlan, x: Array) -> None:
         xp, layout = plan.layout.xp, plan.layout
         x = xp.astype(x.reshape((x.shape[0], *plan.grid, -1)), xp.float64)
-        self.scale = xp.ones(x.shape[0], dtype=xp.float64)
+        self.scale = xp.ones(x.shape[0])
         if plan.scaled:
             self.scale = xp.sqrt(xp.mean(x * x, axis=(1, 2, 3)))
             self.scale = xp.where(self.scale > 0, self.scale, 1.0)

@@ -157,12 +157,46 @@ def test_memory_is_of_each_thread(n: int, cores: int, threads: int, monkeypatch:
     assert memory(plan, x, cores=cores) == memory(plan, x)
 
 
+NESTED = mn.Residual(mn.Sequential(mn.ReLU(), CONV, mn.Residual(mn.Sequential(mn.ReLU(), CONV))))
+
+
+@pytest.mark.parametrize(("end", "number"), [(FLAT, 1), (POOL, 30)], ids=["flat", "pooled"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_memory_of_fields_is_of_whole_ones_and_of_pieces(
+    end: mn.spec.Layer, number: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four arrays and two for each sum around a step; twelve of a piece, which is at least a line of pixels."""
+    for body, sums in ((mn.ReLU(), 0), (NESTED, 2)):
+        x = blank(9, 6, 5, 2).astype(dtype)
+        plan = planned(mn.Sequential(CONV, body, CONV, end), x)
+        assert not plan.recorded
+        pair = 30 * number * np.dtype(dtype).itemsize
+        for pairs in (1, 10**6):
+            whole = pairs * pair
+            piece = min(whole, BYTES_PER_PIECE + whole // 6)
+            assert engine.field_bytes(plan, pairs) == (4 + 2 * sums) * whole + 12 * piece
+    monkeypatch.setattr(engine, "on_host", lambda xp: False)
+    assert engine.field_bytes(plan, 10**6) == (8 + 40) * whole
+
+
 def test_memory_of_a_tile_grows_with_its_images() -> None:
-    """Prepared images in proportion, on both sides; of results of pixels, three arrays and temporary ones of a tile."""
+    """Prepared images count in proportion, a quadrature for each pixel; results of pixels eight times."""
     x = blank(900, 8, 6, 7)
-    plan = planned(network(FLAT), x)
-    pixel = 40 * 7 + 100 * len(plan.program)
-    assert memory(plan, x, size=40) - memory(plan, x, size=30) >= 20 * 48 * pixel
+    for phi, series in ((mn.ReLU(), 0), (mn.GELU(), 0), (mn.Tanh(), 80_000)):
+        plan = planned(network(FLAT, phi), x)
+        pixel = 40 * 7 + 100 * len(plan.program) + series
+        assert engine.prepared_bytes(plan, Examples(x), 20) == 20 * 48 * pixel
+        assert memory(plan, x, size=40) - memory(plan, x, size=30) >= 20 * 48 * pixel
+    pooled = planned(mn.Sequential(CONV, mn.AvgPool(2), CONV, POOL), x)
+    assert engine.prepared_bytes(pooled, Examples(x), 5) == 5 * (48 * (40 * 7 + 100 * 4) + 80 * (4 * 3 + 1))
     whole = replace(planned(mn.Sequential(CONV, mn.ReLU()), x), pixels=(1, 48))
     first, second = (memory(whole, x, size=size) for size in (10, 20))
     assert 8 * 48**2 * 300 * 8 <= second - first < 1.3 * 8 * 48**2 * 300 * 8
+
+
+def test_memory_of_a_block_counts_what_is_recorded() -> None:
+    """Its engine holds D and Theta of the pools of its images, which it was sent, beside what a tile takes."""
+    x = np.random.default_rng(0).standard_normal((5, 4, 4, 1))
+    plan = planned(mn.Sequential(CONV, mn.AvgPool(2), CONV, mn.ReLU(), POOL), x)
+    whole = engine.image_engine(plan, Examples(x), (True, True))
+    assert whole.working_memory(Examples(x)) - memory(plan, x, size=whole.size) == 5 * 16 * (2 * 2 + 1)
