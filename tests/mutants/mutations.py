@@ -102,12 +102,17 @@ def valid(mutation: Mutation, source: bytes) -> bool:
 
 def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
     """Yield the 1 of each -1 in a.reshape((2, -1)): NumPy finds the length for any negative number."""
-    match call:
-        case ast.Call(ast.Attribute(_, "reshape"), args):
-            for arg in args:
-                for length in arg.elts if isinstance(arg, ast.Tuple) else [arg]:
-                    if isinstance(length, ast.UnaryOp) and isinstance(length.op, ast.USub):
-                        yield length.operand
+    if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "reshape":
+        return
+    lengths = list(call.args)
+    for one in lengths:
+        match one:
+            case ast.Tuple(parts):
+                lengths += parts
+            case ast.IfExp(_, body, orelse):
+                lengths += [body, orelse]
+            case ast.UnaryOp(ast.USub(), operand):
+                yield operand
 
 
 def places(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.stmt]]:

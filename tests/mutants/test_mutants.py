@@ -100,6 +100,7 @@ def test_what_is_left_alone(source: str) -> None:
 
 def test_a_length_that_reshape_finds_is_any_negative_number() -> None:
     assert [m.kind for m in found("y = a.reshape(-1)")] == ["sign"]
+    assert [m.kind for m in found("y = a.reshape((n[-1], -1) if t else (-1,))")].count("constant") == 1
     assert [m.kind for m in found("y = a.repeat(-1)")] == ["sign", "constant"]
 
 

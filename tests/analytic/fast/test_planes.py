@@ -139,7 +139,11 @@ def test_each_term_of_a_bound_is_what_is_taken(
 
     def noted(self: offsets.Planes, images: Any, at: int, total: Any, *more: Any) -> None:
         sizes, space = list[int](), self.workspace
-        take = lambda shape: (sizes.append(prod(shape)), space.take(shape))[1]  # noqa: E731
+
+        def take(shape: tuple[int, ...]) -> Any:
+            sizes.append(prod(shape))
+            return space.take(shape)
+
         lent: Any = SimpleNamespace(take=take, give=space.give, dtype=space.dtype)
         follow(replace(self, workspace=lent), images, at, total, *more)
         found.append((item * sum(sizes), self.laid_out[0].nbytes, total.nbytes // total.shape[1]))
