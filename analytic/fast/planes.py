@@ -99,7 +99,6 @@ def summed(
     field.set_arrays(field.a)
     for k in range(count := len(planes.readout.pools)):
         pooled_difference(planes.readout.averaged(k, rows[k], layout), field, plan.layout.dtype)
-    count += planes.readout.flat
     apply_all(tail[count:], rows[count:], field)
     add_pending(field, half_variances(after, layout))
     theta = field.d * 0 if field.theta is None else field.theta

@@ -79,11 +79,15 @@ def mutations(path: str, source: bytes) -> list[Mutation]:
 
     seen: Counter[tuple[str, str, str, str]] = Counter()
     found = []
-    for scope, node in places(ast.parse(source), ""):
+    tree = ast.parse(source)
+    same = {id(constant) for call in ast.walk(tree) for constant in lengths_to_find(call)}
+    for scope, node in places(tree, ""):
         at = span(node)
         for kind, after in changes(node, lambda part: source[span(part)].decode()):
             short = (scope, kind, " ".join(source[at].decode().split()), " ".join(after.split()))
             seen[short] += 1
+            if id(node) in same:
+                continue
             found.append(Mutation(path, scope, kind, node.lineno, at.start, at.stop, short[2], after, seen[short]))
     return found
 
@@ -94,6 +98,21 @@ def valid(mutation: Mutation, source: bytes) -> bool:
         return ast.dump(ast.parse(mutation.applied(source))) != ast.dump(ast.parse(source))
     except SyntaxError:
         return False
+
+
+def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
+    """Yield the 1 of each -1 in a.reshape((2, -1)): NumPy finds the length for any negative number."""
+    if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "reshape":
+        return
+    lengths = list(call.args)
+    for one in lengths:
+        match one:
+            case ast.Tuple(parts):
+                lengths += parts
+            case ast.IfExp(_, body, orelse):
+                lengths += [body, orelse]
+            case ast.UnaryOp(ast.USub(), operand):
+                yield operand
 
 
 def places(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
