@@ -163,12 +163,6 @@ def _(step: Affine, row: WindowCoefficients, field: Field) -> None:
     field.pending = row.pending
 
 
-class LinearCoefficients(NamedTuple):
-    """Coefficients of alpha x."""
-
-    before: PixelValues | None
-
-
 # ------------------------------------------------------------------------------------------------- sums
 
 
@@ -348,15 +342,15 @@ def pooled_difference(row: PoolCoefficients, field: Field, dtype: Any) -> None:
 
 
 @prepare.register
-def _(step: Flat, pixels: Pixels, tile: Tile) -> tuple[Pixels, LinearCoefficients]:
+def _(step: Flat, pixels: Pixels, tile: Tile) -> tuple[Pixels, PixelValues | None]:
     xp = tile.layout.xp
     q, theta = (xp.mean(v, axis=(1, 2), keepdims=True) for v in (pixels.q, pixels.theta))
-    return Pixels(q, theta, pixels.unit, pixels.error), LinearCoefficients(half_variances(pixels, tile.layout))
+    return Pixels(q, theta, pixels.unit, pixels.error), half_variances(pixels, tile.layout)
 
 
 @apply.register
-def _(step: Flat, row: LinearCoefficients, field: Field) -> None:
-    add_pending(field, row.before)
+def _(step: Flat, before: PixelValues | None, field: Field) -> None:
+    add_pending(field, before)
     field.flatten()
 
 

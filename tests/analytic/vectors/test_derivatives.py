@@ -162,7 +162,7 @@ def test_too_many_rows_are_refused_before_any_work(name: str, monkeypatch: pytes
 
 
 def test_a_derivative_beyond_the_precision_is_told_by_its_pair() -> None:
-    """Of one set of rows and of two: Theta fits float32, its derivative in log w_std, a multiple, does not."""
+    """Name both rows, of one set of rows and of two: Theta fits float32, its derivative in log w_std does not."""
     x = np.full((4, 5), 1e17, np.float32)
     x[2] = 1.2e19
     kernel = an.kernel(SPECS["relu"])
