@@ -22,8 +22,8 @@ import numpy as np
 
 from analytic.images.engine import image_diagonals, image_engine, image_kernels, images_per_tile
 from analytic.images.plan import plan_images
+from analytic.images.precision import check_entries
 from analytic.images.rules import Flat, grid, has_masks, needs_images
-from analytic.recursion.range_checks import check_derivatives
 from analytic.recursion.requests import Examples, Progress, Store, Wanted, blocks
 from analytic.recursion.rules import lower
 from analytic.recursion.state import Law, Program, RowState, run_law
@@ -274,16 +274,16 @@ class Kernel:
         for name, x in zip(("x1", "x2"), inputs.x):  # so that errors name a row of all, not of a block
             self._rows(Examples(x, name=name))
         found, wide = xp.empty((2, 2, N, M), dtype=inputs.dtype), [xp.astype(x, xp.float64) for x in inputs.x]
-        with np.errstate(over="ignore", invalid="ignore"):  # reported below
+        with np.errstate(over="ignore", invalid="ignore"):  # `check_entries` reports it
             for i, j in blocks(inputs.shape, ROWS_AT_ONCE, inputs.symmetric):
                 own = inputs.symmetric and i == j
                 for k, name in enumerate(PARAMETERS):
                     of = differences(partial(self._scaled, name), wide[0][i], None if own else wide[-1][j])
                     for one, out in zip(of, found[k], strict=True):
+                        check_entries(inputs, i, j, one, what="derivative")
                         out[i, j] = one
                         if inputs.symmetric:
                             out[j, i] = one.T
-        check_derivatives(inputs, found)
         return Derivatives(*(Both(*one) for one in found))
 
     __array_ufunc__ = None  # so that a NumPy number times a kernel is a kernel

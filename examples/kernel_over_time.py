@@ -49,6 +49,22 @@ def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> Kerne
     return replace(found, t=found.t / float(np.median(halved)))
 
 
+def draw(panels: Any, p: KernelPath, name: str) -> None:
+    """Draw movement, alignment, rank, overlap and the layers' shares, each the mean over networks, on five axes."""
+    curves = {
+        "movement of the kernel": {name: p.movement},
+        "alignment with the labels": {name: p.alignment},
+        "effective rank": {name: p.effective_rank},
+        f"overlap of the top {p.overlap.shape[-1]} eigenvectors": {name: p.overlap[..., -1]},
+        f"share of the trace, {name}": {f"{name} {layer}": share for layer, share in p.share.items()},
+    }
+    for panel, (title, lines) in zip(panels, curves.items(), strict=True):
+        for label, values in lines.items():
+            panel.plot(p.t, values.mean(axis=1), ".-", ms=4, lw=1, label=label)
+        panel.set(xscale="log", xlabel="t / time at which the loss halves", xlim=(1e-2, None), title=title)
+        panel.legend(fontsize=7)
+
+
 def main(
     out: str | None = None, data: str | None = None, width: int = 128, networks: int = 4, n: int = 100
 ) -> dict[str, float]:
@@ -71,12 +87,10 @@ def main(
             figure, panels = plt.subplots(2, 3, figsize=(12, 6.4), layout="constrained")
             *both, lazy, feature = panels.ravel()
             for name, p in paths.items():
-                p.plot([*both, lazy if name == "lazy" else feature], name)
-            for axes in panels.ravel():
-                axes.set(xscale="log", xlabel="t / time at which the loss halves", xlim=(1e-2, None))
+                draw([*both, lazy if name == "lazy" else feature], p, name)
             both[0].set(yscale="log", ylim=(1e-3, None))
-            lazy.set(title="share of the trace, lazy", ylim=(0, 1))
-            feature.set(title="share of the trace, feature", ylim=(0, 1))
+            for share in (lazy, feature):
+                share.set(ylim=(0, 1))
             figure.savefig(out, dpi=120)
             plt.close(figure)
     return {name: float(value) for name, value in found.items()}

@@ -80,13 +80,3 @@ def forewarned(what: str, first: float = 0, every: float = 10.0) -> Callable[[fl
             sys.stderr.write(f"minintk: {what} will take about {time} on this machine: {remedy}\n")
 
     return progress
-
-
-def say(text: str) -> None:
-    """Write a line to stderr.
-
-    >>> say("compiling")
-    """
-    from rich.console import Console
-
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"minintk: {text}", markup=False)

@@ -163,7 +163,7 @@ def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -
         scales = {t.name: float(2 + i) for i, t in enumerate(model.layout.tensors)}
         if (S := model.layout.learning_rate_scales(scales)) is not None:
             kernel = Contraction(True, S, model.layout)
-            got, want = to_host(J.contracted(other, kernel)), (a * S) @ right.swapaxes(-1, -2)
+            got, want = to_host(J.gram_by(other, kernel)), (a * S) @ right.swapaxes(-1, -2)
             assert_close(f"contraction = J S J' {law}", got, want.reshape(shape), S.max() * tolerance.reshape(shape))
 
 

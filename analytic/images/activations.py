@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from analytic.images.fields import ROUNDINGS_OF_SERIES, Field, Pixels
 from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.pixel_pairs import Square
-from analytic.images.steps import LinearCoefficients, Tile, add_pending, add_term, apply, half_variances, owed, prepare
+from analytic.images.steps import Tile, add_pending, add_term, apply, half_variances, owed, prepare
 from analytic.recursion.duals import Homogeneous
 from analytic.recursion.rules import Normalise
 from analytic.recursion.scalar_forms import NORMALISED, OPPOSITE_ROUNDINGS, Arithmetic, Form, nothing
@@ -50,8 +50,7 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
         is_zero = pixels.q == 0
         theta = xp.where(is_zero, step.at_zero**2 * pixels.theta, theta)
     if step.beta == 0:
-        unit = pixels.unit * gain
-        return Pixels(q, theta, unit, pixels.error), LinearCoefficients(half_variances(pixels, layout))
+        return Pixels(q, theta, pixels.unit * gain, pixels.error), half_variances(pixels, layout)
     unit, scale = pixels.unit * gain * step.b2 * 2 / pi, 1.0
     if not 1e-4 < unit < 1e4:
         unit, scale = 1.0, unit
@@ -77,8 +76,8 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
     D'     = gain (2 b2 / pi) [pi / (2 b2) D + a K - U sin a]
     Theta' = gain (2 b2 / pi) [pi / (2 b2) - a] Theta
     """
-    if isinstance(row, LinearCoefficients):
-        add_pending(field, row.before)
+    if not isinstance(row, KinkedCoefficients):
+        add_pending(field, row)
         return
     xp, c = field.xp, pi / (2 * step.b2)
     pending = owed(field)

@@ -21,18 +21,10 @@ from math import prod
 import numpy as np
 
 from analytic.images.fields import Field, Pixels
+from analytic.images.memory import PixelValues
 from analytic.images.pixel_pairs import Selves
 from analytic.images.rules import ImageStep, Mixing, Window, grid, pool
-from analytic.images.steps import (
-    LinearCoefficients,
-    PoolCoefficients,
-    Tile,
-    add_pending,
-    apply,
-    half_variances,
-    pooled_difference,
-    prepare,
-)
+from analytic.images.steps import PoolCoefficients, Tile, add_pending, apply, half_variances, pooled_difference, prepare
 from analytic.recursion.rules import ProductOfParts, lower, scaling
 from analytic.recursion.state import Law, Program
 from minintk import spec as s
@@ -126,14 +118,14 @@ class Spread(ImageStep):
 
 
 @prepare.register
-def _(step: Spread, pixels: Pixels, tile: Tile) -> tuple[Pixels, LinearCoefficients]:
+def _(step: Spread, pixels: Pixels, tile: Tile) -> tuple[Pixels, PixelValues | None]:
     q, theta = (tile.layout.xp.broadcast_to(v, (v.shape[0], *step.grid)) for v in (pixels.q, pixels.theta))
-    return Pixels(q, theta, pixels.unit, pixels.error), LinearCoefficients(half_variances(pixels, tile.layout))
+    return Pixels(q, theta, pixels.unit, pixels.error), half_variances(pixels, tile.layout)
 
 
 @apply.register
-def _(step: Spread, row: LinearCoefficients, field: Field) -> None:
-    add_pending(field, row.before)
+def _(step: Spread, before: PixelValues | None, field: Field) -> None:
+    add_pending(field, before)
     out, live, P, (A, B) = field.new(step.grid), field.live, prod(step.grid), field.sizes
     out[:live].reshape((live, A, P, B, P))[...] = field.a[:live].reshape((live, A, 1, B, 1))
     field.swap_in(out, step.grid)

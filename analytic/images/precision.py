@@ -90,7 +90,7 @@ def holds_opposites(x: Array) -> bool:
     return any(image.any() and image.tobytes() in found for image in 0.0 - x)
 
 
-def check_entries(inputs: Examples, i: slice, j: slice, values: Array, F: int = 1) -> None:
+def check_entries(inputs: Examples, i: slice, j: slice, values: Array, F: int = 1, what: str = "kernel") -> None:
     """Raise ValueError, naming the pair, for an entry of block (i, j), (E, N F, M F), beyond the inputs' precision."""
     xp, largest = inputs.xp, float(inputs.xp.finfo(inputs.dtype).max)
     sizes = xp.abs(values)
@@ -100,6 +100,6 @@ def check_entries(inputs: Examples, i: slice, j: slice, values: Array, F: int = 
         one = inputs.called(i.start + a)
         two = inputs.called(j.start + b + (0 if inputs.symmetric else inputs.shape[0]))
         raise ValueError(
-            f"{one} and {two} have a kernel of {float(xp.max(sizes)):.3g}, and {inputs.dtype} ends at {largest:.3g}: "
-            f"scale the images down{', or take float64' if largest < 1e300 else ''}"
+            f"{one} and {two} have a {what} of {float(xp.max(sizes)):.3g}, and {inputs.dtype} ends at {largest:.3g}: "
+            f"scale the inputs down{', or take float64' if largest < 1e300 else ''}"
         )

@@ -59,9 +59,7 @@ def prepare(step: Step, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
 @singledispatch
 def apply(step: Step, coefficients: Any, field: Field) -> None:
     """Take the field through the step."""
-    raise TypeError(
-        f"{type(step).__name__} does not act on images: register analytic.images.steps.prepare and apply for it"
-    )
+    raise TypeError(f"{type(step).__name__} is prepared for images: register analytic.images.steps.apply for it too")
 
 
 def prepare_all(program: Program, pixels: Pixels, tile: Tile) -> tuple[Pixels, tuple[Any, ...]]:
@@ -165,12 +163,6 @@ def _(step: Affine, row: WindowCoefficients, field: Field) -> None:
     field.pending = row.pending
 
 
-class LinearCoefficients(NamedTuple):
-    """Coefficients of alpha x."""
-
-    before: PixelValues | None
-
-
 # ------------------------------------------------------------------------------------------------- sums
 
 
@@ -223,20 +215,14 @@ def join_fields(step: Fork, field: Field, other: Field, row: ForkCoefficients) -
     add_pending(other, row.after_shortcut)
     add_pending(field, row.after_branch)
     field.roundings = max(field.roundings, other.roundings)
-    (multiply_fields if isinstance(step, ProductOfParts) else sum_fields)(field, other, row)
+    if field.live < other.live:
+        field.start_theta()[...] = 0
+    if isinstance(step, ProductOfParts):
+        multiply_fields(field, other, row)
+    else:
+        other.a[: other.live] *= row.ratio
+        field.a[: other.live] += other.a[: other.live]
     other.release()
-
-
-def sum_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
-    """Add field += other."""
-    other.d *= row.ratio
-    field.d += other.d
-    if other.theta is not None:
-        other.theta *= row.ratio
-        if field.theta is None:
-            field.start_theta()[...] = other.theta
-        else:
-            field.theta += other.theta
 
 
 def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
@@ -245,8 +231,6 @@ def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
     """
     assert row.after_branch is not None
     assert row.after_shortcut is not None
-    if field.theta is None and other.theta is not None:
-        field.start_theta()[...] = 0
     for piece in field.pieces():
         (h1, g1), (h2, g2) = field.pick(row.after_branch, piece), field.pick(row.after_shortcut, piece)
         d1, d2 = field.d[piece], other.d[piece]
@@ -358,15 +342,15 @@ def pooled_difference(row: PoolCoefficients, field: Field, dtype: Any) -> None:
 
 
 @prepare.register
-def _(step: Flat, pixels: Pixels, tile: Tile) -> tuple[Pixels, LinearCoefficients]:
+def _(step: Flat, pixels: Pixels, tile: Tile) -> tuple[Pixels, PixelValues | None]:
     xp = tile.layout.xp
     q, theta = (xp.mean(v, axis=(1, 2), keepdims=True) for v in (pixels.q, pixels.theta))
-    return Pixels(q, theta, pixels.unit, pixels.error), LinearCoefficients(half_variances(pixels, tile.layout))
+    return Pixels(q, theta, pixels.unit, pixels.error), half_variances(pixels, tile.layout)
 
 
 @apply.register
-def _(step: Flat, row: LinearCoefficients, field: Field) -> None:
-    add_pending(field, row.before)
+def _(step: Flat, before: PixelValues | None, field: Field) -> None:
+    add_pending(field, before)
     field.flatten()
 
 

@@ -141,34 +141,6 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
 
 
 @cache
-def erf(name: str) -> ClosedForm:
-    """The error function, v = (2/pi) asin(2q / (1 + 2q))."""
-    return ClosedForm(name, erf_variance, ERF, odd=True, norms=pointwise(s.Erf()).phi)
-
-
-def exponential(name: str, a: float, b: float) -> ClosedForm:
-    """phi(x) = a e^(b x)."""
-    form = scalar_forms.exponential(a, b)
-    return ClosedForm(name, lambda xp, q: a * a * xp.exp(2 * b * b * q), form)
-
-
-def gaussian(name: str, a: float, b: float) -> ClosedForm:
-    """phi(x) = a e^(b x^2)."""
-    form = scalar_forms.gaussian(a, b)
-    return ClosedForm(name, lambda xp, q: a * a / xp.sqrt(1 - 4 * b * q), form)
-
-
-def rectified_square(name: str) -> ClosedForm:
-    """phi(x) = max(x, 0)^2."""
-    return ClosedForm(name, lambda xp, q: 1.5 * q * q, RECTIFIED_SQUARE)
-
-
-def sign(name: str) -> ClosedForm:
-    """phi(x) = sign x.  E phi'^2 is infinite: `analytic.kernel` refuses Theta; for only K, it is set to 0."""
-    return ClosedForm(name, lambda xp, q: xp.astype(q > 0, q.dtype), SIGN, odd=True)
-
-
-@cache
 def gelu(name: str) -> ClosedForm:
     """phi(x) = x Phi(x)."""
 
@@ -193,17 +165,17 @@ def closed_form(layer: s.Activation) -> Dual:
         case s.Abs():
             return Homogeneous(name, 0.0, 1.0, 0.0)
         case s.RectifiedMonomial(2):
-            return rectified_square(name)
-        case s.Sign():
-            return sign(name)
+            return ClosedForm(name, lambda xp, q: 1.5 * q * q, RECTIFIED_SQUARE)
+        case s.Sign():  # E phi'^2 is infinite: `analytic.kernel` refuses Theta; for only K, it is set to 0
+            return ClosedForm(name, lambda xp, q: xp.astype(q > 0, q.dtype), SIGN, odd=True)
         case s.Erf():
-            return erf(name)
+            return ClosedForm(name, erf_variance, ERF, odd=True, norms=pointwise(layer).phi)
         case s.GELU():
             return gelu(name)
         case s.Sin(a, b, c):
-            return sine(name, float(a), float(b), float(c))
+            return sine(name, a, b, c)
         case s.Exp(a, b):
-            return exponential(name, float(a), float(b))
+            return ClosedForm(name, lambda xp, q: a * a * xp.exp(2 * b * b * q), scalar_forms.exponential(a, b))
         case s.Gaussian(a, b):
-            return gaussian(name, float(a), float(b))
+            return ClosedForm(name, lambda xp, q: a * a / xp.sqrt(1 - 4 * b * q), scalar_forms.gaussian(a, b))
     return Quadrature(name, pointwise(layer))

@@ -16,7 +16,7 @@ import numpy as np
 
 from analytic.recursion.requests import Examples
 from analytic.recursion.state import Program, RowState
-from minintk.arrays import Array, finite
+from minintk.arrays import Array
 
 SMALLEST_VARIANCE, LARGEST_VARIANCE = 1e-306, 1e306
 
@@ -85,16 +85,3 @@ def check_results(inputs: Examples, q: Array, theta: Array) -> None:
                 f"{pair}: {name} may be as large as {bound:.3g}, and {inputs.dtype} ends at {largest:.3g}: scale the "
                 f"inputs down{', or take float64' if largest < 1e300 else ''}"
             )
-
-
-def check_derivatives(inputs: Examples, k: Array) -> None:
-    """Raise ValueError, with the names of two examples, if a derivative of their kernel is not finite; (2, 2, N, M)."""
-    if not finite(k):
-        bad = ~inputs.xp.isfinite(k)
-        *_, i, j = at = tuple(int(n) for n in np.unravel_index(int(inputs.xp.argmax(bad)), k.shape))
-        pair = f"{inputs.called(i)} and {inputs.called(j if inputs.symmetric else inputs.shape[0] + j)}"
-        wider = ", or take float64" if inputs.dtype.itemsize < 8 else ""
-        raise ValueError(
-            f"{pair}: expected derivatives up to {float(inputs.xp.finfo(inputs.dtype).max):.3g}, where {inputs.dtype} "
-            f"ends, got {float(k[at])}: scale the inputs down{wider}"
-        )

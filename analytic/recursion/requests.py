@@ -90,17 +90,13 @@ class Wanted:
         if self.memory is not None:
             number("memory", self.memory)
 
-    def shape(self, inputs: Examples) -> tuple[int, ...]:
-        """Return the shape of a result."""
-        (N, M), (E, F) = inputs.shape, self.pixels
-        return (N, M) if self.pixels == (1, 1) else (E, N * F, M * F)
-
     def check(self, inputs: Examples, work: int, hint: str = "") -> tuple[int, ...]:
         """Return the shape of a result, if the results fit.   work : bytes besides them.
 
         MemoryError, with `hint`, if all exceeds the bound; ValueError for an `out` of other shape or precision.
         """
-        dtype, shape = inputs.dtype, self.shape(inputs)
+        dtype, (N, M), (E, F) = inputs.dtype, inputs.shape, self.pixels
+        shape = (N, M) if self.pixels == (1, 1) else (E, N * F, M * F)
         if self.out[0] is not None and self.out[0] is self.out[-1] and len(self.out) > 1:
             raise ValueError("out expects an array for each kernel, got one array for both: give another")
         for o in self.out:

@@ -112,7 +112,7 @@ def _moments(system: Hierarchy, y: Array, settings: FlowSettings) -> Iterator[Mo
 class Hierarchy:
     """z = (f, s, Xi) as one vector, ([E], M C + N C + (M C)^2), without Xi below order 4; a `System`."""
 
-    axes: ClassVar[int] = 1
+    ndims: ClassVar[int] = 1
 
     def __init__(self, model: Model, theta0: Array, x: Array, N: int, order: int) -> None:
         self.model, self.theta0, self.x, self.N, self.order = model, theta0, x, N, order
@@ -128,7 +128,7 @@ class Hierarchy:
 
     def product(self, A: Jacobian, B: Jacobian) -> Array:
         """A S B' : ([E], M C, M C)."""
-        k = A.contracted(None if A is B else B, self.contraction)
+        k = A.gram_by(None if A is B else B, self.contraction)
         return k.reshape((*k.shape[:-4], self.size, self.size))
 
     def pull(self, J: Jacobian, u: Array) -> Array:

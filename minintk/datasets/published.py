@@ -127,8 +127,8 @@ def read_idx(path: Path) -> np.ndarray[Any, Any]:
         start = stream.read(4)
         if len(start) < 4 or start[:3] != b"\0\0\x08":
             raise ValueError(f"expected bytes, beginning 00 00 08, but it begins {start.hex(' ') or 'nowhere'}")
-        axes = start[3]
-        shape = struct.unpack(f">{axes}I", stream.read(4 * axes))
+        ndims = start[3]
+        shape = struct.unpack(f">{ndims}I", stream.read(4 * ndims))
         return read_array(stream, shape, np.dtype(np.uint8), most)
 
 

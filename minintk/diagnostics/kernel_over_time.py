@@ -37,27 +37,6 @@ class KernelPath:
     def __repr__(self) -> str:
         return f"KernelPath({len(self.t)} times up to t={self.t[-1]:g}, movement {self.movement[-1].mean():.3g})"
 
-    def plot(self, axes: Any = None, label: str = "") -> Any:
-        """Draw movement, alignment, rank, overlap, shares (ensembles: means) on five axes or a Figure; return these."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(16, 3.2), layout="constrained") if axes is None else None
-        panels = axes if figure is None else figure.subplots(1, 5)
-        curves = {
-            "movement of the kernel": {label: self.movement},
-            "alignment with the labels": {label: self.alignment},
-            "effective rank": {label: self.effective_rank},
-            f"overlap of the top {self.overlap.shape[-1]} eigenvectors": {label: self.overlap[..., -1]},
-            "share of the trace": {f"{label} {layer}".strip(): share for layer, share in self.share.items()},
-        }
-        for panel, (title, lines) in zip(panels, curves.items(), strict=True):
-            for name, values in lines.items():
-                panel.plot(self.t, values.reshape(len(self.t), -1).mean(axis=1), ".-", ms=4, lw=1, label=name or None)
-            panel.set(xlabel="t", title=title)
-            if any(lines):
-                panel.legend(fontsize=7)
-        return axes if figure is None else figure
-
 
 def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k: int = 5) -> KernelPath:
     """Compute the `KernelPath` of a model's NTK along a run, on x : (N, *input_shape) with labels y : (N, C).

@@ -59,14 +59,14 @@ def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
 
 
 def largest_singular_value(
-    apply: Map, adjoint: Map, start: Array, axes: int, rtol: float = RTOL, clear: float = 0.0
+    apply: Map, adjoint: Map, start: Array, ndims: int, rtol: float = RTOL, clear: float = 0.0
 ) -> Array:
-    """Return the norm of a linear map, () or (E,), by Lanczos from `start` : ([E], *shape), shape with `axes` axes.
+    """Return the norm of a linear map, () or (E,), by Lanczos from `start` : ([E], *shape), shape with `ndims` axes.
 
     clear : three steps suffice if they find less; for 400 tangent kernels they found .54 to 1 of the squared norm.
     """
-    xp, last = array_namespace(start), tuple(range(-axes, 0))
-    size = prod(start.shape[start.ndim - axes :])
+    xp, last = array_namespace(start), tuple(range(-ndims, 0))
+    size = prod(start.shape[start.ndim - ndims :])
     q, before = start, xp.zeros_like(start)
     alphas: list[Any] = []
     betas: list[Any] = []
@@ -83,7 +83,7 @@ def largest_singular_value(
             grown, value = value, _ritz(alphas, betas)
             if step >= size or np.all(value < clear) or (step > 3 and np.all(value - grown <= rtol / 4 * value)):
                 break
-    lead = start.shape[: start.ndim - axes]
+    lead = start.shape[: start.ndim - ndims]
     return to_library(value.reshape(lead).astype(str(start.dtype)), xp)
 
 
@@ -109,7 +109,7 @@ Weighted = BoundDense | BoundConv
 def acting(layer: Weighted, W: Array, x: Array) -> tuple[Array, Any]:
     """Return (z, J) of a weight tensor in its layer: z = multiplier * x W for x : ([E], N, *before)."""
     p = layer.parameters
-    alone: Any = replace(layer, parameters=replace(p, b=None, first=False))
+    alone: Any = replace(layer, parameters=replace(p, b=None, ends_sweep=False))
     return alone({p.W.name: W}, x)
 
 

@@ -9,12 +9,12 @@ version nor another machine finds it.  A folder that cannot be written to costs 
 from __future__ import annotations
 
 import pickle
+import sys
 import warnings
 from functools import cache, partial
 from hashlib import sha256
 from inspect import getsource
 from pathlib import Path
-from sys import modules
 from time import perf_counter
 from typing import Any
 
@@ -24,7 +24,6 @@ from numba import njit, types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic as typed_intrinsic
 
-from minintk.progress import say
 from minintk.undisturbed import undisturbed
 
 NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
@@ -79,7 +78,7 @@ class CheckedCache(FunctionCache):
 
     def __init__(self, f: Any) -> None:
         super().__init__(f)
-        sources = [getsource(modules[name]) for name in (__name__, f.__module__)]
+        sources = [getsource(sys.modules[name]) for name in (__name__, f.__module__)]
         self._cache_file = CheckedFile(self._cache_path, self._impl.filename_base, (llvmlite.__version__, *sources))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -87,7 +86,8 @@ class CheckedCache(FunctionCache):
         if found is None:
             if CheckedCache.spent > PATIENCE and not CheckedCache.told:
                 CheckedCache.told = True
-                say(f"compiling loops for this machine, once, about a second each; kept in {self.cache_path}")
+                text = f"compiling loops for this machine, once, about a second each; kept in {self.cache_path}"
+                sys.stderr.write(f"minintk: {text}\n")
             CheckedCache.started = perf_counter()
         return found
 

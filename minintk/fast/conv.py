@@ -132,7 +132,7 @@ class BlockedConvJacobian(LayerJacobian):
             if p.b is not None:
                 row = sum_rows(u, p.c)
                 dw[p.b.name][...] = row.reshape((*row.shape[:-1], layer.patches.B, layer.plain.after[-1])).sum(axis=-2)
-        return None if p.first else self._input_gradient(u)
+        return None if p.ends_sweep else self._input_gradient(u)
 
     def _weight_gradient(self, u: Array) -> Array:
         """P(x)' u : (..., K, B C_out), summed over chunks of examples."""
@@ -249,7 +249,7 @@ class BlockedConv:
     def of(plain: BoundConv) -> BlockedConv:
         """With the fastest patches."""
         windows, channels = plain.windows, plain.parameters.W.shape[-2:]
-        gathers = [] if plain.parameters.first else Gather.of(windows, channels)  # type: ignore[arg-type]
+        gathers = [] if plain.parameters.ends_sweep else Gather.of(windows, channels)  # type: ignore[arg-type]
         return BlockedConv(plain, Patches.of(windows, channels), gathers)  # type: ignore[arg-type]
 
     @property

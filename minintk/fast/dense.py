@@ -46,14 +46,14 @@ class SplitDenseJacobian(DenseJacobian):
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         p = self.layer.parameters
         if dw is None:
-            return None if p.first else p.m * rows_times(u, self.W.swapaxes(-1, -2))
+            return None if p.ends_sweep else p.m * rows_times(u, self.W.swapaxes(-1, -2))
         mu, x = p.m * u, self.x.swapaxes(-1, -2)
         if p.b is not None:
             dw[p.b.name][...] = p.c * u.sum(axis=-2)
         if not large(x, mu):
             matmul_into(x, mu, dw[p.W.name])
-            return None if p.first else rows_times(mu, self.W.swapaxes(-1, -2))
-        if p.first:
+            return None if p.ends_sweep else rows_times(mu, self.W.swapaxes(-1, -2))
+        if p.ends_sweep:
             split((x, mu, dw[p.W.name]))
             return None
         dx = array_namespace(u).empty(self.x.shape, dtype=u.dtype)

@@ -151,13 +151,13 @@ class Tensor:
 
 @dataclass(frozen=True)
 class WeightAndBias:
-    """The tensors of y = m (x W) + c b, b None without a bias; first : u dy/dx is not needed (no weights before)."""
+    """The tensors of y = m (x W) + c b, b None without bias.  ends_sweep : u dy/dx is not needed: no weights before."""
 
     W: Tensor
     b: Tensor | None
     m: float
     c: float
-    first: bool
+    ends_sweep: bool
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -182,8 +182,7 @@ def weight_and_bias(
         bias = replace(bias, std=0.0)
     W = Tensor(f"{name}.W", shape, weight, roles[0])
     b = None if layer.b_std == 0 else Tensor(f"{name}.b", (fan_out,), bias, roles[1])
-    first = site.first and not site.inputs
-    return WeightAndBias(W, b, float(weight.multiplier), float(bias.multiplier), first)
+    return WeightAndBias(W, b, float(weight.multiplier), float(bias.multiplier), site.first and not site.inputs)
 
 
 class Layout:

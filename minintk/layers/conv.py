@@ -54,7 +54,7 @@ class ConvJacobian(LayerJacobian):
             matmul_into(layer.windows.read(self.x).swapaxes(-1, -2), p.m * u, layer.matrix(dw))
             if p.b is not None:
                 dw[p.b.name][...] = sum_rows(u, p.c)
-        if p.first:
+        if p.ends_sweep:
             return None
         dx = layer.windows.add(rows_times(u, self.W.swapaxes(-1, -2)))
         dx *= p.m

@@ -42,7 +42,7 @@ class DenseJacobian(LayerJacobian):
             dw[p.W.name][...] = self.x.swapaxes(-1, -2) @ (p.m * u)
             if p.b is not None:
                 dw[p.b.name][...] = p.c * u.sum(axis=-2)
-        return None if p.first else p.m * (u @ self.W.swapaxes(-1, -2))
+        return None if p.ends_sweep else p.m * (u @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: DenseJacobian, v: Array, kernel: Contraction) -> Array:
         """(u . v) * (S_W m^2 x x' + S_b c^2)."""

@@ -118,14 +118,14 @@ def blocks(
         size = min(size, max(1024, -(-N // 16)))
     if size >= max(N, M):
         J1 = model.jacobian(theta, x1)
-        whole = J1.contracted(None if x2 is None else model.jacobian(theta, x2), kernel)
+        whole = J1.gram_by(None if x2 is None else model.jacobian(theta, x2), kernel)
         return xp.astype(whole, dtype, copy=False)
     k = xp.empty((*lead, N, c, M, c), dtype=dtype)
     for i in range(0, N, size):
         J1 = model.jacobian(theta, x1[i : i + size])
         for j in range(i if x2 is None else 0, M, size):
             same = x2 is None and i == j
-            block = J1.contracted(None if same else model.jacobian(theta, other[j : j + size]), kernel)
+            block = J1.gram_by(None if same else model.jacobian(theta, other[j : j + size]), kernel)
             rows, columns = slice(i, i + size), slice(j, j + size)
             k[..., rows, :, columns, :] = block.reshape(k[..., rows, :, columns, :].shape)
             if x2 is None and not same:

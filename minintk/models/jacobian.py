@@ -41,11 +41,6 @@ class Jacobian(ABC):
     def pull(self, u: Array, out: Array) -> None:
         """Write out[...] = J' u, ([K], [E], P); u : ([K], [E], N, C) is of the right shape and dtype."""
 
-    @property
-    def factor(self) -> tuple[float, Jacobian]:
-        """Return (alpha, J) if this map is alpha J."""
-        return 1.0, self
-
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
         """Return J S J_other' by `kernel`, with one backward and one forward sweep per output of `other`."""
         (N, C), (M, _), xp = self.outputs, other.outputs, array_namespace(self.like)
@@ -87,27 +82,23 @@ class Jacobian(ABC):
 
     def gram(self, other: Jacobian | None = None) -> Array:
         """Return J J' : ([E], N, C, N, C), or J J_other' : ([E], N, C, M, C); reshape (N*C, M*C) for a Gram matrix."""
-        return self.contracted(other, Contraction(full=True))
+        return self.gram_by(other, Contraction(full=True))
 
     def trace_gram(self, other: Jacobian | None = None) -> Array:
         """Return sum_c (J J')[n, c, m, c] : ([E], N, M), C times cheaper than the full gram."""
-        return self.contracted(other, Contraction(full=False))
+        return self.gram_by(other, Contraction(full=False))
 
-    def contracted(self, other: Jacobian | None, kernel: Contraction) -> Array:
-        """Return J S J_other' : ([E], N, C, M, C), or its trace over outputs, by `kernel`."""
-        alpha, J = self.factor
-        beta, K = (alpha, J) if other is None else other.factor
-        xp = array_namespace(J.like, K.like)
-        mine, theirs = ((A.size, A.outputs[1], A.ensemble, A.like.dtype) for A in (J, K))
+    def gram_by(self, other: Jacobian | None, kernel: Contraction) -> Array:
+        """Return J S J_other' : ([E], N, C, M, C), or its trace over outputs, by `kernel`, if both Jacobians fit."""
+        other = self if other is None else other
+        xp = array_namespace(self.like, other.like)
+        mine, theirs = ((A.size, A.outputs[1], A.ensemble, A.like.dtype) for A in (self, other))
         if mine != theirs:
             raise ValueError(f"gram(other) expects a Jacobian of the same (P, C, E, dtype) = {mine}, got {theirs}")
-        (N, C), M = J.outputs, K.outputs[0]
+        (N, C), M = self.outputs, other.outputs[0]
         if not N * M:
-            return xp.zeros((*self.lead, N, C, M, C) if kernel.full else (*self.lead, N, M), dtype=J.like.dtype)
-        k = J.contract(K, kernel)
-        if alpha * beta != 1:
-            k *= alpha * beta
-        return k
+            return xp.zeros((*self.lead, N, C, M, C) if kernel.full else (*self.lead, N, M), dtype=self.like.dtype)
+        return self.contract(other, kernel)
 
     def dense(self) -> Array:
         """Form J, ([E], N, C, P), with one backward sweep per row, in little more memory than the result."""

@@ -130,7 +130,7 @@ class Chosen(Jacobian):
         """Return J diag(s) S diag(s') J_other': parameters that were not chosen get scale 0."""
         S = self.s if kernel.S is None else self.s * kernel.S
         S, other = (S * other.s, other.J) if isinstance(other, Chosen) else (S, other)
-        return self.J.contracted(other, Contraction(kernel.full, S, self.layout))
+        return self.J.gram_by(other, Contraction(kernel.full, S, self.layout))
 
 
 def check_model(model: Any, kind: type[Model] = Model) -> None:

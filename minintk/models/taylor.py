@@ -104,7 +104,7 @@ class BilinearSeries(LayerJacobian):
                     more = {W: array_namespace(uj).zeros_like(dw[W])}
                     J.vjp(uj, more)
                     dw[W] += more[W]
-        if self.plain.parameters.first:
+        if self.plain.parameters.ends_sweep:
             return None
         here, above = (
             [None if c is None else J.vjp(c, None) for c in part]
@@ -128,7 +128,7 @@ def _without_bias(J: Any) -> Any:
 
 
 def _with(layer: Any, **changes: Any) -> Any:
-    """Replace parameters of the layer: b=None drops the bias, first=True if it need not return u dy/dx."""
+    """Replace parameters of the layer: b=None drops the bias, ends_sweep=True if it need not return u dy/dx."""
     return replace(layer, parameters=replace(layer.parameters, **changes))
 
 
@@ -136,7 +136,7 @@ def _with(layer: Any, **changes: Any) -> Any:
 @expand.register(BoundConv)
 def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, BilinearSeries]:
     plain = _with(layer, b=None)
-    alone = _with(layer, first=True)
+    alone = _with(layer, ends_sweep=True)
     x0: Any = x[0]
     y0, at_w = layer(w, x0)
     y1, first = alone(d, x0)

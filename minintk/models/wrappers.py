@@ -15,7 +15,7 @@ from functools import reduce
 from typing import Self
 
 from minintk.arrays import Array, array_namespace, check_finite
-from minintk.layers.contract import Params
+from minintk.layers.contract import Contraction, Params
 from minintk.models.jacobian import Jacobian
 from minintk.models.model import Chosen, Model
 from minintk.models.power_series import Series, add, scaled
@@ -182,10 +182,12 @@ class Scaled(Jacobian):
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
         return ((i, Scaled(J, self.alpha)) for i, J in self.J.parts())
 
-    @property
-    def factor(self) -> tuple[float, Jacobian]:
-        beta, J = self.J.factor
-        return self.alpha * beta, J
+    def contract(self, other: Jacobian, kernel: Contraction) -> Array:
+        """Return alpha J S J_other', times the other's alpha if it has one."""
+        alpha, K = (self.alpha * other.alpha, other.J) if isinstance(other, Scaled) else (self.alpha, other)
+        k = self.J.gram_by(K, kernel)
+        k *= alpha
+        return k
 
 
 class Taylor(Anchored):

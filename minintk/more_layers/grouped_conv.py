@@ -119,7 +119,7 @@ class GroupedConvJacobian(LayerJacobian):
             dw[p.W.name][...] = p.m * layer.as_weight(layer.read(self.x).swapaxes(-1, -2) @ rows)
             if p.b is not None:
                 dw[p.b.name][...] = sum_rows(u.reshape((*u.shape[:-4], -1, u.shape[-1])), p.c)
-        return None if p.first else p.m * layer.add(rows @ self.W.swapaxes(-1, -2))
+        return None if p.ends_sweep else p.m * layer.add(rows @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: GroupedConvJacobian, v: Array, kernel: Contraction) -> Array | float:
         """S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m, for some groups at a time: dW no larger than u."""

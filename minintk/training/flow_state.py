@@ -22,7 +22,7 @@ Cotangent = Callable[[Array, Array], Array]
 class WeightSpace:
     """s = theta, g = S J' dL/df with scales S; an ensemble is split over the cores.   whole : steps use all of x."""
 
-    axes: ClassVar[int] = 1  # of s, for one network
+    ndims: ClassVar[int] = 1  # of s, for one network
 
     def __init__(self, model: Model, x: Array, scales: Array | None, theta: Array, whole: bool) -> None:
         self.model, self.x, self.scales, self.theta, self.whole = model, x, scales, theta, whole
@@ -66,7 +66,7 @@ class WeightSpace:
 class FrozenKernel:
     """s = f on all points : ([E], M, C), g = K dL/df, K constant; N training points come first; see `WeightSpace`."""
 
-    axes: ClassVar[int] = 2
+    ndims: ClassVar[int] = 2
 
     def __init__(self, kernel: Array, full: bool, N: int) -> None:
         self.kernel, self.full, self.N = kernel, full, N
@@ -90,7 +90,7 @@ class System(Protocol):
     """The interface of a flow for an integrator: see `WeightSpace`."""
 
     @property
-    def axes(self) -> int: ...
+    def ndims(self) -> int: ...
     def learn(self, s: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]: ...
     def outputs(self, s: Array, at: Array | None) -> Array: ...
     def after(self, s: Array) -> System: ...

@@ -198,7 +198,7 @@ class SteppedFlow:
         self.t, self.dt, self.h, self.b, self.seen, self.steps = 0.0, 1.0, 0.0, self.N, 0, 0
         xp = array_namespace(s)
         self.v: Array | float = xp.zeros_like(s) if settings.momentum else 0.0
-        self.path = xp.zeros(s.shape[: s.ndim - system.axes], dtype=s.dtype)
+        self.path = xp.zeros(s.shape[: s.ndim - system.ndims], dtype=s.dtype)
         if settings.resume is not None:
             self._restore(settings.resume)
 

@@ -359,12 +359,12 @@ def _(patch: Patch) -> None:
 
 @planted("ntk: examples of a block in the wrong order", blocks)
 def _(patch: Patch) -> None:
-    right = NetworkJacobian.contracted
+    right = NetworkJacobian.gram_by
 
     def wrong(self: Any, other: Any, kernel: Any) -> Array:
         return np.asarray(right(self, other, kernel)[:: 1 if other is None else -1])
 
-    patch.setattr(NetworkJacobian, "contracted", wrong)
+    patch.setattr(NetworkJacobian, "gram_by", wrong)
 
 
 @planted("ntk of some tensors: a bias counts with its layer's weights", subsets)

@@ -161,6 +161,16 @@ def test_too_many_rows_are_refused_before_any_work(name: str, monkeypatch: pytes
         an.kernel(spec).derivatives(np.ones((10000, 5)))
 
 
+def test_a_derivative_beyond_the_precision_is_told_by_its_pair() -> None:
+    """Name both rows, of one set of rows and of two: Theta fits float32, its derivative in log w_std does not."""
+    x = np.full((4, 5), 1e17, np.float32)
+    x[2] = 1.2e19
+    kernel = an.kernel(SPECS["relu"])
+    for others, second in ((None, r"x1\[2\]"), (x[1:], r"x2\[1\]")):
+        with pytest.raises(ValueError, match=rf"x1\[2\] and {second} have a derivative of .*, and float32 ends"):
+            kernel.derivatives(x, others)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("scale", [1e-140, 1e5, 1e9, 1e20, 1e35, 1e100, 1e150, 1e152])
 @pytest.mark.parametrize("name", SPECS)

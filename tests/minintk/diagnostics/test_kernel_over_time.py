@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib.figure
 import numpy as np
 import pytest
 
@@ -85,6 +84,7 @@ def test_path_is_that_of_dense_jacobians(library: str) -> None:
     path = kernel_over_time(NET, iter(there), to_library(x, xp), to_library(y, xp), k=K)
     check(path, by_dense_jacobians(points, x, y))
     assert path.t.tolist() == [0, 1, 2, 3]
+    assert repr(path).startswith("KernelPath(4 times up to t=3, movement ")
 
 
 def test_members_are_measured_apart() -> None:
@@ -141,16 +141,3 @@ def test_what_is_no_run_is_refused() -> None:
         kernel_over_time(NET, points, x, y, k=8)
     with pytest.raises(ValueError, match="y expects shape"):
         kernel_over_time(NET, points, x, y[:3])
-
-
-def test_plot() -> None:
-    points, x, y = run(2)
-    path = kernel_over_time(NET, points, x, y, k=K)
-    assert "movement" in repr(path)
-    figure = path.plot()
-    assert [len(axes.lines) for axes in figure.axes] == [1, 1, 1, 1, 3]
-    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), path.movement.mean(1))
-    panels = matplotlib.figure.Figure().subplots(1, 5)
-    path.plot(panels, "lazy")
-    path.plot(panels, "feature")
-    assert [text.get_text() for text in panels[0].get_legend().get_texts()] == ["lazy", "feature"]

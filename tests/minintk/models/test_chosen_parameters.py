@@ -146,7 +146,7 @@ def test_a_mask_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
         test_it_is_the_block_of_the_jacobian("dense", "biases", None)
     monkeypatch.undo()
     monkeypatch.setattr(
-        Chosen, "contract", lambda self, other, kernel: self.J.contracted(getattr(other, "J", other), kernel)
+        Chosen, "contract", lambda self, other, kernel: self.J.gram_by(getattr(other, "J", other), kernel)
     )
     with pytest.raises(AssertionError):
         test_it_is_the_block_of_the_jacobian("convolutions", "last", 3.0)

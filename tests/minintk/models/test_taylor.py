@@ -380,7 +380,7 @@ def unreversed(self: Any, u: Any, dw: Any) -> Any:
 def no_d(self: Any, u: Any, dw: Any) -> Any:
     """L(w)' u_j without L(d)' u_{j+1}."""
     right(self, u, dw)
-    return None if self.plain.parameters.first else [None if c is None else self.at_w.vjp(c, None) for c in u]
+    return None if self.plain.parameters.ends_sweep else [None if c is None else self.at_w.vjp(c, None) for c in u]
 
 
 right = taylor.BilinearSeries.vjp
