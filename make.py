@@ -16,20 +16,20 @@
     python3 make.py replicate [options] rows of docs/papers again with other networks: coverage, flipped verdicts
     python3 make.py course [options]    grade solutions, starters, right and wrong submissions of the course; hw1: one
     python3 make.py package [options]   the wheel and the sdist, tried on each Python of the PATH; --only 3.12: on one
-    python3 make.py release-check       everything that a release has to pass, row by row: hours; a later call goes on
+    python3 make.py release-check       everything that a release has to pass, row by row: hours; a later call resumes
     python3 make.py browser             the documentation of site/ in a real browser: widths, formulas, links, search
-    python3 make.py python [arguments]  Python with the project installed: python3 make.py python examples/...
-    python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start afresh)
+    python3 make.py python [arguments]  Python with the project installed: python3 make.py python examples/... python3
+    make.py clean               remove caches and build outputs (.venv stays: delete it to start over)
 
-The first run makes a virtual environment in .venv and installs the project there with what the command needs; later
-runs find it ready, and a change of pyproject.toml or constraints.txt brings it up to date.  Nothing is installed
-outside the checkout, so an externally managed Python (PEP 668) is fine.  A Python that comes without ensurepip gets its
-virtual environment from virtualenv, which pip places in .bootstrap.  pip's own settings (a mirror, a proxy,
-PIP_INDEX_URL) are honoured.
+The first run makes a virtual environment in .venv and installs the project and what the command needs.  Later runs
+reuse it, and update it if pyproject.toml or constraints.txt changed.  Nothing is installed outside the checkout, so an
+externally managed Python (PEP 668) is fine.  A Python that comes without ensurepip gets its virtual environment from
+virtualenv, which pip places in .bootstrap.  pip's own settings (a mirror, a proxy, PIP_INDEX_URL) are honoured.
 
 .venv holds the versions of constraints.txt, with which everything is known to pass: a warning is an error there.  With
-other versions (`lowest` and `newest` in .venv-lowest and .venv-newest; a Python newer than constraints.txt; an index
-that lacks one of them) warnings are reported, and no more: what a library deprecates is no fault of this checkout.
+other versions warnings are only reported, since what a library deprecates is not this checkout's fault.  So it is for
+`lowest` and `newest` (in .venv-lowest and .venv-newest), a Python newer than constraints.txt, or an index that lacks
+one of them.
 """
 
 # Old Pythons must be able to parse this file, to be told that they are too old: no newer syntax here.
@@ -122,7 +122,7 @@ def folder(versions: str) -> Path:
 
 
 def venv_python(versions: str = "pinned") -> str:
-    """Where a virtual environment keeps its Python."""
+    """Return the path of the virtual environment's Python."""
     return str(folder(versions) / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 
@@ -147,7 +147,7 @@ def find_python(unfit: str = "sys.version_info < {0!r}".format(OLDEST)) -> str:
 
 
 def project_table() -> Dict[str, Any]:
-    """What pyproject.toml says of the project."""
+    """Read the table [project] of pyproject.toml."""
     import tomllib  # Python 3.11
 
     tables: Dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -202,7 +202,7 @@ def create_venv(place: Path) -> None:
 def install(extras: List[str], versions: str, options: List[str]) -> bool:
     """The project, editable, with its extras, into an environment; whether it holds the versions of constraints.txt."""
     place, python = folder(versions), venv_python(versions)
-    started = place / "installing"  # left behind by an interrupted run: that environment is made anew
+    started = place / "installing"  # left behind by an interrupted run: that environment is made again
     if started.exists() or call([python, "-c", "import pip"], quiet=True) != 0:
         say("making a virtual environment in " + place.name)
         create_venv(place)

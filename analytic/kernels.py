@@ -132,7 +132,7 @@ class Kernel:
     the precision.
 
     Range: variances of 0 and from 1e-306 to 1e306 at every layer, rows of |x| / sqrt(d) from 1e-153 to 1e153 at the
-    first (smaller ones count as 0 next to a random bias), and results within the inputs' precision.  Float32 results
+    first, and results within the inputs' precision.  Smaller rows count as 0 next to a random bias.  Float32 results
     below 1e-38 have fewer digits.  ValueError, with the row's name, beyond.
 
     If the network has convolutions or pooling, images (N, H, W, C) and sequences (N, L, C) are followed pixel by pixel.

@@ -4,7 +4,7 @@
 
 Three hidden tanh layers without biases, 64 digits, three steps of gradient descent on the squared error, in muP and in
 the standard parametrization.  The peer's side is its own `get_coord_data`, `MuSGD` and `MuReadout`, with 64 as the base
-width; its hooks give the root mean square of each layer's output before the first step and after the last, and of the
+width.  Its hooks give the root mean square of each layer's output before the first step and after the last, and of the
 change between.  The exponents of both sides come from the same fit, ± half of its 95 % interval over seeds.
 """
 

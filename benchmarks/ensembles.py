@@ -1,7 +1,7 @@
 """Rows: full-batch SGD with momentum .9 of twenty networks, from the same weights on one batch; time for a step.
 
 Each call is `steps` steps through the public interface, checks and the snapshot at their end included; on every side
-it goes on from where the last call ended.  The answer compared is what the first call's steps changed, f_T - f_0.  The
+it continues where the last call ended.  The answer compared is what the first call's steps changed, f_T - f_0.  The
 loss is 1/(2N) sum |f - y|^2.
 """
 
@@ -161,8 +161,8 @@ def torch_vmap(a: Arrays, device: str, *, lr: float, steps: int, compiled: bool 
 
 
 def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, members: int = 1) -> dict[str, Any]:
-    """What `Row` asks for, of a step; layers : (weights, pixels out).  Three products a layer, two for the first, and
-    five and three for a linearised network; theta, its speed and gradient are read or written five times in all."""
+    """Count the flops and bytes of a step for `Row`; layers : (weights, pixels out).  A layer takes three products, the
+    first two, and five and three if linearised; theta, its speed and gradient are read or written five times in all."""
     each = [weights * pixels for weights, pixels in layers]
     products = 5 * sum(each) - 2 * each[0] if linear else 3 * sum(each) - each[0]
     return {"flops": 2.0 * members * n * products, "bytes": 20.0 * members * sum(weights for weights, _ in layers)}

@@ -7,8 +7,8 @@
 
 Installs nothing.  Each result is compared with NumPy's in float64 before it is timed; a time is from an idle device
 until its last number has arrived.  The files are written again after each row, and hold the latest run of each part on
-this device, so a run that is stopped loses one row.  Exit status 1 where a test fails or a result is wrong, 2 where
-there is no GPU.
+this device, so a run that is stopped loses one row.  Exit status 1 if a test fails or a result is wrong, 2 if there is
+no GPU.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ except ImportError as error:
 
 @dataclass
 class Seen:
-    """What came out: seconds for one unit, their range, the first run's with all compilation, and the error."""
+    """A measurement: seconds for one unit, their range, those of the first run with compilation, and the error."""
 
     name: str
     right: bool
@@ -132,7 +132,7 @@ def measured(work: Callable[[bool], list[rows.Work]], device: str, quick: bool) 
 
 
 def images(device: str, quick: bool) -> Iterator[Seen]:
-    """What is compiled against plain passes, then kernels of images."""
+    """Measure compiled against plain passes, then kernels of images."""
     for what, error, right in compiled_is_plain(device):
         yield Seen(f"compiled = plain, {what}", right, error)
     yield from measured(rows.images, device, quick)

@@ -1,4 +1,4 @@
-"""How long a GPU takes for kernels of images at the least, from the machine code of `analytic.fast.gpu_kernels`.
+"""Bound the time of image kernels on a GPU from below, by the machine code of `analytic.fast.gpu_kernels`.
 
     python benchmarks/gpu_arithmetic.py                CIFAR-10 on one H200: 1.75e9 pairs, 14 layers, 32 x 32 pixels
     python benchmarks/gpu_arithmetic.py --layers 11 --pairs 5e5
@@ -48,7 +48,7 @@ def disassembled(text: str) -> tuple[list[str], dict[str, int], int]:
 
 
 def loops(code: list[str], labels: dict[str, int]) -> list[Counter[str]]:
-    """What the innermost loops consist of: {instruction: how many}."""
+    """Count the instructions of the innermost loops: {instruction: how many}."""
     jumps = [(k, re.search(r"\bBRA.*`\((\.L_\w+)\)", one)) for k, one in enumerate(code)]
     spans = [(labels[jump[1]], k) for k, jump in jumps if jump and labels.get(jump[1], k) < k]
     inner = [(a, b) for a, b in spans if not any((a, b) != (c, d) and a <= c and d <= b for c, d in spans)]

@@ -1,4 +1,4 @@
-"""What `benchmarks/gpu.py` measures: each row's inputs, its work, and what its answer is compared with."""
+"""Define the rows of `benchmarks/gpu.py`: each one's inputs, its work, and what its answer is compared with."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def steps(net: Network, n: int, ensemble: int | None, count: int, to: To) -> Any
 
 
 def weights(sizes: tuple[int, ...]) -> int:
-    """How many there are, without biases."""
+    """Count the weights, without biases."""
     return sum(a * b for a, b in pairwise(sizes))
 
 

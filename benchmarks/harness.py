@@ -35,8 +35,8 @@ Arrays = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Work:
-    """What a side made of the inputs: `run` does the work once, to its end; `answer` turns what it returned into the
-    arrays of the row's reference (None for a side that does only a part of the work, to compare times with)."""
+    """A side's work on the inputs.  `run` does it once, to its end; `answer` turns what it returned into the arrays of
+    the row's reference (None if the side does only a part of the work, to compare times)."""
 
     run: Callable[[], Any]
     answer: Callable[[Any], Arrays] | None
@@ -89,7 +89,7 @@ class Row:
 
 @dataclass
 class Measured:
-    """What was seen of one side: seconds for one unit, by round, ratios to ours; the rest is from the first calls."""
+    """Measurements of one side: seconds for one unit, by round, ratios to ours; the rest is from the first calls."""
 
     side: str
     environment: str
@@ -128,7 +128,7 @@ class Measured:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met, to two decimals; None where there is none, or nothing to compare."""
+        """True if the target is met, to two decimals; None if there is none, or nothing to compare."""
         if self.at_least is None or self.ratio is None or not self.right:
             return None
         return round(self.ratio, 2) >= round(self.at_least, 2)
@@ -159,7 +159,7 @@ def busy(neighbours: int, threads: int) -> Iterator[None]:
 
 
 def rates(threads: int) -> dict[str, float]:
-    """What this machine does in a second on these cores (`ours.rates`)."""
+    """Measure what this machine does in a second on these cores (`ours.rates`)."""
     worker = Worker("ours", {}, threads)
     try:
         return worker.ask(do="rates", threads=threads)

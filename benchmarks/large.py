@@ -47,7 +47,7 @@ def anonymous() -> float:
 
 
 def side(name: str, data: str | None, n: int, store: str) -> dict[str, float]:
-    """What one side takes."""
+    """Measure the time and memory of one side."""
     x, y, ridge = problem(data, n)
     from sklearn.kernel_ridge import KernelRidge  # on every side, so that all begin alike
 

@@ -132,7 +132,7 @@ class ByNumPy:
         self.xp = xp
 
     def _windows(self, x: Any, size: int, stride: int, padding: int) -> Iterator[Any]:
-        """What the windows read, a place in the window at a time: (N, H', W', C)."""
+        """Yield what the windows read, one position of the window at a time: (N, H', W', C)."""
         x = self.xp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)), "constant")
         H, W = ((n - size) // stride * stride + 1 for n in x.shape[1:3])
         for s in range(size):

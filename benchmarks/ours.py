@@ -1,4 +1,4 @@
-"""What our sides share: arrays on the device asked for, and waiting for it; and what the machine can do."""
+"""Hold what our sides share: arrays on the device asked for, waiting for it, and the machine's rates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The right answers, in plain float64 NumPy: the formulas of the theory and of backpropagation, written out once more.
 
-Nothing here is fast, nothing is shared with the library, and every side of a row is held against it.
+Nothing here is fast, nothing is shared with the library, and every side of a row is compared with it.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ def infinite_attention_kernels(x: Array, w_std: float) -> tuple[Array, Array]:
 
 
 def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float, b_std: float) -> tuple[Array, Array]:
-    """(NNGP, NTK) of 3 x 3 convolutions, zeros outside, each with an activation, and means over 2 x 2 pixels ("mean");
-    then the mean over all pairs of pixels (`pool`) or over equal pixels, then a linear output; x : (N, H, W, C).
-    Novak et al. 2019; Arora et al. 2019.
+    """(NNGP, NTK) of 3 x 3 convolutions, zeros outside, each with an activation, and means over 2 x 2 pixels ("mean").
+    Then the mean over all pairs of pixels (`pool`) or over equal pixels, then a linear output.  x : (N, H, W, C). Novak
+    et al. 2019; Arora et al. 2019.
 
     The covariances of all pairs of pixels of two images at a time, (H, W, H, W); of equal pixels alone, (H, W).
     """

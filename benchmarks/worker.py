@@ -1,7 +1,7 @@
 """The process of one side: reads requests, one JSON object a line, and answers each with one line.
 
-- prepare: load the inputs, build the work, call it twice: the first call's time (with compilation, where there is any),
-  its error against the reference, and the peak memory of the second call, or of a first that took 10 s
+- prepare: load the inputs, build the work, call it twice.  Answers the first call's time (with compilation), its error
+  against the reference, and the peak memory of the second call, or of a first that took 10 s
 - rates: what the machine does in a second
 - answer: do the work once and save its answer, for the rows on accuracy
 - turn: one untimed call (where asked for), then timed calls until the given seconds are filled
@@ -102,7 +102,7 @@ def compare(answer: Any, reference: Any) -> tuple[float, str]:
 
 
 def reset_peak() -> None:
-    """Start the process's high-water mark anew (Linux)."""
+    """Reset the process's high-water mark (Linux)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

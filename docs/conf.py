@@ -1,4 +1,4 @@
-"""How Sphinx builds the documentation, `python3 make.py docs`; project/site.md says why so."""
+"""Configure Sphinx for `python3 make.py docs`; project/site.md gives the reasons."""
 
 import sys
 import tomllib

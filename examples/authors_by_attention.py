@@ -1,4 +1,4 @@
-"""Who wrote this sentence?  Infinitely wide attention, and networks of finite width trained beside it.
+"""Tell authors by their sentences: infinitely wide attention, and networks of finite width trained beside it.
 
     python3 make.py python examples/authors_by_attention.py [--out FILE.png] [--width 64] [--networks 4]
 
@@ -91,7 +91,7 @@ def draw(out: str, sizes: tuple[int, ...], found: dict[str, float]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="authors_by_attention.png", help="the figure")
+    parser.add_argument("--out", default="authors_by_attention.png", help="the figure (%(default)s)")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--networks", type=int, default=4)
     a = parser.parse_args()

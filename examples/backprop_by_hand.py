@@ -86,6 +86,6 @@ def main(out: str | None = None, steps: int = 600) -> dict[str, float]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="backprop_by_hand.png", help="the figure")
+    parser.add_argument("--out", default="backprop_by_hand.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:16} {value:.4g}")

@@ -54,7 +54,7 @@ def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8) -> dict[str, float]:
-    """What became of the networks at each rate, and exponents in width with half their 95 % intervals."""
+    """Return the networks' fate at each rate, and exponents in width with half their 95 % intervals."""
     results = dict[str, float]()
     runs, laws = {rate: [launched(rate, seed) for seed in range(seeds)] for rate in RATES}, {}
     for rate, each in runs.items():
@@ -95,6 +95,6 @@ def draw(out: str, widths: tuple[int, ...], runs: dict[float, Any], laws: dict[s
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="catapult.png", help="the figure")
+    parser.add_argument("--out", default="catapult.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:48} {value:.4g}")

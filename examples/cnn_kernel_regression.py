@@ -85,7 +85,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="cnn_kernel_regression.png", help="the figure")
+    parser.add_argument("--out", default="cnn_kernel_regression.png", help="the figure (%(default)s)")
     parser.add_argument("--set", default="digits", choices=["digits", *FILES])
     parser.add_argument("--data", help="the folder of MNIST or CIFAR-10")
     parser.add_argument("--train", type=int, nargs="+", default=[50, 100, 300], help="numbers of training images")

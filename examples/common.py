@@ -16,7 +16,7 @@
     if __name__ == "__main__":
         command_line(main, SIZES, __doc__, "name_of_the_script")
 
-Every run of `work` is a record in the folder NAME.runs below --out: a script killed at any moment goes on where it was,
+Every run of `work` is a record in the folder NAME.runs below --out: a script killed at any moment resumes where it was,
 and a second call only draws.  On the CPU runs are spread over the cores, one process with one BLAS thread on each.
 `work` depends on its arguments alone, all of them numbers or text, and `s.sweep` takes constant ones as keywords.  A
 run that diverges is a record too, NaN in the table of runs.
@@ -76,7 +76,7 @@ def placed(*arrays: mn.Array) -> tuple[mn.Array, ...]:
 
 
 def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int = 500) -> np.ndarray[Any, Any]:
-    """Which test examples each member classifies correctly, ([E], M) of zeros and ones."""
+    """Return 1 for each test example that a member classifies correctly, else 0: ([E], M)."""
     parts = []
     for i in range(0, len(x), batch):
         f, y_part = to_host(model(theta, x[i : i + batch])), to_host(y[i : i + batch])

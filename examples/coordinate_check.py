@@ -72,7 +72,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="coordinate_check.png", help="the figure")
+    parser.add_argument("--out", default="coordinate_check.png", help="the figure (%(default)s)")
     for name, about in main(parser.parse_args().out).items():
         slopes = ", ".join(f"{layer}: {b:+.2f}" for layer, b in about.items() if isinstance(b, float))
         print(f"{name:20} |dh| ~ n^b, b = {slopes}   {about['verdict']} {about['blame'] or ''}")

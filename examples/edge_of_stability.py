@@ -4,7 +4,7 @@
 
 A tanh network learns 200 digits by gradient descent with learning rates of 2 / (1.5 s), 2 / (2 s) and 2 / (3 s), s the
 sharpness at the start: the largest eigenvalue of the loss's Hessian, `mn.diagnostics.sharpness`.  A minimum that is
-sharper than 2 / lr repels descent; so training, which sharpens progressively, comes to lr x sharpness = 2, and goes on
+sharper than 2 / lr repels descent; so training, which sharpens progressively, reaches lr x sharpness = 2, and continues
 there with a loss that still falls, not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness
 passes the bounds of the others.
 """
@@ -80,7 +80,7 @@ def draw(out: str, runs: dict[float, tuple[float, Host]]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="edge_of_stability.png", help="the figure")
+    parser.add_argument("--out", default="edge_of_stability.png", help="the figure (%(default)s)")
     print("lr x sharpness; theory: 2 in the last half, but for the slow run")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:40} {value:.4g}")

@@ -1,10 +1,10 @@
-"""What an infinitely wide network can learn from N examples, predicted from the spectrum of its kernel.
+"""Predict what an infinitely wide network learns from N examples, by the spectrum of its kernel.
 
     python3 make.py python examples/eigenlearning.py [--out FILE.png]
 
 On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates (`analytic.cube_modes`).
-The theory's learnability of each level and its test error (`analytic.eigenlearning`) stand beside regression on random
-examples, at most a quarter of the cube as the theory assumes a continuum; likewise on digits.  On the sphere the
+The theory's learnability of each level and its test error (`analytic.eigenlearning`) are compared with regression on
+random examples, at most a quarter of the cube as the theory assumes a continuum; likewise on digits.  On the sphere the
 eigenvalues fall as l^-d for the NTK and l^-(d+2) for the NNGP kernel of ReLU (Bietti and Mairal 2019).
 """
 
@@ -95,6 +95,6 @@ def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="eigenlearning.png", help="the figure")
+    parser.add_argument("--out", default="eigenlearning.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:44} {value:.4g}")

@@ -61,5 +61,5 @@ def main(out: str | None = None, width: int = 256, n: int = 100, widths: bool = 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="examine_digits.png", help="the figure")
+    parser.add_argument("--out", default="examine_digits.png", help="the figure (%(default)s)")
     main(parser.parse_args().out)

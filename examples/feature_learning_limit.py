@@ -3,7 +3,7 @@
     python3 make.py python examples/feature_learning_limit.py [--out FILE.png]
 
 With outputs divided by gamma0 sqrt(n) and a learning rate times gamma0^2 n, features move in the limit n -> infinity
-(`analytic.limits.linear_problem`): on five digits, networks approach it as n^(-1/2), and NTK training not at all.
+(`analytic.limits.linear_problem`).  On five digits, networks approach it as n^(-1/2), and NTK training not at all.
 """
 
 from __future__ import annotations
@@ -95,6 +95,6 @@ def draw(out: str, x: Host, y: Host, widths: tuple[int, ...], laws: Any) -> None
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="feature_learning_limit.png", help="the figure")
+    parser.add_argument("--out", default="feature_learning_limit.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:32} {value:.4g}")

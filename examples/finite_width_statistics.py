@@ -2,7 +2,7 @@
 
     python3 make.py python examples/finite_width_statistics.py [--out FILE.png]
 
-The mean of the tangent kernel hatTheta(x, x) is the analytic one at every width; its variance is known exactly too
+The mean of the tangent kernel hatTheta(x, x) is the analytic one at every width.  Its variance is known exactly too
 (`analytic.finite_width`): n Var / Theta^2 = 3 for one hidden layer, and it grows as e^(5 depth / width) (Hanin and Nica
 2020).  Each point is a mean over thousands of networks, with its z-score against theory; for the variance this is the
 mean of (hatTheta - Theta)^2, with error bars from the same networks.
@@ -95,6 +95,6 @@ def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) ->
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="finite_width_statistics.png", help="the figure")
+    parser.add_argument("--out", default="finite_width_statistics.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:36} {value:.4g}")

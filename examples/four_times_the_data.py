@@ -57,7 +57,7 @@ def main(
     out: str | None = None, data: str = "digits", sizes: tuple[int, ...] = (), draws: int = 20, width: int = 512,
     test: int = 600,
 ) -> dict[str, float]:  # fmt: skip
-    """Relative distances from the losses of the kernel's learner: of predictions, of networks; cells within 10 %."""
+    """Return relative distances of predictions and of networks from kernel regression's losses; cells within 10 %."""
     rng, found, sizes = np.random.default_rng(0), dict[str, float](), sizes or SIZES[data]
     x, y = (mn.datasets.digits() if data == "digits" else mn.datasets.mnist().subset(20_000, rng)).on_sphere().parity()
     means, errors, controls, wide = [], [], [], []
@@ -94,7 +94,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="four_times_the_data.png", help="the figure")
+    parser.add_argument("--out", default="four_times_the_data.png", help="the figure (%(default)s)")
     parser.add_argument("--data", choices=sorted(SIZES), default="digits")
     for name, value in main(**vars(parser.parse_args())).items():
         print(f"{name:52} {value:.4g}")

@@ -1,4 +1,4 @@
-"""What a network has learned is in its final kernel  (Geiger et al. 2020, figure 5 and appendix C).
+"""A network's final kernel holds what it learned (Geiger et al. 2020, figure 5 and appendix C).
 
     python3 make.py python examples/frozen_final_kernel.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
@@ -41,7 +41,7 @@ FEW = 40
 def compared(
     n_train: int, n_test: int, depth: int, data: str, s: float, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Which test examples (M,) the network, its frozen last and its frozen first kernel get wrong, and more by seed."""
+    """Return the test examples (M,) that the network, its frozen last and first kernels get wrong, and more by seed."""
     (x, y), (x_test, y_test) = (placed(*part) for part in task(data, n_train, n_test))
     net = network(width, depth)
     theta0 = start(net, seed)

@@ -1,4 +1,4 @@
-"""What the scripts on Geiger et al. 2020 share: tasks, networks, flows, exponents.
+"""Hold what the scripts on Geiger et al. 2020 share: tasks, networks, flows, exponents.
 
 The model is alpha (f(theta) - f(theta_0)), its loss 1/(alpha^2 N) sum hinge; s = sqrt(h) alpha separates feature
 learning, s << 1, from lazy learning, s >> 1.  Momentum flow with tau = t/1000, until the loss of every network is

@@ -40,7 +40,7 @@ def tested(score: Any) -> Measured:
     """Mean of a score (E, M) over seeds and test examples, with an interval that covers both ("both").
 
     Half its width is the root of the sum of squares of two Student t intervals: over seeds, of their means over
-    examples, and over examples, of their means over seeds; its degrees of freedom are theirs, weighted by the fourth
+    examples, and over examples, of their means over seeds.  Its degrees of freedom are theirs, weighted by the fourth
     powers (Welch and Satterthwaite).  With a single seed only the examples count ("images"): the interval then says
     nothing about another network.
     """

@@ -93,7 +93,7 @@ def draw(out: str, measured: dict[str, Any]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="small", help="widths and seeds")
-    parser.add_argument("--out", default="kernel_hierarchy.png", help="the figure")
+    parser.add_argument("--out", default="kernel_hierarchy.png", help="the figure (%(default)s)")
     args = parser.parse_args()
     found = list(main(args.out, **SCALES[args.scale]).items())
     for (name, value), (_, half) in zip(found[::2], found[1::2]):

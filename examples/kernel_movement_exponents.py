@@ -1,13 +1,13 @@
-"""How far kernel and weights move in the feature regime  (Geiger et al. 2020, figures 3 (a), 6 and table 1).
+"""Movement of kernel and weights in the feature regime (Geiger et al. 2020, figures 3 (a), 6 and table 1).
 
     python3 make.py python examples/kernel_movement_exponents.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 The theory: in the feature regime, s = sqrt(h) alpha << 1, all L + 1 layers grow by s^(-1/(L+1)) until the outputs are
-of order one, and the kernel, of degree 2 L in them, by s^(-2/(1+1/L)).  Training ends elsewhere: where the last example
-has a margin of 1; the others have more then, and the outputs are the larger the smaller s is.  So kernel and weights
-are measured twice, where the root mean square of alpha (f - f_0) is 1, and where the hinge loss is zero, as in the
-paper.  The theory's exponents belong to the first.  They are approached slowly, as the initial weights are forgotten,
-and are fitted for each seed where s <= 1e-5, chosen beforehand.
+of order one, and the kernel, of degree 2 L in them, by s^(-2/(1+1/L)).  Training ends later, when the last example has
+a margin of 1.  By then the others have more, and a smaller s gives larger outputs.  So kernel and weights are measured
+twice, where the root mean square of alpha (f - f_0) is 1, and where the hinge loss is zero, as in the paper.  The
+theory's exponents belong to the first.  They are approached slowly, as the initial weights are forgotten, and are
+fitted for each seed where s <= 1e-5, chosen beforehand.
 
 The argument needs layers that grow alike.  They do: the gains, the largest singular value of each W_l / sqrt(n).
 """

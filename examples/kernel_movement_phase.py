@@ -1,15 +1,15 @@
-"""How far kernel and weights move, from feature to lazy learning  (Geiger et al. 2020, figures 3 (a), 6 and 9).
+"""Movement of kernel and weights, from feature to lazy learning (Geiger et al. 2020, figures 3 (a), 6 and 9).
 
     python3 make.py python examples/kernel_movement_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 At the end of training, against alpha and against s = sqrt(h) alpha.  The claims: one curve for all widths in s; the
-change of the kernel falls as s^-1 in the lazy regime, as does sqrt(h) |theta - theta_0| / |theta_0|; with ReLU there is
-a third regime in between, with slope -1/2, in which the network moves from one linear piece to the next.  (The
+change of the kernel falls as s^-1 in the lazy regime, as does sqrt(h) |theta - theta_0| / |theta_0|.  With ReLU there
+is a third regime in between, with slope -1/2, in which the network moves from one linear piece to the next.  (The
 exponents of the feature regime are those of `kernel_movement_exponents.py`.)
 
 One claim does not hold as printed: that the lazy change of the kernel depends on s alone.  Its first-order part is odd
-in the outgoing weights, so that over many neurons it averages to 1/(sqrt(h) s) = 1/(h alpha): at a fixed, large s it
-should fall as h^(-1/2) once h is large.
+in the outgoing weights, so that over many neurons it averages to 1/(sqrt(h) s) = 1/(h alpha).  So at a fixed, large s
+it should fall as h^(-1/2) once h is large.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Two hidden layers of width h, alpha (f - f_0), parity of digits, by the flow until every digit has margin 1.  With
 s = sqrt(h) alpha = 100 the kernel does not move: its eigenvectors stay, its alignment with the labels is the initial
-one.  With s = .1 the weights have to grow: the kernel turns to the labels until most digits are learned, and away from
-them while it learns the last ones, when its effective rank grows; the first layer takes over the trace.
+one.  With s = .1 the weights have to grow: the kernel turns to the labels until most digits are learned.  It turns away
+from them while it learns the last ones, when its effective rank grows; the first layer takes over the trace.
 
 --data: real MNIST, its folder; without it the 8 x 8 digits inside the package.
 """
@@ -68,7 +68,7 @@ def draw(panels: Any, p: KernelPath, name: str) -> None:
 def main(
     out: str | None = None, data: str | None = None, width: int = 128, networks: int = 4, n: int = 100
 ) -> dict[str, float]:
-    """How far the kernel moved in both regimes; its alignment, rank and first layer's share: first, largest, last."""
+    """Return the kernel's movement in both regimes; its alignment, rank, first layer's share: first, largest, last."""
     digits = mn.datasets.mnist(data) if data else mn.datasets.digits()
     x, y = digits.subset(n, np.random.default_rng(0)).pca(10).parity()
     paths = {name: path(s, width, networks, x, y) for name, s in REGIMES.items()}

@@ -89,6 +89,6 @@ def draw(out: str, widths: tuple[int, ...], laws: dict[str, tuple[PowerLaw, list
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="laziness.png", help="the figure")
+    parser.add_argument("--out", default="laziness.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:48} {value:.4g}")

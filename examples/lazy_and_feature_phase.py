@@ -3,8 +3,8 @@
     python3 make.py python examples/lazy_and_feature_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 Networks alpha (f - f_0) of width h.  The claims: s = sqrt(h) alpha alone decides the regime, so that they meet at
-alpha* ~ h^(-1/2); the lazy one is the frozen initial kernel; feature learning is better, though little in wide fully
-connected networks on MNIST; in both the variance over initialisations falls as 1/h, and averages hardly depend on h.
+alpha* ~ h^(-1/2); the lazy one is the frozen initial kernel.  Feature learning is better, though little in wide fully
+connected networks on MNIST. In both the variance over initialisations falls as 1/h, and averages hardly depend on h.
 
 Two tasks: y = sign(x_1 x_2) of ten normal inputs, where features help, and with --data the parity of real digits, where
 they hardly do.  alpha* is where the error lies half-way between the two regimes, in geometric steps of s.

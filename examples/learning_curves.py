@@ -2,9 +2,9 @@
 
     python3 make.py python examples/learning_curves.py [--out FILE.png]
 
-Random-feature models with n parameters learn a power law from N = 4n noisy examples; their mean test loss stands beside
-the formula, at eight widths and eight times.  The distance between them falls as 1/n.  On digits, the spectrum of the
-tangent kernel on all images predicts what gradient flow learns from some.  Last, the loss that width x time buys.
+Random-feature models with n parameters learn a power law from N = 4n noisy examples; the figure has their mean test
+loss beside the formula, at eight widths and times.  The distance between them falls as 1/n.  On digits, the spectrum of
+the tangent kernel on all images predicts what gradient flow learns from some.  Last, the loss that width x time buys.
 """
 
 from __future__ import annotations
@@ -95,6 +95,6 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 1
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="learning_curves.png", help="the figure")
+    parser.add_argument("--out", default="learning_curves.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:44} {value:.4g}")

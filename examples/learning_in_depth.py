@@ -94,7 +94,7 @@ def draw(out: str, depths: tuple[int, ...], rows: dict[Any, Any]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="learning_in_depth.png", help="the figure")
+    parser.add_argument("--out", default="learning_in_depth.png", help="the figure (%(default)s)")
     for name, value in (found := main(parser.parse_args().out)).items():
         if not name.endswith("±"):
             print(f"{name:36} L^{value:+.2f} ± {found[name + ' ±']:.2f}")

@@ -61,6 +61,6 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="learning_rate_transfer.png", help="the figure")
+    parser.add_argument("--out", default="learning_rate_transfer.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:30} {value:+.3f}")

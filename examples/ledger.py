@@ -21,7 +21,7 @@ Ours, the paper's in brackets where it differs, and the largest factor between t
 the paper's size in hours of one core: the minutes measured here, times the ratio of N x width² x steps x seeds x depth.
 Widths are a sum over those that ran. N counts squared for kernels, and not for steps on mini-batches. Trust a price
 within a factor of 3: as far is the law off for the six scripts that ran on digits and on MNIST or CIFAR-10. This runs a
-script at that size, and goes on in OUT after an interruption:
+script at that size, and resumes in OUT after an interruption:
 
     minintk reproduce NAME --data DIR --set mnist --scale paper --device cpu --out OUT
 
@@ -89,7 +89,7 @@ def ledger(results: Mapping[str, dict[str, Any]]) -> str:
 
 
 def undecided(results: Mapping[str, dict[str, Any]]) -> str:
-    """The section of the page on rows without a verdict, cheapest first.  results : as in `ledger`."""
+    """Write the page's section on rows without a verdict, cheapest first.  results : as in `ledger`."""
     lines = []
     for key, found in results.items():
         for row in found["table"]:

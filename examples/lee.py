@@ -1,4 +1,4 @@
-"""What the scripts on Lee et al. 2019 share: data, networks, steps of training, their closed form, exponents.
+"""Hold what the scripts on Lee et al. 2019 share: data, networks, steps of training, their closed form, exponents.
 
 The paper's losses.  Its text has L = 1/2 sum ||f - y||^2 and its figures show means.  At the rates of its figures only
 means are stable: on 128 digits of MNIST a sum over the examples allows rates up to .005 where figure 1 takes 1.  Here

@@ -9,8 +9,8 @@ those of eqs. (22), (23), which end at the Bayesian posterior, eq. (13): another
 f_0 + A_t (y - f_0(X)) from its own start (figure S1), up to O(n^(-1/2)).
 
 Each network gives one number for the mean, <f, mean> / <mean, mean> over line and steps, and one for the variance, the
-average of (f - mean)^2 / variance: both are 1 on average if the theory is right.  A part of order N / n is missing: the
-mean of 256 steps on 128 images of MNIST, top layer, is .84, .90, .93 of theory's at n = 128, 256, 1024.
+average of (f - mean)^2 / variance.  Both are 1 on average if the theory is right.  A part of order N / n is missing:
+the mean of 256 steps on 128 images of MNIST, top layer, is .84, .90, .93 of theory's at n = 128, 256, 1024.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def work(
 
 
 def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int, steps: int, eta: float) -> Found:
-    """How far the network is from each prediction, by width, with intervals over seeds; draws four panes."""
+    """Return the network's distance from each prediction, by width, with intervals over seeds; draw four panes."""
     at, n = lee.powers(steps), np.array(widths)
     how: dict[str, Any] = {"data": s.data, "n_train": n_train, "steps": steps, "eta": eta}
     runs = s.sweep(work, {"width": widths, "seed": range(seeds)}, together="seed", batch=1, **how)

@@ -3,7 +3,7 @@
     python3 make.py python examples/lee_monte_carlo.py [--out DIR] [--data DIR]
 
 Three hidden ReLU layers at their start.  The relative error |mean of M kernels - Theta| / |Theta| of networks of width
-n, tangent and NNGP kernel: the law of large numbers over n units and M networks makes it (n M)^(-1/2), as long as the
+n, tangent and NNGP kernel.  The law of large numbers over n units and M networks makes it (n M)^(-1/2), as long as the
 bias of a finite width, of order 1/n, is smaller.  ReLU without biases has none.
 """
 

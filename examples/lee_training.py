@@ -80,7 +80,7 @@ def side_by_side(
 ) -> dict[str, Any]:  # fmt: skip
     """One network and its linearisation at its own start, on the same batches.
 
-    For each of the steps `at`: "distance" rms (f - f_lin), "moved" rms (f_lin - f_0), "size" rms f_lin, "accuracy" and
+    For each of the steps `at`: "distance" rms (f - f_lin), "moved" rms (f_lin - f_0), "size" rms f_lin. "accuracy" and
     "lin accuracy" on the test points, "f" and "lin f" at one; "loss" and "lin loss" of the batches since the last step.
     """
     theta0, x_test, x, y = placed(net.init(np.random.default_rng(seed), dtype=np.float32), test[0], *train)

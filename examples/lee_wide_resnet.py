@@ -3,9 +3,9 @@
     python3 make.py python examples/lee_wide_resnet.py [--out DIR] [--data DIR --set cifar10] [--scale evening]
 
 The network of table S1: three groups of one residual block, the same number of channels everywhere, sigma_w = 1,
-sigma_b = 0 in the head too, ReLU, no normalisation, as the linearisation at one example must not depend on the others
-of its batch.  Both models start from the same weights and see the same batches of 8.  They are farthest apart early,
-while the outputs of the start are unlearned: brief runs give that distance by channels, longer ones the curves.
+sigma_b = 0 in the head too, ReLU. It has no normalisation, as the linearisation at one example must not depend on the
+others of its batch.  Both models start from the same weights and see the same batches of 8.  They are farthest apart
+early, while the outputs of the start are unlearned: brief runs give that distance by channels, longer ones the curves.
 
 The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (`lee_training.py`).  This reading is
 tested: both are also trained at eta = 10, lr = 1, and runs that end above the loss they began with, or at no finite

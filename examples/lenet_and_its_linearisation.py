@@ -8,8 +8,8 @@ width, the linearisation much; shifting the digits widens the gap, most at small
 u = theta - theta_0, so its weight decay is one towards theta_0; it is also trained at ten times the rate.
 
 The rate.  The paper's loss is sum_l (f_l - y_l)^2 and its rate .1.  The largest rate at which heavy-ball descent on
-that loss is stable for the linearisation, 2 (1 + m) / (2 lambda_max(Theta) / N), falls with the width and is below .1
-from width 10 on (MNIST: about .5, .3, .15, .08 at widths 1, 2, 5, 10), so that rate on that loss cannot have trained
+that loss is stable for the linearisation, 2 (1 + m) / (2 lambda_max(Theta) / N), falls with the width.  It is below .1
+from width 10 on (MNIST: about .5, .3, .15, .08 at widths 1, 2, 5, 10).  So that rate on that loss cannot have trained
 widths 25 and 60.  It can if the loss is a mean over the ten classes (PyTorch's MSELoss): rate .01 here, and weight
 decay 5e-4 in place of 5e-5.
 
@@ -55,7 +55,7 @@ KINDS = {"LeNet": (False, 1), "LinLeNet": (True, 1), "LinLeNet, 10 x rate": (Tru
 def train(
     data: str, n_train: int, n_test: int, epochs: int, shift: int, width: int, kind: str, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Which test images each network classifies correctly, its training accuracy, and the stable rate."""
+    """Return each network's correct test images, its training accuracy, and the stable rate."""
     parts = images(data, n_train, n_test)
     if shift:
         rng = np.random.default_rng(1)

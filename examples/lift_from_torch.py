@@ -29,7 +29,7 @@ SPEC = mn.Sequential(
 
 
 def numpy_outputs(state: dict[str, Host], x: Host) -> Host:
-    """What torch computes, written out: x (N, 1, 8, 8), W (out, in, 3, 3), features flattened as (C, H, W)."""
+    """Compute torch's outputs, written out: x (N, 1, 8, 8), W (out, in, 3, 3), features flattened as (C, H, W)."""
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3))
     h = np.einsum("nchwij,ocij->nohw", windows, state["0.weight"]) + state["0.bias"][:, None, None]
     h = np.tanh(h).reshape(len(x), 8, 4, 2, 4, 2).mean((3, 5)).reshape(len(x), -1)
@@ -95,6 +95,6 @@ def main(out: str | None = None, steps: int = 400) -> dict[str, float]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="lift_from_torch.png", help="the figure")
+    parser.add_argument("--out", default="lift_from_torch.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:45} {value:.3g}")

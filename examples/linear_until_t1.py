@@ -3,7 +3,7 @@
     python3 make.py python examples/linear_until_t1.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 t1 is where the loss has halved.  The claims, in the feature regime, s = sqrt(h) alpha << 1, with two layers: |f_t -
-f_0| grows as t up to about t1, whatever s and h are; at a given part of t1 it is of order sqrt(h), not 1, as the sum
+f_0| grows as t up to about t1, whatever s and h are.  At a given part of t1 it is of order sqrt(h), not 1, as the sum
 over the last layer's neurons no longer averages out.  The reason: all pre-activations move at the rate 1/(sqrt(h)
 alpha), in every layer; measured here at t = 0 in five layers, where |dz/dt| at alpha = 1 should fall as h^(-1/2).
 

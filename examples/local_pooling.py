@@ -89,7 +89,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="local_pooling.png", help="the figure")
+    parser.add_argument("--out", default="local_pooling.png", help="the figure (%(default)s)")
     parser.add_argument("--data", help="the folder of CIFAR-10; without it, the digits")
     for name, default in {"train": 150, "test": 300, "layers": 3}.items():
         parser.add_argument(f"--{name}", type=int, default=default)

@@ -94,7 +94,7 @@ def draw(out: str, found: dict[str, Any], cases: tuple[str, ...], widths: tuple[
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="mean_of_networks.png", help="the figure")
+    parser.add_argument("--out", default="mean_of_networks.png", help="the figure (%(default)s)")
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS, help="two or more")
     for name, (value, error, z) in main(**vars(parser.parse_args())).items():
         print(f"{name:36} {value:8.3f} +- {error:.3f}   z = {z:5.2f}")

@@ -9,7 +9,7 @@ The network has 2 hidden layers with ReLU, w_std = sqrt 2 and no biases (of 1, 2
 without b_std = 0.1, it was among the best on 5,000 other images after training on 5,000).  Pixels are centred, targets
 are one-hot - 0.1, the ridge is a thousandth of the kernel's mean diagonal.  f = K(x, X) (K(X, X) + ridge)^-1 y.
 
-FOLDER takes 14.4 GB for the kernel, 7.4 GB for its factor.  Killed, the same call goes on.
+FOLDER takes 14.4 GB for the kernel, 7.4 GB for its factor.  After a kill, the same call resumes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="mnist_60000.png", help="the figure")
+    parser.add_argument("--out", default="mnist_60000.png", help="the figure (%(default)s)")
     parser.add_argument("--data", help="the folder of MNIST; without it, the digits inside")
     parser.add_argument("--store", help="the folder for kernel, factor and state")
     parser.add_argument("--train", type=int, help="training images (60000, or 1500 digits)")

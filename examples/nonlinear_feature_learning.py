@@ -95,6 +95,6 @@ def draw(out: str, n: Host, drawn: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="nonlinear_feature_learning.png", help="the figure")
+    parser.add_argument("--out", default="nonlinear_feature_learning.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:34} {value:.4g}")

@@ -1,4 +1,4 @@
-"""The pages docs/papers/index.md and digits.md, from the rows that table.py keeps there."""
+"""The pages of docs/papers, from the rows that table.py keeps there: index.md, one for each paper, and digits.md."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ PAPERS = {
     "Pleiss": "Pleiss, lecture 11: spectral muP",
 }
 """{what the docstring of a script says: title of the paper}"""
+PAGES = dict(zip(PAPERS.values(), ("lee", "geiger", "samarin", "iterative", "mup"), strict=True)) | {
+    "Other claims": "other"
+}
+"""{title of the paper: its page}"""
 DATA = {"digits": "8 x 8 digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 OF = {"seeds": "seeds", "images": "test images", "both": "seeds and test images", "": ""}
 NEAR = 4.0
@@ -26,7 +30,7 @@ HEAD = """\
 
 Claims of the papers that this library implements, measured again: the paper's number, ours, and what its interval
 covers. ± is half of a 95 % interval by Student's t, over seeds (other networks), over test images (the same network on
-other images), or over both. One script stands behind each figure. This command reruns them all and writes this page:
+other images), or over both. One script stands behind each figure. This command reruns them all and writes these pages:
 
     python3 make.py python examples/table.py --data DIR
 
@@ -45,6 +49,7 @@ or width would decide it; so does a run that has not converged. The rules' margi
 The size of a run is the largest of four factors, the paper's over ours: training images, width, steps, seeds.
 
 """
+RULES = "Rows and figures of [the papers, run again](index.md), which has the rules and the counts.\n\n"
 DIGITS = """\
 # The papers on 8 x 8 digits
 
@@ -55,7 +60,10 @@ CIFAR-10, the rules, and the counts; these rows repeat its claims at a small siz
 
 
 def page(results: dict[str, dict[str, Any]], docs: dict[str, str], again: dict[str, Any] | None = None) -> str:
-    """The text of index.md.  results : {key: what `keep` wrote}.  docs : {script: docstring}.  again : of `added`."""
+    """Return the text of index.md: counts, ledger, undecided and differing rows.
+
+    results : {key: what `keep` wrote}.  docs : {script: docstring}.  again : of `added`.
+    """
     results = {key: found for key, found in results.items() if found["data"] != "digits"}
     ruled = {key: found for key, found in results.items() if judged(found)}
     groups = by_paper(ruled, docs)
@@ -68,11 +76,20 @@ def page(results: dict[str, dict[str, Any]], docs: dict[str, str], again: dict[s
         says = [says_so(row) for row in rows]
         counts = len(rows), sum(size <= 1 for size in sizes), near, sum(size > NEAR for size in sizes)
         said = (says.count(answer) for answer in ("yes", "no", "undecided", ""))
-        text += f"| {paper} | {' | '.join(map(str, (*counts, *said)))} |\n"
+        text += f"| [{paper}]({PAGES[paper]}.md) | {' | '.join(map(str, (*counts, *said)))} |\n"
     if waiting := [len(found["table"]) for key, found in results.items() if key not in ruled]:
         text += f"\n{sum(waiting)} rows of {len(waiting)} scripts wait for new networks: below, without a verdict.\n"
-    text += replicated(again) + ledger(ruled) + undecided(ruled)
-    return text + sections(by_paper(results, docs), docs) + differing(ruled)
+    pages = "\n".join(PAGES[paper] for paper in by_paper(results, docs))
+    toc = f"\n```{{toctree}}\n:hidden:\n\n{pages}\ndigits\n```\n"
+    return text + replicated(again) + ledger(ruled) + undecided(ruled) + differing(ruled) + toc
+
+
+def paper_pages(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[str, str]:
+    """Return {name of the page: its text}, one for each paper; arguments as for `page`."""
+    groups = by_paper({key: found for key, found in results.items() if found["data"] != "digits"}, docs)
+    return {
+        PAGES[paper]: f"# {paper}\n\n{RULES}" + "\n".join(entries(found, docs, "##")) for paper, found in groups.items()
+    }
 
 
 def added(folder: Path) -> dict[str, Any]:
@@ -120,7 +137,9 @@ def by_paper(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[s
 
 def sections(groups: dict[str, dict[str, dict[str, Any]]], docs: dict[str, str]) -> str:
     """A section for each paper."""
-    return "".join(f"\n## {paper}\n\n" + "\n".join(entries(of_paper, docs)) for paper, of_paper in groups.items())
+    return "".join(
+        f"\n## {paper}\n\n" + "\n".join(entries(of_paper, docs, "###")) for paper, of_paper in groups.items()
+    )
 
 
 def largest(found: dict[str, Any]) -> float:
@@ -128,12 +147,12 @@ def largest(found: dict[str, Any]) -> float:
     return max(found["factors"].values(), default=1.0)
 
 
-def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str]) -> Iterator[str]:
-    """The part of the page about each result of one paper."""
+def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str], level: str) -> Iterator[str]:
+    """The part of the page about each result of one paper; level : of its heading."""
     for key, found in of_paper.items():
         name, data = found["script"], DATA[found["data"]]
         title = docs[name].partition("\n\n")[0].replace("\n", " ").rstrip(".")
-        yield f"### {title}: {data}\n"
+        yield f"{level} {title}: {data}\n"
         yield f"![{cell(title)}]({key}.png)\n"
         yield "| claim | paper | here | ± over | data and networks | seeds | rule | agrees |"
         yield "| --- " * 8 + "|"
@@ -151,7 +170,7 @@ def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str]) -> Iterat
 
 
 def says_so(row: dict[str, Any]) -> str:
-    """Return what stands in the last column: "" where the paper says nothing."""
+    """Return the text of the last column: "" if the paper says nothing."""
     return {True: "yes", False: "no", None: "undecided" if row["rule"] else ""}[row["agrees"]]
 
 

@@ -56,6 +56,6 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, neurons: int 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="particle_flow.png", help="the figure")
+    parser.add_argument("--out", default="particle_flow.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:36} {value:.4g}")

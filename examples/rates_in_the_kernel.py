@@ -32,7 +32,7 @@ def spec(n: int) -> mn.Sequential:
 
 
 def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
-    """Of one network: the step against J S J' and J J', kappa with S and without, the distance from infinite width."""
+    """Measure a network: the step against J S J' and J J', kappa with S and without, distance from infinite width."""
     net = mn.Network(spec(n), x.shape[1:], way)
     theta, plain = net.init(np.random.default_rng([seed, n])), dict.fromkeys(net.layout.slices, 1.0)
     start, end = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.SGD(LR), steps=1)
@@ -95,6 +95,6 @@ def draw(out: str, widths: tuple[int, ...], values: dict[str, dict[str, list[Hos
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="rates_in_the_kernel.png", help="the figure")
+    parser.add_argument("--out", default="rates_in_the_kernel.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:70} {value:.4g}")

@@ -2,12 +2,12 @@
 
     python3 make.py python examples/reduced_alexnet.py [--out DIR] [--data DIR --set cifar10]
 
-Five convolutions and three fully connected layers with an eighth of AlexNet's channels, for small images.  The network
-and its linearisation at the network's rate, and the linearisation at ten times that rate, which suits it better, as in
-the paper; all runs start from the same weights and see the same batches.  On the easy 8 x 8 digits the gap narrows with
-width; the paper's, on photographs of snakes, hardly does.
+Five convolutions and three fully connected layers with an eighth of AlexNet's channels, for small images.  As in the
+paper, it trains the network, its linearisation at the same rate, and the linearisation at ten times that rate, which
+suits it better.  All runs start from the same weights and see the same batches.  On the easy 8 x 8 digits the gap
+narrows with width; the paper's, on photographs of snakes, hardly does.
 
-The initialisation.  PyTorch's divides the signal by sqrt(6) in each of eight layers; the network then needs thousands
+The initialisation.  PyTorch's divides the signal by sqrt(6) in each of eight layers.  The network then needs thousands
 of steps to leave its plateau (here it does not within 15 epochs on 1,500 digits), which is too long for a laptop.  So
 the weights have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable one.
 
@@ -57,7 +57,7 @@ def alexnet(shape: tuple[int, ...], width: float) -> mn.Sequential:
 def train(
     data: str, n_train: int, n_test: int, epochs: int, width: float, kind: str, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Which test images each network classifies correctly, its training accuracy, and the stable rate."""
+    """Return each network's correct test images, its training accuracy, and the stable rate."""
     parts = images(data, n_train, n_test)
     x, y, x_test, y_test = placed(*parts[0].standardise().one_hot(), *parts[1].standardise(fit=parts[0]).one_hot())
     net = mn.Network(alexnet(x.shape[1:], width), x.shape[1:], mn.PyTorch())

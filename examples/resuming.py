@@ -1,4 +1,4 @@
-"""Runs that go on inside: training that was killed goes on from its last snapshot, all its seeds together.
+"""Resume runs inside: killed training continues from its last snapshot, all its seeds together.
 
 A run of `work` is the unit of a sweep: what is killed inside starts again.  Where one takes hours, `fit` keeps itself
 in the folder of `unfinished`, and `collected` keeps the state of any run of snapshots with what was read off them.

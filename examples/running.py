@@ -1,4 +1,4 @@
-"""How a script that reruns a paper runs: its settings, its recorded runs over the cores, its command line."""
+"""Run a script that reruns a paper: its settings, its recorded runs over the cores, its command line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SIZE = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What the command line says: the defaults run a script inside a test, without files that stay.
+    """Settings of the command line: the defaults run a script inside a test, without files that stay.
 
     name : of the script.  out : folder for results, or None.  data : "digits" (inside the package), "mnist" or
     "cifar10".  part : (i, n), to make only that part of the runs, for job arrays.  workers : processes; 1 is this one.
@@ -106,7 +106,7 @@ class Setting:
 
 
 def _die_with_stdin() -> None:
-    """End this process when whoever holds the other end of stdin has ended: `minintk reproduce`."""
+    """End this process when the holder of the other end of stdin, `minintk reproduce`, has ended."""
 
     def wait() -> None:
         while os.read(0, 1):  # not sys.stdin: its lock would be held when this process ends by itself
@@ -137,7 +137,7 @@ def kind_of(parameter: Parameter) -> dict[str, Any]:
 def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | None, name: str) -> None:
     """Run main(setting, **sizes[scale]) as --out, --data, --set, --scale, --device, --part say; print its table."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default=".", metavar="DIR", help="folder for runs, figure and numbers (.)")
+    parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for figure, numbers and runs")
     parser.add_argument("--data", metavar="DIR", help="folder with MNIST or CIFAR-10; without it, the digits inside")
     parser.add_argument("--set", choices=("digits", "mnist", "cifar10"), help="which images (mnist with --data)")
     parser.add_argument("--scale", default="small", choices=tuple(sizes), help="how large; paper: the paper's own")
@@ -186,4 +186,4 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
         if row["rule"]:
             answer = {True: "agrees", False: "differs", None: "undecided"}[row["agrees"]]
             print(f"      {answer}: {row['rule']}")
-    print("{seconds:.0f} s, {core seconds:.0f} s of one core, earlier calls included".format(**spent))
+    print("{seconds:.0f} s, {core seconds:.0f} s of one core, earlier calls included".format(**spent), f"in {out}")

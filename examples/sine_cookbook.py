@@ -90,6 +90,6 @@ def main(out: str | None = None, width: int = 128, networks: int = 60, steps: in
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="sine_cookbook.png", help="the figure")
+    parser.add_argument("--out", default="sine_cookbook.png", help="the figure (%(default)s)")
     for name, value in main(parser.parse_args().out).items():
         print(f"{name:52} {value:.3g}")

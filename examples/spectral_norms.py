@@ -84,7 +84,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="spectral_norms.png", help="the figure")
+    parser.add_argument("--out", default="spectral_norms.png", help="the figure (%(default)s)")
     numbers = main(parser.parse_args().out)
     for name, power in THEORY.items():
         print(f"{name:6} theory D^{power:+.1f}   measured {numbers[name]:+.3f} ± {numbers[name + ' ±']:.3f}")

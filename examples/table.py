@@ -2,9 +2,9 @@
 
     python3 make.py python examples/table.py [NAME ...] [--data DIR] [--out DIR] [--first-seed S]
 
-Runs what `PLAN` lists, each recorded in --out, so that an interrupted call goes on.  Its rows are kept as
-docs/papers/KEY.json, its figure as KEY.png in 128 colours; then index.md and digits.md there are written from all that
-is kept.  Without --data only the digits inside the package run.  With --ran nothing runs: what --out holds is kept.
+Runs what `PLAN` lists, each recorded in --out, so that an interrupted call resumes.  Its rows are kept as
+docs/papers/KEY.json, its figure as KEY.png in 128 colours; then the pages there are written from all that is kept.
+Without --data only the digits inside the package run.  With --ran nothing runs: what --out holds is kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import ast
 import json
 from pathlib import Path
 
-from papers_page import added, digits_page, page
+from papers_page import added, digits_page, page, paper_pages
 from PIL import Image
 
 from minintk.lab.experiments.papers import EXAMPLES, rerun, scripts
@@ -74,7 +74,8 @@ def kept_pages() -> dict[Path, str]:
     files = sorted(PAGE.parent.glob("*.json"))
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in files}
     again = added(PAGE.parent / "replicated")
-    return {PAGE: page(kept, docs, again), PAGE.with_name("digits.md"): digits_page(kept, docs)}
+    pages = {"index": page(kept, docs, again), "digits": digits_page(kept, docs)} | paper_pages(kept, docs)
+    return {PAGE.with_name(f"{name}.md"): text for name, text in pages.items()}
 
 
 def main() -> None:

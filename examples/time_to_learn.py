@@ -2,11 +2,11 @@
 
     python3 make.py python examples/time_to_learn.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-The theory: in the feature regime, s = sqrt(h) alpha << 1, pre-activations move at the rate 1/(sqrt(h) alpha), so the
-dynamics are linear for t << t1 ~ alpha sqrt(h), then nonlinear; in the lazy regime the loss depends on neither.
+The theory: in the feature regime, s = sqrt(h) alpha << 1, pre-activations move at the rate 1/(sqrt(h) alpha).  So the
+dynamics are linear for t << t1 ~ alpha sqrt(h), then nonlinear.  In the lazy regime the loss depends on neither.
 
 How accurate is t1 ~ s?  After t ~ s the weights grow by lambda, d lambda/dt ~ lambda^L / s, which diverges at a finite
-time s tau, lambda ~ (tau - t/s)^(-1/(L-1)); the output s lambda^(L+1) is of order one a little earlier, t1 = s (tau -
+time s tau, lambda ~ (tau - t/s)^(-1/(L-1)).  The output s lambda^(L+1) is of order one a little earlier, t1 = s (tau -
 O(s^((L-1)/(L+1)))).  So the slope of log t1 in log s is below 1, and 1 - slope falls by 10^(1/3) = 2.15 per decade with
 two layers and by 10^(2/3) = 4.6 with five.  Exponents are fitted for each seed, per decade in s, and in h at fixed s.
 Weights inflate while outputs stand still, so the early flow takes steps of .2 % of t.

@@ -61,7 +61,7 @@ if __name__ == "__main__":
     parser.add_argument("--data", default=None, metavar="DIR", help="folder with the four MNIST files")
     parser.add_argument("--folder", default=None, metavar="DIR", help="where checkpoint and history are kept")
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--out", default="train_lenet5.png", help="the figure")
+    parser.add_argument("--out", default="train_lenet5.png", help="the figure (%(default)s)")
     args = parser.parse_args()
     for name, value in main(args.out, args.data, args.folder, args.epochs, progress=True).items():
         print(f"{name:18} {value:.6g}")

@@ -94,7 +94,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="trainable_depth.png", help="the figure")
+    parser.add_argument("--out", default="trainable_depth.png", help="the figure (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     for name, value in main(**vars(parser.parse_args())).items():
         print(f"{name:44} {value:.4g}")

@@ -4,7 +4,7 @@
 
 One hidden erf layer of width 512, momentum 0.9, cross-entropy, batches of 128, five epochs: the packaged digits, or
 with --data the 60,000 images of MNIST, as in the notebook.  Its loss is a mean over examples and ten outputs, ours a
-mean over examples, so its rate 1 is 0.1 here, and losses are divided by ten to stand beside its own.
+mean over examples, so its rate 1 is 0.1 here, and losses are divided by ten for comparison.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main(out: str | None = None, data: str | None = None, width: int = 512, epoc
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="the folder of MNIST's files")
-    parser.add_argument("--out", default="weight_space_linearisation.png", help="the figure")
+    parser.add_argument("--out", default="weight_space_linearisation.png", help="the figure (%(default)s)")
     given = parser.parse_args()
     for name, value in main(given.out, given.data).items():
         print(f"{name:40} {value:.4f}")

@@ -5,8 +5,8 @@ order in the gradient g that is -A g with A = (1 - (1 - lr G)^K) / G and G the G
 another metric.  Two things can go wrong, and `along_the_path` measures both along gradient flow.
 
 Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, 2 for even K;
-                lambda is the largest curvature on the path, a hundred times that of the start in a LeNet with
-                PyTorch's initial weights.  They grow over many windows: a single one from the flow does not show it.
+                lambda is the largest curvature on the path: 100 times that of the start in a LeNet with PyTorch's
+                initial weights.  They grow over many windows: a single one from the flow does not show it.
 Long windows    The linear model leaves the region where it is valid after a time K lr, and a window no longer lowers
                 the network's own loss.  The longest one that does, from every point, falls as 1 / lr.
 

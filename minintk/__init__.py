@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # n
 
 
 def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
-    """What is wrong with the package `analytic` beside minintk, and the remedy; None where it is this distribution's.
+    """Say what is wrong with the package `analytic` beside minintk, and the remedy; None if it is this distribution's.
 
     Another one of that name, installed over ours, puts its `__init__.py` there, and takes it along when it is removed.
 

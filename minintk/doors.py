@@ -30,7 +30,7 @@ DOORS = {
 
 @cache
 def through(door: str, otherwise: Any = None) -> Any:
-    """Return what stands behind a door; `otherwise` if that satellite was taken away.
+    """Return what is behind a door; `otherwise` if that satellite was deleted.
 
     >>> through("networks", "as written") is not None
     True

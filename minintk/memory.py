@@ -37,9 +37,9 @@ def short_rows() -> Iterator[None]:
 def keep_freed_memory(like: Array) -> None:
     """From now on, memory that this process frees stays with it; for loops that take and free the same arrays.
 
-    The C library of Linux returns to the system what is free above twice the size of the largest block that was freed
-    so far (64 MiB at most), and the next step gets the same pages again, one by one and cleared.  Freeing one such
-    block, which was never written to, raises that limit.
+    Linux's C library returns free memory to the system above a limit: twice the largest block freed so far (64 MiB at
+    most).  The next step then gets the same pages again, one by one and cleared.  Freeing one such block, which was
+    never written to, raises that limit.
     """
     if on_host(array_namespace(like)):
         np.empty(2**25 - 2**16, np.uint8)

@@ -5,13 +5,12 @@ and a numpy.random.Generator for its directions, and raises AssertionError with 
 `check_layer` holds every law for one layer in small networks, with the layer first, in the middle, last and as a
 residual branch.
 
-Tolerances are derived, not chosen.  With eps the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
-sizes + N + 8) the number of roundings on a path through the network and back, a result is off by at most m eps times
-the size of what was added up to get it: |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta|
-for f.
+Tolerances are derived, not chosen.  eps is the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
+sizes + N + 8) the number of roundings on a path through the network and back.  A result is off by at most m eps times
+the size of its terms: |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta| for f.
 
-A layer of your own is a frozen dataclass and two registered meanings, its shape and its finite meaning; the page
-"Extending" of the documentation writes one, and shows how `check_layer` refuses a mistake in it.
+To define a layer, write a frozen dataclass and register its shape rule and its finite rule.  The page "Extending" of
+the documentation does so, and shows how `check_layer` refuses a mistake.
 """
 
 from __future__ import annotations
@@ -115,11 +114,11 @@ def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator
 def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
     """J v = d/ds f(theta + s v) at s = 0, by differences of fourth order, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h.
 
-    theta in float64, and not on a kink, where there is no derivative.  The differences are off by m eps T 1.5 / h from
-    rounding, T = |f| + |J| |theta| the size of what is added up to get f, and from truncation by h^4 / 30 times a fifth
-    derivative, ten thousand times less at these steps.  A kink of ReLU may lie inside one stencil: the law holds where
-    it does at one of three steps, h = 2^-12, 2^-15, 2^-18.  For `minintk.Centred`, alpha (f - f_0), what is added up is
-    alpha f and alpha f_0, of which little may be left: T is alpha times those of both.
+    theta in float64, and not on a kink.  Rounding puts the differences off by m eps T 1.5 / h, where T = |f| + |J|
+    |theta| is the size of f's terms.  Truncation adds h^4 / 30 times a fifth derivative, ten thousand times less at
+    these steps.  A kink of ReLU may lie inside one stencil: the law holds where it does at one of three steps, h =
+    2^-12, 2^-15, 2^-18.  For `minintk.Centred`, alpha (f - f_0), what is added up is alpha f and alpha f_0, of which
+    little may be left: T is alpha times those of both.
     """
     if theta.dtype != np.float64:
         raise TypeError(f"check_derivative expects theta in float64, got {theta.dtype}")
@@ -233,8 +232,8 @@ def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
     """f, J v, J' u and the kernel in float32 have that dtype, and are those of float64 to rounding.
 
-    For a model that takes both, a Network.  A result is off by m eps times the size of what was added up to get it, and
-    times its response to a relative change of theta, which is measured: the largest of four random ones of size 2^-12.
+    For a model that takes both, a Network.  A result is off by m eps times the sum of its terms' size and its response
+    to a relative change of theta.  That response is measured: the largest to four random changes of size 2^-12.
     """
     small = np.float32
     xp = array_namespace(theta, x)
@@ -259,7 +258,7 @@ def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 def _results(model: Model, f: Array, J: Jacobian, v: Array, u: Array) -> dict[str, Host]:
-    """What J gives on the host; kernels only where examples do not see each other."""
+    """Return J's results on the host; kernels only if examples do not interact."""
     found = {"f": f, "J v": J.jvp(v), "J' u": J.vjp(u)}
     if not model.coupled:
         found |= {"gram": J.gram(), "trace_gram": J.trace_gram()}

@@ -1,4 +1,4 @@
-"""Where the fast paths begin and end: one object with all the numbers, measured on two cores with AVX-512.
+"""Hold the sizes at which fast paths begin and end: one object with all numbers, measured on two cores with AVX-512.
 
 A piece of work is worth a thread from about .5 ms on, so work from twice that on is `cut`.
 """
@@ -17,8 +17,8 @@ class Thresholds:
     compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
     convolution: int = 2**24  # multiplications of a piece of a convolution,
     convolution_per_weight: int = 2**8  # and for each weight: every piece adds to all of them
-    share: int = 2**18  # numbers in the activations of a share of a batch,
-    share_per_weight: int = 8  # and for each weight: every share prepares all of them
+    share: int = 2**17  # numbers in the activations of a batch for each square of the count of its shares,
+    share_per_weight: int = 8  # and in a share for each weight: every share prepares all of them
     contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
     cotangents: int = 2**19  # numbers in the cotangents of some outputs of a kernel
     vector: int = 2**20  # numbers of a piece of a vector in optimisers and copies

@@ -21,7 +21,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-# A run of the tests is the same on every machine, `make.py test-all` draws more; `make.py explore` draws afresh, and
+# A run of the tests is the same on every machine, `make.py test-all` draws more; `make.py explore` draws new ones, and
 # keeps what it finds.
 settings.register_profile(
     "fixed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=40

@@ -1,4 +1,4 @@
-"""What the spectrum of a kernel says about learning: its modes, and what kernel regression learns from n examples.
+"""Compute a kernel's spectrum, and what kernel regression learns from n examples of each of its modes.
 
 The eigenfunctions of a kernel of the angle alone are harmonics on the sphere, parities on the cube.  With
 t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distribution of inputs,
@@ -143,7 +143,7 @@ def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
 
 
 def harmonics(d: int, level: int) -> int:
-    """How many spherical harmonics of this degree exist on S^{d-1}.
+    """Count the spherical harmonics of this degree on S^{d-1}.
 
     >>> [harmonics(3, level) for level in range(4)]
     [1, 3, 5, 7]
@@ -176,7 +176,7 @@ def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Eigenlearning:
-    """What is learned from n examples; built by `eigenlearning`.
+    """The learnability of each mode from n examples; built by `eigenlearning`.
 
     kappa : the threshold; modes with lambda >> kappa are learned.  learnability : (K,), L of each level.
     overfitting : E0, the factor by which noise in the labels grows.

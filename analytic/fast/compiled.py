@@ -1,4 +1,4 @@
-"""What the passes by Numba share (`pip install minintk[fast]`): how they are compiled, and formulas as their code."""
+"""Compile the loops that use Numba (`pip install minintk[fast]`), and turn formulas into their code."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 from analytic.fast.compiled import call, compiled, jit
 
 WINDOW, FORM, COPY, ADD = range(4)
-"""The steps; their numbers stand in `analytic.fast.offsets.Steps`."""
+"""The steps; their numbers are in `analytic.fast.offsets.Steps`."""
 
 
 @jit

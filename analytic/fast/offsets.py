@@ -1,8 +1,8 @@
 """Pairs of pixels offset by offset: a plane of pairs (p, p + o) goes through all layers while it is in cache.
 
-A window of stride 1 shifts both pixels together, and an activation acts on each pair for itself, so the pairs at one
-offset o never meet those at another, until pooling, which needs no more than their sum.  Where `Field` takes all pairs
-through one layer, `sums` takes the pairs at some offsets through all layers.
+A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  So pairs at different offsets
+o do not mix before a pooling, which needs only their sum.  Where `Field` takes all pairs through one layer, `sums`
+takes the pairs at some offsets through all layers.
 
     plane    for one offset o_y across the lines: lines of pairs, one for each y with y and y + o_y inside
     line     the pairs at several offsets o_x along the lines, one after another; those of several x' for small images
@@ -48,7 +48,7 @@ PLACES_IN_LINE = 320
 
 
 def split(program: Program) -> int:
-    """How many steps from the first on are followed offset by offset; 0 if no activation is among them."""
+    """Count the leading steps that can be computed offset by offset; 0 if no activation is among them."""
     count = next((k for k, step in enumerate(program) if not follows(step)), len(program))
     return count if any(isinstance(step, Dual) for step in all_steps(program[:count])) else 0
 
@@ -66,14 +66,14 @@ PIXELS_ADDED_UP = 4
 
 
 def added_up(step: Pool, xp: Any) -> bool:
-    """Whether the planes before a pooling add up its windows, instead of a field of all pixels: none may overlap."""
+    """True if the planes can add up a pooling's windows, which must not overlap, without a field of all pixels."""
     apart = all(a.stride >= a.kernel and not a.circular for a in step.axes)
     return on_host(xp) and apart and prod(a.kernel for a in step.axes) <= PIXELS_ADDED_UP
 
 
 @singledispatch
 def follows(step: Step) -> bool:
-    """Whether the step takes each offset for itself, and `encode` knows it."""
+    """True if the step acts on each offset separately and `encode` knows it."""
     return False
 
 
@@ -107,8 +107,8 @@ def _(step: ResidualSum) -> bool:
 class Steps:
     """Steps in numbers, as `numba_kernels.plane` reads them.
 
-    table : (kind, slot, numbers of the pixels, H - lines, ...) of each, of WINDOW then (before, kernel) of either axis,
-        of FORM its place in `forms` and how many numbers it has, the last for the margins.
+    table : (kind, slot, numbers of the pixels, H - lines, ...) of each step.  A WINDOW adds (before, kernel) of either
+        axis; a FORM its index in `forms` and its count of numbers, the last one for the margins.
     factors : (ratio, 2 rest, the form's own).   values : of the pixels, (n, h, w).
     forms : (name, how many numbers of a pixel it has, how many factors).   taken : the last slot in use.
     """
@@ -132,13 +132,13 @@ class Steps:
         self.factors.append((*factors, *(0.0,) * (8 - len(factors))))
 
     def owed(self) -> tuple[float, float]:
-        """(ratio, 2 rest) of the pending term, which is no longer pending."""
+        """Return (ratio, 2 rest) of the pending term, and clear it."""
         (ratio, rest), self.pending = self.pending or (0.0, 0.0), None
         self.live = self.live or ratio != 0 or rest != 0
         return ratio, 2 * rest
 
     def form(self, slot: int, form: Form, numbers: list[Array], own: tuple[float, ...] = ()) -> None:
-        """What acts on each pair.   own : the form's constants."""
+        """Append a form, which acts on each pair.  own : its constants."""
         e, factors = len(self.values), (*self.owed(), *own)
         self.values += [values.reshape((-1, *self.grid)) for values in numbers]
         code = form.name, len(numbers), len(factors)
@@ -265,7 +265,7 @@ class Planes:
 
     @property
     def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """How far windows reach before a pixel and after it, across the lines and along them."""
+        """The largest reach of a window before and after a pixel, across the lines and along them."""
         windows = [row[4:8] for row in self.steps.table if row[0] == WINDOW] or [(0, 1, 0, 1)]
         rows, columns = ([(w[k], w[k + 1] - 1 - w[k]) for w in windows] for k in (0, 2))
         (top, bottom), (left, right) = (tuple(max(e) for e in zip(*ends, strict=True)) for ends in (rows, columns))

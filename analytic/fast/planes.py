@@ -42,7 +42,7 @@ def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bo
 
 
 def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
-    """Whether the GPU's blocks of threads have memory for planes, with margins, of numbers of `item` bytes."""
+    """True if a GPU's block of threads has memory for planes with margins, in numbers of `item` bytes."""
     head, (H, W) = program[: split(program)], grid(shape)
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     h, w = (max((2 * axes[k].kernel for axes in windows), default=0) for k in (0, 1))
@@ -51,7 +51,7 @@ def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
 
 @cache
 def numba_works() -> bool:
-    """Whether Numba is there and loads; warns, once, if it is there and does not (it needs another NumPy)."""
+    """True if Numba is installed and loads; warns once if it fails to load (it needs another NumPy)."""
     return with_numba("analytic.fast.numba_kernels") is not None
 
 
@@ -99,7 +99,6 @@ def summed(
     field.set_arrays(field.a)
     for k in range(count := len(planes.readout.pools)):
         pooled_difference(planes.readout.averaged(k, rows[k], layout), field, plan.layout.dtype)
-    count += planes.readout.flat
     apply_all(tail[count:], rows[count:], field)
     add_pending(field, half_variances(after, layout))
     theta = field.d * 0 if field.theta is None else field.theta

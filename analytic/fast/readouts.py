@@ -68,7 +68,7 @@ class Readout:
                 A = T @ A / count
             weights = to_library(A.mean(axis=0), layout.xp).reshape((-1, 1) if k == 0 else (-1,))
             own = layout.xp.sum(own * weights, axis=axis, keepdims=True)
-        return row._replace(own=layout.spread(own), share=None, mean=None, grid=(1, 1))
+        return row._replace(own=layout.spread(own), share=None, mean=None)
 
 
 def readout(program: Program, grid: tuple[int, int]) -> Readout | None:

@@ -2,7 +2,7 @@
 
 NumPy takes a tile through a cache once for every operation.  Here a line of some hundred pairs passes one layer after
 another while it is in the nearest cache.  Every step is a text as in `analytic.recursion.scalar_forms`, compiled
-once for all programs and called by its address; the numbers of rows that it takes stand in one table.  Steps without a
+once for all programs and called by its address; the numbers of rows that it takes are in one table.  Steps without a
 text, those of others, and rows of zeros are NumPy's: a program is cut into parts.
 """
 

@@ -79,12 +79,8 @@ BYTES_PER_GPU_BATCH = 2**27
 
 def pairs_at_once(plan: ImagePlan) -> int:
     """Return how many pairs of images are taken through the layers at a time."""
-    (H, W), layout = plan.field_grid, plan.layout
-    host, number = on_host(layout.xp), layout.number
-    if layout.diagonal and host:
-        return max(1, BYTES_PER_PIECE // (H * W * number))
-    pair = H * W * (1 if layout.diagonal else H * W)
-    return max(1, (BYTES_PER_PIECE if host else BYTES_PER_GPU_BATCH) // (pair * number))
+    pair = plan.layout.number * prod(plan.field_grid) ** (1 if plan.layout.diagonal else 2)
+    return max(1, (BYTES_PER_PIECE if on_host(plan.layout.xp) else BYTES_PER_GPU_BATCH) // pair)
 
 
 NUMBERS_IN_TILE = 2**10
@@ -137,7 +133,8 @@ def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -
     shared += planes().bytes_of(plan, inputs, 2 * size) if plan.by_offsets else 0
     if plan.summed and not plan.recorded:
         return shared
-    images, pairs = max(2 * size, min(n, selves_at_once(plan, n))), min(size * size, pairs_at_once(plan))
+    selves = min(n, selves_at_once(plan, n)) if plan.recorded else 0
+    images, pairs = max(2 * size, selves), min(size * size, pairs_at_once(plan))
     results = 64 * plan.pixels[0] * (size * plan.pixels[1]) ** 2
     each = 2**21 + 64 * NUMBERS_IN_CACHE * (by_quadrature(plan.program) > 0) + results
     each += prepared_bytes(plan, inputs, images) + field_bytes(plan, pairs)
@@ -172,7 +169,7 @@ class PreparedImages:
     def __init__(self, plan: ImagePlan, x: Array) -> None:
         xp, layout = plan.layout.xp, plan.layout
         x = xp.astype(x.reshape((x.shape[0], *plan.grid, -1)), xp.float64)
-        self.scale = xp.ones(x.shape[0], dtype=xp.float64)
+        self.scale = xp.ones(x.shape[0])
         if plan.scaled:
             self.scale = xp.sqrt(xp.mean(x * x, axis=(1, 2, 3)))
             self.scale = xp.where(self.scale > 0, self.scale, 1.0)
@@ -436,7 +433,7 @@ class ImageEngine:
         """Yield the pairs of the tile, in batches that go through the layers together."""
         most = pairs_at_once(self.plan)
         wide = min(m, most)
-        deep = max(1, min(n, most // wide))
+        deep = most // wide
         if same or self.plan.by_offsets:  # half of an image with itself is discarded; and cores share planes
             deep = min(deep, -(-n // 4))
         for a in range(0, n, deep):

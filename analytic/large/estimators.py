@@ -114,7 +114,7 @@ def _examples(X: Host, image_shape: tuple[int, ...] | None) -> Host:
 
 @dataclass(eq=False, repr=False)
 class _Network(BaseEstimator):  # type: ignore[misc]
-    """What all estimators share."""
+    """Base class of all estimators."""
 
     spec: s.Layer | None = None
     _: KW_ONLY
@@ -178,7 +178,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return (mean[:, :C] + self.mean_, *spread)
 
     def leave_one_out(self) -> Host:
-        """What the network, trained on all examples but the i-th, says of the i-th, (N, C), for time = inf.
+        """Predict each training example by the network trained on all the others, (N, C), for time = inf.
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 

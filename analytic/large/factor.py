@@ -7,8 +7,8 @@ of K.  The blocks (0, 0), (1, 0), (1, 1), (2, 0), ... of L are numbered, and in 
 
     17-1a2b3c4d.npy    named by its number and the checksum of its bytes, and written whole or not at all
 
-Whoever opens the folder continues after the last block whose bytes agree with its name.  They do not depend on the
-number of threads.
+A process that opens the folder continues after the last block whose bytes agree with its name.  They do not depend on
+the number of threads.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def _gradients(
         z = P^-1 r,   beta = -z'w / r'z (of before),   p = z + beta p
         q = (K + ridge) p,   alpha = r'z / p'q,   w = alpha q,   a += alpha p,   r -= w
 
-    At the end, r is computed afresh from a; if that is larger than tol after all, the steps begin anew from there.
+    At the end, r is recomputed from a; if it is still larger than tol, the iteration restarts from there.
     """
     xp = K.xp
     sizes = xp.max(xp.abs(y), axis=0)

@@ -2,22 +2,21 @@
 
 Write n for every hidden width, h^l for the hidden layers, l = 1 ... L, g^l = gamma0 n df/dh^l for the backward signal,
 and W^l ~ N(0, 1) for the weights between l and l + 1, which enter as sigma_l / sqrt(n) W^l.  In the basis of directions
-i of `analytic.limits.linear_problem`, h^l : (r, n) and g^l : (C, n), and a step of descent at rate lr gamma0^2 n adds
-lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l, where e : (r, C) is the drive.  Over all steps
-s < k,
+i of `analytic.limits.linear_problem`, h^l : (r, n), g^l : (C, n) and the drive e : (r, C).  A step of descent at rate
+lr gamma0^2 n adds lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l.  Over all steps s < k,
 
     h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_s H^l(k, s) e(s) g^{l+1}(s)      chi = sigma_l/sqrt(n) W^l(0) h^l
     g^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_s G^{l+1}(k, s) e(s)' h^l(s)     xi  = sigma_l/sqrt(n) W^l(0)' g^{l+1}
 
-with the kernels over time H^l(k, s) = h^l(k) h^l(s)' / n : (r, r), G^l likewise : (C, C), which self-average.  As
-n -> infinity, W^l(0) enters both directions and leaves one trace: chi is a Gaussian u of covariance sigma_l^2 H^l,
-independent for every neuron, plus a response to g^{l+1} through h^l, and xi likewise,
+with the kernels over time H^l(k, s) = h^l(k) h^l(s)' / n : (r, r), G^l likewise : (C, C), which self-average.  W^l(0)
+enters both directions.  As n -> infinity, chi is a Gaussian u of covariance sigma_l^2 H^l, independent for every
+neuron, plus a response to g^{l+1} through h^l; xi likewise:
 
     chi = u + gamma0 sigma_l^2 A^l g^{l+1},    A^l(k, s) = (1/gamma0) dh^l(k)/dr(s),     cov u = sigma_l^2 H^l
     xi  = r + gamma0 sigma_l^2 B^{l+1} h^l,    B^l(k, s) = (1/gamma0) dg^l(k)/du(s),     cov r = sigma_l^2 G^{l+1}
 
-So in one layer, with C = sigma_{l-1}^2 (A^{l-1} + lr H^{l-1} e) and D = sigma_l^2 (B^{l+1} + lr G^{l+1} e'), zero
-unless the first time is the later one, two linear equations hold for one neuron:
+Let C = sigma_{l-1}^2 (A^{l-1} + lr H^{l-1} e) and D = sigma_l^2 (B^{l+1} + lr G^{l+1} e'), both zero unless the first
+time is the later one.  Then a neuron obeys two linear equations:
 
     h = u + gamma0 C g      =>    h = M u + gamma0 A r,    M = I + gamma0^2 C B,    A = C N
     g = r + gamma0 D h            g = N r + gamma0 B u,    N = I + gamma0^2 D A,    B = D M

@@ -5,8 +5,8 @@ z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, 
 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
 
-The gates may be taken as fair coins, independent of the weights: reversing the row of W^l and the column of W^{l+1} of
-one neuron flips its gate, and every term of the sum stays the same function of weights and gates.  What remains is a
+The gates may be taken as fair coins, independent of the weights.  For reversing a neuron's row of W^l and column of
+W^{l+1} flips its gate, and each term of the sum stays the same function of weights and gates.  What remains is a
 product of Gaussian matrices, averaged one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
 
     E |h^{l+1}|^4 = s_l^4 (3 n m4 + n (n-1) m2^2) E |h^l|^4,      n = n_{l+1},      E |delta^l|^4 likewise, downwards

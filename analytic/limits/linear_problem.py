@@ -1,4 +1,4 @@
-"""What the limits in which features move share: the chain of layers, the scales, and the data of linear networks.
+"""Hold what all feature-learning limits share: the chain of layers, the scales, and the data of linear networks.
 
     f(x) = 1/(gamma0 sqrt(n)) f_net(x),    theta' = -gamma0^2 n grad L,    f_net the spec in the NTK parametrization
 
@@ -11,8 +11,8 @@ networks).  At width n the limit corresponds to
 
 (f starts at zero in the limit; `Centred` subtracts its initial value at width n, of order 1/(gamma0 sqrt(n)).)
 
-A linear network depends on its inputs only through their span.  With x~ = x / sqrt(d) and B, (d, r), an orthonormal
-basis of the span of X~, training changes F : (r, C) only, f(x) = (x~ B) F, driven by e = (X~ B)' (Y - f(X)) / N.
+A linear network depends on its inputs only through their span.  Let x~ = x / sqrt(d), and B, (d, r), be an orthonormal
+basis of the span of X~.  Then training changes F : (r, C) only, f(x) = (x~ B) F, driven by e = (X~ B)' (Y - f(X)) / N.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Feature learning at infinite width, any activation and depth: mean-field theory by sampled neurons.
 
 The scales are those of `analytic.limits.linear_problem`: f = 1/(gamma0 sqrt(n)) f_net less its start, at the rate
-lr gamma0^2 n.  Write h^l for the hidden layers, phi^l = phi(h^l), z^l for what comes back to phi^l, e = (y - f)/N for
-the drive and g^l = gamma0 n df/dh^l = phi'(h^l) z^l for the backward signal, of every output.  Sums over s are over
-earlier steps, examples and outputs.  A step adds lr gamma0 sigma_l/sqrt(n) sum g^{l+1} e phi^l' to W^l, so with
-chi = sigma_l/sqrt(n) W^l(0) phi^l, xi = sigma_l/sqrt(n) W^l(0)' g^{l+1} and kernels over time Phi^l = phi^l . phi^l / n
-and G^l = g^l . g^l / n,
+lr gamma0^2 n.  The hidden layers are h^l, phi^l = phi(h^l); the drive is e = (y - f)/N. The backward signal of every
+output is z^l at phi^l, and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over s are over earlier steps, examples
+and outputs.  A step adds lr gamma0 sigma_l/sqrt(n) sum g^{l+1} e phi^l' to W^l.  So, with chi = sigma_l/sqrt(n) W^l(0)
+phi^l, xi = sigma_l/sqrt(n) W^l(0)' g^{l+1} and kernels over time Phi^l = phi^l . phi^l / n and G^l = g^l . g^l / n,
 
     h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_{s<k} Phi^l(k, s) e(s) g^{l+1}(s)
     z^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_{s<k} G^{l+1}(k, s) e(s) phi^l(s)
@@ -19,9 +18,9 @@ Gaussian fields u, r and responses to what W^l(0) has carried before (Bordelon a
 
 Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0: 0 at the start, where z is independent of h, but not
 later.  For ReLU phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
-responses without it, as covariances of what the samples have anyway.  Used on samples it is the conditional law of
-a Gaussian matrix some of whose products are known, `analytic.limits.nonlinear`: n samples are then, in law, one network
-of width n whose (n, n) weights are never drawn, and as close to the limit, n^(-1/2) each and c / n in the mean.
+responses without it, as covariances of what the samples have anyway.  On samples it is the conditional law of a
+Gaussian matrix some of whose products are known (`DeferredGaussian`).  So n samples are, in law, one network of width n
+whose (n, n) weights are never drawn.  They are as close to the limit: n^(-1/2) each, and c / n in the mean.
 
 Gradient flow up to a time t is the limit of lr -> 0 with lr * steps = t; descent is O(lr) away from it.
 """

@@ -1,4 +1,4 @@
-"""What one hidden layer of n neurons changes at order 1/n, while all other layers are infinitely wide.
+"""Compute what one hidden layer of n neurons changes at order 1/n, while all other layers are infinitely wide.
 
 To first order in the inverse widths, the corrections of the layers add up, so one finite layer at a time will do.  The
 layers below it are a Gaussian process: its pre-activations z_j are independent for each neuron j, with the NNGP k and
@@ -48,7 +48,7 @@ PRICE = ((1, 1, 1.0), (2, 0, 0.5), (0, 2, 0.5))
 
 
 class Moments(NamedTuple):
-    """Of P examples, the first N of which are the training set: a < P; b, c, d < N.
+    """Moments over P examples, the first N of which are the training set: a < P; b, c, d < N.
 
     theta : E Theta_ab - T.  cov : Cov(Theta_ab, Theta_cd).  o3f : E O3_abc f_d.  o4 : E O4_abcd.
     """
@@ -91,7 +91,7 @@ def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
     P = len(kappa)
 
     def slopes(i: int, j: int) -> tuple[Host, Host]:
-        """Of E phi^(i)_a phi^(j)_b."""
+        """Return the derivatives of E phi^(i)_a phi^(j)_b."""
         first, second = np.zeros((4, P, P)), np.zeros((4, 4, P, P))
         for u, (iu, ju, fu) in enumerate(PRICE):
             first[u] = w2 * fu * mean(phi[i + iu], phi[j + ju])

@@ -124,7 +124,7 @@ class WidthCorrection:
         return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
-        """Of limit and R estimates of its correction / unit, the rows asked for, P along `axis` of the limit."""
+        """Build from the limit and R estimates of its correction / unit, on the rows asked for, P along `axis`."""
         P, N = self.T.shape
         parts = (limit, unit * found.mean(axis=0), unit * found.std(axis=0, ddof=1) / len(found) ** 0.5)
         rows = np.arange(N if P > N else 0, P)

@@ -143,7 +143,7 @@ def hermite_basis(panels: tuple[float, ...], degree: int) -> np.ndarray[Any, Any
 
 
 def rounding(f: Function, x: Array) -> Array:
-    """What f changes by when x changes by two roundings: the roundings of x and, where terms cancel, those of f."""
+    """Return the change of f as x changes by two roundings: the roundings of x and, if terms cancel, those of f."""
     return f(x) - f(x * (1 + 2**-51))
 
 
@@ -180,7 +180,7 @@ def mismatch(phi: Phi, variance: Phi, s: Array, grid: float = 0.0) -> Distances 
 
 
 def stretches(low: float, high: float) -> list[float]:
-    """Where the stretches of log s begin and end."""
+    """Return the ends of the stretches of log s."""
     return [float(end) for end in np.linspace(low, high, ceil((high - low) / LONGEST_STRETCH) + 1)]
 
 
@@ -277,7 +277,7 @@ class Quadrature(Dual):
     """Any activation, from phi and phi' alone.  RowState.error bounds the error relative to sqrt(k(x, x) k(x', x')).
 
     Rows of one norm, but for roundings, share one series: their q differ from the middle's by half of `spread` at most,
-    four roundings of the inputs' precision, and the angles' error is that times the slope of W_k in log q, of order 1.
+    four roundings of the inputs' precision.  The angles' error is that times the slope of W_k in log q, of order 1.
     """
 
     pointwise: Pointwise

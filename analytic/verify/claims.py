@@ -10,8 +10,8 @@ shifts the local exponent by about c/n.  On the wider half this is below MARGIN,
 `critical`, a Bonferroni correction, bounds the probability that any test of a run fails by chance: FAMILY_WISE_ERROR.
 
 The rows of `minintk verify --mup` are findings: an exponent passes if its whole interval, at the level CONFIDENCE, is
-within its tolerance of the theory's, fails if none of it is, and is undecided else; a mean passes within CRITICAL_Z
-standard errors.  A control is a wrong scale or theory, which the same measurement must refuse.
+within its tolerance of the theory's.  It fails if none of it is, and is undecided otherwise.  A mean passes within
+CRITICAL_Z standard errors.  A control is a wrong scale or theory, which the same measurement must refuse.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 
 @dataclass(frozen=True)
 class Claim:
-    """What `analytic.verify.networks.errors` measures under `key`, and the exponent that theory predicts for it.
+    """A quantity that `analytic.verify.networks.errors` measures under `key`, and the exponent that theory predicts.
 
     formula : as HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : for kinked ones
     it is only a bound.

@@ -56,7 +56,7 @@ def _verify(args: Namespace) -> int:
 
 
 def _verify_draws(args: Namespace) -> int:
-    """The gate on random networks; the same command goes on after an interruption."""
+    """The gate on random networks; the same command resumes after an interruption."""
     from analytic.verify import draw_report as report
 
     whole("draw", args.draw, 0)

@@ -6,7 +6,7 @@ rates below the critical one, with f the network and f_lin its linearisation, tr
     sup_t |f_t - f_lin,t| = O(n^-1/2)
 
 Both are centred, f - f_0: the residual at the start is then the same for all seeds and widths, and exponents scatter
-three times less.  Both are trained by the same J', so a wrong one would pass: `backward` holds it against differences
+three times less.  Both are trained by the same J', so a wrong one would pass: `backward` compares it with differences
 of f, for each tensor of weights and biases alone.  What else falls as n^-1/2 at least is judged too, `JUDGED`: how far
 kernel and weights move and, in NTK parametrization, how far kernel and outputs are from those of infinite width.
 """
@@ -97,11 +97,11 @@ class Draw:
 
     @property
     def smooth(self) -> bool:
-        """Whether phi' has no jumps."""
+        """True if phi' has no jumps."""
         return not isinstance(self.phi, KINKED)
 
     def rate(self, width: int) -> float:
-        """How the learning rate depends on the width: 1/n in standard parametrization, elsewhere not at all."""
+        """Return the learning rate's factor at this width: 1/n in standard parametrization, 1 elsewhere."""
         return 1 / width if self.regime == "standard" and self.control != NO_WIDTH else 1.0
 
     def widths(self, widths: Sequence[int]) -> list[int]:

@@ -94,7 +94,7 @@ class Study:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """What `run` found: a study of each activation, with the settings."""
+    """The result of `run`: a study of each activation, with the settings."""
 
     settings: dict[str, Any]
     problem: Problem

@@ -1,4 +1,4 @@
-"""How the documentation shows docstrings, which are plain text: formulas, tables and examples keep their form.
+"""Show docstrings, which are plain text, in the documentation: formulas, tables and examples keep their form.
 
 A block, the lines between two blank ones, is one of five things:
 
@@ -33,7 +33,7 @@ def escaped(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """A paragraph: plain text, but for what stands in backticks."""
+    """Render a paragraph: plain text, except for code in backticks."""
     out = []
     for i, piece in enumerate(CODE.split(re.sub(r"\s+", " ", text.strip()))):
         code = piece.strip("`")

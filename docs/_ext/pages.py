@@ -18,6 +18,10 @@ from typing import Any
 from minintk.grade import load
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.project.surface import MODULES, public  # noqa: E402
+
 DOCS = ROOT / "docs"
 
 PUBLIC = ("minintk", "analytic")
@@ -32,7 +36,7 @@ SHOWN = (
 
 
 def written(path: Path, text: str) -> None:
-    """Write a page unless it stands there already, so that Sphinx does not read it again."""
+    """Write a page unless it has this text already, so that Sphinx does not read it again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
@@ -56,7 +60,7 @@ def modules() -> list[str]:
 
 
 def importable(name: str) -> bool:
-    """Whether a module can be imported here: `numba_kernels` needs an extra, `gpu_kernels` a device."""
+    """True if a module can be imported here: `numba_kernels` needs an extra, `gpu_kernels` a device."""
     try:
         importlib.import_module(name)
     except ImportError:
@@ -65,7 +69,7 @@ def importable(name: str) -> bool:
 
 
 def reachable(name: str) -> bool:
-    """Whether the name means the module; `analytic.kernel` is the function of that name."""
+    """True if the name means the module; `analytic.kernel` is the function of that name."""
     parent, _, leaf = name.rpartition(".")
     return inspect.ismodule(getattr(importlib.import_module(parent), leaf, None))
 
@@ -95,6 +99,16 @@ def internals() -> None:
         text += title(room, "-") + f"{plain}\n\n.. toctree::\n   :maxdepth: 1\n\n"
         text += "".join(f"   {name}\n" for name in names) + "\n"
     written(folder / "index.rst", text)
+
+
+def names() -> None:
+    """reference/public/index.rst: every public name once, with its one line."""
+    text = title("Every name") + "What version 1 keeps; the parameters are in ``tests/project/surface.txt``.\n\n"
+    for module in map(importlib.import_module, dict.fromkeys((*PUBLIC, *MODULES))):
+        called = sorted(n for n in public(module) if not inspect.ismodule(getattr(module, n)))
+        lines = "".join(f"   {module.__name__}.{n}\n" for n in called)
+        text += title(module.__name__, "-") + f".. autosummary::\n   :nosignatures:\n\n{lines}\n"
+    written(DOCS / "reference" / "public" / "index.rst", text)
 
 
 def exported() -> dict[int, str]:
@@ -132,11 +146,11 @@ def filenames() -> dict[str, str]:
 
 def gallery() -> None:
     """gallery/index.md: each example with a figure, what it claims, and the command that draws it again."""
-    text = f"# Gallery\n\n{ABOUT}\n\n"
-    for path in sorted((ROOT / "examples").glob("*.py"), key=order):
-        figure = DOCS / "gallery" / f"{path.stem}.png"
-        if figure.exists():
-            text += entry(path)
+    paths = sorted((ROOT / "examples").glob("*.py"), key=order)
+    paths = [path for path in paths if (DOCS / "gallery" / f"{path.stem}.png").exists()]
+    cards = "".join(map(thumbnail, paths))
+    text = f"# Gallery\n\n{ABOUT}\n\n::::{{grid}} 2 3 4 4\n:gutter: 2\n:class-container: thumbnails\n\n{cards}::::\n\n"
+    text += "".join(map(entry, paths))
     text += "```{toctree}\n:hidden:\n\nexamples\n```\n"
     written(DOCS / "gallery" / "index.md", text)
 
@@ -155,14 +169,25 @@ def order(path: Path) -> tuple[int, str]:
     return FIRST.index(path.stem) if path.stem in FIRST else len(FIRST), path.stem
 
 
+def caption(path: Path) -> str:
+    """The heading of an example."""
+    name = path.stem.replace("_", " ")
+    return f"{name[0].upper()}{name[1:]}"
+
+
+def thumbnail(path: Path) -> str:
+    """The card of an example, which leads to its part of the gallery."""
+    link = f":link: gallery-{path.stem}\n:link-type: ref\n:img-top: {path.stem}.png\n:img-alt: figure\n"
+    return f":::{{grid-item-card}} {caption(path)}\n{link}:::\n\n"
+
+
 def entry(path: Path) -> str:
     """The part of the gallery about one script."""
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     claim, _, rest = doc.partition("\n\n")
     about = [part for part in rest.split("\n\n") if not part.startswith("    ")]
-    name = path.stem.replace("_", " ")
     printed = path.parents[1] / "docs" / "gallery" / f"{path.stem}.txt"
-    out = f"## {name[0].upper()}{name[1:]}\n\n{plain(claim)}\n\n![{plain(claim)}]({path.stem}.png)\n\n"
+    out = f"(gallery-{path.stem})=\n## {caption(path)}\n\n{plain(claim)}\n\n![{plain(claim)}]({path.stem}.png)\n\n"
     out += "".join(f"{plain(part)}\n\n" for part in about[:1])
     if printed.exists():
         out += ":::{dropdown} What it prints\n```text\n" + printed.read_text(encoding="utf-8") + "```\n:::\n\n"
@@ -258,6 +283,7 @@ def on_start(app: Any, config: Any) -> None:
     config.autosummary_filename_map = filenames()
     app.minintk_exported = exported()
     internals()
+    names()
     gallery()
     for source, target in COPIED.items():
         copied(source, target)
@@ -267,7 +293,7 @@ def on_start(app: Any, config: Any) -> None:
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Called by Sphinx for each page it writes: listings of source lose their links back.
 
-    These name an object by the module that defines it, and `minintk.models.empirical.ntk` stands under `minintk.ntk`.
+    These name an object by the module that defines it, and `minintk.models.empirical.ntk` is listed as `minintk.ntk`.
     """
     if page.startswith("_modules/") and "body" in context:
         context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])

@@ -1,6 +1,6 @@
 """The directive `scene`: a recorded scene of docs/scenes with its sliders, drawn by Plotly in the reader's browser.
 
-The record stands in the page as JSON, and plotly.js comes from the Python package: a page asks no server for anything.
+The record is in the page as JSON, and plotly.js comes from the Python package: a page asks no server for anything.
 """
 
 from importlib.resources import files

@@ -55,9 +55,9 @@ def hierarchy(
     """Gradient flow by the hierarchy of tangent kernels at theta0; yields a `Moment` at t = 0 and at each of `times`.
 
     net : any model with an expansion, `Network` or `Centred`.  theta0 : ([E], P).  x : (M, *input_shape), all points,
-    the N training points first.  y : (N, C).  A moment has f : ([E], M, C) and kernel : ([E], M, C, M, C), the outputs
-    and the tangent kernel as the hierarchy has them at that time, with the learning-rate scales of the parametrization;
-    its theta is None.  t = lr x steps, as for `flow`.
+    the N training points first.  y : (N, C).  A moment has the hierarchy's outputs f : ([E], M, C) and its tangent
+    kernel : ([E], M, C, M, C) at that time, with the learning-rate scales of the parametrization.  Its theta is None.
+    t = lr x steps, as for `flow`.
     order : 2 freezes Theta, as in `Linearized`; 3 freezes O3; 4 freezes O4.  loss : a smooth one, so not `Hinge`.
 
     Late in the training of narrow networks the frozen O3 or O4 may make the kernel's smallest eigenvalues negative: the

@@ -3,10 +3,10 @@
     SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| the spectral norm
     Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
-G is the gradient of W, or its running sum v <- momentum v + G; d is 1, but in residual branches (`Role.depth`).  So
-the effective weights, multiplier included, move by lr sqrt(fan_out / fan_in) at every width in any parametrization: the
-second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023, section 5), in one direction or in all
-of them.  Muon's is the steepest step of its norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  A kernel of K x K
+G is the gradient of W, or its running sum v <- momentum v + G; d is 1, but in residual branches (`Role.depth`).  So the
+effective weights, multiplier included, move by lr sqrt(fan_out / fan_in) at every width in any parametrization, in one
+direction or in all of them.  The second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023,
+section 5).  Muon's is the steepest step of its norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  A kernel of K x K
 pixels is treated as the matrix (K K C_in, C_out), whose norm times K bounds that of the convolution; a bias as (1, n).
 """
 

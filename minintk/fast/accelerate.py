@@ -103,7 +103,7 @@ def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
 
 
 def exchangeable(before: Bound, layer: Bound) -> bool:
-    """Whether `before` may wait for `layer`: ReLU for MaxPool, as it is increasing."""
+    """True if the two layers commute: ReLU and MaxPool do, as ReLU is increasing."""
     return rectifies(before) and type(layer) is BoundMaxPool
 
 

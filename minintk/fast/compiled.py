@@ -35,7 +35,7 @@ PATIENCE = 1.0
 KEPT: list[Any] = []
 """Loops of which the `address` was given away."""
 
-intrinsic: Any = typed_intrinsic  # its type does not count the arguments right
+intrinsic: Any = typed_intrinsic  # its type has a wrong number of arguments
 
 
 class CheckedFile(IndexDataCacheFile):
@@ -118,7 +118,7 @@ def compiled(f: Any, options: Any = NUMBA_OPTIONS) -> Any:
 
 
 def address(loop: Any, count: int) -> int:
-    """Return where the machine code of a compiled loop of so many whole numbers stands, for `call`."""
+    """Return the address of a compiled loop's machine code, with so many whole numbers, for `call`."""
     made = undisturbed(partial(loop.get_compile_result, types.void(*[types.int64] * count)))
     KEPT.append(loop)
     return int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))

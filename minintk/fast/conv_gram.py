@@ -1,11 +1,11 @@
-"""What a convolution's weights add to the tangent kernel, never the full Jacobian; two ways to the same numbers.
+"""Compute a convolution's part of the tangent kernel without the full Jacobian, in one of two ways.
 
 gradients   dW_n = sum_p P_p(x_n)' u_p, each example's and output's own;   G = m^2 dW . dW' + c^2 db . db'
 pairs       G = sum over pairs of positions p, q of  (u_p . v_q) * (m^2 P_p(x) P_q(x')' + c^2),   Dense at each position
 
-With N examples, C outputs, p positions, K inputs and n outputs of a window, the first takes N C p K n multiplications
-to form and N^2 C K n to contract (C^2 for all pairs of outputs), the second N^2 p^2 (K + C n).  Few positions and many
-channels make the second the cheaper one.  Both go block by block, in memory like that of the cotangents.
+Take N examples, C outputs, p positions, windows of K inputs and n outputs.  The first way takes N C p K n
+multiplications to form and N^2 C K n to contract (C^2 for all pairs of outputs).  The second takes N^2 p^2 (K + C n).
+Few positions and many channels make the second cheaper.  Both go block by block, in as much memory as the cotangents.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def conv_gram(
 
 
 def pairs_are_cheaper(windows: Patches, a: Array, b: Array, kernel: Contraction) -> bool:
-    """Whether pairs of positions take fewer multiplications than each example's gradients."""
+    """True if pairs of positions take fewer multiplications than each example's gradients."""
     C, N, M, p, n = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2], a.shape[-1]
     K, each = windows.K, C**2 if kernel.full else C  # pairs of outputs contracted
     gradients = (N if b is a else N + M) * C * p * K * n + N * M * each * K * n

@@ -2,9 +2,9 @@
 
     S = sum m u,  Q = sum m u r (x - mean)       m = [x > mean]        dx = r (m u - S/M - r (x - mean) Q/M)
 
-z, and what BatchNorm alone would give, stand in no memory: the compiled loops of the convolution copy every image into
-its frame, and compute z on the way; u, the gradient in z, is fresh, and becomes dx in its place.  Without BatchNorm
-mean = 0, r = 1, and dx = m u.
+Neither z nor the output of BatchNorm is stored: the compiled loops of the convolution copy every image into its frame,
+and compute z on the way. u, the gradient in z, is a new array, which becomes dx in place.  Without BatchNorm mean = 0,
+r = 1, and dx = m u.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RectifiedConv:
 
     @staticmethod
     def joined(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
-        """The layers, with ReLU, a BatchNorm before it and a convolution after it in one wherever they stand so."""
+        """Return the layers, with each ReLU, a BatchNorm before it and a convolution after it merged into one."""
         found: list[Bound] = []
         for layer in layers:
             if type(layer) is BlockedConv and layer.patches.direct and found and rectifies(found[-1]):
@@ -81,7 +81,7 @@ class RectifiedConv:
 
     @property
     def layers(self) -> tuple[Bound, ...]:
-        """Those that it stands for."""
+        """The layers that it replaces."""
         return (self.relu, self.conv) if self.norm is None else (self.norm, self.relu, self.conv)
 
     @property
@@ -104,5 +104,5 @@ class RectifiedConv:
 
 
 def rectifies(layer: Bound) -> bool:
-    """Whether the layer is ReLU."""
+    """True if the layer is ReLU."""
     return type(layer) is BoundActivation and type(layer.layer) is s.ReLU

@@ -3,9 +3,9 @@
     dx[e + s a] = sum_q u[a + d - q] W[t + s q]'        t = (e + before) mod s,   d = (e + before - t) / s
 
 along each axis, for the pixels with the remainder e by the stride s.  So these pixels are a convolution of u with
-stride 1, by every s-th weight in turned order, and what is fast for convolutions is fast for it.  `Patches.add`, which
-adds to each pixel in memory as often as a window reads it, is left to few channels, whose products here would be thin,
-and to windows that reach far beyond a small image, where gathering takes more products.
+stride 1, by every s-th weight in turned order, and what is fast for convolutions is fast for it.  `Patches.add` adds to
+each pixel in memory once for every window that reads it.  It serves few channels, whose products here would be thin,
+and windows that reach far beyond a small image, where gathering takes more products.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Convolutions without patches, compiled by Numba (`pip install minintk[fast]`): images are read where they stand.
+"""Convolutions without patches, compiled by Numba (`pip install minintk[fast]`): images are read in place.
 
     y[p, o] = sum_taps sum_k x[tap + p s, k] W[tap, k, o]          a convolution, and its gradient in x
     dW[k, o] = sum_positions x[position + k] u[position, o]        its gradient in W
 
 Both are sums of products of a row of numbers with one number, `tile`: some rows of the result stay in the registers
-while the sum runs.  Pixels that stand side by side are neighbours in memory, so a row of a window is one run of k.
+while the sum runs.  Adjacent pixels are neighbours in memory, so a row of a window is one run of k.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
          step: Any, taps: Any, T: Any) -> Any:  # fmt: skip
     """y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
 
-    for `rows` rows r <= most from i on, and the columns c from o on that so many vectors have; item (bytes of a
-    number), most and vectors are constants, x, W, y, z, step and taps addresses.  step : (row, along, wide, out, the
-    number of k, first).  taps : (T, 2), flat.  The sums stay in registers from the first term to the last, which no
-    loop over arrays promises.
+    for `rows` rows r <= most from i on, and the columns c of so many vectors from o on. item (bytes of a number), most
+    and vectors are constants; x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, the number of k,
+    first).  taps : (T, 2), flat.  The sums stay in registers from the first term to the last, which no loop over arrays
+    promises.
     """
     size, n, lanes = item.literal_value, vectors.literal_value, VECTOR // item.literal_value
     signature = types.void(item, most, vectors, i, rows, o, x, W, y, z, step, taps, T)
@@ -195,7 +195,7 @@ def at(context: Any, a: Any, i: Any) -> Any:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def framed(frame: Any, shape: Any, before: Any) -> bool:
-    """Whether what is read is more than the images of this shape themselves."""
+    """True if the loops read more than the images of this shape."""
     height, width, down, right = frame
     same = height == shape[1] and width == shape[2] and down[0, 2] == height and right[0, 2] == width
     return not same or before[0].size > 0
@@ -316,5 +316,5 @@ def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any
         for c in range(some.size):
             one, two = some[c], those[c] - other[c]
             one = one if two > floor else zero
-            two = two if slope[c] != zero else zero  # 0 times infinity is no number
+            two = two if slope[c] != zero else zero  # 0 times infinity is NaN
             some[c] = r[c] * (one - mean[c] - two * slope[c])

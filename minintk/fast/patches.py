@@ -5,8 +5,8 @@
     unroll   W -> V       the weights to multiply P with: P V = the convolution
     roll     V -> W       the transposed map
 
-A row of P holds B windows that stand side by side, with the pixels they share read once; so P is smaller and its copies
-are longer than with B = 1, at the price of zeros in
+A row of P holds B adjacent windows, with the pixels they share read once; so P is smaller and its copies are longer
+than with B = 1, at the price of zeros in
 
     V[(i, stride b + j, c), (b, o)] = W[i, j, c, o]
 
@@ -100,7 +100,7 @@ class Patches:
 
     @cached_property
     def whole(self) -> bool:
-        """Whether the windows cut the images into pieces and P is x itself in another shape (1 x 1 kernels)."""
+        """True if the windows tile the images, so that P is x in another shape (1 x 1 kernels)."""
         rows, columns = self.windows.rows, self.windows.columns
         (height, width), side = self.kernel, rows.stride * columns.stride
         return self.windows.size == (rows.size, columns.size) and height == side == 1 and width == self.B

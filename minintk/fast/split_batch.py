@@ -9,7 +9,7 @@ Where BatchNorm couples the examples, each layer cuts its own work instead.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
 
 from minintk.arrays import Array, array_namespace, on_host
 from minintk.layers.combine import BoundChain
@@ -108,7 +108,7 @@ class SplitBatch:
         N = x.shape[-1 - len(self.before)]
         size = prod(x.shape) + N * self.numbers
         weights = sum(t.size for t in self.tensors)
-        shares = cut(N, size, max(THRESHOLDS.share, THRESHOLDS.share_per_weight * weights, 1))
+        shares = cut(N, size, max(sqrt(THRESHOLDS.share * size), THRESHOLDS.share_per_weight * weights, 1))
 
         def work(at: slice) -> tuple[Array, LayerJacobian]:
             return self.sweeps(w, examples(x, len(self.before), at))

@@ -47,7 +47,7 @@ class SplitOutputsJacobian(ChainJacobian):
         return sum(others, first)
 
     def count(self, u: Array) -> int:
-        """Return how many parts are worth it: each computes the Gram matrices of the inputs anew; more if large."""
+        """Return how many parts are worth it, more if large: each computes the Gram matrices of the inputs again."""
         if not on_host(array_namespace(u)):
             return 1
         (total, widest), C = self.sizes, u.shape[0]

@@ -1,4 +1,4 @@
-"""What this machine has for minintk, what will be used of it, and what is broken: the command `minintk doctor`."""
+"""Report what this machine has for minintk, what will be used, and what is broken: the command `minintk doctor`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def package(name: str) -> Finding:
 
 
 def analytic() -> Finding:
-    """Where Python finds the package; broken where that is not this distribution's."""
+    """Report where Python finds the package; broken if that is not this distribution's."""
     spec, ours = find_spec("analytic"), Path(minintk.__file__).parents[1] / "analytic" / "__init__.py"
     problem = minintk.other_analytic()
     if problem is None and (spec is None or spec.origin != str(ours)):

@@ -6,7 +6,7 @@ node that all paths from the module's input to any of these inputs pass, their l
 
     x -> relu(x + bn(conv(x)))      Residual(Sequential(Conv2d, BatchNorm)), ReLU
 
-So a graph is read that is series-parallel.  Where a module with arrays would stand in two places, it is refused.
+So a graph must be series-parallel.  A module with arrays is refused if it would be in two places.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class Reader:
                 changed = changed.inputs[0] if self.passes_on(changed) and changed.inputs else None
 
     def passes_on(self, node: Node) -> bool:
-        """True if what the node gives may be the same memory as its first input."""
+        """True if the node's output may share memory with its first input."""
         module = self.modules.get(node.target) if node.kind == "module" else None
         if module is not None:
             return bool(getattr(module, "inplace", False)) or known(module) in MEMORY

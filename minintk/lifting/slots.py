@@ -45,7 +45,7 @@ KINDS: dict[type[s.Layer], int] = {s.BatchNorm: 1, s.Dense: 2, s.Conv1d: 3, s.Co
 class Slot:
     """A layer that takes arrays, and its tensors {weight, bias}, none for a BatchNorm.
 
-    features : the last axis of its inputs.  order : where each of them stands in torch's order; None, the same place.
+    features : the last axis of its inputs.  order : the position of each in torch's order; None, the same.
     alone : whether it is scale and offset of the LayerNorm or GroupNorm before it, without statistics.
     """
 

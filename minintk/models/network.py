@@ -121,7 +121,7 @@ class Network(Model):
 
         >>> from minintk import Dense, ReLU, Sequential
         >>> net = Network(Sequential(Dense(512, w_std=2**0.5), ReLU(), Dense(10, w_std=2**0.5)), (64,))
-        >>> print(net.summary().split("phase")[0].rstrip())  # with `analytic`, its phase stands below
+        >>> print(net.summary().split("phase")[0].rstrip())  # with `analytic`, its phase is below
            layer        shape  parameters
         0  Dense(512)  (512,)      32,768
         1  ReLU()      (512,)           0

@@ -36,6 +36,8 @@ from minintk.files.writing import digest, write_atomically
 from minintk.models.model import Model
 from minintk.training.train import State
 
+__all__ = ["load", "save"]
+
 
 def identity(value: Any) -> str:
     """Describe a value by text, arrays and generators by their digest, functions by module, name and bound values.

@@ -1,7 +1,7 @@
 """`memory=` bounds what a warm call adds to the resident size of the process, whatever is installed.
 
-Each case runs in a process of its own: a small call loads and compiles, which is no part of the bound; then a call with
-the smallest bound that is not refused is measured by the peak that the system keeps.
+Each case runs in a process of its own.  A small call loads and compiles first, outside the bound.  Then a call with the
+smallest bound that is not refused is measured, by the peak that the system keeps.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reas
 
 
 def ratio(case: str) -> float:
-    """What a call grows by, relative to its bound."""
+    """The growth of a call, relative to its bound."""
     script = textwrap.dedent(SETUP) + textwrap.dedent(case) + 'print(f"{growth / bound:.3f}")\n'
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert found.returncode == 0, found.stderr

@@ -135,7 +135,7 @@ def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Laye
 )
 def test_products_on_shared_features_converge_as_one_over_the_width(branches: Any, seen: bool) -> None:
     """Cross terms of Theta, df_1/dw f_2 df_2/dw f_1 of the weights w below, are of order 1/n, and so is what the
-    fluctuations of K below add: n (E hatTh - Th) is one number, within its error, and not 0 (if so, it is `seen`)."""
+    fluctuations of K below add.  So n (E hatTh - Th) is one number, within its error, and not 0 (if so, `seen`)."""
     x, found = inputs(3), []
     for n in (8, 32):
         spec = mn.Sequential(dense(n), mn.Erf(), mn.Product(*branches(n)), dense(4))

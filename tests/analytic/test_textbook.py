@@ -34,7 +34,7 @@ R2 = 2**0.5
 
 
 def angle_error(delta: float, K: Array) -> Array:
-    """How far arccos is off where its argument, K / sqrt(q q'), is off by delta; 0 on the diagonal, where it is 1.
+    """The error of arccos if its argument, K / sqrt(q q'), is off by delta; 0 on the diagonal, where it is 1.
 
     |arccos c - arccos c'| <= (pi/2) sqrt(2 |c - c'|), the worst case, at c = 1; away from it |c - c'| / sin a, five
     times that where both bounds are alike.
@@ -50,8 +50,8 @@ def angle_error(delta: float, K: Array) -> Array:
 def bounds(spec: mn.Sequential, x: Array) -> tuple[Array, Array]:
     """Bounds on the errors of K and Theta, (N, N), relative to sqrt(k(x, x) k(x', x')), to first order in EPS.
 
-    delta : of the correlation.  A dual adds its own rounding, amplified by arcsin and by r - 4 K^2 for erf, by less
-        than 1 + 2q; and it multiplies what came before by at most q E phi'^2 / E phi^2 < sqrt(1 + 2q), by 1 for ReLU.
+    delta : of the correlation.  A dual adds its own rounding, amplified for erf by arcsin and by r - 4 K^2, by less
+        than 1 + 2q.  It multiplies earlier errors by at most q E phi'^2 / E phi^2 < sqrt(1 + 2q), by 1 for ReLU.
     tau : of Theta.  (pi - a) / (2 pi) next to 1/2 is off by the angle's error over pi; that of erf by delta (1 + 2q).
     """
     layers = textbook.chain(spec)

@@ -71,7 +71,7 @@ def test_of_a_symmetric_matrix_one_half_is_computed() -> None:
 
 
 def test_rows_that_one_tile_needs_are_not_copied() -> None:
-    """Of a cross kernel with few columns, x1 is prepared tile by tile; of a square one, once and for all."""
+    """For a cross kernel with few columns, x1 is prepared tile by tile; for a square one, all at once."""
     x = np.random.default_rng(0).normal(size=(8000, 300)).astype(np.float32)
     kernel = an.kernel(fully_connected(mn.ReLU()))
     kernel.ntk(x[:300], x[:8])  # threads and caches
@@ -179,7 +179,7 @@ def test_an_activation_works_on_strips_that_stay_in_cache() -> None:
 
 @pytest.mark.parametrize(("how", "long"), [({}, True), ({"padding": "circular"}, False)], ids=["zeros", "circular"])
 def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
-    """Of contiguous numbers; windows that wrap take the other way."""
+    """Windows are sums of contiguous numbers; those that wrap take the other way."""
     with counted(window_sums, "joint_sum") as sums:
         an.kernel(convolutional(mn.ReLU(), **how)).both(X)
     assert bool(sums) != long

@@ -163,7 +163,7 @@ def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU(), mn.Tanh()], ids=lambda phi: type(phi).__name__)
 def test_rows_of_very_different_norms(xp: Any, dtype: str, phi: mn.spec.Layer) -> None:
-    """What norms add comes from several stretches of them."""
+    """The norms' terms come from several stretches of norms."""
     x = regression()[0]
     x *= 10.0 ** np.linspace(-6, 0.5, len(x))[:, None]
     infinite = kernel(mn.Sequential(mn.Dense(8), phi, mn.Dense(1)))

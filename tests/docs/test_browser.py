@@ -157,7 +157,7 @@ def test_every_picture_is_there(browser: Any, address: str) -> None:
 
 
 def test_the_report_fits(tab: Any, tmp_path: Path) -> None:
-    """Of a verify that is too small to decide anything."""
+    """The report of a verify that is too small to decide anything."""
     from analytic import verify
 
     path = verify.write(verify.run(widths=(16, 32, 64), activations=["erf"], seeds=3), tmp_path / "report")

@@ -26,7 +26,7 @@ NAMES = """
 
 
 def left_column(page: str) -> str:
-    """What the rows of its tables name on the left."""
+    """The left column of its tables."""
     return "\n".join(re.findall(r"^\| (.*?) \|", page, re.MULTILINE))
 
 

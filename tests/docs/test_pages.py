@@ -92,7 +92,7 @@ def articles() -> Iterator[tuple[str, Article]]:
 
 @cache
 def places(path: Path) -> frozenset[str]:
-    """What a link may name after the #."""
+    """The anchors that a link may name after the #."""
     return frozenset(re.findall(r'\s(?:id|name)="([^"]+)"', path.read_text(encoding="utf-8")))
 
 
@@ -115,7 +115,7 @@ def exists(path: Path) -> bool:
 
 
 def test_no_link_is_broken() -> None:
-    read = [path for path in pages() if "_modules" not in path.parts or path.name == "index.html"]  # source is no link
+    read = [path for path in pages() if "_modules" not in path.parts or path.name == "index.html"]  # no links in source
     found = [link for path in read for link in broken(path)]
     assert found == []
 

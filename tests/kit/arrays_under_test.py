@@ -1,4 +1,4 @@
-"""Which array libraries the device tests run on: all there are, or the one named in MININTK_TEST_ARRAYS.
+"""Choose the array libraries of the device tests: all there are, or the one named in MININTK_TEST_ARRAYS.
 
     MININTK_TEST_ARRAYS=cupy python -m pytest tests/device/test_device.py         # numpy, standin or cupy
 

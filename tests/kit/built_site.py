@@ -1,4 +1,4 @@
-"""Where the built documentation is, and its pages."""
+"""Find the built documentation and its pages."""
 
 from pathlib import Path
 

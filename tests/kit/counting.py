@@ -1,4 +1,4 @@
-"""How often a function is called inside, and with what: work is counted, as times depend on the machine."""
+"""Count the calls of a function, and their arguments: work is counted, as times depend on the machine."""
 
 from __future__ import annotations
 

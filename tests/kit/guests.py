@@ -109,7 +109,7 @@ def hosts() -> Iterator[tuple[dict[str, Host], dict[str, Host]]]:
 
 
 def left() -> dict[str, Any]:
-    """What a call must leave as it was."""
+    """The state that a call must leave as it was."""
     jobs = getattr(getattr(threads, "_own", None), "__dict__", {}).get("jobs")
     return {
         "BLAS's threads": [library.num_threads for library in threads.blas_libraries()],
@@ -123,7 +123,7 @@ def left() -> dict[str, Any]:
 
 
 def settled(before: dict[str, Any], patience: int = 200) -> dict[str, Any]:
-    """What differs from before, once threads that have begun to leave have left, in so many milliseconds."""
+    """The changes since `before`, after waiting at most so many milliseconds for threads to end."""
     for _ in range(patience):
         after = left()
         if after == before:

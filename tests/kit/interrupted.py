@@ -52,7 +52,7 @@ class Fatal(mn.SoftmaxCrossEntropy):
 
 
 def prepare(at: int = -1, happens: Callable[[], None] = lambda: None) -> None:
-    """What the coming run will suffer."""
+    """Set what will happen to the next run, and when."""
     Fatal.calls, Fatal.at, Fatal.happens = 0, at, staticmethod(happens)
 
 

@@ -95,7 +95,7 @@ class TwoLayers(torch_standin.Module):
             setattr(self, name, layer)
 
     def run(self, x: Host, u: Host, off: dict[str, float]) -> tuple[Host, dict[str, Host], dict[str, Host]]:
-        """What torch would find, by NumPy; off : what is added to outputs ("f") and gradients."""
+        """Compute torch's results by NumPy; off : added to outputs ("f") and gradients."""
         inp, out = vars(self)["inp"], vars(self)["out"]
         z = x @ inp.weight.T + inp.bias
         y = np.tanh(z) @ out.weight.T + out.bias

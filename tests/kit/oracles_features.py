@@ -84,8 +84,8 @@ def by_tangents(
 ) -> tuple[Array, Array]:  # fmt: skip
     """f : (steps + 1, N) and Phi^2 : (steps + 1, N, N) of two hidden layers of erf and one output, w_std = 1.
 
-    The equations in the docstring of `analytic.limits.nonlinear`, with fields from growing Cholesky factors and with
-    A, B as means of tangents d phi / dr, d g / du carried along each sample; it shares no code with the library.
+    The equations in the docstring of `analytic.limits.nonlinear`, with fields from growing Cholesky factors.  A, B are
+    means of tangents d phi / dr, d g / du carried along each sample.  It shares no code with the library.
     boundary : with B's term at s = k; echo : a factor of A and B.
     """
 

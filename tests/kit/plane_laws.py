@@ -1,4 +1,4 @@
-"""What planes have to fulfil, by whatever they are computed: drawn specs and images, and the law."""
+"""State the law of planes, whatever computes them, with drawn specs and images."""
 
 from __future__ import annotations
 

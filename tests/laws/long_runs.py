@@ -33,7 +33,7 @@ def note() -> None:
 
 
 def computed(folder: Path) -> int:
-    """How many units were computed, by all processes together."""
+    """Count the units computed, by all processes together."""
     return sum(path.stat().st_size for path in folder.parent.glob(f"{folder.name}-*.log"))
 
 
@@ -55,7 +55,7 @@ def fit(folder: Path) -> None:
 
 
 def work(a: int, seed: tuple[int, ...]) -> list[dict[str, float]]:
-    """What the sweep calls."""
+    """The function that the sweep calls."""
     note()
     sleep(0.03)
     return [{"value": a / 3 + s + sum(seed) / 7} for s in seed]
@@ -96,7 +96,7 @@ def run(kind: str, folder: Path) -> None:
 
 
 def result(kind: str, folder: Path) -> dict[str, Any]:
-    """What must be the same bits, however the run came about."""
+    """The result, whose bits must not depend on how the run went."""
     if kind != "fit":
         return {name: (folder / name).read_bytes() for name in FILES[kind]}
     with np.load(folder / "checkpoint.npz") as found:

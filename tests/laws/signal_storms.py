@@ -34,7 +34,7 @@ def limited(host: Callable[[], Any]) -> Any:
 
 
 def storms(count: int, seed: int) -> Counter[str]:
-    """What happened in so many storms; a key that begins with "wrong" counts what must not."""
+    """Count what happened in so many storms; a key that begins with "wrong" counts what must not."""
     draw, seen = random.Random(seed), Counter[str]()
     with hosts() as (all_hosts, guests):
         right = {name: host() for name, host in all_hosts.items()}

@@ -97,7 +97,7 @@ def mean(loss: Any, seed: int) -> None:
 
 
 def members(loss: Any, seed: int) -> None:
-    """The members of an ensemble have a loss each, that of the member alone, bit for bit."""
+    """Each member of an ensemble has the loss that it has alone, bit for bit."""
     f, y, rng = drawn(loss, seed, (5,))
     v = rng.standard_normal(f.shape)
     assert loss(f, y).shape == (5,), "not a loss for each member"

@@ -71,7 +71,7 @@ def is_data(kind: Any) -> None:
 
 
 def resumes(kind: Any) -> None:
-    """A run stopped in the middle goes on with the same bits, and its time is the schedule's."""
+    """A run stopped in the middle resumes with the same bits, and its time is the schedule's."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(2)), (3,))
     theta, data = net.init(np.random.default_rng(0)), (np.eye(3), np.eye(3)[:, :2])
     for lr in make(kind):

@@ -67,7 +67,7 @@ def test_laws_hold_in_float32(case: Case) -> None:
 
 @given(cases(ensembles=(3,)))
 def test_members_of_an_ensemble_are_bit_for_bit_the_networks_alone(case: Case) -> None:
-    """f, J v and J' u are; the kernel of a lone network is one product over outputs and examples, and rounds anew."""
+    """f, J v and J' u are; one network's kernel is one product over outputs and examples, and rounds differently."""
     f, J = case.net.linearize(case.theta, case.x)
     v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal((3, len(case.x), case.net.outputs))
     for e in range(3):

@@ -78,7 +78,7 @@ def leftovers(folder: Path) -> list[Path]:
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Each time a run is killed where it happens to be; when it had ended, the next one begins anew."""
+    """Each run is killed at a random moment; after one that ended, the next starts in a new folder."""
     want, seconds = unbroken(kind)
     folders, killed, rng = [folder / "killed-0"], 0, np.random.default_rng(kills)
     for _ in range(20 * kills):

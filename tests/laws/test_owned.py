@@ -25,7 +25,7 @@ LINEAR = mn.Sequential(mn.Dense(8), mn.Dense(1))
 
 
 def arrays() -> dict[str, Any]:
-    """What the cases are made from, anew for each."""
+    """New arrays for each case."""
     rng = np.random.default_rng(0)
     found = {
         "x": rng.standard_normal((7, 3)), "y": rng.standard_normal((7, 2)), "theta": NET.init(rng),
@@ -195,7 +195,7 @@ def leaves(a: Any) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def stale(case: Case) -> bool:
-    """Whether the use of what `case` made changes with the arrays it was made from."""
+    """True if the use of what `case` made changes with the arrays it was made from."""
     expected, a = list(leaves(case(arrays())())), arrays()
     use = case(a)
     for array in a.values():

@@ -19,7 +19,7 @@ def results(J: Any, v: Any, u: Any) -> list[Any]:
 
 
 def check_own(model: Any, theta: Any, x: Any, rng: np.random.Generator, spoil: Callable[..., Any] = results) -> None:
-    """Of a model's outputs, jvp, vjp and kernels.   spoil : for the negative controls, what returns the results."""
+    """Check a model's outputs, jvp, vjp and kernels.  spoil : returns the results, for the negative controls."""
     f0 = model(theta, x)
     f, J = model.linearize(theta, x)
     lead = theta.shape[:-1]
@@ -35,7 +35,7 @@ def check_own(model: Any, theta: Any, x: Any, rng: np.random.Generator, spoil: C
     for n, (a, b) in enumerate(zip(found, before)):
         assert np.array_equal(a, b, equal_nan=True), n
     for a in (*found, *again):
-        a[...] = 7.0  # and what the caller does with them is no matter to J
+        a[...] = 7.0  # J does not depend on what the caller does with them
     for a, b in zip(spoil(J, v[0], u[0]), before[2:]):
         np.testing.assert_array_equal(a, b)
 

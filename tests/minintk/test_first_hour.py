@@ -1,4 +1,4 @@
-"""What a beginner does wrong in the first hour, and the sentence that says how to do it right."""
+"""Make a beginner's mistakes of the first hour, and expect the message that says how to do it right."""
 
 from __future__ import annotations
 

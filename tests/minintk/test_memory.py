@@ -1,4 +1,4 @@
-"""What a call may take: free memory, and the limits of control groups, on a tree of files of the test."""
+"""Test what a call may take: free memory, and the limits of control groups, on a tree of files of the test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ V1 = """35 31 0:32 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory
 
 
 def test_the_least_of_nested_groups_counts(tmp_path: Path) -> None:
-    """A SLURM job: the step is not limited, the job is; 'max' is no limit; cache that can be dropped is not use."""
+    """A SLURM job: the step is not limited, the job is; 'max' means unlimited; cache that can be dropped is not use."""
     job = "sys/fs/cgroup/slurm/job_7"
     files = {
         "sys/fs/cgroup/slurm/memory.max": 900 * MB,

@@ -17,7 +17,7 @@ from minintk.threads import parallel, single_threaded_blas
 
 
 def blas_threads() -> set[int]:
-    """Of the BLAS libraries that the pool knows; SciPy's own, loaded later, is not among them."""
+    """The thread counts of the BLAS libraries that the pool knows; SciPy's own, loaded later, is not among them."""
     return {int(library.num_threads) for library in threads.blas_libraries()}
 
 
@@ -201,7 +201,7 @@ def test_blas_is_given_back_although_a_frame_is_kept() -> None:
 
 
 def test_many_threads_hold_blas_and_give_it_back() -> None:
-    """Without a lock: whoever is inside sees one thread, always; in the end BLAS has its own again."""
+    """Without a lock, every thread inside always sees one BLAS thread; in the end BLAS has its own again."""
     before, wrong = blas_threads(), list[set[int]]()
 
     def hold() -> None:

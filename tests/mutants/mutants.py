@@ -4,16 +4,16 @@
     python3 make.py mutants --modules "analytic/images/*" --sample 20 --again
 
 Each mutant lives in a copy of the last commit under `.mutants/`, never in the checkout.  The tests that reach the
-changed function run, those of its own file first, then the quick ones of all files; with `--whole` a mutant that
-lives is put before all others that reach it and the whole default suite, which may take an hour for each.
-Which test reaches which function is noted once, in one run of the suite, and read again later (`--map` notes it anew).
+changed function run, those of its own file first, then the quick ones of all files.  With `--whole` a survivor also
+faces all others that reach it and the whole default suite, which may take an hour for each. Which test reaches which
+function is noted once, in one run of the suite, and read again later (`--map` notes it again).
 
-Verdicts are appended to `.mutants/results.jsonl`, so that a run goes on where it was stopped; `--again` gives those
-that lived another try, after a test was written.  Mutants that compute the same, or that no test should tell apart,
-stand with the reason in equivalent.toml.
+Verdicts are appended to `.mutants/results.jsonl`, so that a run resumes where it was stopped; `--again` gives survivors
+another try, after a test was written.  Mutants that compute the same, or that no test should tell apart, are in
+equivalent.toml with the reason.
 
-mutmut and cosmic-ray do not do this better here: neither changes arrays' axes, dtypes, terms and factors, and neither
-chooses tests by the functions that they reach and keeps a slow suite away from most mutants.
+mutmut and cosmic-ray do not do this better here: neither changes arrays' axes, dtypes, terms and factors.  Neither
+chooses tests by the functions that they reach, which keeps a slow suite away from most mutants.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ MEMORY = 12 << 30  # bytes of address space of a mutant: one that allocates with
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: killed, timeout, survived or equivalent, and by which test."""
+    """The fate of a mutant: killed, timeout, survived or equivalent, and by which test."""
 
     key: str
     status: str
@@ -105,7 +105,7 @@ class Copy:
         return commit
 
     def note(self, anew: bool, globs: Sequence[str] = ()) -> None:
-        """Which functions each test reaches: of all files the first time, as long as the suite takes on one core.
+        """Note the functions each test reaches: of all files the first time, as long as the suite takes on one core.
 
         Later of files that the map does not know.   globs : only these test files, if any.
         """
@@ -206,7 +206,7 @@ class Copy:
         return Verdict(mutation.key, status, f"{name}: {by}" if by else "", round(time.monotonic() - started, 1))
 
     def innocent(self, verdicts: list[Verdict]) -> set[str]:
-        """Of the tests that failed for a mutant those that fail without one: they prove nothing."""
+        """Return the tests that failed for a mutant but fail without one too: they prove nothing."""
         killers = {verdict.by.partition(": ")[2] for verdict in verdicts if verdict.status == "killed"}
         found: set[str] = set()
         while True:
@@ -244,7 +244,7 @@ def failures(output: str) -> list[str]:
 
 
 def humble(seconds: float) -> None:
-    """What a mutant's process may take: the processor last and so long, and a bound of memory."""
+    """Limit a mutant's process: low priority, so many seconds of the processor, and a bound of memory."""
     import resource
 
     os.nice(10)

@@ -46,7 +46,7 @@ class Mutation:
     """One change: the text from byte `start` to byte `end` of the source becomes `after`."""
 
     path: str  # of the module, from the root of the repository
-    scope: str  # the qualified name of the function or class that it stands in, "" for the module itself
+    scope: str  # the qualified name of the function or class around it, "" for the module itself
     kind: str
     line: int
     start: int
@@ -79,25 +79,44 @@ def mutations(path: str, source: bytes) -> list[Mutation]:
 
     seen: Counter[tuple[str, str, str, str]] = Counter()
     found = []
-    for scope, node in places(ast.parse(source), ""):
+    tree = ast.parse(source)
+    same = {id(constant) for call in ast.walk(tree) for constant in lengths_to_find(call)}
+    for scope, node in places(tree, ""):
         at = span(node)
         for kind, after in changes(node, lambda part: source[span(part)].decode()):
             short = (scope, kind, " ".join(source[at].decode().split()), " ".join(after.split()))
             seen[short] += 1
+            if id(node) in same:
+                continue
             found.append(Mutation(path, scope, kind, node.lineno, at.start, at.stop, short[2], after, seen[short]))
     return found
 
 
 def valid(mutation: Mutation, source: bytes) -> bool:
-    """Whether the mutant is Python, and another program than the original."""
+    """True if the mutant is Python, and another program than the original."""
     try:
         return ast.dump(ast.parse(mutation.applied(source))) != ast.dump(ast.parse(source))
     except SyntaxError:
         return False
 
 
+def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
+    """Yield the 1 of each -1 in a.reshape((2, -1)): NumPy finds the length for any negative number."""
+    if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "reshape":
+        return
+    lengths = list(call.args)
+    for one in lengths:
+        match one:
+            case ast.Tuple(parts):
+                lengths += parts
+            case ast.IfExp(_, body, orelse):
+                lengths += [body, orelse]
+            case ast.UnaryOp(ast.USub(), operand):
+                yield operand
+
+
 def places(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
-    """The expressions and statements that may be changed, each with the scope that it stands in."""
+    """The expressions and statements that may be changed, each with its scope."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_params", "bases"):
             continue

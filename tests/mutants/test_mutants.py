@@ -74,6 +74,7 @@ def found(source: str) -> list[Mutation]:
         ("y += a", "operator", "y -= a"),
         ("y += a", "statement", "pass"),
         ("f(a)", "statement", "pass"),
+        ("y = a.reshape((2, -1))", "sign", "(1)"),
         ("y = a[1:n]", "off by one", "1:(n) - 1"),
         ("for i in range(n): f(i)", "off by one", "range(n - 1)"),
     ],
@@ -95,6 +96,12 @@ def test_what_is_changed(source: str, kind: str, after: str) -> None:
 )
 def test_what_is_left_alone(source: str) -> None:
     assert found(source) == []
+
+
+def test_a_length_that_reshape_finds_is_any_negative_number() -> None:
+    assert [m.kind for m in found("y = a.reshape(-1)")] == ["sign"]
+    assert [m.kind for m in found("y = a.reshape((n[-1], -1) if t else (-1,))")].count("constant") == 1
+    assert [m.kind for m in found("y = a.repeat(-1)")] == ["sign", "constant"]
 
 
 def test_a_key_stays_where_lines_are_added_above_and_tells_mutants_apart() -> None:

@@ -23,7 +23,7 @@ SLOWER = [
     (KERNELS, "analytic/recursion/quadrature.py", "rows.ends, rows.alike", "rows.ends, False"),
     (KERNELS, "analytic/images/activations.py", "start + piece.start", "start - piece.start"),
     (KERNELS, "analytic/images/pixel_pairs.py", "if on_host(self.xp) else 1\n", "if not on_host(self.xp) else 1\n"),
-    (KERNELS, "analytic/images/engine.py", "        deep = max(1, min(n, most // wide))\n", "        deep = 1\n"),
+    (KERNELS, "analytic/images/engine.py", "        deep = most // wide\n", "        deep = 1\n"),
     (KERNELS, "analytic/images/window_sums.py", "    if plain(axis):\n", "    if False:\n"),
     (KERNELS, "analytic/recursion/closed_forms.py", "case s.Erf():", "case s.Erf() if not name:"),
     (NUMBA, "analytic/fast/planes.py", "split(program) if jit and", "0 if jit and"),

@@ -47,7 +47,7 @@ In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, 
 
 
 def caught(case: Planted) -> str | None:
-    """What the law said with the error planted; None where it let it pass."""
+    """Return what the law said with the error planted; None if it passed."""
     with pytest.MonkeyPatch.context() as patch:
         case.plant(patch)
         try:

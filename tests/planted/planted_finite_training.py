@@ -277,7 +277,7 @@ def _(patch: Patch) -> None:
     patch.setattr(NetworkJacobian, "pull", vjp)
 
 
-@planted("resume: momentum starts anew", resumed)
+@planted("resume: momentum starts again", resumed)
 def _(patch: Patch) -> None:
     right = training.Descent.restore
 
@@ -287,7 +287,7 @@ def _(patch: Patch) -> None:
     patch.setattr(training.Descent, "restore", restore)
 
 
-@planted("resume: the epoch is drawn anew", resumed)
+@planted("resume: the epoch is drawn again", resumed)
 def _(patch: Patch) -> None:
     patch.setattr(Batches, "restore", lambda self, state: None)
 

@@ -1,4 +1,4 @@
-"""The laws on images, and those of the fast paths, which hold fast networks against layers as they are written."""
+"""The laws on images, and those of the fast paths, which compare fast networks with the plain layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a planted error is, and the list of them all; see `planted`."""
+"""Define a planted error, and list them all; see `planted`."""
 
 from __future__ import annotations
 

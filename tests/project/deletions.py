@@ -29,7 +29,7 @@ SATELLITES = {
     "examination": ("minintk/examination",),
     "lifting": ("minintk/lifting", "minintk/more_layers"),
 }
-"""{satellite: its folders}; the tests of a folder stand in tests/ under the same path."""
+"""{satellite: its folders}; the tests of a folder are in tests/ under the same path."""
 
 NEEDED_BY = {"laboratory": "examination"}
 """{satellite: the one that goes with it, since it builds on it}."""

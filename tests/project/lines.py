@@ -46,7 +46,7 @@ def kinds(text: str) -> Counter[str]:
 
 
 def circle(path: str) -> str:
-    """Return the circle that a file of the packages stands in."""
+    """Return the circle of a file of the packages."""
     for name, folders in SATELLITES.items():
         if path.startswith(tuple(f"{folder}/" for folder in folders)):
             return name

@@ -1,4 +1,4 @@
-"""What the tests of the scripts that rerun papers share."""
+"""Hold what the tests of the scripts that rerun papers share."""
 
 import importlib
 import json
@@ -58,5 +58,5 @@ def on_standin(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> list[in
 
 
 def same_claims(one: Found, other: Found) -> bool:
-    """Whether the tables make the same claims in the same order."""
+    """True if the tables make the same claims in the same order."""
     return [row["claim"] for row in one["table"]] == [row["claim"] for row in other["table"]]

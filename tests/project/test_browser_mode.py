@@ -65,7 +65,7 @@ print(run.history.last)
 
 
 def run(*paths: Path) -> dict[str, int]:
-    """What was asked for while these files ran in a browser; fails with their message if one of them failed."""
+    """Run these files as in a browser and count what they asked for; fail with their message if one of them failed."""
     settings = os.environ | {"MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "4"}
     command = [sys.executable, str(HERE / "browser.py"), *map(str, paths)]
     done = subprocess.run(command, env=settings, cwd=ROOT, capture_output=True, text=True, check=False)

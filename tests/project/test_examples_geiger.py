@@ -139,7 +139,7 @@ def test_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_size_is_taken() -> None:
-    """What `--scale evening` and `--scale paper` ask for, `main` takes."""
+    """`main` takes what `--scale evening` and `--scale paper` pass."""
     for name in PAPERS:
         module = importlib.import_module(name)
         assert set(module.SIZES) == {"small", "evening", "paper"}
@@ -148,7 +148,7 @@ def test_every_size_is_taken() -> None:
 
 
 def test_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a run computes where arrays are a GPU's, on the strict stand-in: the same numbers, nothing left to NumPy."""
+    """A run on a GPU's arrays, on the strict stand-in: the same numbers, nothing left to NumPy."""
     shared = importlib.import_module("geiger")
     calls: dict[str, tuple[str, tuple[Any, ...]]] = {
         "kernel_movement_exponents": ("moved", ("digits", 14, 8, 1.0, 2, 0.1, (0, 1))),

@@ -113,7 +113,7 @@ def test_script(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(PAPERS))
 def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `--scale paper` does on a GPU, on the strict stand-in: the same numbers, nothing left to NumPy.
+    """`--scale paper` as on a GPU, on the strict stand-in: the same numbers, nothing left to NumPy.
 
     Without the warning before each run of three steps, which takes ten times as long as they do.
     """
@@ -141,7 +141,7 @@ def near(a: Any, b: Any) -> None:
 
 
 def test_every_size_is_taken() -> None:
-    """What `--scale evening` and `--scale paper` ask for, `main` takes."""
+    """`main` takes what `--scale evening` and `--scale paper` pass."""
     for name in PAPERS:
         module = importlib.import_module(name)
         assert set(module.SIZES) == {"small", "evening", "paper"}

@@ -122,7 +122,7 @@ def test_script(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(PAPERS))
 def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `--scale paper` does on a GPU, on the strict stand-in: the same table, nothing left to NumPy."""
+    """`--scale paper` as on a GPU, on the strict stand-in: the same table, nothing left to NumPy."""
     module, lee, common = (importlib.import_module(each) for each in (name, "lee", "common"))
     on_host = module.main(common.Setting(name), **TINY[name])
     moved = on_standin(monkeypatch, lee, module)
@@ -147,7 +147,7 @@ def assert_near(a: Any, b: Any) -> None:
 
 
 def test_every_size_has_the_same_arguments() -> None:
-    """What `--scale evening` and `--scale paper` ask for, `main` takes."""
+    """`main` takes what `--scale evening` and `--scale paper` pass."""
     for name in PAPERS:
         sizes = importlib.import_module(name).SIZES
         assert set(sizes) == {"small", "evening", "paper"}

@@ -138,7 +138,7 @@ def test_script(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(TINY))
 def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `--scale paper` does on a GPU, on the strict stand-in: the same table, nothing left to NumPy."""
+    """`--scale paper` as on a GPU, on the strict stand-in: the same table, nothing left to NumPy."""
     module, common = importlib.import_module(name), importlib.import_module("common")
     on_host = module.main(common.Setting(name), **TINY[name])
     shared = [importlib.import_module(each) for each in ("windows", "interpolation_threshold")]

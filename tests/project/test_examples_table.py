@@ -113,11 +113,14 @@ def test_the_page_counts_every_row_once(shared: Any) -> None:
     results["digits"] = found | run | {"factors": {}, "data": "digits"}
     pages, docs = importlib.import_module("papers_page"), {"one": "Of Lee et al. 2019."}
     text = pages.page(results, docs)
-    assert "models | 12 | 4 | 4 | 4 | 3 | 3 | 3 | 3 |" in text
-    verdicts = [line.split("|")[-2].strip() for line in text.splitlines() if line.startswith("| claim ")]
-    of_rows, of_causes = 3 * ["agrees", "yes", "no", "undecided", ""], ["cause", *["open"] * 3]
-    assert verdicts == ["then", *["differs"] * 3, *of_rows, *of_causes]
-    assert "size over ours: 30 (N); seeds from 7" in text
+    assert "models](lee.md) | 12 | 4 | 4 | 4 | 3 | 3 | 3 | 3 |" in text
+    (own,) = pages.paper_pages(results, docs).values()
+    verdicts = [
+        [line.split("|")[-2].strip() for line in t.splitlines() if line.startswith("| claim ")] for t in (text, own)
+    ]
+    assert verdicts[0] == ["then", *["differs"] * 3, "cause", *["open"] * 3]
+    assert verdicts[1] == 3 * ["agrees", "yes", "no", "undecided", ""]
+    assert "size over ours: 30 (N); seeds from 7" in own
     assert "| one, MNIST | 4 | 200 (6,000) | 16 (32) |  | 4 (2) | 30 | 1.0 | 1 |" in text  # 30 x 4 / 2 minutes
     assert pages.digits_page(results, docs).count("| claim 0 |") == 1
     priced = text.partition("## What would decide")[2].partition("\n## ")[0]

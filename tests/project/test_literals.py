@@ -1,4 +1,4 @@
-"""A number of many digits stands in tests/kit/golden.py, with its source and the formula that gives it again."""
+"""A number of many digits is in tests/kit/golden.py, with its source and the formula that gives it again."""
 
 from __future__ import annotations
 

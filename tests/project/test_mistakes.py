@@ -1,6 +1,6 @@
 """Plausible mistakes, one line each: every one is refused with what was expected and what came, before any work.
 
-What belongs to one file alone stands in that file's test; here is what someone new to the library types by accident.
+Mistakes about a single file are in that file's test; here are those that someone new to the library makes.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -139,7 +139,7 @@ def test_reproduce_killed_takes_its_script_along(roots: Path, tmp_path: Path) ->
 
 
 def test_reproduce_runs_a_script_to_its_end(roots: Path, tmp_path: Path) -> None:
-    """Its thread that waits for the end of reproduce is no obstacle to its own."""
+    """Its thread that waits for the end of reproduce does not keep it from ending."""
     code = (
         "import sys; from pathlib import Path; from minintk.lab.experiments import papers\n"
         "from minintk.lab.cli import main\n"
@@ -169,7 +169,7 @@ def test_parts_make_the_whole(roots: Path, tmp_path: Path) -> None:
 
 
 def coverage(interval_of: object, draws: int, rng: np.random.Generator, seeds: int, images: int) -> float:
-    """How often the interval holds the true mean of a score with variance over seeds and over images."""
+    """The rate at which the interval holds the true mean of a score with variance over seeds and over images."""
     hits = 0
     for _ in range(draws):
         score = rng.normal(size=(seeds, 1)) + rng.normal(size=(1, images)) + rng.normal(size=(seeds, images))

@@ -1,4 +1,4 @@
-"""What macOS and Windows lack is taken away, and everything that writes files or counts memory still works."""
+"""Take away what macOS and Windows lack; everything that writes files or counts memory must still work."""
 
 from __future__ import annotations
 

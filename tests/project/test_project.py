@@ -48,7 +48,7 @@ def test_imports_finds_every_way_to_import() -> None:
 
 
 def fresh(code: str, compiled: Path | None = None) -> str:
-    """What the code prints in a Python of its own; compiled: where that keeps compiled modules, if not as usual.
+    """Run the code in a Python of its own and return what it prints.  compiled : its folder of compiled modules.
 
     Then without OpenBLAS's threads too: while NumPy loads they wait on the other cores, a tenth of a second of
     processor time that nobody waits for.
@@ -179,7 +179,7 @@ WITHOUT_EXAMPLE = {"minintk.datasets.mnist", "minintk.datasets.cifar10"}  # they
 
 
 def test_every_public_function_shows_an_example() -> None:
-    """What one calls, that is; what calls give back is shown there."""
+    """Functions and classes that one calls do; what calls return is shown there."""
     silent = set()
     for name in (*PACKAGES, "minintk.diagnostics", "minintk.datasets", "minintk.spec.zoo"):
         package = importlib.import_module(name)
@@ -281,7 +281,7 @@ def mro(thing: object) -> tuple[object, ...]:
 
 
 def exists(package: str, path: str) -> bool:
-    """Whether package.path is a module, or an attribute, also a field of a dataclass, of one."""
+    """True if package.path is a module, or an attribute of one, a dataclass's field included."""
     thing: object = importlib.import_module(package)
     for name in path.split("."):
         if inspect.ismodule(thing) and not hasattr(thing, name):

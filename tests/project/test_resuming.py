@@ -1,4 +1,4 @@
-"""Runs of a paper's script that are killed inside go on there, and end with the same bits."""
+"""Runs of a paper's script that are killed inside resume there, and end with the same bits."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def room(module: str) -> str:
 
 
 def floors(arrows: dict[str, set[str]]) -> dict[str, int]:
-    """How many rooms stand on top of each other below each one; ValueError where they form a circle."""
+    """Count the levels of rooms below each one; ValueError if imports form a circle."""
     height: dict[str, int] = {}
 
     def of(name: str, above: tuple[str, ...]) -> int:

@@ -42,10 +42,10 @@ def test_code_and_tables_are_no_sentences() -> None:
 
 
 def test_words_of_our_own() -> None:
-    found = docstring("Begin it anew.\n\n    There is no other,\n    for whoever comes.\n    ")
+    found = docstring("Begin it anew.\n\n    What is no kernel,\n    for whoever comes.\n    ")
     assert [line for line, _ in found] == [2, 4, 5]
     assert words.offences("x = 'anew'  # afresh\n", python=True) == [(1, "says 'afresh'")]
-    assert not docstring("Sinews are renewed: this now.")
+    assert not docstring("Sinews are renewed: there is no bias, and it is no longer this now.")
 
 
 def test_the_record_only_shrinks(

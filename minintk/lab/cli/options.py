@@ -1,4 +1,4 @@
-"""What a command is made of: a function of the parsed arguments, its options, and its exit status.
+"""Define a command: a function of the parsed arguments, its options, and its exit status.
 
 0 success, 1 a check failed or is undecided, 2 invalid arguments, 130 interrupted.
 """
@@ -15,7 +15,7 @@ Run = Callable[[Namespace], int]
 Option = tuple[str, dict[str, Any]]
 
 COMMANDS: dict[str, tuple[Run, str, str, tuple[Option, ...]]] = {}
-"""{name: (function, help, description, options)}, filled by `command` where the commands stand."""
+"""{name: (function, help, description, options)}, filled by `command` in the modules of the commands."""
 
 
 def option(name: str, metavar: str | None = None, about: str = "", default: Any = None, **more: Any) -> Option:

@@ -68,7 +68,7 @@ def _written(found: Any, args: Namespace, name: str) -> int:
 
 
 def _plain(thing: Any) -> Any:
-    """What JSON does not know: arrays as lists, objects by their fields, but for a fit's bootstrap."""
+    """Convert for JSON: arrays to lists, objects to their fields, without a fit's bootstrap."""
     if hasattr(thing, "tolist"):
         return thing.tolist()
     return {name: value for name, value in vars(thing).items() if name != "draws"}

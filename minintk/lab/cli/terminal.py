@@ -1,4 +1,4 @@
-"""What commands print: tables, and verdicts in colour."""
+"""Print for commands: tables, and verdicts in colour."""
 
 from __future__ import annotations
 

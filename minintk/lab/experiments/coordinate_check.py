@@ -9,12 +9,12 @@ Networks of growing width are trained for a few steps, and four sizes are measur
 
 Each is fitted as A n^b.  The check passes if b is 0, up to `tolerance`, for |h| and |dh| of every layer, and no |dW| is
 further from 0; |h| of the network's outputs, which may start at n^-1/2, may fall.  Features move with the layers before
-them, so |W| and |dW| show which layer is wrong: |W| depends on its own initial scale only; once all |W| are right, the
-first |dW| depends on its own learning rate only (with Adam even before that).  The first steps of gradient descent are
-divided by the size of dL/df, which all gradients share.
+them, so |W| and |dW| show which layer is wrong. |W| depends on its own initial scale only; once all |W| are right, the
+first |dW| depends on its own learning rate only (with Adam, always).  The first steps of gradient descent are divided
+by the size of dL/df, which all gradients share.
 
-Networks of L residual branches are checked against L in the same way: branches as far from the inputs, relative to the
-whole, are compared, and |W|, |dW| are divided by what depth asks for (`minintk.spec.parametrization`).
+Networks of L residual branches are checked against L in the same way.  Branches at equal relative depth are compared,
+and |W|, |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
 
 Yang et al. 2022 (tensor programs V), appendix D.1; norms: Yang, Simon, Bernstein 2023; depth: Yang, Yu, Zhu, Hayou
 2023.
@@ -48,7 +48,7 @@ GROWN = 10.0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scaling:
-    """How one size of one layer (h, dh) or tensor (W, dW) scales with the width: the values, the fit, the verdict.
+    """The scaling with width of one size of one layer (h, dh) or tensor (W, dW): the values, the fit, the verdict.
 
     values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : whether only growth is an error.
     curves[i] : (S, steps + 1), for h and dh: the values after every step.
@@ -80,7 +80,7 @@ class Scaling:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CoordinateCheck:
-    """What `coordinate_check` measured.
+    """The result of `coordinate_check`.
 
     rows : in the order of the layers, h and dh of each, then W and dW of each tensor, and dL/df at the start.
     variable : "n" for widths, "L" for depths.  diverged : the widths where the loss grew.  notes : caveats.
@@ -98,7 +98,7 @@ class CoordinateCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether every |h| and |dh| passes, and no |dW| fails."""
+        """True if every |h| and |dh| passes, and no |dW| fails."""
         return self.verdict == "pass"
 
     @property
@@ -131,7 +131,7 @@ class CoordinateCheck:
         if self.passed or len(self.diverged) == len(self.widths):
             return {}
         start, rate = ([r for r in self.rows if r.quantity == q and r.verdict == "fail"] for q in ("W", "dW"))
-        if start and self.rule == "sgd":  # gradients are wrong for all layers; what stands still has no rate
+        if start and self.rule == "sgd":  # gradients are wrong for all layers; weights that do not move have no rate
             rate = [row for row in rate if row.fit is None]
         names, late = [row.name for row in start], [row.name for row in rate]
         both = {name: "start and rate" for name in names if name in late}
@@ -231,7 +231,7 @@ def coordinate_check(
     rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : a bar with the time left, on
     stderr.
 
-    ValueError for widths or specs that do not match each other, FloatingPointError if a loss is no longer finite.
+    ValueError for widths or specs that do not match each other, FloatingPointError if a loss is infinite or NaN.
 
     >>> import minintk as mn
     >>> digits = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
@@ -292,7 +292,7 @@ def _rows(
 
 
 def _notes(check: CoordinateCheck, growth: float, eps: float) -> Iterator[str]:
-    """What stands between the figures and the parametrization: divergence, rounding errors, the size of dL/df."""
+    """Yield reasons why a measurement may not reflect the parametrization: divergence, rounding, the size of dL/df."""
     if check.diverged:
         at = f"{check.variable} = {', '.join(map(str, check.diverged))}"
         yield f"training diverges at {at}: the loss grew up to {growth:.3g}-fold; choose a smaller rate"

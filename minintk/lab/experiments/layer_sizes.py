@@ -95,7 +95,7 @@ def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[C
 
 
 def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
-    """The name with the position that `places` gives; as it is for None, and for what is no layer."""
+    """Return the name with the position that `places` gives; unchanged for None, and if it names no layer."""
     at, dot, rest = name.partition(".")
     if places is None or not at.isdigit():
         return name

@@ -77,7 +77,7 @@ class Transfer:
 
     @property
     def passed(self) -> bool:
-        """Whether the best rate is known at every width, and constant within a factor 2."""
+        """True if the best rate is known at every width, and constant within a factor 2."""
         return not self.at_edge and self.spread <= 2
 
     def __repr__(self) -> str:

@@ -136,7 +136,7 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
 
 
 def _imported(name: str, wanted: str) -> Any:
-    """What "module:name" is, of an installed module or one in the working directory; None if it is not there."""
+    """Import "module:name" from an installed module or one in the working directory; None if it does not exist."""
     module, _, thing = name.partition(":")
     if not module or not thing:
         raise ValueError(f"{wanted}, got {name!r}")

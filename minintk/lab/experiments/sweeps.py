@@ -1,8 +1,8 @@
 """Sweeps: a grid of runs, each saved as soon as it is done, so that a kill loses only the runs in progress.
 
 Every run is one file in ``store/records``, written atomically; runs that have one are not repeated.  Processes that are
-given one store share its calls; docs/long-runs.md says how.  Which runs share a call of `work` depends only on the grid
-and `batch`, so a resumed sweep ends with the same ``results.json`` as an uninterrupted one, byte for byte (on the same
+given one store share its calls; docs/long-runs.md says how.  The grid and `batch` alone decide which runs share a call
+of `work`.  So a resumed sweep ends with the same ``results.json`` as an uninterrupted one, byte for byte (on the same
 machine, with the same libraries and number of threads).
 """
 
@@ -58,7 +58,7 @@ class Table:
     results: list[Result]
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """What the runs returned under this name; KeyError, listing the names, if one of them did not."""
+        """Return what the runs returned under this name; KeyError, listing the names, if a run lacks it."""
         diverged = self.diverged.ravel()
         if missing := [i for i, result in enumerate(self.results) if name not in result and not diverged[i]]:
             raise KeyError(f"{name!r}: the result at {self.points[missing[0]]} has {list(self.results[missing[0]])}")
@@ -68,7 +68,7 @@ class Table:
 
     @property
     def diverged(self) -> np.ndarray[Any, Any]:
-        """Which runs ended in a FloatingPointError, of the shape of the grid."""
+        """True for each run that ended in a FloatingPointError, of the shape of the grid."""
         return np.array([DIVERGED in result for result in self.results]).reshape(self.shape)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
@@ -131,9 +131,9 @@ def sweep(
     A run in which `work` raises FloatingPointError, as `mn.train` does where it diverges, is recorded as {"diverged":
     message}; if it ran together with others, each of them is run again alone.  Any other error in `work` is raised
     again with the grid point added; what is finished, and what an executor has started, is kept.  ValueError if the
-    store belongs to another work (compared by name, and by what is bound through functools.partial, an object or a
-    closure; an edited function is not noticed: take another folder), for a damaged record, NaN in a result, or an
-    invalid grid.
+    store belongs to another work, for a damaged record, NaN in a result, or an invalid grid.  Works are compared by
+    name, and by what functools.partial, an object or a closure binds.  After editing a function, take another folder:
+    the edit goes unnoticed.
 
     >>> import tempfile
     >>> def power(base: int, exponent: tuple[int, ...]) -> list[dict[str, int]]:
@@ -192,7 +192,7 @@ class _Call:
     several: bool
 
     def claim(self) -> Path:
-        """Where the claim on it is."""
+        """The path of the claim on it."""
         return self.folder / "claims" / f"{digest(_key(self.arguments))}.lock"
 
     def path(self, point: Point) -> Path:
@@ -220,7 +220,7 @@ class _Call:
             write_bytes(self.path(point), _text({"point": point, "result": result}))
 
     def results(self, returned: Any) -> list[Result]:
-        """What `work` returned, as one JSON-ready result per point; TypeError or ValueError if it is not that."""
+        """Convert what `work` returned to one JSON-ready result per point; TypeError or ValueError if that fails."""
         many = list(returned) if self.several and isinstance(returned, Sequence) else [returned]
         if len(many) != len(self.points) or not all(isinstance(result, Mapping) for result in many):
             want = f"a list of {len(self.points)} results" if self.several else "a result"
@@ -233,7 +233,7 @@ Job = tuple[_Call, Claim]
 
 
 def _attempt(work: Work, together: str | None, arguments: Point) -> Any:
-    """What `work` returns; where it diverges, a result that says so, for those alone that diverge on their own."""
+    """Call `work`; for each point that diverges when run on its own, return a result that says so."""
     try:
         return work(**arguments)
     except FloatingPointError as error:

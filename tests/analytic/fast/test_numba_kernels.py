@@ -118,7 +118,7 @@ def test_windows_are_added_up_on_the_way_into_a_field(planted: Any, monkeypatch:
 def test_equal_images_stay_equal_behind_windows_that_are_added_up(
     roundings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums in the order of the planes have more roundings than products: D of equal windows is no more than eight."""
+    """Sums in the order of the planes have more roundings than products: D of equal windows is at most eight."""
     monkeypatch.setattr("analytic.images.fields.ROUNDINGS", roundings)
     x = np.random.default_rng(0).standard_normal((20, 9, 8, 3)).astype(np.float32)
     with numba(True):
@@ -154,8 +154,8 @@ def test_kernels_with_planes_are_the_kernels(name: str, dtype: str) -> None:
 
 
 def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four images of 16 x 16 through four ReLUs are large, or three through other activations; three are not, nor five
-    in float32, whether or not Numba is loaded; nothing is without Numba, without a closed form, or with strides."""
+    """Four images of 16 x 16 through four ReLUs are large, or three through other activations.  Three are not, nor five
+    in float32, whether or not Numba is loaded.  Nothing is without Numba, without a closed form, or with strides."""
 
     def large(phi: mn.spec.Layer, images: int, item: int = 8, **how: Any) -> bool:
         net = mn.Sequential(*[mn.Conv2d(8, 3, **how), phi] * 4, mn.GlobalAvgPool(), mn.Dense(1))

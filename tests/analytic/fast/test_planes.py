@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +16,13 @@ import minintk as mn
 from analytic.fast import offsets
 from analytic.fast import planes as plan
 from analytic.fast.gpu_kernels import block_bytes, threads_for
+from analytic.images import engine
+from analytic.images.plan import plan_images
+from analytic.recursion.requests import Examples
 from tests.analytic.images import test_engine as degenerate
 from tests.analytic.images import test_pixel_pairs as pixels
 from tests.analytic.images import test_precision as scales
+from tests.analytic.images import test_steps as steps
 from tests.analytic.images.test_memory import taken
 
 pytest.importorskip("numba")
@@ -34,6 +41,7 @@ test_any_size = degenerate.test_float32_of_images_of_any_size
 test_one_row_and_one_column = degenerate.test_windows_of_one_row_and_of_one_column
 test_sequences = degenerate.test_sequences_are_images_of_one_row
 test_pixels = pixels.test_every_pair_of_pixels_is_right
+test_frozen = steps.test_frozen_weights_have_no_theta
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -115,3 +123,48 @@ def test_a_bound_that_forgets_something_is_exceeded(name: str, most: str, monkey
     if most == "images":
         monkeypatch.setattr(plan, "bytes_of", lambda plan, inputs, images: bytes_of(plan, inputs, 0))
     assert taken(*CASES[name]) > 1
+
+
+WIDE = (mn.Conv2d(4, (5, 3)), mn.GELU(), mn.Conv2d(4, (1, 7)), mn.ReLU(), mn.AvgPool(2), mn.Conv2d(4, 9), *POOL)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(13, 40, 2), (30, 4, 9)], ids=repr)
+def test_each_term_of_a_bound_is_what_is_taken(
+    shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compare the arrays of a core, of an image, and of an image for each core with their terms."""
+    k, x, found = an.kernel(mn.Sequential(*WIDE)), np.ones((3, *shape), dtype), list[tuple[int, ...]]()
+    follow, item = offsets.Planes.follow, np.dtype(dtype).itemsize
+
+    def noted(self: offsets.Planes, images: Any, at: int, total: Any, *more: Any) -> None:
+        sizes, space = list[int](), self.workspace
+
+        def take(shape: tuple[int, ...]) -> Any:
+            sizes.append(prod(shape))
+            return space.take(shape)
+
+        lent: Any = SimpleNamespace(take=take, give=space.give, dtype=space.dtype)
+        follow(replace(self, workspace=lent), images, at, total, *more)
+        found.append((item * sum(sizes), self.laid_out[0].nbytes, total.nbytes // total.shape[1]))
+
+    monkeypatch.setattr(offsets.Planes, "follow", noted)
+    k.ntk(x)
+    planned, bounds = plan_images(k._program(shape), Examples(x)), list[int]()
+    for cores, images in ((0, 0), (1, 0), (0, 1), (1, 1), (3, 5)):
+        monkeypatch.setattr(plan, "cores", lambda count=cores: count)
+        bounds.append(plan.bytes_of(planned, Examples(x), images))
+    none, core, image, both, more = bounds
+    terms = core - none, image - none, both - core - image + none
+    for bound, least, most in zip(terms, map(max, zip(*found, strict=True)), (4, 9, 1.5), strict=True):
+        assert least <= bound < most * least
+    assert more - none == 3 * terms[0] + 5 * terms[1] + 15 * terms[2]
+    assert none == 2**21 + 64 * ((shape[0] + 5) ** 2 + (shape[1] + 7) ** 2)  # eight arrays of weights
+
+
+def test_a_tile_of_planes_prepares_the_images_of_both_sides() -> None:
+    x = np.ones((9, 8, 8, 2))
+    planned = plan_images(an.kernel(network(3, mn.ReLU(), 2, *FLAT))._program((8, 8, 2)), Examples(x))
+    small, large = (engine.working_memory(planned, Examples(x), size) for size in (2, 7))
+    few, many = (plan.bytes_of(planned, Examples(x), images) for images in (4, 14))
+    assert (small, large) == (few, many)

@@ -69,7 +69,7 @@ def by_numpy() -> Iterator[None]:
 
 
 def apart(kernel: an.Kernel, *x: Array) -> float:
-    """How far the passes are from NumPy, relative to sqrt(k(x, x) k(x', x')), in roundings of the inputs' precision."""
+    """The passes' distance from NumPy, relative to sqrt(k(x, x) k(x', x')), in roundings of the inputs' precision."""
     with by_numpy():
         plain = kernel.both(*x)
         own = [kernel.diag(side.astype("float64")) for side in (x[0], x[-1])]

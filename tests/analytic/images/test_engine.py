@@ -449,13 +449,15 @@ def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.La
 def names_of_the_bright(monkeypatch: pytest.MonkeyPatch) -> None:
     """One image that overflows is named, wherever it stands in x1 or x2, in tiles of two images."""
     monkeypatch.setattr(engine, "images_per_tile", lambda plan, n: 2)
-    kernel = an.kernel(mn.Sequential(*[mn.Conv2d(3, w_std=1e49, b_std=1e40), mn.ReLU()] * 3, mn.Flatten()))
-    for n in range(5):
-        x = images(5, (2, 2, 1))
-        x[n] *= 1e5
-        for arrays, name in (((x,), f"x1[{n}]"), ((images(3, (2, 2, 1), 1), x), f"x2[{n}]")):
-            with pytest.raises(ValueError, match=re.escape(name) + " is out of range"):
-                kernel.nngp(*arrays)
+    body = [mn.Conv2d(3, w_std=1e49, b_std=1e40), mn.ReLU()]
+    for pool in ((), (mn.AvgPool(2),)):
+        kernel = an.kernel(mn.Sequential(*body * 2, *pool, *body, mn.Flatten()))
+        for n in range(5):
+            x = images(5, (2, 2, 1))
+            x[n] *= 1e5
+            for arrays, name in (((x,), f"x1[{n}]"), ((images(3, (2, 2, 1), 1), x), f"x2[{n}]")):
+                with pytest.raises(ValueError, match=re.escape(name) + " is out of range"):
+                    kernel.nngp(*arrays)
 
 
 def test_an_image_that_overflows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

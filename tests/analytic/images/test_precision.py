@@ -59,7 +59,7 @@ def test_equal_opposite_and_black_images_at_every_scale(head: str, power: int, s
 
 
 def opposite_error(dtype: Any) -> float:
-    """Of Theta(x, -x) = 0 behind one window and a ReLU, relative to the diagonal, in roundings."""
+    """The error of Theta(x, -x) = 0 behind one window and a ReLU, relative to the diagonal, in roundings."""
     x = np.random.default_rng(0).standard_normal((12, 4, 5, 2)).astype(dtype)
     one_pixel = mn.Conv2d(4, 3, w_std=2**0.5, padding="valid", stride=9)
     kernel = an.kernel(mn.Sequential(one_pixel, mn.ReLU(), mn.Flatten(), mn.Dense(1)))
@@ -75,7 +75,7 @@ def test_opposite_images_are_opposite(dtype: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def repeated_error() -> float:
-    """Of Theta between an image and its copy, relative to the diagonal; float32, where the fields round otherwise."""
+    """The error of Theta(image, copy), relative to the diagonal; float32, whose fields round otherwise."""
     x = np.repeat(some()[:3], 2, axis=0).astype(np.float32)
     k = an.kernel(network("pool between")).ntk(x)
     return float(np.max(np.abs(k[::2, 1::2].diagonal() / k[::2, ::2].diagonal() - 1)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import analytic as an
 import minintk as mn
+from minintk.spec.parametrization import Parametrization, Role, Row
 from tests.kit.oracles_kernels import image_errors, image_kernels
 
 X = np.random.default_rng(0).standard_normal((3, 4, 3, 2))
@@ -26,3 +28,28 @@ def test_branches_without_weights_have_no_theta(kind: Any, end: tuple[mn.spec.La
         alone = an.kernel(mn.Sequential(kind(*branches), mn.Flatten()))
         for k in (an.kernel(spec), alone):
             assert max(image_errors(k.both(X), image_kernels(k.spec, X))) < 1e-13
+
+
+@dataclass(frozen=True)
+class Frozen(Parametrization):
+    """NTK parametrization of learning rate 0, but for the read-out's weights if `last`."""
+
+    last: bool = False
+
+    def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
+        rate = float(self.last and role.place == "output" and role.kind == "weight")
+        return Row(sigma / fan_in**0.5 if role.kind == "weight" else sigma, 1.0, rate)
+
+
+POOLED = (mn.AvgPool(2), CONV, mn.Erf(), mn.GlobalAvgPool())
+
+
+@pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.GlobalAvgPool(),), POOLED], ids=["flat", "pooled", "twice"])
+def test_frozen_weights_have_no_theta(end: tuple[mn.spec.Layer, ...]) -> None:
+    """Theta of a read-out that alone is trained is K without its bias."""
+    spec = mn.Sequential(CONV, mn.ReLU(), *end, mn.Dense(1, w_std=1.5, b_std=0.7))
+    nngp, ntk = an.kernel(spec, Frozen()).both(X)
+    assert nngp.all()
+    assert not ntk.any()
+    assert not an.kernel(spec, Frozen()).diag(X).ntk.any()
+    np.testing.assert_allclose(an.kernel(spec, Frozen(last=True)).ntk(X), nngp - 0.7**2, rtol=1e-13)

@@ -106,7 +106,7 @@ def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch:
 
 
 class Stop(Exception):
-    """What the caller raises."""
+    """Raised by the caller."""
 
 
 def stop_at(count: int) -> Any:

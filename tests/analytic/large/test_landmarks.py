@@ -118,7 +118,7 @@ def test_targets_of_any_size_have_their_residual() -> None:
 
 
 def test_a_stored_solve_does_not_depend_on_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a call that goes on elsewhere gives the same bytes."""
+    """So that a call resumed elsewhere gives the same bytes."""
     x, y, _, _ = data()
     found = []
     for name, free in (("much", 2**40), ("little", 2**10)):

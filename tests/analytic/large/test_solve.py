@@ -1,4 +1,4 @@
-"""Regression with large kernels, on small ones: against SciPy, killed and gone on with, damaged, indefinite."""
+"""Regression with large kernels, on small ones: against SciPy, killed and resumed, damaged, indefinite."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Killed(Exception):
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What each file holds, but locks, which name their process."""
+    """The bytes of each file but locks, which name their process."""
     found = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 

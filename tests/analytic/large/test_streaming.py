@@ -1,4 +1,4 @@
-"""Stores: killed and gone on with, damaged, on a full disk, shared by two: the same bytes in the end."""
+"""Stores: killed and resumed, damaged, on a full disk, shared by two: the same bytes in the end."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def flipped(record: bytes, bit: int) -> bytes:
 
 
 def affected(record: bytes, at: int) -> int:
-    """How many blocks' lines a byte belongs to: a line end but the last belongs to two."""
+    """Count the blocks' lines that a byte belongs to: a line end but the last belongs to two."""
     return 1 + (record[at] == ord("\n") and at + 1 < len(record))
 
 
@@ -367,7 +367,7 @@ def test_the_result_cannot_be_written_to(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("starters", [2, 5])
 def test_starters_share_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starters: int) -> None:
-    """Each block is computed once, by whoever; the bytes are those of one starter."""
+    """Each block is computed once, by any process; the bytes are those of one process."""
     kernel, x = an.kernel(POOLED), images(9, (3, 4, 2))
     whole = kernel.both(x, store=tmp_path / "whole")
     begin, computed = Barrier(starters), []

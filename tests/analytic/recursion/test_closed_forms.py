@@ -222,7 +222,7 @@ def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> 
         off = np.abs(a - b)[0, 1:] / b[0, 0]
         assert np.all(off <= error * c**1024 + 1e-13)
         assert off[0] < 1e-14
-    assert off.max() > error / 100  # of the NTK: the statement is no larger than it has to be
+    assert off.max() > error / 100  # of the NTK: the stated error is not too large
 
 
 def test_the_error_knows_what_the_axis_leaves_out() -> None:

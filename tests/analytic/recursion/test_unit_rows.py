@@ -165,7 +165,7 @@ def test_a_row_of_zeros_beside_others(activation: mn.spec.Activation, more: bool
 
 
 def naive(spec: mn.Sequential, x: Any) -> tuple[Any, Any]:
-    """What one writes first: cosines, clipped, and sqrt(1 - c^2)."""
+    """The naive code: cosines, clipped, and sqrt(1 - c^2)."""
     k, t = x @ x.T / x.shape[1], np.zeros((len(x), len(x)))
     for layer in spec:
         if isinstance(layer, mn.Dense):

@@ -131,7 +131,7 @@ def test_a_smooth_kernel_in_float32_is_right_or_refused() -> None:
 
 
 def test_finite_times_are_exact_however_singular_the_kernel() -> None:
-    """Against the exponential of the augmented matrix in 60 digits: there is no inverse in it at all."""
+    """Against the exponential of the augmented matrix in 60 digits, which needs no inverse."""
     k, k_test, y = smooth()
     n, t = len(k), 1e3
     with mpmath.workdps(60):

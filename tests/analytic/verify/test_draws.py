@@ -62,7 +62,7 @@ def random_draws(choose: st.DrawFn) -> Draw:
 
 
 def within(successes: int, trials: int, p: float) -> bool:
-    """Whether that many successes are likely at p, to one in a million."""
+    """True if that many successes are likely at p, to one in a million."""
     low, high = binom.interval(1 - 1e-6, trials, p)
     return bool(low <= successes <= high)
 

@@ -4,9 +4,9 @@
     a = xp.asarray(numpy_array)               # to the device, a copy
     a.get()                                   # and back
 
-The same code paths run as on a GPU (`minintk.arrays.on_host(xp)` is False), under rules at least as strict as CuPy's:
-no silent conversion, no mixing with NumPy's arrays or scalars, no name that CuPy lacks, results () stay arrays, a
-matrix that is not positive definite does not stop `cholesky`.  `counting` counts what would stall a GPU.
+The same code paths run as on a GPU (`minintk.arrays.on_host(xp)` is False), under rules at least as strict as CuPy's.
+There is no silent conversion, no mixing with NumPy's arrays or scalars, and no name that CuPy lacks.  Results () stay
+arrays, and `cholesky` accepts matrices that are not positive definite.  `counting` counts what would stall a GPU.
 
 It shows that code is device-agnostic, not that it is fast or right on a GPU: benchmarks/gpu.py does that, on one.
 """

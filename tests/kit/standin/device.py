@@ -19,7 +19,7 @@ import numpy as np
 
 @dataclass
 class Counts:
-    """What happened while counting: a synchronisation or an upload stalls a GPU, a launch costs microseconds."""
+    """Counts of events: a synchronisation or an upload stalls a GPU, a launch costs microseconds."""
 
     synchronisations: int = 0
     uploads: int = 0
@@ -103,7 +103,7 @@ def unwrap(value: Any, *, scalars: bool = True, sequences: bool = False) -> Any:
 
 
 def wrap(value: Any) -> Any:
-    """NumPy's results as the device's: scalars become arrays (), named tuples plain ones; what is no number stays."""
+    """NumPy's results as the device's: scalars become arrays (), named tuples plain ones; other things stay."""
     if isinstance(value, (np.ndarray, np.generic)):
         return ndarray(value)
     if isinstance(value, tuple):

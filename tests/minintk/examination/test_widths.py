@@ -1,4 +1,4 @@
-"""Wider specs, and the width for 5 % from laws that are known."""
+"""Test wider specs, and the width at which known laws reach 5 %."""
 
 from typing import Any
 

@@ -50,7 +50,7 @@ def two_cores() -> Iterator[None]:
 
 
 def joined(layer: Any) -> list[bool]:
-    """Whether there is a BatchNorm, for each convolution that rectifies in a tree of layers."""
+    """For each convolution that rectifies, in a tree of layers: True if there is a BatchNorm."""
     if isinstance(layer, RectifiedConv):
         return [layer.norm is not None]
     inner = getattr(layer, "layers", getattr(getattr(layer, "sweeps", None), "layers", ()))
@@ -111,7 +111,7 @@ def test_float32_is_as_exact_as_the_layers_one_by_one() -> None:
 
 
 def test_infinite_numbers_that_relu_stops_send_nothing_back() -> None:
-    """Where a pixel overflows to -infinity, outputs and gradients are finite, as those of the layers one by one."""
+    """If a pixel overflows to -infinity, outputs and gradients are finite, as those of the layers one by one."""
     spec = mn.Sequential(mn.Conv2d(16, 1), mn.ReLU(), mn.Conv2d(16, 3), *END)
     x, found = np.abs(RNG(0).standard_normal((2, 5, 6, 1))).astype(np.float32), []
     with shut():

@@ -67,12 +67,12 @@ def test_a_batch_of_images_goes_through_the_layers_in_shares() -> None:
     x, w = np.zeros((64, 28, 28, 1)), net.layout.unpack(net.init(RNG(0)))
     parts: Any = {N: front(w, np.zeros((N, 28, 28, 1)))[1] for N in (4, 64, 512)}
     counts = {N: len(J.parts) for N, J in parts.items()}
-    assert counts == {4: 1, 64: 4, 512: 16}
+    assert counts == {4: 1, 64: 2, 512: 8}
     with counted(split_batch, "parallel", lambda work, items: len(items)) as shares:
         f, J = net.linearize(net.init(RNG(0)), x)
         J.vjp(np.ones_like(f))
         J.jvp(np.ones(net.size))
-    assert shares == [4, 4, 4]
+    assert shares == [2, 2, 2]
 
 
 def test_the_outputs_of_an_image_kernel_are_split() -> None:
@@ -81,7 +81,7 @@ def test_the_outputs_of_an_image_kernel_are_split() -> None:
     with counted(split_outputs, "parallel", lambda work, items: [part.shape[0] for part in items]) as parts:
         mn.ntk(net, theta, x)
         mn.ntk_full(net, theta, x[:2])
-    assert parts == [[5, 5], [10]]  # each part computes the Gram matrices of the inputs anew
+    assert parts == [[5, 5], [10]]  # each part computes the Gram matrices of the inputs again
 
 
 # ----------------------------------------------------------------------------------------------- convolutions
@@ -126,7 +126,7 @@ def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep(monkeypatch: 
 
 
 def test_a_gradient_in_x_is_gathered_where_that_takes_few_multiplications() -> None:
-    """Of padded images of many channels; without padding, on small images, it would take twice as many."""
+    """Padded images of many channels are; without padding, on small images, it would take twice as many."""
     found = {}
     for padding in ("same", "valid"):
         layers = (mn.Conv2d(48, 3), mn.Conv2d(48, 7, padding=padding), mn.Flatten(), mn.Dense(2))

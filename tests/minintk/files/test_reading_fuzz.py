@@ -107,7 +107,7 @@ def attack(target: tuple[bytes, Pack, Reader], path: Path, count: int, seed: int
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """Where to put thousands of files one after the other: in memory where the system has such a folder."""
+    """A folder for thousands of files one after the other: in memory if the system has such a folder."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK):
         yield tmp_path / "file"

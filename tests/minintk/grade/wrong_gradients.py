@@ -33,7 +33,7 @@ class Wrong:
         return check_gradient(self.forward, self.backward, self.args)
 
     def named(self, said: Diagnosis) -> bool:
-        """Whether the first finding at the right place gives the right cause."""
+        """True if the first finding at the right place gives the right cause."""
         return said.causes.get(self.where) in self.causes
 
 
@@ -291,7 +291,7 @@ def unstrided_backward(u: Array, x: Array, W: Array) -> tuple[Array, ...]:
 
 
 def right_ones() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]:
-    """What must pass: the same layers with nothing wrong."""
+    """The same layers with nothing wrong, which must pass."""
     rng = np.random.default_rng(2)
     x, W, b = rng.standard_normal((5, 4)), rng.standard_normal((4, 4)), rng.standard_normal(4)
     image, kernel = rng.standard_normal((2, 5, 4, 3)), rng.standard_normal((3, 3, 3, 3))
@@ -322,7 +322,7 @@ def right_ones() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any], 
 
 
 def table() -> str:
-    """What is said of each."""
+    """The finding for each."""
     lines = []
     for title, variants in (("Dense", dense_variants), ("Convolution and pooling", conv_variants)):
         count = named = 0

@@ -108,7 +108,7 @@ def near(case: Case, size: float = 0.3) -> Array:
 @settings(max_examples=40)
 @given(cases(), st.integers(1, 3))
 def test_laws(case: Case, order: int) -> None:
-    """Of every model, on every spec of vectors and every parametrization."""
+    """Every model obeys them, on every spec of vectors and every parametrization."""
     model, theta = mn.Taylor(case.net, case.theta, order), near(case)
     testing.check_adjoint(model, theta, case.x, case.rng)
     testing.check_derivative(model, theta, case.x, case.rng)

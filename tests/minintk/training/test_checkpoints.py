@@ -80,7 +80,7 @@ def test_kill_9_and_resume(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 def test_a_second_starter_is_told_who_trains_here(tmp_path: Path) -> None:
-    """From this process and from another; when the first one is gone, the same call goes on."""
+    """From this process and from another; when the first one is gone, the same call resumes."""
     told: list[str] = []
 
     def start_again() -> None:

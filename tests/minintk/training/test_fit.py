@@ -236,7 +236,7 @@ def test_rich_and_matplotlib_are_for_those_who_ask() -> None:
 
 
 def test_it_runs_in_a_thread(tmp_path: Path) -> None:
-    """Where signals cannot be handled, Ctrl-C is left alone."""
+    """A thread that cannot handle signals leaves Ctrl-C alone."""
     found: list[mn.Run] = []
     thread = threading.Thread(target=lambda: found.append(go(steps=5, checkpoint=tmp_path)))
     thread.start()

@@ -1,4 +1,4 @@
-"""Flows: from any of its moments a flow goes on with the same bits."""
+"""Flows: from any of its moments a flow resumes with the same bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.minintk.training.test_flows import ALL, NET, SIGNS, THETA, X, Y, last
 
 
 def same(whole: list[mn.Moment], resumed: list[mn.Moment]) -> bool:
-    """Whether all numbers of all moments have the same bits."""
+    """True if all numbers of all moments have the same bits."""
 
     def numbers(m: mn.Moment) -> Any:
         arrays = (np.asarray(a).tobytes() for a in (m.f, m.loss, m.f if m.theta is None else m.theta))
@@ -74,7 +74,7 @@ def test_what_a_flow_does_not_resume_from() -> None:
 
 
 def test_outputs_that_never_move() -> None:
-    """Nothing to learn: no step is too long, and that is no rounding."""
+    """Nothing to learn: no step is too long, and no error is a rounding."""
     moments = list(mn.kernel_flow(np.eye(2), np.ones((2, 1)), np.ones((2, 1)), loss=mn.mse, times=(5.0, 1e9)))
     assert [m.t for m in moments] == [0.0, 5.0, 1e9]
     assert moments[-1].steps < 100

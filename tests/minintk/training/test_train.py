@@ -162,7 +162,7 @@ def test_an_ensemble_cut_into_parts_is_the_same_ensemble(monkeypatch: pytest.Mon
 
 
 def test_large_ensembles_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every member is in one part, in order, and a part is no larger than the cache allows."""
+    """Every member is in one part, in order, and each part fits the cache."""
     theta = NET.init(np.random.default_rng(1), ensemble=20)
     assert training.member_slices(NET, theta, 7) == [slice(0, 20)]
     monkeypatch.setattr(THRESHOLDS, "ensemble_bytes", 8 * (2 * 7 * NET.footprint[0] + 3 * NET.size) * 3)
@@ -291,7 +291,7 @@ def test_momentum_and_small_batches_diverge_far_below_the_bound_of_full_batches(
 
 
 def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no bound is known, the loss itself is looked at: cross-entropy, and a bound that was wrong."""
+    """Without a known bound, the loss itself is checked: cross-entropy, and a bound that was wrong."""
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     with pytest.warns(
         RuntimeWarning, match=r"the loss has grown 1000-fold, to .* at step \d+: training diverges"

@@ -1,1 +1,1 @@
-"""What cupyx.scipy offers, for arrays of the stand-in."""
+"""Offer what cupyx.scipy offers, for arrays of the stand-in."""

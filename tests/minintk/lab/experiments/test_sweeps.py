@@ -419,7 +419,7 @@ def test_a_damaged_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("starters", [2, 5])
 def test_starters_share_the_calls(starters: int, tmp_path: Path) -> None:
-    """Each call is made once, whoever makes it; everyone has the whole table."""
+    """Each call is made once, by any process; every process has the whole table."""
     mn.sweep(work, GRID, store=tmp_path / "whole", together="seed", batch=2)
     begin, made = Barrier(starters), []
 
