@@ -17,7 +17,7 @@ from pathlib import Path
 from papers_page import added, digits_page, page, paper_pages
 from PIL import Image
 
-from minintk.lab.experiments.papers import EXAMPLES, chosen, rerun, scripts
+from minintk.lab.experiments.papers import EXAMPLES, rerun, scripts
 
 PLAN = {
     "digits": {
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "gpu"))
     parser.add_argument("--ran", action="store_true", help="run nothing: keep what --out already holds")
     args = parser.parse_args()
-    paths, out = chosen(args.names), Path(args.out)
+    paths, out = scripts(args.names), Path(args.out)
     plan = [(kind, name, *how) for kind, runs in PLAN.items() for name, how in runs.items() if name in paths]
     for kind, name, scale, seeds in plan:
         if kind != "digits" and not args.data and not args.ran:

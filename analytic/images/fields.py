@@ -54,15 +54,6 @@ class Edges(NamedTuple):
     half_sum: Array
 
 
-def edges_of(layout: FieldLayout, half: Array, half_sum: Array) -> Edges:
-    """Return the Edges of a convolution, from q / 2 and its sums across the lines, (n, H, W)."""
-    xp = layout.xp
-    if layout.diagonal:  # equal pixels are always outside together
-        return Edges(half[None], half_sum[None])
-    one, two = (xp.astype(xp.stack((v, xp.zeros_like(v)), axis=0), layout.dtype) for v in (half, half_sum))
-    return Edges(one, two)
-
-
 ROUNDINGS, ROUNDINGS_OF_SERIES = 8.0, 64.0
 """Pixels pooled by steps with formulas, or after a series, are equal if their D is below so many rounding errors of its
 terms."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analytic.images.fields import Edges, Field, Pixels, edges_of
+from analytic.images.fields import Edges, Field, Pixels
 from analytic.images.memory import FieldLayout, PixelValues
 from analytic.images.rules import Flat, Mixing, Pool, Window
 from analytic.images.window_sums import across_sum, line_sum, window_matrix
@@ -137,7 +137,9 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowCoefficie
     half_sum = across_sum(half, rows)
     q = 2 * unit * line_sum(half_sum, columns) + step.affine.beta2
     theta = mean * line_sum(across_sum(pixels.theta, rows), columns) + step.affine.ratio * q + step.affine.rest
-    edges = edges_of(tile.layout, half, half_sum)
+    edges, xp = Edges(half[None], half_sum[None]), tile.layout.xp
+    if not tile.layout.diagonal:  # there, equal pixels are always outside together
+        edges = Edges(*(xp.astype(xp.concat((v, xp.zeros_like(v)), axis=0), tile.layout.dtype) for v in edges))
     before, pending = half_variances(pixels, tile.layout), (step.affine.ratio, step.affine.rest / unit)
     return Pixels(q, theta, unit, pixels.error, pending=True), WindowCoefficients(before, edges, pending)
 

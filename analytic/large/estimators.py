@@ -370,14 +370,9 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
     kind: str = "nngp"
 
     @property
-    def hyperparameter_w_std(self) -> Hyperparameter:
-        """The factor of the weights, in logarithms."""
-        return Hyperparameter("w_std", "numeric", self.w_std_bounds)
-
-    @property
-    def hyperparameter_b_std(self) -> Hyperparameter:
-        """The factor of the biases, in logarithms."""
-        return Hyperparameter("b_std", "numeric", self.b_std_bounds)
+    def hyperparameters(self) -> list[Hyperparameter]:
+        """The factors whose logarithms are theta, in alphabetical order."""
+        return [Hyperparameter(name, "numeric", getattr(self, f"{name}_bounds")) for name in sorted(PARAMETERS)]
 
     def _kernel(self) -> Kernel:
         check_wanted(self.kind)
@@ -393,9 +388,8 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
         if Y is not None:
             raise ValueError("the gradient is of k(X, X) alone: leave Y out")
         d = k.derivatives(x)
-        free = [name for name in PARAMETERS if not getattr(self, f"hyperparameter_{name}").fixed]
-        order = sorted(free)  # as theta: the names in alphabetical order
-        return K, np.stack([getattr(getattr(d, name), self.kind) for name in order], axis=-1) if free else K[..., :0]
+        free = [getattr(getattr(d, of.name), self.kind) for of in self.hyperparameters if not of.fixed]
+        return K, np.stack(free, axis=-1) if free else K[..., :0]
 
     def diag(self, X: Any) -> Host:
         """k(x, x), (N,)."""

@@ -111,13 +111,15 @@ class Factor:
         """The blocks of row r that are missing; `panel`, K at first, becomes L."""
         panel: Host = np.asarray(gram.panel(r))
         start, rows = self.rows[r].start, panel.shape[0]
-        panel[np.arange(rows), start + np.arange(rows)] += self.dtype.type(gram.ridge)
+        own = np.einsum("ii->i", panel[:, start:])  # a view of the diagonal
+        largest = float(np.max(own))
+        own += self.dtype.type(gram.ridge)
         for j, columns in enumerate(self.rows[: r + 1]):
             if self._number(r, j) >= len(self.blocks):
                 pieces = [slice(i, min(i + PIECE, rows)) for i in range(0, rows, PIECE)]
                 parallel(lambda at, j=j: self._reduce(panel, at, r, j), pieces)
                 with single_threaded_blas():
-                    block = panel[:, columns] if j < r else self._diagonal(panel[:, columns], start, gram)
+                    block = panel[:, columns] if j < r else self._diagonal(panel[:, columns], start, gram, largest)
                 self.blocks.append(np.ascontiguousarray(block))
                 advance(2 * j + 1)
             panel[:, columns] = self.block(r, j)
@@ -133,13 +135,13 @@ class Factor:
         if j < r:
             target[...] = triangular(self.block(j, j), target.T).T
 
-    def _diagonal(self, block: Host, start: int, gram: Gram) -> Host:
+    def _diagonal(self, block: Host, start: int, gram: Gram, largest: float) -> Host:
+        """L_rr; ValueError without one.   largest : entry of K in these rows, from which rounding follows."""
         (potrf,) = scipy_module(np, "linalg").get_lapack_funcs(("potrf",), (block,))
         L, info = potrf(block, lower=True, clean=True)
         if info:
             row = start + int(info) - 1
-            size = float(np.max(np.asarray(gram.diagonal())))
-            rounding = float(np.finfo(self.dtype).eps) * (gram.n + 100) * size
+            rounding = float(np.finfo(self.dtype).eps) * (gram.n + 100) * largest
             raise ValueError(
                 f"the kernel + ridge is not positive definite in {self.dtype}: pivot {row} of {gram.n}, what the "
                 f"examples before leave of that one's variance, is not above zero; pass a larger ridge (it is "

@@ -39,13 +39,8 @@ class Gram:
             return own
         return self.xp.concat([self.of(self.x[rows], self.x[: rows.start]), own], axis=1)
 
-    def diagonal(self) -> Array:
-        """The diagonal of K in float64, (n,)."""
-        pieces = [self.xp.diagonal(self.of(self.x[i : i + 256], None)) for i in range(0, self.n, 256)]
-        return self.xp.astype(self.xp.concat(pieces), self.xp.float64)
-
-    def product(self, v: Array, advance: Callable[[float], None] = lambda share: None) -> Array:
-        """(K + ridge I) v in float64, (n, C); advance : told the share of the work done by each panel."""
+    def product(self, v: Array) -> Array:
+        """(K + ridge I) v in float64, (n, C)."""
         xp = self.xp
         total = self.ridge * v
         for r, rows in enumerate(self.blocks):
@@ -61,5 +56,4 @@ class Gram:
                 total[rows] += across
                 if at != rows:
                     total[at] += down
-            advance(len(here) / (len(self.blocks) * (len(self.blocks) + 1) / 2))
         return total

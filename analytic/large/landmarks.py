@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -23,16 +24,7 @@ import numpy as np
 
 from analytic.training.eigen import eps
 from analytic.training.posterior import triangular
-from minintk.arrays import (
-    Array,
-    Host,
-    array_namespace,
-    available_memory,
-    check_finite,
-    check_floating,
-    on_host,
-    to_library,
-)
+from minintk.arrays import Array, Host, array_namespace, available_memory, check_floating, on_host, to_library
 from minintk.progress import progress_of
 from minintk.threads import parallel
 
@@ -74,10 +66,9 @@ def weights(weight: Array | None, x: Array) -> Array:
     if weight is None:
         return xp.ones(n)
     check_floating("weight", weight)
-    check_finite("weight", weight)
-    if tuple(weight.shape) != (n,) or bool(xp.any(weight < 0)) or not bool(xp.any(weight > 0)):
+    if tuple(weight.shape) != (n,) or not (bool(xp.all((weight >= 0) & (weight < inf))) and bool(xp.any(weight > 0))):
         got = f"{tuple(weight.shape)} with numbers from {float(xp.min(weight)):.3g} to {float(xp.max(weight)):.3g}"
-        raise ValueError(f"weight expects ({n},), all >= 0 and not all 0, got {got}: pass one for each example")
+        raise ValueError(f"weight expects ({n},), finite, >= 0 and not all 0, got {got}: pass one for each example")
     return xp.astype(weight, xp.float64)
 
 

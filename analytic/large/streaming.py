@@ -25,13 +25,15 @@ from contextlib import closing
 from dataclasses import replace
 from math import ceil, sqrt
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from analytic.images.engine import ImageEngine
 from analytic.images.plan import pixel_pairs_followed
 from analytic.recursion.requests import FEWEST, SECONDS_PER_PAIR, Examples, Place, Store, Wanted, blocks
 from analytic.recursion.state import Program
+from analytic.vectors.engine import VectorEngine
 from minintk.arrays import Array, Host, on_host, to_host
 from minintk.files.locks import Claim, InTurn, in_flight, remove_claims, shared
 from minintk.files.reading import Unreadable, map_npy, npy_header, read_lines
@@ -63,7 +65,8 @@ class KernelStore:
         self.folder, self.inputs = made_folder(path, "store="), inputs
         self.names = [name for name, wanted in zip(KERNEL_NAMES, asked, strict=True) if wanted]
         self.mark = digest(f"minintk store 5; {what}; {asked}; blocks of {size}", *inputs.x)
-        self.record, self.claims = self.folder / f"record-{self.mark}.txt", self.folder / "blocks"
+        self.record, self.begin = self.folder / f"record-{self.mark}.txt", zlib.crc32(self.mark.encode())
+        self.claims = self.folder / "blocks"
         self.places = dict(enumerate(blocks(inputs.shape, size, inputs.symmetric)))
         self._length, self._listed = -1, Lines()
         self.done: Lines = self._lines() or {}
@@ -123,16 +126,13 @@ class KernelStore:
 
     def _reserve(self, name: str) -> None:
         """A result full of NaN, whose space on disk is ours."""
-        shape, dtype = self.inputs.shape, np.dtype(str(self.inputs.dtype))
-        row = np.full(shape[1], np.nan, dtype)
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        nan = np.broadcast_to(np.asarray(np.nan, str(self.inputs.dtype)), self.inputs.shape)
 
-        def fill(file: BinaryIO) -> None:
-            np.lib.format.write_array_header_1_0(file, header)
-            for _ in range(shape[0]):
-                file.write(row.data)
+        def write(file: BinaryIO) -> None:
+            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(nan))
+            file.writelines([nan[:1].tobytes()] * len(nan))
 
-        write_atomically(self._file(name), fill, shape[0] * row.nbytes)
+        write_atomically(self._file(name), write, nan.nbytes)
 
     def results(self) -> list[Any]:
         """NNGP and NTK as read-only numpy.memmap; None for one that is not asked for."""
@@ -146,13 +146,10 @@ class KernelStore:
     def _sums(self, number: int, results: list[Any]) -> str:
         """The checksums of a block's bytes, "" if those of its mirror image are others."""
         found = {
-            self._checksums(turned(result[rows, columns]) for result in results if result is not None)
+            checksums((turned(result[rows, columns]) for result in results if result is not None), self.begin)
             for rows, columns, turned in images_of(self.places[number], self.inputs.symmetric)
         }
         return found.pop() if len(found) == 1 else ""
-
-    def _checksums(self, arrays: Iterable[Host]) -> str:
-        return checksums(arrays, zlib.crc32(self.mark.encode()))
 
     def _damaged(self) -> list[int]:
         """The blocks whose bytes, or those of their mirror image, fit no line; the others keep the line that fits."""
@@ -177,7 +174,7 @@ class KernelStore:
         with Claim(self.folder / "record.lock", wait=True):
             for name, block in arrays.items():
                 self._write(self._file(name), self.places[number], block)
-            sums = self._checksums(arrays.values())
+            sums = checksums(arrays.values(), self.begin)
             with space_on_disk(self.record), open(self.record, "ab") as lines:
                 lines.write(f"{number}{sums}\n".encode())
                 lines.flush()
@@ -202,15 +199,8 @@ def checksums(arrays: Iterable[Host], begin: int = 0) -> str:
     return "".join(f" {zlib.crc32(np.ascontiguousarray(a).data, begin):08x}" for a in arrays)
 
 
-class Engine(Protocol):
-    """The evaluation of a kernel, or of a block: `analytic.vectors.engine.VectorEngine`, `analytic.images.engine`."""
-
-    def working_memory(self, inputs: Examples) -> int:
-        """Bytes beyond the results for a block of these inputs."""
-
-    def at(self, place: Place) -> Engine:
-        """That of a block, without its program: what a worker is sent."""
-
+Engine = VectorEngine | ImageEngine
+"""The evaluation of a kernel, or of a block."""
 
 Evaluate = Callable[[Engine], "tuple[list[Array | None], float]"]
 """`Engine.at` -> NNGP and NTK of a block, None for one not asked for, and the bound on the quadratures' error."""
@@ -315,16 +305,9 @@ def fill(
 
     Evaluates the blocks that are not finished and that no other process evaluates.
     """
-    told, error = 0, 0.0
+    total, error = len(store.places), 0.0
     advance = progress or forewarned(f"the kernel in {store.folder}", len(store.done))
-
-    def tell() -> None:
-        nonlocal told
-        if len(store.done) > told:
-            told = len(store.done)
-            advance(told, len(store.places))
-
-    tell()
+    advance(len(store.done), total)
     missing = sorted(store.places.keys() - store.done.keys())
     whole = engine() if missing else None
 
@@ -338,7 +321,7 @@ def fill(
                 found, one = future.result()
                 store.keep(number, found)
             error = max(error, one)
-            tell()
-    tell()  # what others have computed
+            advance(len(store.done), total)
+    advance(len(store.done), total)  # with what others have computed
     remove_claims(store.claims.glob("*.lock"))
     return store.results(), error

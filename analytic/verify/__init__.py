@@ -8,8 +8,7 @@
 Reading order:
 
     problem       the data and the networks' specs
-    networks      training and measuring networks of one width
-    theory        the predictions, the only file that imports `analytic`
+    networks      training and measuring networks of one width, and how far they are from the theory
     scores        z-scores of an ensemble against the Gaussian process
     claims        what is claimed about exponents in the width, rows of what was found, and the verdicts
     experiment    all of it: `run`

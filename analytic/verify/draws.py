@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from analytic.verify import theory
+from analytic.kernels import kernel
 from analytic.verify.problem import KINKED
 from analytic.verify.sequential import ROUNDS, SEEDS, decide, refuses, slopes
 from minintk import spec as s
@@ -243,7 +243,7 @@ def analytic_kernel(draw: Draw, width: int) -> Array | None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is by quadrature and exact to", UserWarning)  # 1e-8 is enough here
         points, plain = np.concatenate([x, x_test]), draw.regime == "NTK" and not draw.control
-        return theory.kernels(draw.network(width).spec, points)[1] if plain else None
+        return kernel(draw.network(width).spec).ntk(points) if plain else None
 
 
 def errors(

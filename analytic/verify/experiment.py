@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from analytic.verify import theory
+from analytic.kernels import kernel
+from analytic.training.dynamics import max_learning_rate
+from analytic.training.gp import Ensemble, Kind, ensemble
 from analytic.verify.claims import CLAIMS, Claim, JudgedClaim, Score, critical_z, judge, overall
 from analytic.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, trained_networks
 from analytic.verify.problem import ACTIVATIONS, N_TEST, N_TRAIN, Problem, network_spec, problem
@@ -58,7 +60,7 @@ def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ensemble:
+class Trained:
     """Many trained networks of one width, for the figures.
 
     f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), eqs. (14), (15) after every step.  last_layer : the
@@ -80,7 +82,7 @@ class Study:
     rows: list[JudgedClaim]
     tests: list[Score]
     linearised: float
-    ensemble: Ensemble
+    ensemble: Trained
     lr: float
 
     @property
@@ -180,12 +182,12 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
     """All widths of one activation, and its ensemble."""
     given, widths = bench.given, list(count)
     narrowest = bench.net(widths[0])
-    nngp, ntk = theory.kernels(narrowest.spec, given.points)
-    hidden_nngp, _ = theory.kernels(hidden_part(narrowest).spec, given.points)
+    both = kernel(narrowest.spec).both(given.points)
+    hidden_nngp = kernel(hidden_part(narrowest).spec).nngp(given.points)
     width, E = ensemble_size(widths)
     few = min(widths[-1], 128)
-    lr = _learning_rate(bench, ntk, [*((n, S, 0) for n, S in count.items()), (width, E, 1), (few, 1, 2)])
-    expected = theory.Theory(nngp, ntk, given.y, lr)
+    lr = _learning_rate(bench, both.ntk, [*((n, S, 0) for n, S in count.items()), (width, E, 1), (few, 1, 2)])
+    expected = ensemble(both, np.arange(N_TRAIN), given.y, lr=lr, by="descent")
 
     found = [errors(bench.trained(n, count[n], lr), expected, hidden_nngp, N_TEST) for n in widths]
     rows = [judge(bench.activation, c, widths, [at[c.key] for at in found], critical) for c in claims]
@@ -193,10 +195,11 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
     net, rng = bench.net(few), bench.rng(few, 2)
     linearised = linearised_training_error(net, given, bench.xp, rng, lr=lr, steps=STEPS, every=EVERY)
     tests = score(many, expected, critical)
-    every_step = np.arange(STEPS + 1)
-    (mean, cov), (last_layer, _) = expected.moments(every_step), expected.moments(every_step, "nngp")
-    sd = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
-    return Study(rows, tests, linearised, Ensemble(width, many.steps, many.f, mean, sd, last_layer), lr)
+    all_points = np.arange(len(given.points))
+    mean, sd = expected.predict(all_points, np.arange(STEPS + 1), std=True)
+    last_layer = expected.predict(all_points, np.arange(STEPS + 1), kind="nngp")
+    shown = Trained(width, many.steps, many.f, mean[..., 0], sd, last_layer[..., 0])
+    return Study(rows, tests, linearised, shown, lr)
 
 
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
@@ -209,28 +212,27 @@ def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, in
         if width <= 128:
             net = bench.net(width)
             theta0 = net.init(bench.rng(width, role), ensemble=members)
-            own += [theory.max_learning_rate(k) for k in empirical_ntk(net, theta0, bench.given.x)]
-    return min([LR * theory.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])] + [0.8 * bound for bound in own])
+            own += [max_learning_rate(k) for k in empirical_ntk(net, theta0, bench.given.x)]
+    return min([LR * max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])] + [0.8 * bound for bound in own])
 
 
-def score(run: Trajectory, expected: theory.Theory, critical: float) -> list[Score]:
+def score(run: Trajectory, expected: Ensemble, critical: float) -> list[Score]:
     """The z-scores of one ensemble on the first SCORED_IMAGES test images: the theory, and two wrong theories."""
-    points, seen, times = slice(N_TRAIN, N_TRAIN + SCORED_IMAGES), slice(N_TRAIN + N_TEST), np.array(TIMES)
+    points, seen, times = N_TRAIN + np.arange(SCORED_IMAGES), np.arange(N_TRAIN + N_TEST), np.array(TIMES)
     f = run.f[np.searchsorted(run.steps, times)][:, :, points]
 
-    def scores(moments: tuple[Host, Host]) -> list[tuple[float, float]]:
-        mean, cov = moments[0][:, points], moments[1][:, points, points]
-        return [(mean_z(f[i], mean[i], cov[i]), covariance_z(f[i], cov[i])) for i in range(len(times))]
+    def scores(steps: Host, kind: Kind = "ntk") -> list[tuple[float, float]]:
+        mean, cov = expected.predict(points, steps, kind=kind, cov=True)
+        return [(mean_z(f[i], mean[i, :, 0], cov[i]), covariance_z(f[i], cov[i])) for i in range(len(times))]
 
-    z = scale_z(run.ntk0[:, seen, seen], expected.ntk[seen, seen])
+    z = scale_z(run.ntk0[:, : len(seen), : len(seen)], expected.of("ntk")(seen))
     tests = [Score("mean of Θ̂₀ is Θ", 0, z, critical)]
-    for t, (z_mean, z_cov) in zip(TIMES, scores(expected.moments(times)), strict=True):
+    for t, (z_mean, z_cov) in zip(TIMES, scores(times), strict=True):
         if t:
             tests.append(Score("mean of f_t, eq. (14)", t, z_mean, critical))
         tests.append(Score("covariance of f_t, eq. (15)", t, z_cov, critical))
-    slow, last_layer = expected.moments(times // 4), expected.moments(times, "nngp")
-    for name, moments in {"last layer alone": last_layer, "clock 4 times slow": slow}.items():
-        z, t = max((max(pair), t) for t, pair in zip(TIMES, scores(moments), strict=True) if t)
+    for name, wrong in {"last layer alone": scores(times, "nngp"), "clock 4 times slow": scores(times // 4)}.items():
+        z, t = max((max(pair), t) for t, pair in zip(TIMES, wrong, strict=True) if t)
         tests.append(Score(f"wrong on purpose: {name}", t, z, critical, control=True))
     return tests
 

@@ -9,24 +9,15 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from analytic.verify.claims import JudgedClaim
-from analytic.verify.experiment import TIMES, Ensemble, Result
+from analytic.verify.claims import CLAIMS, JudgedClaim
+from analytic.verify.experiment import TIMES, Result, Trained
 from analytic.verify.problem import N_LINE, N_TEST, N_TRAIN
 
-PANELS = {  # panel: (label of its axis, {claim: its name in the legend})
-    "kernels": ("relative distance of kernels (Frobenius norm)", {
-        "ntk": r"$\hat\Theta_0$ to $\Theta$",
-        "nngp": r"$\hat K$ to $K$",
-        "kernel movement": r"$\hat\Theta_T$ to $\hat\Theta_0$",
-    }),
-    "weights": (r"relative movement of weights, $|W_T - W_0| / |W_0|$", {
-        "input weights": "input", "hidden weights": "hidden", "output weights": "output",
-    }),
-    "outputs": ("distance of outputs, root mean square, sup over t", {
-        "linearisation, train": "own linearisation, train", "linearisation, test": "own linearisation, test",
-        "infinite width, train": "infinite width, train", "infinite width, test": "infinite width, test",
-    }),
-}  # fmt: skip
+PANELS = {  # panel: (label of its axis, its claims)
+    "kernels": ("relative distance of kernels (Frobenius norm)", CLAIMS[:3]),
+    "weights": (r"relative movement of weights, $|W_T - W_0| / |W_0|$", CLAIMS[3:6]),
+    "outputs": ("distance of outputs, root mean square, sup over t", CLAIMS[6:]),
+}
 LEGEND: dict[str, Any] = {"fontsize": 8.5, "frameon": False}
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # a colour-blind safe palette (Okabe and Ito)
 MARKERS = ("o", "s", "^", "D")
@@ -58,9 +49,9 @@ def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
     """Error against width on logarithmic axes: kernels, weights, outputs."""
     figure = Figure(figsize=(15, 5.2), layout="constrained")
     axes = figure.subplots(1, 3)
-    for axis, (panel, (label, names)) in zip(axes, PANELS.items(), strict=True):
-        for row, colour, marker in zip([row for row in rows if row.claim.key in names], COLOURS, MARKERS):
-            _series(axis, row, names[row.claim.key], colour, marker)
+    for axis, (panel, (label, claims)) in zip(axes, PANELS.items(), strict=True):
+        for row, colour, marker in zip([row for row in rows if row.claim in claims], COLOURS, MARKERS):
+            _series(axis, row, colour, marker)
         axis.plot([], [], color=INK, lw=1, ls="--", label="theory")
         axis.set(xscale="log", yscale="log", xlabel="width n of the hidden layers (units)", ylabel=label, title=panel)
         widths = rows[0].widths
@@ -73,7 +64,7 @@ def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
     return figure
 
 
-def _series(axis: Any, row: JudgedClaim, name: str, colour: str, marker: str) -> None:
+def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
     """One claim: points with bars, the fit with its band, the theory's line through the middle of the fit."""
     widths = np.array(row.widths, dtype=np.float64)
     logs = [np.log(v) for v in row.values]
@@ -81,7 +72,7 @@ def _series(axis: Any, row: JudgedClaim, name: str, colour: str, marker: str) ->
     sd = np.array([v.std(ddof=1) if len(v) > 1 else 0.0 for v in logs])
     bars = [mean * (1 - np.exp(-sd)), mean * (np.exp(sd) - 1)]
     (low, high), (theory, fitted, _) = row.fit.interval, row.cells
-    label = f"{name}: {fitted} ± {(high - low) / 2:.2f}  ({theory})"
+    label = f"{row.claim.title}: {fitted} ± {(high - low) / 2:.2f}  ({theory})"
     axis.errorbar(widths, mean, bars, color=colour, marker=marker, ms=5, ls="none", lw=1, capsize=2, label=label)
     n = np.geomspace(row.fit.widths[0], row.fit.widths[-1], 30)
     axis.plot(n, row.fit(n), color=colour, lw=1.6)
@@ -90,7 +81,7 @@ def _series(axis: Any, row: JudgedClaim, name: str, colour: str, marker: str) ->
     axis.plot(widths, row.fit(centre) * (widths / centre) ** row.theory, color=colour, lw=1, ls="--", alpha=0.8)
 
 
-def ensemble_figure(ensemble: Ensemble) -> Any:
+def ensemble_figure(ensemble: Trained) -> Any:
     """Outputs on the arc at three times, and at its ends over time: networks against eqs. (14), (15)."""
     figure = Figure(figsize=(15, 4.2), layout="constrained")
     axes = figure.subplots(1, 4, sharey=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 import analytic as an
 import minintk as mn
-from analytic.verify import mup, theory
+from analytic.verify import mup
 from analytic.verify.claims import Finding, exponent, overall, refused, score
 from analytic.verify.report import versions
 from minintk import spec as s
@@ -98,7 +98,7 @@ def limit(seed: int) -> Iterator[Finding]:
         theta = net.init(np.random.default_rng([seed, n]), ensemble=2**17 // n)
         *_, end = train(net, theta, x, y, loss=mse, optimizer=SGD(lr=how["lr"]), steps=steps)
         f = (net(end.theta, x) - net(theta, x))[..., 0]
-        frozen = theory.descend(theory.kernels(net.spec, x)[1], y, np.zeros(len(x)), np.array([steps]), how["lr"])[0]
+        frozen = an.gradient_descent(an.kernel(net.spec).ntk(x), y, lr=how["lr"]).predict(steps)[:, 0]
         for found, there in zip(away, (right, frozen)):
             found.append(np.linalg.norm(f - there, axis=1))
     yield exponent("networks in mean field − the limit in which features move", -0.5, 0.1, widths, away[0])

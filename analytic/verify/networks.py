@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from analytic.training.dynamics import gradient_descent
+from analytic.training.gp import Ensemble
 from analytic.verify.problem import Problem
-from analytic.verify.theory import Theory, descend
 from minintk import spec as s
 from minintk.arrays import Host, on_host, to_host, to_library
 from minintk.cores import cores
@@ -103,17 +104,26 @@ def _concatenated(parts: list[Trajectory]) -> Trajectory:
     return Trajectory(parts[0].steps, f, ntk0, ntkT, nngp0, movement)
 
 
-def errors(run: Trajectory, theory: Theory, hidden_nngp: Host, n_test: int) -> dict[str, Host]:
+def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
+    """f_t on all points, (T, A), of one network with a constant tangent kernel, eqs. (9) to (11), in steps.
+
+    ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), the initial outputs.
+    """
+    N = len(y)
+    return gradient_descent(ntk[:N], y, lr=lr).predict(steps, ntk, f0=f0[:N, None], f0_test=f0[:, None])[..., 0]
+
+
+def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) -> dict[str, Host]:
     """{claim: (E,)}: the distances whose scaling the theory predicts, of outputs as suprema of root mean squares.
 
-    hidden_nngp : (A, A), the analytic kernel of the last hidden layer.
+    theory : with the kernels of all points.  hidden_nngp : (A, A), the analytic kernel of the last hidden layer.
     """
-    N = len(theory.y)
+    N, Theta = len(theory.y), theory.of("ntk")(np.arange(run.f.shape[-1]))
     seen = slice(N + n_test)  # without the arc, which is for figures
     train_set, test_set = slice(N), slice(N, N + n_test)
     k0, kT, nngp0 = (k[:, seen, seen] for k in (run.ntk0, run.ntk, run.nngp0))
     found: dict[str, Any] = {
-        "ntk": relative_distance(k0, theory.ntk[None, seen, seen]),
+        "ntk": relative_distance(k0, Theta[None, seen, seen]),
         "nngp": relative_distance(nngp0, hidden_nngp[None, seen, seen]),
         "kernel movement": relative_distance(kT, k0),
     }
@@ -122,7 +132,7 @@ def errors(run: Trajectory, theory: Theory, hidden_nngp: Host, n_test: int) -> d
     for claim, names in places.items():
         if names:
             found[claim] = np.sqrt(np.mean([run.movement[name] ** 2 for name in names], axis=0))
-    for claim, kernel_of in (("linearisation", lambda e: run.ntk0[e]), ("infinite width", lambda e: theory.ntk)):
+    for claim, kernel_of in (("linearisation", lambda e: run.ntk0[e]), ("infinite width", lambda e: Theta)):
         members = range(run.f.shape[1])
         each = [descend(kernel_of(e)[:, :N], theory.y, run.f[0, e], run.steps, theory.lr) for e in members]
         predicted = np.stack(each, axis=1)

@@ -77,12 +77,7 @@ def problem(data: str | Path, rng: np.random.Generator) -> Problem:
     source = source.pair("horse", "airplane") if photographs else source
     sets = source.standardise().on_sphere().split(N_TRAIN, N_TEST, rng)
     (x, y), (x_test, y_test) = (part.binary(0, 1) if photographs else part.parity() for part in sets)
-    other = int(np.argmax(y_test[:, 0] != y_test[0, 0]))
-    return Problem(x, y, x_test, arc(x_test[0], x_test[other]), source.name, labels, source.attribution)
-
-
-def arc(a: Host, b: Host) -> Host:
-    """(N_LINE, d): points on the great circle from a to b, which lie on the same sphere."""
-    angle = float(np.arccos(np.clip(a @ b / (a @ a), -1.0, 1.0)))
-    s = np.linspace(0, 1, N_LINE)[:, None]
-    return (np.sin((1 - s) * angle) * a + np.sin(s * angle) * b) / np.sin(angle)
+    a, b = x_test[0], x_test[int(np.argmax(y_test[:, 0] != y_test[0, 0]))]
+    angle, share = float(np.arccos(np.clip(a @ b / (a @ a), -1.0, 1.0))), np.linspace(0, 1, N_LINE)[:, None]
+    arc = (np.sin((1 - share) * angle) * a + np.sin(share * angle) * b) / np.sin(angle)
+    return Problem(x, y, x_test, arc, source.name, labels, source.attribution)

@@ -24,7 +24,7 @@ LARGEST_Z = 37.0
 def mean_z(f: Host, mean: Host, cov: Host) -> float:
     """z of the sample mean of f : (E, M), against N(mean, cov)."""
     deviation = _whiten(cov, f.mean(axis=0) - mean)
-    return chi2_z(len(f) * float(deviation @ deviation), len(mean))
+    return z_of(chdtrc(len(mean), len(f) * float(deviation @ deviation)))
 
 
 def covariance_z(f: Host, cov: Host) -> float:
@@ -35,27 +35,22 @@ def covariance_z(f: Host, cov: Host) -> float:
     white = _whiten(cov, (f - f.mean(axis=0)).T)
     r = np.linalg.eigvalsh(white @ white.T / (E - 1))
     rho = 1 - (2 * M + 1 - 2 / (M + 1)) / (6 * (E - 1))
-    return chi2_z(rho * (E - 1) * float(np.sum(r - np.log(r) - 1)), M * (M + 1) // 2)
+    return z_of(chdtrc(M * (M + 1) // 2, rho * (E - 1) * float(np.sum(r - np.log(r) - 1))))
 
 
 def scale_z(k: Host, expected: Host) -> float:
     """Two-sided z of the mean over members of <k_e, expected> / <expected, expected> - 1; kernels k : (E, A, A)."""
     ratio = (k * expected).sum(axis=(-2, -1)) / (expected**2).sum() - 1
     t = abs(float(ratio.mean())) / (float(ratio.std(ddof=1)) / len(k) ** 0.5)
-    return _z(2 * float(stdtr(len(k) - 1, -t)))
+    return z_of(2 * stdtr(len(k) - 1, -t))
 
 
-def chi2_z(statistic: float, degrees: int) -> float:
-    """The z with P(Z > z) = P(chi2 > statistic).
+def z_of(p: float) -> float:
+    """The z with P(Z > z) = p, between -LARGEST_Z and LARGEST_Z.
 
-    >>> round(chi2_z(3.841459, 1), 3)                             # p = 0.05
+    >>> round(z_of(chdtrc(1, 3.841459)), 3)                       # chi2(1) exceeds 3.841459 with p = 0.05
     1.645
     """
-    return _z(float(chdtrc(degrees, statistic)))
-
-
-def _z(p: float) -> float:
-    """The z with P(Z > z) = p, between -LARGEST_Z and LARGEST_Z."""
     return float(np.clip(-ndtri(p), -LARGEST_Z, LARGEST_Z))
 
 

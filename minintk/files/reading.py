@@ -62,18 +62,12 @@ def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
         except Unreadable:
             raise
         except Exception as error:  # zipfile, zlib, json and NumPy raise nearly anything on corrupted bytes
-            if not raised_by_readers(error):
-                raise
+            origin = type(error).__module__.partition(".")[0]
+            if isinstance(error, TimeoutError) or not (origin == "numpy" or origin in sys.stdlib_module_names):
+                raise  # of a signal handler, for example at a time limit
             plain = isinstance(error, ValueError) and not isinstance(error, UnicodeError)
             words = str(error) if plain else f"{type(error).__name__}: {error}"
             raise Unreadable(f"{path} is damaged, or not {what} ({words:.300}): {remedy}") from error
-
-
-def raised_by_readers(error: Exception) -> bool:
-    """True if Python or NumPy define the error; others come from signal handlers, e.g. time limits."""
-    origin = type(error).__module__.partition(".")[0]
-    known = origin == "numpy" or origin in sys.stdlib_module_names
-    return known and not isinstance(error, TimeoutError)
 
 
 def read_json(path: Where, what: str, remedy: str) -> Any:

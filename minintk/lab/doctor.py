@@ -97,16 +97,12 @@ def compile_loops() -> int:
 
     Returns how many works took them, 0 without Numba or without the folders of compiled loops.
     """
-    found = list(works())
-    with progress_of("compiling", len(found), shown=bool(found)) as advance:
-        for work in found:
-            work()
-            advance(1)
-    return len(found)
-
-
-def works() -> Iterator[Callable[[], object]]:
-    """Yield small works that between them take every compiled loop, in both precisions."""
+    works = list[Callable[[], object]]()
     for room in ("minintk.fast.accelerate", "analytic.fast.accelerate"):
         with suppress(ModuleNotFoundError):
-            yield from import_module(room).works()
+            works += import_module(room).works()
+    with progress_of("compiling", len(works), shown=bool(works)) as advance:
+        for work in works:
+            work()
+            advance(1)
+    return len(works)

@@ -64,11 +64,7 @@ def check_windows(layer: Any, size: str) -> None:
     check_sizes(name, size, getattr(layer, size), layer.axes)
     if layer.stride is not None:
         check_sizes(name, "stride", layer.stride, layer.axes)
-    check_padding(name, layer.padding)
-
-
-def check_padding(layer: str, value: Padding) -> None:
-    """Raise unless `value` is a padding: a name, or numbers of pixels >= 0."""
+    value: Padding = layer.padding
     numbers: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
     flat = [n for item in numbers for n in (item if isinstance(item, tuple) else (item,))]
     if value in ("same", "valid", "circular") or (
@@ -76,7 +72,7 @@ def check_padding(layer: str, value: Padding) -> None:
     ):
         return
     raise ValueError(
-        f"{layer}(padding=...) expects 'same', 'valid', 'circular', or the pixels to add: one number, one for each "
+        f"{name}(padding=...) expects 'same', 'valid', 'circular', or the pixels to add: one number, one for each "
         f"axis, or a pair (before, after) for each axis; got {value!r}"
     )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Self
 
 import numpy as np
@@ -63,8 +62,13 @@ def kernel_descent(
     model = FromKernel(kernel, xp.asarray(f0, copy=True), N, full)
     a = xp.zeros((*f0.shape[:-2], model.size), dtype=f0.dtype)
     run = Descent(model, a, model.rows, y, loss, optimizer, steps, batch_size, rng)
-    found = map(partial(_on_all_points, model, y, loss), snapshots(run, steps, every, resume))
-    return OnDemand(found, "mn.kernel_descent(...)")
+
+    def on_all_points(snap: Snapshot) -> Snapshot:
+        f = model.f0 + model.times(kernel, snap.theta)
+        a = snap.theta.reshape((*snap.theta.shape[:-1], N, model.outputs))
+        return replace(snap, theta=a, f=f, loss=loss(f[..., :N, :], y))
+
+    return OnDemand(map(on_all_points, snapshots(run, steps, every, resume)), "mn.kernel_descent(...)")
 
 
 def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
@@ -84,13 +88,6 @@ def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
     if not 1 <= N <= M:
         raise ValueError(f"y expects at least 1 and at most the {M} points of f0, training points first, got {N}")
     return N, tuple(kernel.shape[-4:]) == (M, C, N, C) and kernel.ndim >= 4
-
-
-def _on_all_points(model: FromKernel, y: Array, loss: Loss, snap: Snapshot) -> Snapshot:
-    """Return the snapshot with f on all points."""
-    f = model.f0 + model.times(model.kernel, snap.theta)
-    a = snap.theta.reshape((*snap.theta.shape[:-1], model.N, model.outputs))
-    return replace(snap, theta=a, f=f, loss=loss(f[..., : model.N, :], y))
 
 
 def product(K: Array, u: Array, full: bool) -> Array:

@@ -75,12 +75,12 @@ def _reproduce(args: Namespace) -> int:
     from rich.markup import escape
 
     from minintk.files.writing import check_folder
-    from minintk.lab.experiments.papers import chosen, rerun
+    from minintk.lab.experiments.papers import rerun, scripts
 
     check_folder(args.out)
     if args.data is not None and not Path(args.data).is_dir():
         raise ValueError(f"data expects a folder with MNIST's or CIFAR-10's files, got {args.data!r}")
-    paths = chosen(args.names)
+    paths = scripts(args.names)
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
     device_namespace(device)  # fails now if there is no such device
     options = {"data": args.data, "scale": args.scale, "device": device, "part": args.part}

@@ -17,21 +17,16 @@ ENDS = '\nif __name__ == "__main__":\n    command_line(main, SIZES'
 """How such a script ends."""
 
 
-def scripts() -> dict[str, Path]:
-    """{name: file} of the scripts that produce a table of claims, in alphabetical order.
+def scripts(names: Sequence[str] = ()) -> dict[str, Path]:
+    """{name: file} of these scripts; without names, of all that produce a table of claims, in alphabetical order.
 
-    FileNotFoundError if the package was installed without them.
+    ValueError for an unknown name; FileNotFoundError if the package was installed without them.
     """
     found = [path for path in sorted(EXAMPLES.glob("*.py")) if ENDS in path.read_text("utf-8")]
     if not found:
         missing = f"the scripts that rerun the papers come with the source, not the installed package: no {EXAMPLES}"
         raise FileNotFoundError(f"{missing}; run minintk reproduce from a checkout of the project (pip install -e .)")
-    return {path.stem: path for path in found}
-
-
-def chosen(names: Sequence[str]) -> dict[str, Path]:
-    """The scripts with these names, or all if there are no names; ValueError for an unknown name."""
-    every = scripts()
+    every = {path.stem: path for path in found}
     if unknown := [name for name in names if name not in every]:
         raise ValueError(f"reproduce expects names among {', '.join(every)}, got {', '.join(unknown)}")
     return {name: every[name] for name in names} if names else every

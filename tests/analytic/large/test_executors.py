@@ -177,5 +177,5 @@ def test_a_pool_whose_worker_is_killed_keeps_its_blocks(tmp_path: Path) -> None:
             kernel.ntk(x, store=tmp_path, executor=pool, progress=kill)
     again = list[int]()
     got = kernel.ntk(x, store=tmp_path, progress=lambda done, total: again.append(done))
-    assert again[-1] > again[0] >= len(found) >= 4
+    assert again[-1] > again[0] >= found[-1] >= 4
     np.testing.assert_array_equal(got, kernel.ntk(x))

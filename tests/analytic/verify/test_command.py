@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import chdtrc
 from scipy.stats import binom, norm
 
 import analytic as an
 import minintk as mn
 from analytic import verify
-from analytic.verify import experiment, networks, theory
+from analytic.kernels import Both, Kernel
+from analytic.training.gp import Ensemble, ensemble
+from analytic.verify import experiment, networks
 from analytic.verify.claims import CLAIMS, FAMILY_WISE_ERROR, Score, critical_z, judge
 from analytic.verify.problem import ACTIVATIONS, N_LINE, N_TEST, N_TRAIN, network_spec, problem
 from analytic.verify.report import html
-from analytic.verify.scores import LARGEST_Z, chi2_z, covariance_z, mean_z, scale_z
+from analytic.verify.scores import LARGEST_Z, covariance_z, mean_z, scale_z, z_of
 from minintk.arrays import device_namespace, to_host
 from minintk.diagnostics import kernel_movement, power_law, relative_distance, weight_movement
 from tests.kit.arrays_under_test import namespace
@@ -174,8 +177,8 @@ def test_the_kernels_scale_is_tested_on_both_sides() -> None:
 
 
 def test_z_scores_end_at_the_range_of_float64() -> None:
-    assert chi2_z(1e6, 3) == LARGEST_Z
-    assert chi2_z(0.0, 3) == -LARGEST_Z
+    assert z_of(chdtrc(3, 1e6)) == LARGEST_Z
+    assert z_of(chdtrc(3, 0.0)) == -LARGEST_Z
 
 
 # ----------------------------------------------------------------------------------------------- theory
@@ -197,45 +200,51 @@ def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> N
     assert experiment._learning_rate(bench, ntk, [(256, 4, 0), (4, 16, 0)]) == lowest < limit
 
 
+def trained(K: Array, Theta: Array, y: Array, lr: float) -> Ensemble:
+    """Infinitely wide networks of these kernels, trained in steps."""
+    return ensemble((K, Theta), np.arange(N_TRAIN), y, lr=lr, by="descent")
+
+
 def test_moments_are_those_of_gradient_descent_step_by_step(given: Any) -> None:
     """A_t of eqs. (14), (15) from `t` steps f <- f - lr/N Theta (f - y) on every draw at once, K + A ... by hand."""
-    K, Theta = theory.kernels(network_spec("erf", 8, 2), given.points)
+    K, Theta = an.kernel(network_spec("erf", 8, 2)).both(given.points)
     N, lr = N_TRAIN, 0.3
     update = np.eye(len(K))  # f_t = B f_0 + b: one affine map a step
     update[:, :N] -= lr / N * Theta[:, :N]
     B, b = np.eye(len(K)), np.zeros((len(K), 1))
     for _ in range(20):
         B, b = update @ B, update @ b + lr / N * Theta[:, :N] @ given.y
-    mean, cov = theory.Theory(K, Theta, given.y, lr).moments(np.array([0, 20]))
-    np.testing.assert_allclose(mean[1], b[:, 0], atol=1e-12)
+    mean, cov = trained(K, Theta, given.y, lr).predict(np.arange(len(K)), np.array([0, 20]), cov=True)
+    np.testing.assert_allclose(mean[1], b, atol=1e-12)
     np.testing.assert_allclose(cov[1], B @ K @ B.T, atol=1e-12)
     np.testing.assert_allclose(cov[0], K, atol=1e-12)
 
 
 def test_moments_of_the_last_layer_alone(given: Any) -> None:
     """The same map with K in place of Theta: features that stay, and a last layer drawn from K."""
-    K, Theta = theory.kernels(network_spec("erf", 8, 2), given.points)
+    K, Theta = an.kernel(network_spec("erf", 8, 2)).both(given.points)
     N, lr = N_TRAIN, 0.3
     update = np.eye(len(K))
     update[:, :N] -= lr / N * K[:, :N]
     B = np.linalg.matrix_power(update, 20)
-    mean, cov = theory.Theory(K, Theta, given.y, lr).moments(np.array([20]), "nngp")
+    how: Any = {"kind": "nngp", "cov": True}
+    mean, cov = trained(K, Theta, given.y, lr).predict(np.arange(len(K)), np.array([20]), **how)
     np.testing.assert_allclose(cov[0], B @ K @ B.T, atol=1e-12)
-    assert mean.shape == (1, len(K))
+    assert mean.shape == (1, len(K), 1)
 
 
 def test_moments_of_small_steps_are_those_of_the_flow(given: Any) -> None:
     """Two learning rates, extrapolated to 0, against analytic.ensemble (gradient flow)."""
     spec = network_spec("relu", 8, 2)
-    K, Theta = theory.kernels(spec, given.points)
+    K, Theta = an.kernel(spec).both(given.points)
     t, lr = 8.0, 0.01
-    coarse, fine = (theory.Theory(K, Theta, given.y, lr / i).moments(np.array([i * int(t / lr)])) for i in (1, 2))
-    from analytic.training.gp import ensemble
-
+    coarse, fine = (
+        trained(K, Theta, given.y, lr / i).predict(np.arange(len(K)), i * int(t / lr), cov=True) for i in (1, 2)
+    )
     mean, cov = ensemble(an.kernel(spec), given.x, given.y).predict(given.points, t=t, cov=True)
-    np.testing.assert_allclose((2 * fine[0] - coarse[0])[0], mean[:, 0], atol=1e-4)
-    np.testing.assert_allclose((2 * fine[1] - coarse[1])[0], cov, atol=1e-4)
-    assert np.abs(coarse[0][0] - mean[:, 0]).max() > 1e-4  # the step size does show
+    np.testing.assert_allclose(2 * fine[0] - coarse[0], mean, atol=1e-4)
+    np.testing.assert_allclose(2 * fine[1] - coarse[1], cov, atol=1e-4)
+    assert np.abs(coarse[0] - mean).max() > 1e-4  # the step size does show
 
 
 # --------------------------------------------------------------------------------------------- networks
@@ -290,10 +299,10 @@ def test_members_trained_in_pieces_are_the_same_members(given: Any, monkeypatch:
 
 
 def test_float32_networks_measure_what_float64_networks_do(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    K, Theta = theory.kernels(network_spec("erf", 8, 2), given.points)
+    K, Theta = an.kernel(network_spec("erf", 8, 2)).both(given.points)
     net = mn.Network(network_spec("erf", 256, 2), (64,))
-    hidden, _ = theory.kernels(networks.hidden_part(net).spec, given.points)
-    expected = theory.Theory(K, Theta, given.y, 0.5)
+    hidden = an.kernel(networks.hidden_part(net).spec).nngp(given.points)
+    expected = trained(K, Theta, given.y, 0.5)
 
     def measured() -> dict[str, Array]:
         run = networks.trained_networks(
@@ -370,10 +379,10 @@ def test_every_activation_runs(activation: str) -> None:
     assert found.studies[activation].linearised < 1e-9
 
 
-def wrong_kernel(spec: Any, x: Array) -> tuple[Array, Array]:
+def wrong_kernel(self: Kernel, x: Array) -> Both:
     """Theta 1.3 times too large."""
-    K, Theta = right_kernels(spec, x)
-    return K, 1.3 * Theta
+    K, Theta = right_kernels(self, x)
+    return Both(K, 1.3 * Theta)
 
 
 def wrong_dynamics(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
@@ -381,22 +390,27 @@ def wrong_dynamics(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> 
     return right_descend(ntk, y, f0, steps, lr / 2)
 
 
-def wrong_covariance(self: Any, steps: Array, *kind: Any) -> tuple[Array, Array]:
+def wrong_covariance(self: Any, points: Array, steps: Array, **how: Any) -> Any:
     """Eq. (15) without the transpose of its last term."""
-    (mean, _), N = right_moments(self, steps, *kind), len(self.y)
-    A = an.gradient_descent(self.ntk[:N, :N], np.eye(N), lr=self.lr).predict(steps, self.ntk[:, :N])
-    return mean, self.nngp + A @ self.nngp[:N, :N] @ A.swapaxes(-1, -2) - A @ self.nngp[:N]
+    found = right_moments(self, points, steps, **how)
+    if not how.get("cov"):
+        return found
+    A = an.gradient_descent(self.block("ntk"), np.eye(N_TRAIN), lr=self.lr).predict(
+        steps, self.of("ntk")(points, self.x)
+    )
+    K, k = self.block("nngp"), self.of("nngp")(self.x, points)
+    return found[0], self.of("nngp")(points) + A @ K @ A.swapaxes(-1, -2) - A @ k
 
 
-right_kernels, right_descend, right_moments = theory.kernels, theory.descend, theory.Theory.moments
+right_kernels, right_descend, right_moments = Kernel.both, networks.descend, Ensemble.predict
 
 
 @pytest.mark.parametrize(
     ("where", "name", "plant"),
     [
-        (theory, "kernels", wrong_kernel),
+        (Kernel, "both", wrong_kernel),
         (networks, "descend", wrong_dynamics),
-        (theory.Theory, "moments", wrong_covariance),
+        (Ensemble, "predict", wrong_covariance),
     ],
     ids=["kernel", "dynamics", "covariance"],
 )

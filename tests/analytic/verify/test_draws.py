@@ -17,7 +17,6 @@ from scipy.stats import binom, norm
 import analytic as an
 import minintk as mn
 from analytic.verify import draw_report as report
-from analytic.verify import theory
 from analytic.verify.draws import (
     BACKWARD,
     CONTROLS,
@@ -270,13 +269,12 @@ def test_the_distance_falls_in_wider_networks(draw: Draw) -> None:
 def test_a_wrong_kernel_is_refused_where_the_linearisation_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     """The analytic kernel of a network with biases, computed without them."""
     draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
-    right = theory.kernels
 
-    def without(spec: mn.spec.Layer, points: Array) -> tuple[Array, Array]:
+    def without(spec: mn.spec.Layer) -> an.Kernel:
         layers = (replace(part, b_std=0.0) if isinstance(part, mn.Dense) else part for part in spec)  # type: ignore[attr-defined]
-        return right(mn.Sequential(*layers), points)
+        return an.kernel(mn.Sequential(*layers))
 
-    monkeypatch.setattr(theory, "kernels", without)
+    monkeypatch.setattr("analytic.verify.draws.kernel", without)
     found = gate(draw)
     assert found["gate"] == "refused"
     assert set(found["slow"]) == {"kernel", "infinite width"}

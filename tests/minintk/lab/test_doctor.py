@@ -47,7 +47,7 @@ def distribution(place: Path) -> Path:
 
 def said(home: Path) -> subprocess.CompletedProcess[str]:
     """Run `import minintk` and the doctor there; predictions need only our modules."""
-    code = "import minintk.lab.doctor as d; print(d.analytic()); import analytic.verify.theory"
+    code = "import minintk.lab.doctor as d; print(d.analytic()); import analytic.verify.networks"
     env = {**os.environ, "PYTHONPATH": str(home)}
     env.pop("PYTHONWARNINGS", None)
     return subprocess.run([sys.executable, "-c", code], cwd=home, env=env, capture_output=True, text=True, check=False)

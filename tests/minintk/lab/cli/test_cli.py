@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from analytic import verify
-from analytic.verify import networks, theory
+from analytic.kernels import Both, Kernel
+from analytic.verify import networks
 from minintk.lab import cli
 from minintk.lab.experiments import named
 from minintk.lab.experiments import papers as reproduce
@@ -68,8 +69,8 @@ def test_the_exit_status_is_the_verdict(
 def test_a_wrong_kernel_exits_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right = theory.kernels
-    monkeypatch.setattr(theory, "kernels", lambda spec, x: tuple(1.3 * k for k in right(spec, x)))
+    right = Kernel.both
+    monkeypatch.setattr(Kernel, "both", lambda self, x: Both(*(1.3 * k for k in right(self, x))))
     status, out, _ = run(*LESS, "--out", str(tmp_path / "out"), capsys=capsys)
     assert status == cli.FAILED
     assert "The networks and the theory disagree." in out
