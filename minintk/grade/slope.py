@@ -81,8 +81,7 @@ def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) ->
     v = np.asarray(values, dtype=np.float64)
     if v.ndim != 2 or len(v) != len(x) or v.size < 3 or not np.all(v > 0):
         raise ValueError(f"values expects positive numbers, ({len(x)}, S), got shape {v.shape}: give a row for each x")
-    p = np.repeat(np.log(np.asarray(x, dtype=np.float64)), v.shape[1])
-    q = np.log(v).ravel()
+    p, q = np.repeat(np.log(np.asarray(x, dtype=np.float64)), v.shape[1]), np.log(v).ravel()
     p -= p.mean()
     b = p @ q / (p @ p)
     rest = q - q.mean() - b * p

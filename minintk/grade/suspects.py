@@ -17,10 +17,6 @@ Values = np.ndarray[Any, Any]
 Said = tuple[str, str]
 """(cause, sentence)."""
 
-RTOL = 1e-6
-"""Of the largest entry of a derivative: how far differences of it may be off; see `minintk.grade.gradient`."""
-
-
 MIXED = "examples mixed", "one example's gradient depends on another: a sum along axis 0, where each has its own?"
 
 
@@ -31,8 +27,8 @@ def close(got: Values, right: Values, tolerance: float) -> bool:
 
 
 def margin(right: Values) -> float:
-    """How far differences of a derivative may be off."""
-    return RTOL * float(np.nanmax(np.abs(right), initial=1e-300))
+    """How far differences of a derivative may be off: see `minintk.grade.gradient`."""
+    return 1e-6 * float(np.nanmax(np.abs(right), initial=1e-300))
 
 
 def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float], lead: int = 0) -> Said | None:
@@ -271,11 +267,7 @@ def _lost(lost: Values, kept: Values, lead: int) -> Said:
 
 
 def place(at: tuple[int, ...], lead: int) -> str:
-    """Where an entry stands, in words.
-
-    >>> place((3, 0, 1, 2), 2)
-    'at (1, 2) for the output at (3, 0)'
-    """
+    """Where an entry stands, in words: "at (1, 2) for the output at (3, 0)"."""
     return f"at {at[lead:]}" + (f" for the output at {at[:lead]}" if lead else "")
 
 
