@@ -1,4 +1,4 @@
-"""What an assignment is made of: exercises, cases, hard inputs, and the variants; a secret seed draws all of it.
+"""Define an assignment: exercises, cases, hard inputs, and the variants; a secret seed draws all of it.
 
 A case says what is called and what must come out: answers stay on the grader's side.  See
 docs/course/writing-an-exercise.md.

@@ -1,4 +1,4 @@
-"""What a wrong array looks like: the right one times a factor, transposed, flipped, shifted, or with a part missing.
+"""Recognise a wrong array: the right one times a factor, transposed, flipped, shifted, or with a part missing.
 
 Everything here compares two arrays of one shape: what came, and what is right.  A derivative dy/da has the shape
 (*y.shape, *a.shape), so that `lead` axes belong to y; a plain result has lead = 0.  NaN in `right` is not compared.
@@ -31,7 +31,7 @@ def close(got: Values, right: Values, tolerance: float) -> bool:
 
 
 def margin(right: Values) -> float:
-    """How far differences of a derivative may be off."""
+    """Return how far differences of a derivative may be off."""
     return RTOL * float(np.nanmax(np.abs(right), initial=1e-300))
 
 
@@ -103,7 +103,7 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 
 
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
-    """What factors may be made of: N and C, numbers of pixels and of window entries, arguments that are numbers.
+    """Collect what factors may consist of: N and C, numbers of pixels and window entries, arguments that are numbers.
 
     A 2 is left out: it may come from anywhere.
 
@@ -246,7 +246,7 @@ def terms(got: Values, right: Values, x: Values, tolerance: float) -> Said | Non
 
 
 def _lost(lost: Values, kept: Values, lead: int) -> Said:
-    """What is special about the entries that are missing; kept : those that are there."""
+    """Say what is special about the missing entries; kept : those that are there."""
     y, a = lost.shape[:lead], lost.shape[lead:]
     if lead and y[0] > 1 and len(members := {int(n) for n in np.argwhere(kept)[:, 0]}) == 1:
         n = members.pop()
@@ -271,7 +271,7 @@ def _lost(lost: Values, kept: Values, lead: int) -> Said:
 
 
 def place(at: tuple[int, ...], lead: int) -> str:
-    """Where an entry stands, in words.
+    """Say the position of an entry in words.
 
     >>> place((3, 0, 1, 2), 2)
     'at (1, 2) for the output at (3, 0)'
@@ -280,7 +280,7 @@ def place(at: tuple[int, ...], lead: int) -> str:
 
 
 def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:
-    """(cause, sentence) where `got` is no array of numbers of the right shape."""
+    """Return (cause, sentence) if `got` is not an array of numbers of the right shape."""
     if got is None:
         return "nothing", "not written: None is returned"
     try:
