@@ -209,7 +209,7 @@ class Engine(Protocol):
         """Bytes beyond the results for a block of these inputs."""
 
     def at(self, place: Place) -> Engine:
-        """That of a block, without its program: what a worker is sent."""
+        """Return the engine of a block, without its program, to send to a worker."""
 
 
 Evaluate = Callable[[Engine], "tuple[list[Array | None], float]"]

@@ -176,7 +176,7 @@ class Assignment:
 
 
 def stream(*words: str) -> np.random.Generator:
-    """A generator that the words determine, and from whose numbers they cannot be found."""
+    """Return a generator seeded by the words, whose numbers do not reveal them."""
     seed = hashlib.sha256("\0".join(words).encode()).digest()
     return np.random.default_rng(int.from_bytes(seed, "little"))
 

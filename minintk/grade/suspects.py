@@ -177,7 +177,7 @@ def slid(a: Values, steps: Mapping[int, int]) -> Values:
 
 
 def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | None:
-    """(cause, sentence) where entries are zero that should not be, or the other way round, and all others are right."""
+    """Return (cause, sentence) if entries are zero that should not be, or the reverse, and all others are right."""
     known = ~np.isnan(right)
     nought, small = (np.abs(got) <= tolerance) & known, (np.abs(right) <= tolerance) & known
     same = (np.abs(got - right) <= tolerance) | ~known
@@ -308,7 +308,7 @@ def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:
 
 
 def scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -> Said | None:
-    """Right but for a factor of its own for each output: a derivative that multiplies u is missing."""
+    """Right except for one factor per output: a derivative that multiplies u is missing."""
     a, b = np.where(np.isnan(right), 0.0, [g, right]).reshape(2, prod(shape), -1)
     weight = np.sum(a * a, axis=1)
     ratio = np.sum(a * b, axis=1) / np.where(weight > 0, weight, 1.0)
