@@ -99,7 +99,7 @@ WORD = re.compile(r"\{\{(\w+)\}\}")
 def handout(text: str, variant: Mapping[str, Any]) -> str:
     """The handout of one variant.
 
-    KeyError for a name that is no variant; ValueError for an `if` or an `end` alone.
+    KeyError for a name without a variant; ValueError for an unmatched `if` or `end`.
 
     >>> handout("Use {{f}}<!-- if f = relu -->, that is max(z, 0)<!-- end -->.", {"f": "relu"})
     'Use relu, that is max(z, 0).'
@@ -279,7 +279,7 @@ def release(seed: str, out: Path) -> Path:
 
 
 def needed() -> list[str]:
-    """What the library depends on, as pyproject.toml has it."""
+    """Return the library's dependencies, from pyproject.toml."""
     return list(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"])
 
 

@@ -1,4 +1,4 @@
-"""What assignment 1 asks, and what is right: values by minintk and SciPy, derivatives by differences."""
+"""Define the exercises of assignment 1, and right answers: values by minintk and SciPy, derivatives by differences."""
 
 from __future__ import annotations
 

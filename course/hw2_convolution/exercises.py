@@ -1,4 +1,4 @@
-"""What assignment 2 asks, and what is right: by minintk's layers, and derivatives by differences."""
+"""Define the exercises of assignment 2, and right answers: by minintk's layers, derivatives by differences."""
 
 from __future__ import annotations
 

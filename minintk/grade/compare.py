@@ -40,7 +40,7 @@ class Diagnosis:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not self.findings
 
     @property
@@ -64,7 +64,7 @@ def compare(
     suspects: Mapping[str, Any] | None = None,
     dtype: bool = True,
 ) -> Diagnosis:
-    """What is wrong with `got`, where `want` is right: arrays, numbers, strings, None, or tuples and dicts of them.
+    """Diagnose `got`, where `want` is right: arrays, numbers, strings, None, or tuples and dicts of them.
 
     rtol : how far numbers may be apart, relative to the largest of `want`; 1e-9 in float64 and 1e-4 in float32 by
     default, a million roundings in either.  suspects : {what it looks like: the wrong result}.  dtype : whether float32

@@ -1,4 +1,4 @@
-"""What an assignment is made of: exercises, cases, hard inputs, and the variants; a secret seed draws all of it.
+"""Define an assignment: exercises, cases, hard inputs, and the variants; a secret seed draws all of it.
 
 A case says what is called and what must come out: answers stay on the grader's side.  See
 docs/course/writing-an-exercise.md.
@@ -175,7 +175,7 @@ class Assignment:
 
 
 def stream(*words: str) -> np.random.Generator:
-    """A generator that the words determine, and from whose numbers they cannot be found."""
+    """Return a generator seeded by the words, whose numbers do not reveal them."""
     seed = hashlib.sha256("\0".join(words).encode()).digest()
     return np.random.default_rng(int.from_bytes(seed, "little"))
 

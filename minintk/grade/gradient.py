@@ -35,11 +35,11 @@ def check_gradient(
     hard: bool = True,
     dtype: bool = True,
 ) -> Diagnosis:
-    """Whether backward gives the gradients of <u, forward(*args)> in every argument; if not, which, and what is wrong.
+    """Check that backward gives the gradients of <u, forward(*args)> in every argument; if not, say where and why.
 
-    forward(*args) -> y, and backward(u, *args) -> one gradient for each argument (None for those that are not arrays of
-    floating-point numbers), or a dict {"W": ...} or {"dW": ...}; or forward(*args) -> (y, cache), and
-    backward(u, cache).
+    forward(*args) -> y, and backward(u, *args) -> one gradient for each argument (None for those that are not
+    floating-point arrays), or a dict {"W": ...} or {"dW": ...}.  Or forward(*args) -> (y, cache), and backward(u,
+    cache).
     args : small ones, a few entries along each axis, and every axis of another length, so that a transpose shows.
     wrt : positions of the arguments to differentiate, all arrays of floating-point numbers by default.  hard : try ties
     and zeros too.  dtype : whether float32 must stay it.
@@ -178,7 +178,7 @@ class _Check:
         return f"d{self.names[i]}" if i >= 0 else "u"
 
     def forward(self) -> bool:
-        """Whether its output y is of any use."""
+        """True if its output y can be used."""
         y, changed = self.value(*_copies(self.args))[0], self.own(*_copies(self.args))[1]
         for i in changed:
             self.say("forward", "in place", f"it changes {self.names[i]} in place: work on a copy")
@@ -259,7 +259,7 @@ class _Check:
         return margin(self.right[i]) + 1e-9 * float(np.abs(self.y).max(initial=0.0)) / scale
 
     def guesses(self, i: int, g: Values) -> Iterator[Said | None]:
-        """What may be wrong with a gradient, None for a guess that does not fit; the last one always does."""
+        """Yield what may be wrong with a gradient, None for a guess that does not fit; the last one always does."""
         right, tolerance = self.right[i], self.tolerance(i)
         yield explain(g, right, tolerance, self.sizes, self.y.ndim)
         for j in self.where:
@@ -308,7 +308,7 @@ class _Check:
                 yield "map transposed", f"right for {name} with axes 0 and 1 swapped", j, a.swapaxes(0, 1)
 
     def kinks(self) -> None:
-        """Where entries of an argument tie or are zero: finite gradients, and no more handed on than there is.
+        """Check arguments with ties or zeros: finite gradients, and no more handed on than there is.
 
         A shift of all entries keeps their ties, so y may be smooth along it even there; then the entries of the
         gradient must add up to its derivative.

@@ -32,7 +32,7 @@ def text_of(path: Path) -> str:
 
 
 def definitions(code: str) -> str:
-    """Imports, functions, classes and constants of the code, nothing where it cannot be parsed."""
+    """Return imports, functions, classes and constants of the code; nothing if it cannot be parsed."""
     try:
         body = ast.parse(code).body
     except SyntaxError:

@@ -49,7 +49,7 @@ class Graded:
 
     @property
     def text(self) -> str:
-        """What is wrong, a line for each thing with the cases that show it, and the hint.
+        """Say what is wrong, a line for each finding with the cases that show it, and the hint.
 
         What is not written yet is said once, without a hint; of results that are wrong without a name, the first.
         """

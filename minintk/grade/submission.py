@@ -30,11 +30,11 @@ LOADING = 30.0
 
 
 class SubmissionError(Exception):
-    """What went wrong inside a submission, in one line."""
+    """An error inside a submission, in one line."""
 
 
 class GraderError(RuntimeError):
-    """What is wrong on the grader's side, with a case or with the machine: the instructor's to mend."""
+    """An error on the grader's side, in a case or of the machine, for the instructor to mend."""
 
 
 @dataclass(eq=False)
