@@ -273,3 +273,15 @@ TRAINED = mn.Conv2d(4, 3, b_std=0.1, b_init="zeros")
 )
 def test_networks_without_biases_and_scales_are_scale_free(layers: tuple[mn.spec.Layer, ...], free: bool) -> None:
     assert precision.scale_free(an.kernel(mn.Sequential(*layers))._program((4, 4, 1))) == free
+
+
+def test_the_ends_of_what_is_taken() -> None:
+    """Sizes of a ratio of 1e8, and variances from 1e-270 on; what is beyond is refused."""
+    kernel, x = an.kernel(mn.Sequential(CONV, mn.Erf(), mn.Flatten())), np.ones((2, 4, 4, 1))
+    for ratio, size, right in ((0.95e8, 1.0, True), (1.05e8, 1.0, False), (1, 1.2e-135, True), (1, 0.8e-135, False)):
+        scaled = x * np.array([size, ratio * size])[:, None, None, None]
+        if right:
+            assert np.isfinite(kernel.ntk(scaled)).all()
+        else:
+            with pytest.raises(ValueError, match=r"ratio of 1e|is out of range"):
+                kernel.ntk(scaled)
