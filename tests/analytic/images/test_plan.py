@@ -197,3 +197,22 @@ def test_memory_of_a_block_counts_what_is_recorded() -> None:
     plan = planned(mn.Sequential(CONV, mn.AvgPool(2), CONV, mn.ReLU(), POOL), x)
     whole = engine.image_engine(plan, Examples(x), (True, True))
     assert whole.working_memory(Examples(x)) - memory(plan, x, size=whole.size) == 5 * 16 * (2 * 2 + 1)
+
+
+def test_planes_end_before_a_pooling_that_comes_first() -> None:
+    """Planes of no steps add up no windows; nothing else is asked for than K(x, x') of whole images."""
+    plan = planned(mn.Sequential(mn.AvgPool(2), CONV, mn.ReLU(), FLAT), blank(3, 8, 8, 1))
+    assert plan.pool is None
+    assert plan.field_grid == (8, 8)
+    assert plan.pixels == (1, 1)
+
+
+@pytest.mark.parametrize("end", [FLAT, POOL], ids=repr)
+def test_progress_counts_the_tiles(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirteen images make three tiles a side: half of nine with themselves and the diagonal, three with few others."""
+    monkeypatch.setattr(engine, "images_per_tile", lambda plan, n: 5)
+    x = np.random.default_rng(0).standard_normal((13, 3, 3, 1))
+    for others, tiles in ((None, 6), (x[:3], 3)):
+        told: list[tuple[int, int]] = []
+        an.kernel(network(end)).ntk(x, others, progress=lambda *how, told=told: told.append(how))
+        assert told == [(n, tiles) for n in range(1, tiles + 1)]
