@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analytic.images.fields import Field, edges_of
+from analytic.images.fields import Edges, Field
 from analytic.images.memory import FieldLayout, Workspace
 from analytic.images.pixel_pairs import BYTES_PER_PIECE, Diagonal, Square
 from analytic.images.window_sums import add_windows, plain, reads, window_matrix
@@ -96,7 +96,8 @@ def test_sums_across_and_along_the_lines_may_overwrite_the_field(
             part = np.moveaxis(np.tensordot(T, want, (1, first)), 0, first)
             summed += np.moveaxis(np.tensordot(T, part, (1, second)), 0, second)
         want = summed
-    field.slide((rows, columns), edges_of(layout, half, np.zeros((5, rows.out, 4))))
+    one, two = (np.stack((v, np.zeros_like(v))) for v in (half, np.zeros((5, rows.out, 4))))
+    field.slide((rows, columns), Edges(one, two))
     assert (field.a is before) == alone
     assert field.grid == (rows.out, columns.out)
     np.testing.assert_allclose(field.a[0].reshape(want.shape), want, rtol=0, atol=1e-13)
