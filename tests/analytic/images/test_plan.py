@@ -80,9 +80,9 @@ def seconds(plan: ImagePlan, size: int) -> float:
 
 @pytest.mark.parametrize(("end", "host", "summed", "most"), [
     (FLAT, True, 0, 32), (FLAT, False, 0, 256), (POOL, True, 0, 8), (POOL, False, 0, 32),
-    (FLAT, True, 4, 64), (FLAT, False, 4, 64), (POOL, True, 4, 32),
+    (FLAT, True, 3, 64), (FLAT, False, 3, 64), (POOL, True, 3, 32),
 ])  # fmt: skip
-@pytest.mark.parametrize("planes", [0, 4])
+@pytest.mark.parametrize("planes", [0, 3])
 def test_tiles_are_as_small_as_is_worth_it(
     end: mn.spec.Layer, host: bool, summed: int, most: int, planes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
