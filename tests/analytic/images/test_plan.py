@@ -101,6 +101,13 @@ def test_tiles_are_as_small_as_is_worth_it(
         assert engine.images_per_tile(plan, 10**6) == limit
 
 
+def test_tiles_of_tall_kernels_are_those_of_the_taller_side() -> None:
+    plan = planned(network(FLAT), blank(2, 3, 3, 1))
+    for shape in ((200, 3), (3, 200)):
+        whole = engine.image_engine(plan, Examples(*(blank(n, 3, 3, 1) for n in shape)), (True, True))
+        assert whole.size == engine.images_per_tile(plan, 200) > 3
+
+
 def test_tiles_of_pixels_hold_so_many_numbers() -> None:
     """At least one image of each side, at most as many as there are."""
     plan = planned(mn.Sequential(CONV, mn.ReLU()), blank(2, 8, 8, 1))
@@ -216,3 +223,13 @@ def test_progress_counts_the_tiles(end: mn.spec.Layer, monkeypatch: pytest.Monke
         told: list[tuple[int, int]] = []
         an.kernel(network(end)).ntk(x, others, progress=lambda *how, told=told: told.append(how))
         assert told == [(n, tiles) for n in range(1, tiles + 1)]
+
+
+@pytest.mark.parametrize(("end", "most"), [(FLAT, 128 * 128), (POOL, 16 * 16)], ids=repr)
+def test_small_kernels_stay_on_one_thread(end: mn.spec.Layer, most: int) -> None:
+    """Those of a million pairs of pixels at most, without planes and quadratures, which are long."""
+    one, plan = Examples(blank(1, 8, 8, 1), blank(most, 8, 8, 1)), planned(network(end), blank(1, 8, 8, 1))
+    assert engine.is_small(plan, one)
+    assert not engine.is_small(plan, Examples(blank(most + 1, 8, 8, 1), blank(1, 8, 8, 1)))
+    assert not engine.is_small(replace(plan, by_offsets=3), one)
+    assert not engine.is_small(planned(network(end, mn.Tanh()), blank(1, 8, 8, 1)), one)
