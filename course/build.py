@@ -99,7 +99,7 @@ WORD = re.compile(r"\{\{(\w+)\}\}")
 def handout(text: str, variant: Mapping[str, Any]) -> str:
     """The handout of one variant.
 
-    KeyError for a name that is no variant; ValueError for an `if` or an `end` alone.
+    KeyError for a name without a variant; ValueError for an unmatched `if` or `end`.
 
     >>> handout("Use {{f}}<!-- if f = relu -->, that is max(z, 0)<!-- end -->.", {"f": "relu"})
     'Use relu, that is max(z, 0).'
@@ -166,10 +166,10 @@ written yet is said to be so, and nothing else. In what it says, `f[1]` is the s
 (0, 2)` an entry of an array, counted from 0. The points do not add up to 100, since hidden exercises are left out;
 and other exercises have more cases in the grade, so full points here are not yet full points there.
 
-`minintk` is the library of this course. Where the command is not found, `pip install` the folder of the library that
-you were given, in an environment with Python 3.11 or later. What your file prints is not shown here: to look at
-numbers, import your file in Python and call its functions. Nor may it import `minintk`, whose checks
-belong into a file of their own.
+`minintk` is the library of this course. Where the command is not found, `pip install minintk.zip`, a file beside the
+folders that you were given, in an environment with Python 3.11 or later. What your file prints is not shown here: to
+look at numbers, import your file in Python and call its functions. Nor may it import `minintk`, whose checks belong
+into a file of their own.
 """
 
 
@@ -200,6 +200,23 @@ def student(folder: Path, seed: str, out: Path) -> None:
     record(assignment, seed, place / "public.json")
 
 
+def library() -> dict[Path, Path]:
+    """Return {file of the library: where it stands in an archive}."""
+    found = [p for package in ("minintk", "analytic") for p in sorted((ROOT / package).rglob("*")) if p.is_file()]
+    return {p: p.relative_to(ROOT) for p in found if "__pycache__" not in p.parts}
+
+
+def installed(out: Path) -> Path:
+    """Write out/minintk.zip, the library as `pip install` takes it, and return the file."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "minintk.zip"
+    about = {ROOT / name: Path(name) for name in ("pyproject.toml", "README.md", "LICENSE")}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for source, inside in (about | library()).items():
+            archive.write(source, inside)
+    return path
+
+
 RUN = """#!/usr/bin/env bash
 # Gradescope calls this. Whatever happens, there is a results.json.
 cd /autograder/source
@@ -224,7 +241,6 @@ def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path
     out.mkdir(parents=True, exist_ok=True)
     rows = [(name, *assignment.variant(f"{seed}/{name}").values()) for name in names]
     sources = [folder / name for name in ("exercises.py", "solution.py", f"{folder.name[:3]}_experiment.py")]
-    library = [p for package in ("minintk", "analytic") for p in sorted((ROOT / package).rglob("*"))]
     path = out / f"{folder.name}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("seed.txt", seed)
@@ -236,9 +252,8 @@ def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path
         archive.writestr("students.csv", table.getvalue())
         for source in sources:
             archive.write(source, Path("assignment", source.relative_to(folder)))
-        for source in library:
-            if source.is_file() and "__pycache__" not in source.parts:
-                archive.write(source, Path("packages", source.relative_to(ROOT)))
+        for source, inside in library().items():
+            archive.write(source, Path("packages", inside))
     return path
 
 
@@ -253,6 +268,7 @@ def release(seed: str, out: Path) -> Path:
     with tempfile.TemporaryDirectory() as made, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for folder in folders():
             student(folder, seed, Path(made))
+        installed(Path(made))
         for base in (COURSE, Path(made)):
             for source in sorted(p for p in base.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
                 inside = source.relative_to(base)
@@ -263,7 +279,7 @@ def release(seed: str, out: Path) -> Path:
 
 
 def needed() -> list[str]:
-    """What the library depends on, as pyproject.toml has it."""
+    """Return the library's dependencies, from pyproject.toml."""
     return list(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"])
 
 
@@ -291,6 +307,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.what == "release":
         print(release(seed, args.out))
         return 0
+    if args.what != "instructor":
+        installed(args.out)
     for folder in chosen:
         if args.what == "student":
             student(folder, seed, args.out)

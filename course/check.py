@@ -69,7 +69,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of one task; `wrong` says what should not have, "" where all is well."""
+    """The outcome of one task; `wrong` says what should not have happened, "" if all is well."""
 
     task: Task
     score: float
@@ -111,7 +111,7 @@ def _pairs(assignment: Assignment) -> Iterator[tuple[tuple[str, str]]]:
 
 
 def fits(variant: Mapping[str, Any], needs: Mapping[str, Sequence[str]]) -> bool:
-    """Whether the variant is among what is needed."""
+    """True if the variant is among those needed."""
     return all(str(variant[name]) in choices for name, choices in needs.items())
 
 

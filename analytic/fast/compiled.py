@@ -59,7 +59,7 @@ def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stri
 
 @cache
 def version(module: str) -> int:
-    """Return a number for the texts in a module and what they use: Numba's cache knows no other files than this one."""
+    """Hash the sources of a module's loops and of what they use: Numba's cache watches only this file."""
     return crc32("".join(map(getsource, (arcs, scalar_forms, symbols, llvm, modules[module]))).encode())
 
 

@@ -126,7 +126,7 @@ def form_of(step: Dual) -> Form | None:
 
 
 class FormCoefficients(NamedTuple):
-    """The numbers of the pixels, the last half of their variance after it, more than 0.   unit : of D before."""
+    """Numbers of the pixels; the last is half of their variance after the activation, above 0.   unit : of D before."""
 
     form: Form
     numbers: tuple[PixelValues, ...]

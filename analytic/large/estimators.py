@@ -196,7 +196,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
     def _held_out(self) -> tuple[Host, Host, Host]:
         """(`leave_one_out`, y, w); or, of a smoother S, by generalised cross-validation, y - (y - S y) / (1 - h).
 
-        h : the mean of S_ii.  With landmarks it is that of the other examples, if there are some, whose rows these are.
+        h : the mean of S_ii.  With landmarks it is over the examples that are not landmarks, if there are any.
         """
         limit, ens, N, C = self._limit, self._limit.ensemble, len(self._Y), len(self.mean_)
         if self._time == inf and self.landmarks is None and limit.factor is not None:

@@ -85,7 +85,7 @@ class Blocks(list[Host]):
 
 
 class Factor:
-    """L with L L' = K + ridge I, of the blocks of `gram`; ValueError, which names the pivot, where there is none."""
+    """L with L L' = K + ridge I, of the blocks of `gram`; ValueError, which names the pivot, if it does not exist."""
 
     def __init__(self, gram: Gram, folder: Path | None, progress: bool) -> None:
         self.rows, self.dtype = gram.blocks, gram.dtype

@@ -341,7 +341,7 @@ class Quadrature(Dual):
         return after, series(degree, series(least, None))
 
     def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float]:
-        """n_max, that for float32, and the bound on the relative error; from a few of the s, the largest among them."""
+        """Return n_max, also for float32, and the bound on the relative error, from a few s, the largest included."""
         xp = array_namespace(few)
         few = xp.concatenate((few[few > 0], top[top > 0]))
         if few.shape[0] == 0:

@@ -109,7 +109,7 @@ class Draw:
         return [n if self.body == "dense" else n // 2 for n in widths]
 
     def network(self, width: int) -> Network:
-        """The network of this width: weights, then (phi, weights) again and again, in residual branches or not."""
+        """The network of this width: weights, then (phi, weights) repeated, in residual branches or not."""
         scales: Any = {"w_std": self.w_std, "b_std": self.b_std, "b_init": self.b_init}
         image = self.body != "dense"
         weights = s.Conv1d(width, 3, **scales) if image else s.Dense(width, **scales)

@@ -1,4 +1,4 @@
-"""What assignment 2 asks, and what is right: by minintk's layers, and derivatives by differences."""
+"""Define the exercises of assignment 2, and right answers: by minintk's layers, derivatives by differences."""
 
 from __future__ import annotations
 
@@ -154,6 +154,10 @@ POOLS = (("windows side by side", (2, 2, 4, 2), 2, 2), ("windows that overlap", 
          ("one left over", (1, 5, 3, 3), 2, 2))  # fmt: skip
 
 
+LARGE = "100,000 pixels"
+"""So many that differences run out of time, and loops over the windows do not."""
+
+
 def max_plain(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     for title, shape, size, stride in POOLS:
         x = rng.standard_normal(shape)
@@ -184,6 +188,9 @@ def max_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     x = shown(-1 - np.abs(rng.standard_normal((2, 4, 5, 1))), variant)
     yield Gradient("max_pool", "max_pool_backward", (x, 3, 2, 1), title="negative pixels, padding 1", hard=False,
                    right=right)  # fmt: skip
+    windows = rng.permuted(np.tile(np.arange(4.0), (25_000, 1)), axis=1).reshape(1, 200, 125, 2, 2)
+    x = shown(windows.swapaxes(2, 3).reshape(1, 400, 250, 1), variant)  # whole numbers, no two alike in a window
+    yield Gradient("max_pool", "max_pool_backward", (x, 2, 2, 0), title=LARGE, right=right, large=True)
 
 
 def ties(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -235,6 +242,8 @@ def averages_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Ca
         x = shown(rng.standard_normal(shape), variant)
         args, right = (x, size, stride, pad), asked(avg_pool, variant)
         yield Gradient("avg_pool", "avg_pool_backward", args, title=title, right=right)
+    args = (shown(rng.standard_normal((1, 400, 250, 1)), variant), 2, 2, 0)
+    yield Gradient("avg_pool", "avg_pool_backward", args, title=LARGE, right=right, large=True)
 
 
 # ----------------------------------------------------------------------------------------------- experiment

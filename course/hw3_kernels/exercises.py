@@ -1,4 +1,4 @@
-"""What assignment 3 asks, and what is right: kernels by analytic, networks by minintk."""
+"""Define the exercises of assignment 3, and right answers: kernels by analytic, networks by minintk."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def empirical(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def below(net: mn.Network, theta: Array, x1: Array, x2: Array, *names: str) -> Array:
-    """What the named tensors give to the kernel."""
+    """Return the part of the kernel from the named tensors."""
     J1, J2 = (net.linearize(theta, x)[1].dense()[:, 0] for x in (x1, x2))
     rows = net.layout.unpack(J1), net.layout.unpack(J2)
     return sum(rows[0][name].reshape(len(x1), -1) @ rows[1][name].reshape(len(x2), -1).T for name in names)

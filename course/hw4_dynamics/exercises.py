@@ -1,4 +1,4 @@
-"""What assignment 4 asks, and what is right: closed forms by analytic, on kernels of analytic."""
+"""Define the exercises of assignment 4, and right answers: closed forms by analytic, on its kernels."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Problem:
 
     @property
     def per(self) -> float:
-        """What the loss divides by."""
+        """The divisor of the loss."""
         return divisor(self.N, self.variant)
 
     def time(self, t: float) -> float:

@@ -1,4 +1,4 @@
-"""What assignment 5 asks, and what is right: networks, linearisations and kernels by minintk, closed forms by analytic.
+"""Define the exercises of assignment 5, and right answers: networks and kernels by minintk, closed forms by analytic.
 
 The two exponents are measured on the submission itself, with seeds added until the interval excludes one of the
 candidates (`minintk.grade.exponent`), so that no tolerance is chosen.
@@ -43,7 +43,7 @@ def vector(W: Array, a: Array) -> Array:
 
 
 def rate(lr: float, N: int, variant: Variant) -> float:
-    """What multiplies J' (f - y) in a step."""
+    """Return the factor of J' (f - y) in a step."""
     return lr / N if variant["loss"] == "mean" else lr
 
 

@@ -117,7 +117,7 @@ def train_centred(x, y, W, a, alpha, lr, steps):
 
 
 def deviation(x, y, W, a, lr, steps):
-    """How far the network gets from its own linearisation: sup over t of |f_t - f_t^lin|, a number."""
+    """Return the network's distance from its own linearisation: sup over t of |f_t - f_t^lin|, a number."""
     # BEGIN SOLUTION
     apart = np.abs(train(x, y, W, a, lr, steps) - train_lin(x, y, W, a, lr, steps))
     each = np.sqrt(np.mean(apart**2, axis=1)) if NORM == "rms" else apart.max(axis=1)

@@ -1,9 +1,8 @@
-"""What assignment 6 asks, and what is right: networks with any exponents by minintk's ABC, tables by its coordinate
-check.
+"""Define the exercises of assignment 6, and right answers: networks by minintk's ABC, tables by its coordinate check.
 
-A table is judged by what it does. The initial sizes are tried with the rates that belong to them, the rates with the
-initial sizes that belong to them, so that each mistake costs its own exercise; the tensor is named by its norms |W| and
-|dW|, the quantities behind `minintk.coordinate_check(...).blame`.
+A table is judged by what it does. The initial sizes are tried with their own right rates, and the rates with their own
+right initial sizes, so that each mistake costs its own exercise.  The tensor is named by its norms |W| and |dW|, the
+quantities behind `minintk.coordinate_check(...).blame`.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ SIZES: dict[str, tuple[int, int, int, int]] = {
 
 
 def rule(variant: Variant) -> Literal["sgd", "adam"]:
-    """Which rates belong to the optimiser: a step of signs is Adam's without its memory."""
+    """Return the optimiser's rule of rates: a step of signs is Adam's without its memory."""
     return "sgd" if variant["optimizer"] == "sgd" else "adam"
 
 
@@ -61,7 +60,7 @@ def plain(variant: Variant) -> tuple[Triple, Triple]:
 
 
 def shift(variant: Variant) -> int:
-    """How many s leave c where a grows by s."""
+    """Return how many s leave c if a grows by s."""
     return 2 if variant["optimizer"] == "sgd" else 1
 
 
@@ -202,7 +201,7 @@ def told(student: Submission) -> tuple[Triple, Triple, Triple] | str:
 
 
 def judged(variant: Variant, what: Literal["W", "dW"], student: Submission) -> Any:
-    """What is wrong with the table's initial sizes (W), or with its rates (dW)."""
+    """Find what is wrong with the table's initial sizes (W), or with its rates (dW)."""
     found = told(student)
     if isinstance(found, str):
         return found

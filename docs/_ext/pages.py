@@ -250,7 +250,7 @@ def as_handed_out(path: Path, text: str) -> str:
     chosen = ", ".join(f"{name} {choice}" for name, choice in variant.items())
     title, _, rest = handout(text, variant).partition("\n")
     chapters = [
-        page for page in sorted((DOCS / "notes").glob("[1-6]-*.md")) if f"kit-{path.parent.name}-" in page.read_text()
+        page for page in sorted((DOCS / "notes").glob("[1-6]-*.md")) if f"/{path.parent.name}/" in page.read_text()
     ]
     notes = " and ".join(f"[chapter {page.name[0]} of the notes](../../docs/notes/{page.name})" for page in chapters)
     told = f"One variant of several: {chosen}. A class gets others. The why stands in {notes}."
@@ -290,6 +290,18 @@ def on_start(app: Any, config: Any) -> None:
     notebooks()
 
 
+def on_source(app: Any, page: str, source: list[str]) -> None:
+    """Called by Sphinx for each page it reads: links to a page in course/ lead to the site's copy of it."""
+    home = (DOCS / page).parent
+
+    def link(found: re.Match[str]) -> str:
+        target = (home / found[1]).resolve()
+        name = target.relative_to(ROOT).as_posix() if target.is_relative_to(ROOT) else ""
+        return f"]({os.path.relpath(DOCS / COPIED[name], home)})" if name in COPIED else found[0]
+
+    source[0] = re.sub(r"\]\(((?:\.\./)+course/[^)\s]+\.md)\)", link, source[0])
+
+
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Called by Sphinx for each page it writes: listings of source lose their links back.
 
@@ -310,6 +322,7 @@ def on_collect(app: Any) -> list[Any]:
 def setup(app: Any) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("config-inited", on_start)
+    app.connect("source-read", on_source)
     app.connect("autodoc-skip-member", on_skip)
     app.connect("html-page-context", on_page)
     app.connect("html-collect-pages", on_collect, priority=400)  # before sphinx.ext.viewcode, at 500

@@ -63,7 +63,7 @@ def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k:
         if point.theta is None:
             raise TypeError("kernel_over_time expects a run with theta: the kernel of mn.kernel_flow does not move")
         here = getattr(point, "model", model) if model.anchors() else model
-        xp, parts = array_namespace(point.theta, x), _layer_kernels(here, point.theta, x)
+        xp, parts = array_namespace(point.theta, x), layer_kernels(here, point.theta, x)
         kernel = xp.sum(xp.stack(list(parts.values())), axis=0)
         values, vectors = (xp.flip(a, axis=-1)[..., :k] for a in xp.linalg.eigh(kernel))
         first, frame = start = (kernel, vectors) if start is None else start
@@ -87,7 +87,7 @@ def _overlap(U: Array, V: Array) -> Array:
     return xp.linalg.diagonal(sums) / xp.arange(1, U.shape[-1] + 1, dtype=U.dtype)
 
 
-def _layer_kernels(model: Model, theta: Array, x: Array) -> dict[str, Array]:
+def layer_kernels(model: Model, theta: Array, x: Array) -> dict[str, Array]:
     """Return {layer: its part of the kernel}, each ([E], N, N); the kernel is their sum."""
     names = list(model.layout.slices)
     layers = {name: name.rpartition(".")[0] or name for name in names}

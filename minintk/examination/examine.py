@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from minintk.arrays import Array, array_namespace, check_floating
+from minintk.diagnostics.kernel_over_time import layer_kernels
 from minintk.examination import wrong
 from minintk.examination.judge import Finding, Statement, interval, regime
 from minintk.examination.report import Report
@@ -27,8 +28,8 @@ FRACTION = 0.25
 """The rate of a run over its own largest stable one at the start, unless a rate is given."""
 WORK, MOST = 1e8, 256
 """Multiplications of a forward pass on all examples, and examples, at most, unless they are given."""
-CURVED, LANCZOS = 3, 7
-"""Replicates whose Hessian is measured, which costs as much as the rest; steps that take as long as a stable rate."""
+STEPS, SHARPNESS, CURVED = 8, 5, 3
+"""Steps that take as long as a stable rate; stable rates, as a sharpness; replicates whose Hessian is measured."""
 
 
 def examine(
@@ -45,16 +46,15 @@ def examine(
     on random halves of the examples.
 
     regime : "lazy" for a gap below 5 %; "rich" for a gap and a movement of the tangent kernel above 25 %; "between";
-    "undecided" where a 95 % interval holds a border, and where the runs show no training.  findings : what is wrong,
-    each of a kind: "unstable", "dead", "badly scaled", "short".
+    "undecided" where a 95 % interval holds a border, and where the runs show no training.  findings : each of a kind,
+    "unstable", "dead", "badly scaled" or "short".
 
-    net : a `Network`, of a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C).  All is measured in
-    float32.  loss : of the runs, with a `hessian`.  lr : the rate to examine, a quarter of each network's largest
-    stable one unless given.  steps : of each run, 200, or fewer where they cost much.  examples : how many are used,
-    drawn at random, 256 or fewer.  replicates : runs, at least 3.  widths : False leaves out networks of other widths.
-    seconds : of this thread, which the run should take.  What costs more by the measured time of a stable rate is
-    "undecided: too dear" in the notes; the verdict does not depend on it unless steps do.  progress : called with a
-    line before each part.
+    net : a `Network`, of a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C); float32 is used.
+    loss : of the runs, with a `hessian`.  lr : the rate to examine, a quarter of each network's largest stable one
+    unless given.  steps : of each run, 200, or fewer where they cost much.  examples : how many are used, drawn at
+    random, 256 or fewer.  replicates : runs, at least 3.  widths : False leaves out networks of other widths.
+    seconds : of this thread.  What would take longer is "undecided: too dear" in the notes; the verdict does not
+    depend on it unless steps do.  progress : called with a line before each part; the first says how long all takes.
 
     TypeError for another model, ValueError for arguments that do not fit.
     Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
@@ -83,24 +83,26 @@ def examine(
         notes.append("the statistics of BatchNorms were frozen at those of the examples, at the start")
     fresh = drawn(net, theta)
     problems = _replicas(Problem(net, theta, x, y, loss), replicates, fresh, rng)
+    cost, hows = work * min(n, 128) / WORK, dict.fromkeys((net.parametrization, NTK()))
+    factors, seeds = ((0.5, 1.0, 2.0), 4) if 4 * cost < 1 else ((0.25, 0.5, 1.0), 4)
+    if 32 * cost < 1:
+        factors, seeds = (0.5, 1.5, 4.0), 8
     others = "other initial weights" if fresh else "random halves of the examples, as theta is no draw of net.init"
-    say("signals at the start")
-    begun, costs, bounds = time.thread_time(), list[float](), list[float]()
     with warnings.catch_warnings(), np.errstate(all="ignore"):  # overflow is a finding
         warnings.simplefilter("ignore", RuntimeWarning)
         seen = [signals(one.net, one.theta, one.x)[0] for one in problems]
         findings = tuple(wrong.at_start(problems, seen))
         try:
-            for one in problems:
-                before = time.thread_time()
-                bounds.append(one.stable_rate())
-                costs.append(time.thread_time() - before)
+            first, rate, each = _costs(problems[0])
+            most, every = 1 + (replicates - 1) * (1.0 if fresh else 0.5), widths * min(1.0, 128 / n) * len(hows)
+            every *= seeds * sum(factor**1.5 for factor in factors)  # small networks are not cheaper by their work
+            steps, points, curved, wide, needed = _afforded(seconds, rate, each, steps, least, most, every)
+            say(f"about {max(needed, 1):.0f} s on an idle machine")
+            bounds = [first, *(one.stable_rate() for one in problems[1:])]
         except (ValueError, FloatingPointError, RuntimeError) as error:
             why = f"no gradient can be followed, {str(error).split(': ')[0]}"
             findings = findings or (Finding("dead", why, "Mend the layers that pass no signal before training."),)
             return Report("undecided", why, findings, about=repr(net), notes=tuple(notes), signals=seen[0])
-    each = float(np.median(costs))
-    steps, points, curved = _afforded(seconds - sum(costs), each, steps, min(least, steps), replicates)
     about = f"{net!r}; {n} examples, {loss!r}, {steps} steps of full batches, {replicates - 1} replicates: {others}"
     rates, runs = [FRACTION * b for b in bounds] if lr is None else [number("lr", lr)] * replicates, list[Run]()
     for i, one in enumerate(problems):
@@ -113,29 +115,52 @@ def examine(
     broken = "training diverged" if any(run.diverged for run in runs) else broken
     gap, kernel = (statements[name].interval if name in statements else (0.0, np.inf) for name in ("gap", "kernel"))
     verdict, reason = regime(gap, kernel, float(np.median([run.learned for run in runs])), broken)
-    left, more = seconds - (time.thread_time() - begun), widths and not broken
-    dear = [] if curved else ["sharpness, and the rate along the run"]
-    if more and 12 * each * (steps / LANCZOS + 1) * min(1.0, 128 / n) > left:  # twelve runs, by the work
-        more, dear = False, [*dear, "the width for a gap of 5 %, and the coordinate check"]
+    dear = [] if curved else ["sharpness, and the rate between start and end"]
+    go = wide and not broken
+    if widths and not broken and not wide:
+        dear.append("the width for a gap of 5 %, and the coordinate check")
     if dear:
         notes.append(f"undecided, too dear for {seconds:g} seconds: {'; '.join(dear)}. Pass seconds= for more")
-    laws = _laws(problems[0], steps, work, rng, say) if more else ()
-    scaling = _scaling(problems[0], rates[0], say) if more else {}
+    laws = _laws(problems[0], hows, steps=steps, factors=factors, seeds=seeds, rng=rng, say=say) if go else ()
+    scaling = _scaling(problems[0], rates[0], say) if go else {}
     return Report(
         verdict, reason, findings, statements, about, tuple(notes), seen[0], runs[0], laws, scaling, rates[0],
         time.perf_counter() - start,
     )  # fmt: skip
 
 
-def _afforded(left: float, each: float, steps: int, least: int, replicates: int) -> tuple[int, int, int]:
-    """Return steps, points of the first run and Hessians for `left` seconds, where a stable rate takes `each`.
+def _costs(one: Problem) -> tuple[float, float, float]:
+    """Return the stable rate, and the seconds of this thread that it takes and that a tangent kernel takes."""
+    n, few, clock = len(one.x), max(2, len(one.x) // 8), list[float]()
+    part = Problem(one.net, one.theta, one.x[:few], one.y[:few], one.loss)
+    for work in (part.stable_rate, lambda: layer_kernels(one.net, one.theta, part.x)) * 2:  # the first time compiles
+        clock.append(time.thread_time())
+        work()
+    kernel, start = time.thread_time() - clock[-1], time.thread_time()
+    return one.stable_rate(), time.thread_time() - start, kernel * n / few
 
-    >>> _afforded(100.0, 0.01, 200, 10, 5), _afforded(100.0, 2.0, 50, 10, 5), _afforded(100.0, 9.0, 50, 10, 5)
-    ((200, 8, 3), (50, 2, 0), (10, 2, 0))
+
+def _afforded(
+    seconds: float, rate: float, kernel: float, steps: int, least: int, runs: float, widths: float
+) -> tuple[int, int, int, bool, float]:
+    """Return what there is time for: steps, points of the first run, Hessians, other widths; and the seconds of it all.
+
+    rate, kernel : seconds of each.  runs : in units of the first; widths : of networks of other widths.
+
+    >>> _afforded(80.0, 0.08, 0.1, 200, 10, 5, 6), _afforded(80.0, 8.0, 10.0, 50, 10, 3, 6)
+    ((200, 8, 3, True, 28.48), (10, 2, 0, False, 138.0))
     """
-    if each * (replicates * (steps / LANCZOS + 2) + 5 + 4 * CURVED) <= left:
-        return steps, 8, CURVED
-    return int(np.clip((left / (each * replicates) - 1) * LANCZOS, least, steps)), 2, 0
+    for points, curved in ((8, CURVED), (2, 0)):
+        kernels = points + (runs - 1) * min(points, 3)
+        fixed = kernels * (kernel + rate) + 2 * SHARPNESS * rate * min(curved, runs)
+        if (needed := fixed + runs * steps * rate / STEPS) <= seconds:
+            break
+    else:
+        steps = int(np.clip((seconds - fixed) * STEPS / (runs * rate), least, steps))
+        needed = fixed + runs * steps * rate / STEPS
+    more = widths * rate * (steps / STEPS + 1)
+    wide = 0 < more <= seconds - needed
+    return steps, points, curved, wide, round(needed + wide * more, 6)
 
 
 def _checked(net: Any, theta: Array, x: Array, y: Array) -> tuple[Network, Array, Array, Array]:
@@ -188,44 +213,34 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
             state(f"sharpness {when}", f"sharpness at the {when}", "largest eigenvalue of the loss's Hessian", values)
     how = "max |f - f_lin| / max |f_lin - f_0|"
     state("gap", "distance from its linearisation", how, [r.gap.max() for r, _ in done], True)
-    state(
-        "learned", "learned by the linearisation", "max |f_lin - f_0| / |y - f_0|", [r.learned for r, _ in done], True
-    )
+    how = "max |f_lin - f_0| / |y - f_0|"
+    state("learned", "learned by the linearisation", how, [r.learned for r, _ in done], True)
     how = "max |Theta_t - Theta_0| / |Theta_0|"
     state("kernel", "tangent kernel moved", how, [k.movement.max() for _, k in done], True)
-    for i, when in ((0, "start"), (-1, "end")):
-        how = "of Theta with y y', centred"
+    ends, how = ((0, "start"), (-1, "end")), "of Theta with y y', centred"
+    for i, when in ends:
         state(f"alignment {when}", f"alignment at the {when}", how, [k.alignment[i] for _, k in done])
+    for i, when in ends:
         state(f"rank {when}", f"effective rank at the {when}", "of Theta", [k.effective_rank[i] for _, k in done])
     values = [k.eigenvalues[0, 0] / k.eigenvalues[0].sum() for _, k in done]
     state("top", "largest eigenvalue at the start", "of Theta, over the sum of the ten largest", values, True)
-    first, path = done[0]
-    for name in first.features:
-        state(f"features {name}", f"inputs of layer {name} moved", "", [r.features[name] for r, _ in done], True)
-    for name in first.weights:
-        state(f"weights {name}", f"weights {name} moved", "", [r.weights[name] for r, _ in done], True)
-    for name in path.share:
+    for key, about in (("features", "inputs of layer {} moved"), ("weights", "weights {} moved")):
+        for name in getattr(done[0][0], key):
+            state(f"{key} {name}", about.format(name), "", [getattr(r, key)[name] for r, _ in done], True)
+    for name in done[0][1].share:
         state(f"share {name}", f"layer {name}'s share of the trace", "", [k.share[name][0] for _, k in done], True)
     return found
 
 
-def _laws(
-    one: Problem, steps: int, work: float, rng: np.random.Generator, say: Callable[[str], None]
-) -> tuple[WidthLaw, ...]:
-    """Return the gap against width in the network's own parametrization, and in NTK's."""
-    n, found = min(len(one.x), 128), []
-    cost, seeds = work * n / WORK, 4
-    factors = (0.5, 1.0, 2.0) if 4 * cost < 1 else (0.25, 0.5, 1.0)
-    if 16 * cost < 0.5:
-        factors, seeds = (0.5, 1.5, 4.0), 8
-    for how in dict.fromkeys((one.net.parametrization, NTK())):
-        say(f"networks of {', '.join(f'{f:g}' for f in factors)} times the width, {how!r}")
-        found.append(
-            gaps_by_width(
-                one.net, one.x[:n], one.y[:n], loss=one.loss, fraction=FRACTION, steps=steps, factors=factors,
-                seeds=seeds, parametrization=how, rng=rng,
-            )
-        )  # fmt: skip
+def _laws(one: Problem, hows: Iterable[Any], say: Callable[[str], None], **asked: Any) -> tuple[WidthLaw, ...]:
+    """Return the gap against width in each parametrization, on 128 examples at most."""
+    found = []
+    for how in hows:
+        say(f"networks of {', '.join(f'{f:g}' for f in asked['factors'])} times the width, {how!r}")
+        wide = gaps_by_width(
+            one.net, one.x[:128], one.y[:128], loss=one.loss, fraction=FRACTION, parametrization=how, **asked
+        )
+        found.append(wide)
     return tuple(found)
 
 

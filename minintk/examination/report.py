@@ -21,7 +21,7 @@ MEANS = {
     "lazy": "Predict with its linearisation, its tangent kernel or an.kernel(spec): they describe this network.",
     "between": "Treat predictions of its tangent kernel as a first approximation.",
     "rich": "Do not replace the network by its tangent kernel: it learns features.",
-    "undecided": "Mend what findings name, if any; pass more replicates, examples or steps; then ask again.",
+    "undecided": "Ask again with more replicates, examples or steps.",
 }
 """What to do in each regime."""
 LAYERS = "layer", "size", "gain", "dead", "share of kernel", "weights moved", "inputs moved"
@@ -58,9 +58,7 @@ class Report:
             fell = f", though it starts at {start:.2g}" if bound < start / 2 else ""
             found.append(f"Keep the rate of SGD below {bound:.2g}, the least bound met on this run{fell}.")
         wide = [law for law in self.laws if law.needed and self.regime != "lazy"]
-        found += [
-            f"For a gap of 5 % in {law.parametrization} widen: {law.answer}, the narrowest layer." for law in wide
-        ]
+        found += [f"In {law.parametrization} the gap is 5 % at width {law.answer}, here {law.width}." for law in wide]
         return (*dict.fromkeys(found), MEANS[self.regime])
 
     def layers(self) -> list[Sequence[str]]:
@@ -83,15 +81,16 @@ class Report:
         return f"Report({self.regime}; {kinds})"
 
     def __str__(self) -> str:
-        return "\n".join([
-            *textwrap.wrap(self.about, 118), "", f"regime: {self.regime.upper()}. {self.reason}",
-            *(f"finding, {finding.kind}: {finding.text}" for finding in self.findings), "",
-            *table(("measured", "value (95 % interval)", "how"), self.rows()), "", *table(LAYERS, self.layers()), "",
-            *(f"width for 5 %, {law.parametrization}: {law}" for law in self.laws), "",
-            *table(("layer", "with the width n (coordinate check)"), list(self.scaling.items())), "", "what to do",
-            *(f"- {sentence}" for sentence in self.advice), *(f"note: {note}" for note in self.notes),
-            f"{self.seconds:.0f} s",
-        ])  # fmt: skip
+        found = [f"finding, {finding.kind}: {finding.text}" for finding in self.findings]
+        end = *(f"note: {note}" for note in self.notes), f"took {self.seconds:.0f} s"
+        parts = [
+            textwrap.wrap(self.about, 118), [f"regime: {self.regime.upper()}. {self.reason}", *found],
+            table(("measured", "value (95 % interval)", "how"), self.rows()), table(LAYERS, self.layers()),
+            [f"width for 5 %, {law.parametrization}: {law}" for law in self.laws],
+            table(("layer", "with the width n (coordinate check)"), list(self.scaling.items())),
+            ["what to do", *(f"- {sentence}" for sentence in self.advice), *end],
+        ]  # fmt: skip
+        return "\n\n".join(filter(None, map("\n".join, parts)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return regime, findings, statements and advice as JSON data."""
@@ -125,11 +124,7 @@ class Report:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table in plain text, each column as wide as its widest cell; nothing without rows.
-
-    >>> list(table(("a", "b"), [("long", "1")]))
-    ['a     b', 'long  1']
-    """
+    """Yield the lines of a table in plain text, each column as wide as its widest cell; nothing without rows."""
     wide = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows) if rows else ():
         yield "  ".join(f"{cell:<{n}}" for cell, n in zip(row, wide, strict=True)).rstrip()

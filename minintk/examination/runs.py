@@ -131,14 +131,7 @@ def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: i
 
 
 def moved_features(net: Network, theta0: Array, theta: Array, x: Array) -> dict[str, float]:
-    """Return |h_T - h_0| / |h_0| of what each layer with weights reads, but for the first.
-
-    >>> from minintk import Dense, Sequential
-    >>> net = Network(Sequential(Dense(8), Dense(1)), (3,))
-    >>> theta0 = net.init(np.random.default_rng(0))
-    >>> {name: round(moved, 6) for name, moved in moved_features(net, theta0, 1.5 * theta0, np.eye(3)).items()}
-    {'1': 0.5}
-    """
+    """Return |h_T - h_0| / |h_0| of what each layer with weights reads, but for the first."""
     before, after = trace(net, theta0, x), trace(net, theta, x)
     pairs = {name: [to_host(seen[name].x).reshape(len(x), -1) for seen in (after, before)] for name in list(before)[1:]}
     return {name: float(relative_distance(a, b)) for name, (a, b) in pairs.items()}

@@ -55,24 +55,13 @@ def signals(net: Network, theta: Array, x: Array) -> tuple[dict[str, Signal], fl
 
 
 def apart(f: Array) -> float:
-    """Return |f - mean f| / |f| over examples: 0 if the outputs do not tell examples apart.
-
-    >>> apart(np.array([[1.0], [1.0]])), apart(np.array([[1.0], [-1.0]]))
-    (0.0, 1.0)
-    """
+    """Return |f - mean f| / |f| over examples: 0 if the outputs do not tell examples apart."""
     a = to_host(f).astype(np.float64)
     return float(np.linalg.norm(a - a.mean(axis=0)) / max(float(np.linalg.norm(a)), 1e-300))
 
 
 def drawn(net: Network, theta: Array) -> bool:
-    """Return True if theta looks like a draw of `net.init`: mean and size of every tensor within 6 standard errors.
-
-    >>> from minintk import Dense
-    >>> net = Network(Dense(40), (30,))
-    >>> theta = net.init(np.random.default_rng(0))
-    >>> drawn(net, theta), drawn(net, 1.3 * theta)
-    (True, False)
-    """
+    """Return True if theta looks like a draw of `net.init`: mean and size of every tensor within 6 standard errors."""
     for tensor in net.layout.tensors:
         a, std = to_host(theta[net.layout.slices[tensor.name]]).astype(np.float64), tensor.row.std
         if max(abs(a.mean()), abs(rms(a) - std)) > 6 * std / np.sqrt(a.size) + 1e-6 * std:
@@ -81,11 +70,7 @@ def drawn(net: Network, theta: Array) -> bool:
 
 
 def uneven(x: Array) -> float:
-    """Return the largest standard deviation of a column over the median one that is not 0; 1 for images.
-
-    >>> round(uneven(np.array([[1.0, 1.0, 1e6], [-1.0, 1.0, -1e6], [1.0, -1.0, 1e6]])))
-    1000000
-    """
+    """Return the largest standard deviation of a column over the median one that is not 0; 1 for images."""
     spread = to_host(x).astype(np.float64).std(axis=0)
     spread = spread[spread > 0]
     return float(spread.max() / np.median(spread)) if x.ndim == 2 and spread.size else 1.0

@@ -81,7 +81,7 @@ class WidthLaw:
         """The width for 5 % with its interval, "refused" without one."""
         if self.needed is None:
             return "refused"
-        return "{:.0f} ({:.0f} to {:.0f})".format(self.needed.value, *self.needed.interval)
+        return "{} ({} to {})".format(*(f"{float(f'{n:.3g}'):.0f}" for n in (self.needed.value, *self.needed.interval)))
 
     def __str__(self) -> str:
         if self.needed is None or self.fit is None:
@@ -134,7 +134,7 @@ def law(parametrization: str, width: int, widths: tuple[int, ...], gaps: tuple[H
     logs = (np.log(TARGET) - fit.draws[:, 0]) / np.minimum(fit.draws[:, 1], -1e-3)
     least, most = map(float, np.exp(np.clip(np.percentile(logs, [2.5, 97.5]), -50, 50)))
     if most / least > FACTOR:
-        why = f"{least:.2g} to {most:.2g} spans more than a factor of {FACTOR:g}"
+        why = f"its interval spans more than a factor of {FACTOR:g}, {min(most / least, 1e4):.3g}"
         return WidthLaw(parametrization, width, widths, gaps, fit, why=why)
     needed = Estimate(float((TARGET / fit.prefactor) ** (1 / fit.exponent)), (least, most), 0.95)
     return WidthLaw(parametrization, width, widths, gaps, fit, needed)

@@ -1,4 +1,4 @@
-"""The engine room: what exists for speed alone, and equal to the layers as they are written.
+"""Fast paths for networks, equal to the layers as they are written.
 
 `accelerate.faster` takes a network's layers and returns the same maps by cheaper ways; `accelerate.shut` makes networks
 without it.

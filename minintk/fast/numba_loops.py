@@ -38,8 +38,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
 
     for `rows` rows r <= most from i on, and the columns c of so many vectors from o on. item (bytes of a number), most
     and vectors are constants; x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, the number of k,
-    first).  taps : (T, 2), flat.  The sums stay in registers from the first term to the last, which no loop over arrays
-    promises.
+    first).  taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
     """
     size, n, lanes = item.literal_value, vectors.literal_value, VECTOR // item.literal_value
     signature = types.void(item, most, vectors, i, rows, o, x, W, y, z, step, taps, T)

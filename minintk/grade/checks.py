@@ -23,7 +23,7 @@ from minintk.spec.shapes import Site, couples, out_shape
 
 
 def diagnose_layer(layer: Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> Diagnosis:
-    """What is wrong with the layer's jvp, its vjp and its gram, each against differences of its output.
+    """Diagnose the layer's jvp, its vjp and its gram, each against differences of its output.
 
     shape : of one example as it enters the layer.
 
@@ -69,7 +69,7 @@ def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) ->
 
 
 def _turned(bound: Bound, args: Sequence[Values]) -> Callable[..., tuple[Any, list[int]]]:
-    """What vjp would be if jvp were right: jvp along each entry of each argument, written down once."""
+    """Build the vjp that fits jvp: jvp along each entry of each argument, written down once."""
     _, J = bound(_named(bound, args[1:]), args[0])
     rows = []
     for a in args:

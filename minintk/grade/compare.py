@@ -40,7 +40,7 @@ class Diagnosis:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not self.findings
 
     @property
@@ -64,7 +64,7 @@ def compare(
     suspects: Mapping[str, Any] | None = None,
     dtype: bool = True,
 ) -> Diagnosis:
-    """What is wrong with `got`, where `want` is right: arrays, numbers, strings, None, or tuples and dicts of them.
+    """Diagnose `got`, where `want` is right: arrays, numbers, strings, None, or tuples and dicts of them.
 
     rtol : how far numbers may be apart, relative to the largest of `want`; 1e-9 in float64 and 1e-4 in float32 by
     default, a million roundings in either.  suspects : {what it looks like: the wrong result}.  dtype : whether float32
@@ -84,14 +84,11 @@ def compare(
         if None not in given and given != right and Counter(given) == Counter(right):
             text = f"expected shapes {', '.join(map(str, right))}, got {', '.join(map(str, given))}: another order"
             return Diagnosis((Finding(where, "swapped", text),))
-        parts = [
-            compare(
-                f"{where}[{k!r}]", found[k], part, rtol=rtol, dtype=dtype, suspects={n: w[k] for n, w in wrong.items()}
-            )
-            for k, part in wanted.items()
-        ]
-        findings = tuple(finding for part in parts for finding in part.findings)
-        if 1 < len(findings) == len(parts) and len(told := {(one.cause, one.text) for one in findings}) == 1:
+        findings: tuple[Finding, ...] = ()
+        for k, part in wanted.items():
+            others = {name: some[k] for name, some in wrong.items()}
+            findings += compare(f"{where}[{k!r}]", found[k], part, rtol=rtol, dtype=dtype, suspects=others).findings
+        if 1 < len(findings) == len(wanted) and len(told := {(one.cause, one.text) for one in findings}) == 1:
             findings = (Finding(where, *told.pop()),)  # of all parts the same
         return Diagnosis(findings)
     if want is None or isinstance(want, str | bool):

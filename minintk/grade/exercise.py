@@ -1,4 +1,4 @@
-"""What an assignment is made of: exercises, cases, hard inputs, and the variants; a secret seed draws all of it.
+"""Define an assignment: exercises, cases, hard inputs, and the variants; a secret seed draws all of it.
 
 A case says what is called and what must come out: answers stay on the grader's side.  See
 docs/course/writing-an-exercise.md.
@@ -21,7 +21,7 @@ import numpy as np
 from minintk.files.reading import reading, whole_file
 from minintk.files.writing import write_atomically
 from minintk.grade.compare import Diagnosis, Finding, compare
-from minintk.grade.gradient import check_directions, check_pair, floating
+from minintk.grade.gradient import check_pair, floating
 from minintk.grade.submission import Submission
 from minintk.grade.worker import execute, pack, unpack
 
@@ -80,11 +80,10 @@ class Gradient:
         names, _ = student.ask("parameters", self.forward)
         value = own if self.right is None else partial(_computed, self.right)
         if student.imaginary:
-            said = f"line {student.imaginary} takes an imaginary part: write the derivative, and no complex step"
+            said = f"line {student.imaginary} has complex numbers: write the derivative, and no complex step"
             return Diagnosis((Finding(self.backward, "complex step", said),))
-        if self.large:
-            return check_directions(value, pull, self.args, names, self.wrt)
-        return check_pair(value, pull, self.args, names, wrt=self.wrt, hard=self.hard, dtype=self.dtype, own=own)
+        told = {name: getattr(self, name) for name in ("wrt", "hard", "dtype", "large")}
+        return check_pair(value, pull, self.args, names, own=own, **told)
 
 
 def _computed(right: Callable[..., Any], *args: Any) -> tuple[Any, list[int]]:
@@ -176,7 +175,7 @@ class Assignment:
 
 
 def stream(*words: str) -> np.random.Generator:
-    """A generator that the words determine, and from whose numbers they cannot be found."""
+    """Return a generator seeded by the words, whose numbers do not reveal them."""
     seed = hashlib.sha256("\0".join(words).encode()).digest()
     return np.random.default_rng(int.from_bytes(seed, "little"))
 
@@ -185,29 +184,19 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
     """Write the public exercises as data, which students check their work with, and return them as `load` reads them.
 
     The file holds inputs and right results, and no code that computes them.  The inputs are others than those of a
-    grade with this seed, which a table of the results in the file would pass.  Every `Law` is left out.
+    grade with this seed, which a table of the results in the file would pass.  Left out: every `Law`, cases over 1 MiB.
     """
     variant, exercises = assignment.variant(seed), []
     for e in assignment.exercises:
         drawn = [] if e.hidden else assignment.cases(e, f"{seed}/handed out", variant)
         kept = [replace(case, right=None) if isinstance(case, Gradient) else case for case in drawn]
-        cases = [vars(case) for case in kept if not isinstance(case, Law) and not getattr(case, "large", False)]
+        cases = [case for case in (vars(case) for case in kept if not isinstance(case, Law)) if len(pack(case)) < 2**20]
         if cases:
             exercises.append({"name": e.name, "points": e.points, "hint": e.hint, "partial": e.partial, "cases": cases})
     limits = {name: getattr(assignment, name) for name in ("allowed", "tells", "seconds", "memory")}
     data = pack({"name": assignment.name, "variants": variant, "exercises": exercises, **limits})
     write_atomically(path, methodcaller("write", data))
     return load(path)
-
-
-def _recorded(data: bytes) -> Assignment:
-    found = unpack(data)
-    exercises = []
-    for told in found.pop("exercises"):
-        cases = [(Gradient if "backward" in case else Values)(**case) for case in told.pop("cases")]
-        exercises.append(Exercise(**told, cases=cases))
-    variants = {name: (choice,) for name, choice in found.pop("variants").items()}
-    return Assignment(exercises=exercises, variants=variants, **found)
 
 
 def load(path: str | Path) -> Assignment:
@@ -223,7 +212,11 @@ def load(path: str | Path) -> Assignment:
         raise FileNotFoundError(f"assignment expects a folder with exercises.py, or such a file, got {str(path)!r}")
     if file.suffix == ".json":
         with reading(file, "a recorded assignment", "record it again") as recorded:
-            return _recorded(whole_file(recorded))
+            told = unpack(whole_file(recorded))
+        variants, exercises = {name: (choice,) for name, choice in told.pop("variants").items()}, told.pop("exercises")
+        for e in exercises:
+            e["cases"] = [(Gradient if "backward" in case else Values)(**case) for case in e["cases"]]
+        return Assignment(exercises=[Exercise(**e) for e in exercises], variants=variants, **told)
     home = str(file.parent.resolve())
     sys.path.insert(0, home)
     try:

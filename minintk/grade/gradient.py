@@ -35,11 +35,11 @@ def check_gradient(
     hard: bool = True,
     dtype: bool = True,
 ) -> Diagnosis:
-    """Whether backward gives the gradients of <u, forward(*args)> in every argument; if not, which, and what is wrong.
+    """Check that backward gives the gradients of <u, forward(*args)> in every argument; if not, say where and why.
 
-    forward(*args) -> y, and backward(u, *args) -> one gradient for each argument (None for those that are not arrays of
-    floating-point numbers), or a dict {"W": ...} or {"dW": ...}; or forward(*args) -> (y, cache), and
-    backward(u, cache).
+    forward(*args) -> y, and backward(u, *args) -> one gradient for each argument (None for those that are not
+    floating-point arrays), or a dict {"W": ...} or {"dW": ...}.  Or forward(*args) -> (y, cache), and backward(u,
+    cache).
     args : small ones, a few entries along each axis, and every axis of another length, so that a transpose shows.
     wrt : positions of the arguments to differentiate, all arrays of floating-point numbers by default.  hard : try ties
     and zeros too.  dtype : whether float32 must stay it.
@@ -71,12 +71,14 @@ def check_pair(
     dtype: bool = True,
     numbers: Mapping[str, float] | None = None,
     own: Watched | None = None,
+    large: bool = False,
 ) -> Diagnosis:
     """`check_gradient` for functions that run elsewhere, in a student's process say.
 
     value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), u being argument -1.  names : of the
     arguments, if they are known.  numbers : what else a factor may be made of.
-    own : the function whose dtype and changes in place count, where `value` is not the submission's.
+    own : the function whose dtype and changes in place count, where `value` is not the submission's.  large : compare
+    slopes along random directions alone, of args of any size.
     """
     double = [a.astype(np.float64) if floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if floating(a)] if wrt is None else list(wrt)
@@ -84,42 +86,11 @@ def check_pair(
         raise ValueError("args expects at least one array of floating-point numbers, which its gradient is taken in")
     names = names if len(names) == len(args) else [f"arg{i}" for i in range(len(args))]
     check = _Check(value, pull, double, {-1: "u"} | dict(enumerate(names)), where, own or value)
-    check.run(hard, numbers or {}, dtype=dtype)
+    if large:
+        check.directions()
+    else:
+        check.run(hard, numbers or {}, dtype=dtype)
     return Diagnosis(tuple(dict.fromkeys(check.findings)))
-
-
-def check_directions(
-    value: Watched, pull: Watched, args: Sequence[Any], names: Sequence[str], wrt: Sequence[int] | None = None
-) -> Diagnosis:
-    """Compare the gradients of <u, value(*args)> with its slopes along random directions; args of any size.
-
-    A wrong gradient would have to be right along a direction that is drawn after it has been given.  One of three has
-    to agree: between two points of a line there may be a kink.
-    """
-    where = [i for i, a in enumerate(args) if floating(a)] if wrt is None else list(wrt)
-    rng = np.random.default_rng()
-    u = rng.standard_normal(np.shape(value(*args)[0]))
-    got = pull(u, *args)[0]
-    got = [got.get(names[i], got.get(f"d{names[i]}")) for i in where] if isinstance(got, Mapping) else got
-    got = list(got) if isinstance(got, tuple | list) else [got]
-    if len(got) != len(where):
-        got = [got[i] for i in where] if len(got) == len(args) else [None] * len(where)
-    found = []
-    for i, g in zip(where, got, strict=True):
-        if said := misshapen(g, args[i], names[i]):
-            found.append(Finding(f"d{names[i]}", *said))
-            continue
-        h = H * float(np.sqrt(np.mean(args[i] ** 2)) or 1.0)
-        for _ in range(3):
-            d = rng.standard_normal(args[i].shape)
-            above, below = (value(*args[:i], args[i] + s * d, *args[i + 1 :])[0] for s in (h, -h))
-            slope, mine = float(np.sum(u * (above - below))) / (2 * h), float(np.sum(g * d))
-            if abs(slope - mine) <= 1e-5 * float(np.sqrt(np.sum(g * g))):
-                break
-        else:
-            said = "unnamed", f"along a random direction the slope is {slope:.8g}, the gradient's {mine:.8g}"
-            found.append(Finding(f"d{names[i]}", *said))
-    return Diagnosis(tuple(found))
 
 
 def derivative(f: Callable[[Sequence[Any]], Values], args: Sequence[Any], i: int) -> Values:
@@ -177,6 +148,29 @@ class _Check:
         if dtype and not self.findings:
             self.dtypes()
 
+    def directions(self) -> None:
+        """Compare the gradients of <u, y> with its slopes along random directions.
+
+        A wrong gradient would have to be right along a direction that is drawn after it has been given.  One of three
+        has to agree: between two points of a line there may be a kink.
+        """
+        rng = np.random.default_rng()
+        u = np.asarray(rng.standard_normal(self.f(self.args).shape))
+        for i, g in self.gradients(u, self.args)[0].items():
+            a = self.args[i]
+            if said := misshapen(g, a, self.names[i]):
+                self.say(i, *said)
+                continue
+            h = H * float(np.sqrt(np.mean(a * a)) or 1.0)
+            for _ in range(3):
+                d = rng.standard_normal(a.shape)
+                above, below = (self.f([*self.args[:i], a + s * d, *self.args[i + 1 :]]) for s in (h, -h))
+                slope, mine = float(np.sum(u * (above - below))) / (2 * h), float(np.sum(g * d))
+                if abs(slope - mine) <= 1e-5 * float(np.sqrt(np.sum(g * g))):
+                    break
+            else:
+                self.say(i, "unnamed", f"along a random direction the slope is {slope:.8g}, the gradient's {mine:.8g}")
+
     def say(self, where: int | str, cause: str, text: str) -> None:
         self.findings.append(Finding(where if isinstance(where, str) else self.d(where), cause, text))
 
@@ -184,9 +178,8 @@ class _Check:
         return f"d{self.names[i]}" if i >= 0 else "u"
 
     def forward(self) -> bool:
-        """Whether its output y is of any use."""
-        changed = self.own(*_copies(self.args))[1]
-        y, _ = self.value(*_copies(self.args))
+        """True if its output y can be used."""
+        y, changed = self.value(*_copies(self.args))[0], self.own(*_copies(self.args))[1]
         for i in changed:
             self.say("forward", "in place", f"it changes {self.names[i]} in place: work on a copy")
         if not isinstance(y, np.ndarray | np.floating | float) or np.asarray(y).dtype.kind != "f":
@@ -266,7 +259,7 @@ class _Check:
         return margin(self.right[i]) + 1e-9 * float(np.abs(self.y).max(initial=0.0)) / scale
 
     def guesses(self, i: int, g: Values) -> Iterator[Said | None]:
-        """What may be wrong with a gradient, None for a guess that does not fit; the last one always does."""
+        """Yield what may be wrong with a gradient, None for a guess that does not fit; the last one always does."""
         right, tolerance = self.right[i], self.tolerance(i)
         yield explain(g, right, tolerance, self.sizes, self.y.ndim)
         for j in self.where:
@@ -315,15 +308,12 @@ class _Check:
                 yield "map transposed", f"right for {name} with axes 0 and 1 swapped", j, a.swapaxes(0, 1)
 
     def kinks(self) -> None:
-        """Where entries of an argument tie or are zero: finite gradients, and no more handed on than there is.
+        """Check arguments with ties or zeros: finite gradients, and no more handed on than there is.
 
         A shift of all entries keeps their ties, so y may be smooth along it even there; then the entries of the
         gradient must add up to its derivative.
         """
-        for i in self.where:
-            a = self.args[i]
-            if a.ndim < 2:
-                continue
+        for i, a in ((i, self.args[i]) for i in self.where if self.args[i].ndim > 1):
             tied = [*self.args[:i], np.round(a / (float(np.std(a)) or 1.0)), *self.args[i + 1 :]]
             middle, above, below = (self.f([*tied[:i], tied[i] + s * H, *tied[i + 1 :]]) for s in (0, 1, -1))
             if middle.shape != self.y.shape or not np.all(np.isfinite([middle, above, below])):
@@ -348,8 +338,6 @@ class _Check:
             given: list[tuple[int | str, Any]] = [("forward", self.own(*_copies(args))[0]), *gradients.items()]
             for where, a in given:
                 if (kind := np.asarray(a).dtype) != want:
-                    text = (
-                        f"{np.dtype(want)} arguments give {kind}: keep x.dtype in new arrays, and in factors of NumPy's"
-                    )
+                    text = f"{np.dtype(want)} arguments give {kind}: keep x.dtype in new arrays, and in NumPy's factors"
                     return self.say(where, "wrong dtype", text)
         return None

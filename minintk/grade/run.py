@@ -49,39 +49,30 @@ class Graded:
 
     @property
     def text(self) -> str:
-        """What is wrong, a line for each thing with the cases that show it, and the hint.
+        """Say what is wrong, a line for each finding with the cases that show it, and the hint.
 
         What is not written yet is said once, without a hint; of results that are wrong without a name, the first.
         """
-        alike: dict[tuple[str, ...], tuple[str, list[str]]] = {}
+        alike: dict[tuple[str, ...], tuple[str, dict[str, None]]] = {}
         for title, found in self.failures:
             for one in found.findings:
                 said = one.text if one.where == self.exercise.name else str(one)
                 same = (one.where, one.cause) if one.cause in ("nan", "unnamed") else (said,)
-                titles = alike.setdefault(same, (said, []))[1]
-                if title not in titles:
-                    titles.append(title)
+                alike.setdefault(same, (said, {}))[1][title] = None
         others, hint = ", ".join(self.carried), ""
         lines = [f"half of the points: right, but for what comes from {others}"] * bool(others)
-        for key, (said, titles) in alike.items():
+        for key, (said, (first, *more)) in alike.items():
             if said.endswith(UNWRITTEN):
                 lines.append(said)
                 continue
-            if len(key) > 1 and len(titles) > 1:
-                others = "; ".join(titles[1:]) if len(titles) < 6 else f"{len(titles) - 1} others"
-                lines.append(f"{titles[0]}: {said} (and in {others})".removeprefix(": "))
-            else:
-                lines.append(f"{self._shown(titles)}{said}")
+            others = "; ".join(more) if len(more) < 3 else f"{len(more)} others"
+            if len(key) > 1 and more:
+                said += f" (and in {others})"
+            elif more:
+                first = f"all {self.cases} cases" if len(more) == self.cases - 1 else f"{first}; {others}"
+            lines.append(f"{first}: {said}".removeprefix(": "))
             hint = self.exercise.hint
-        said = "\n".join([*lines, f"hint: {hint}"] if hint else lines)
-        return CONTROL.sub("", said)
-
-    def _shown(self, titles: Sequence[str]) -> str:
-        """The cases, as the beginning of a line."""
-        if 1 < self.cases == len(titles):
-            return f"all {self.cases} cases: "
-        some = f"{titles[0]} and {len(titles) - 1} others" if len(titles) > 3 else "; ".join(titles)
-        return f"{some}: " if some else ""
+        return CONTROL.sub("", "\n".join([*lines, f"hint: {hint}"] if hint else lines))
 
 
 @dataclass(frozen=True)
@@ -153,10 +144,7 @@ def grade(
     limits = {name: getattr(assignment, name) for name in ("seconds", "memory", "allowed")} | {"isolated": isolated}
     with Submission(submission, variant if assignment.tells else {}, **limits) as student:
         graded = [Graded(e, 0, 0, (("", NOT_YET),), 0.0) for e in chosen]
-
-        def so_far() -> Grade:
-            return Grade(assignment.name, os.fspath(submission), variant, tuple(graded), isolated, student.wall)
-
+        found = Grade(assignment.name, os.fspath(submission), variant, tuple(graded), isolated)
         reference, error = Path(assignment.folder, "solution.py"), set[str]()
         carry = carry and bool(assignment.folder) and reference.is_file()
         for k, e in enumerate(chosen):
@@ -171,9 +159,10 @@ def grade(
                 carry = carry and not (error and error.isdisjoint(mine))  # a second error
             if error & mine or (graded[k].failures and not error):
                 error |= mine  # a backward function goes with its forward function, whose cache it reads
+            found = replace(found, exercises=tuple(graded), wall=student.wall)
             if told is not None:
-                told(so_far())
-        return so_far()
+                told(found)
+        return found
 
 
 NOT_YET = Diagnosis((Finding("", "stopped", "the grader has not come to it: it was stopped, or is still at work"),))
@@ -217,8 +206,7 @@ def junit(grade: Grade) -> str:
     """JUnit's XML: a test case for each exercise, a failure with its reasons where it is not right."""
     failed, seconds = sum(bool(g.failures) for g in grade.exercises), sum(g.seconds for g in grade.exercises)
     numbers = {"name": grade.assignment, "tests": f"{len(grade.exercises)}", "failures": f"{failed}", "errors": "0"}
-    numbers["time"] = f"{seconds:.3f}"
-    top = ElementTree.Element("testsuites", numbers)
+    top = ElementTree.Element("testsuites", numbers := numbers | {"time": f"{seconds:.3f}"})
     suite = ElementTree.SubElement(top, "testsuite", numbers | {"skipped": "0"})
     if grade.warning:
         ElementTree.SubElement(suite, "system-out").text = grade.warning

@@ -1,8 +1,8 @@
-"""Which power of the width is it?  Seeds are added until the answer is certain enough, or the budget is spent.
+"""Decide the power of the width: seeds are added until the answer is certain enough, or the budget is spent.
 
-Theory says b, a mistake would give b'.  It is a pass if the whole confidence interval of the fitted exponent is nearer
-to b than half of |b - b'|, a fail if none of it is, and undecided if the budget is spent before either.  The level (how
-often a wrong verdict may come) is divided among the looks: level / 2 to the first, level / 4 to the second, and so on.
+Theory says b, a mistake would give b'.  It is a pass if the whole confidence interval of the fitted exponent is within
+half of |b - b'| of b, and a fail if none of it is.  It is undecided if the budget is spent before either.  The level
+(how often a verdict may be wrong) is divided among the looks: level / 2 to the first, level / 4 to the second, etc.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def exponent(
     level: float = 0.05,
     rng: np.random.Generator | None = None,
 ) -> Verdict:
-    """Whether measure(width, rng) scales as width^theory, and not as width^against.
+    """Decide if measure(width, rng) scales as width^theory, and not as width^against.
 
     measure : one positive number for one width and one generator.  budget : seeds at each width, at most; 4 at the
     first look, then twice as many at each.  level : the probability of a wrong verdict, at most.  rng : default_rng(0)
@@ -81,8 +81,7 @@ def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) ->
     v = np.asarray(values, dtype=np.float64)
     if v.ndim != 2 or len(v) != len(x) or v.size < 3 or not np.all(v > 0):
         raise ValueError(f"values expects positive numbers, ({len(x)}, S), got shape {v.shape}: give a row for each x")
-    p = np.repeat(np.log(np.asarray(x, dtype=np.float64)), v.shape[1])
-    q = np.log(v).ravel()
+    p, q = np.repeat(np.log(np.asarray(x, dtype=np.float64)), v.shape[1]), np.log(v).ravel()
     p -= p.mean()
     b = p @ q / (p @ p)
     rest = q - q.mean() - b * p

@@ -10,7 +10,6 @@ import copy
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 from threading import Event, Thread
 from types import ModuleType
 from typing import Any
@@ -30,11 +30,11 @@ LOADING = 30.0
 
 
 class SubmissionError(Exception):
-    """What went wrong inside a submission, in one line."""
+    """An error inside a submission, in one line."""
 
 
 class GraderError(RuntimeError):
-    """What is wrong on the grader's side, with a case or with the machine: the instructor's to mend."""
+    """An error on the grader's side, in a case or of the machine, for the instructor to mend."""
 
 
 @dataclass(eq=False)
@@ -70,11 +70,11 @@ class Submission(AbstractContextManager["Submission"]):
         self.asked = set[str]()  # functions that have been called
         self._lent: Sequence[str] = ()  # functions for which `_lender` stands in
         self._lender: Submission | None = None
-        self.imaginary = 0  # its line that takes an imaginary part, as differentiation by a complex step does
+        self.imaginary = 0  # its first line with complex numbers, as differentiation by a complex step has
         self.broken = ""  # why the file does not load, once that is known
         self._late: Counter[str] = Counter()  # calls of a function that had no answer
         self._module: ModuleType | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __exit__(self, *error: object) -> None:
@@ -143,50 +143,40 @@ class Submission(AbstractContextManager["Submission"]):
 
     def _start(self) -> None:
         """Load the file: here, or in a process in an empty folder, with no variables but those it needs."""
-        path = Path(self.path)
         try:
-            text = hand_in.text_of(path)
+            text = hand_in.text_of(Path(self.path))
             self.imaginary = hand_in.imaginary(text)
         except (ValueError, KeyError) as error:  # a notebook that is none, a script that is not UTF-8
             self.broken = f"the file does not load: {error}"
             return
-        if self.isolated or path.suffix == ".ipynb":
-            self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-")
+        self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-")
+        code, home = (Path(os.path.realpath(self._folder.name), name) for name in ("code", "home"))
+        for folder in (code, home):
+            folder.mkdir()
+        path = home / "submission.py"
+        path.write_text(text, encoding="utf-8")
         if not self.isolated:
-            if self._folder is not None:
-                path = Path(self._folder.name, "submission.py")
-                path.write_text(text, encoding="utf-8")
             loaded = worker.load(path, self.variant)
             self._module, self.broken = (None, loaded) if isinstance(loaded, str) else (loaded, "")
             return
-        assert self._folder is not None
-        code, home = (Path(os.path.realpath(self._folder.name), name) for name in ("code", "home"))
         packages = ("numpy", *self.allowed)
-        found = [spec for spec in map(importlib.util.find_spec, packages) if spec and spec.origin]
-        depth = [bool(spec.submodule_search_locations) for spec in found]  # a folder's __init__.py, or a file
-        places = dict.fromkeys(str(Path(s.origin or "").parents[d]) for s, d in zip(found, depth, strict=True))
+        found = [s for s in map(importlib.util.find_spec, packages) if s and s.origin]  # a file, a folder's __init__.py
+        places = dict.fromkeys(
+            str(Path(s.origin or "").parents[s.submodule_search_locations is not None]) for s in found
+        )
         kept = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "LD_LIBRARY_PATH") if name in os.environ}
         one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         own = {"PYTHONHASHSEED": "0", "HOME": str(home), "TMPDIR": str(home), "PYTHONPATH": os.pathsep.join(places)}
         command = [sys.executable, "-s", "-S", "-P", "-B", str(code / "worker.py")]
-        pipe, null = subprocess.PIPE, subprocess.DEVNULL
         try:
-            for folder in (code, home):
-                folder.mkdir()
             for name in ("worker.py", "wall.py"):  # copies: the library's own place is nobody's business
                 shutil.copy(Path(worker.__file__).with_name(name), code)
-            path = home / "submission.py"
-            path.write_text(text, encoding="utf-8")
-            self._process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=null, cwd=home, env=kept | one | own
-            )
+            self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=home, env=kept | one | own)
         except OSError as error:
             self.close()
             raise GraderError(f"no process can start here ({error}): try isolated=False, --in-process") from error
-        first = {
-            "path": str(path), "home": str(home), "variant": self.variant, "packages": packages, "memory": self.memory,
-            "seconds": max(60, int(20 * self.seconds)),
-        }  # fmt: skip
+        first: dict[str, Any] = {"path": str(path), "home": str(home), "packages": packages, "variant": self.variant}
+        first |= {"memory": self.memory, "seconds": max(60, int(20 * self.seconds))}
         try:
             self.wall = str(self._exchange(first, 60.0)["value"])  # NumPy has to be read, on a busy machine perhaps
         except SubmissionError as error:
@@ -236,7 +226,7 @@ class Submission(AbstractContextManager["Submission"]):
         return reply
 
 
-def _watch(process: subprocess.Popen[bytes], seconds: float, grace: float, done: Event) -> None:
+def _watch(process: Popen[bytes], seconds: float, grace: float, done: Event) -> None:
     """Kill the process after these seconds; on a machine too busy to let it run, after the grace."""
     spent = _used(process.pid)
     if not done.wait(seconds) and (_used(process.pid) - spent > seconds / 2 or not done.wait(grace)):

@@ -1,4 +1,4 @@
-"""What a wrong array looks like: the right one times a factor, transposed, flipped, shifted, or with a part missing.
+"""Recognise a wrong array: the right one times a factor, transposed, flipped, shifted, or with a part missing.
 
 Everything here compares two arrays of one shape: what came, and what is right.  A derivative dy/da has the shape
 (*y.shape, *a.shape), so that `lead` axes belong to y; a plain result has lead = 0.  NaN in `right` is not compared.
@@ -17,10 +17,6 @@ Values = np.ndarray[Any, Any]
 Said = tuple[str, str]
 """(cause, sentence)."""
 
-RTOL = 1e-6
-"""Of the largest entry of a derivative: how far differences of it may be off; see `minintk.grade.gradient`."""
-
-
 MIXED = "examples mixed", "one example's gradient depends on another: a sum along axis 0, where each has its own?"
 
 
@@ -31,8 +27,8 @@ def close(got: Values, right: Values, tolerance: float) -> bool:
 
 
 def margin(right: Values) -> float:
-    """How far differences of a derivative may be off."""
-    return RTOL * float(np.nanmax(np.abs(right), initial=1e-300))
+    """Return how far differences of a derivative may be off."""
+    return 1e-6 * float(np.nanmax(np.abs(right), initial=1e-300))
 
 
 def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float], lead: int = 0) -> Said | None:
@@ -103,7 +99,7 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 
 
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
-    """What factors may be made of: N and C, numbers of pixels and of window entries, arguments that are numbers.
+    """Collect what factors may consist of: N and C, numbers of pixels and window entries, arguments that are numbers.
 
     A 2 is left out: it may come from anywhere.
 
@@ -177,7 +173,7 @@ def slid(a: Values, steps: Mapping[int, int]) -> Values:
 
 
 def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | None:
-    """(cause, sentence) where entries are zero that should not be, or the other way round, and all others are right."""
+    """Return (cause, sentence) if entries are zero that should not be, or the reverse, and all others are right."""
     known = ~np.isnan(right)
     nought, small = (np.abs(got) <= tolerance) & known, (np.abs(right) <= tolerance) & known
     same = (np.abs(got - right) <= tolerance) | ~known
@@ -246,7 +242,7 @@ def terms(got: Values, right: Values, x: Values, tolerance: float) -> Said | Non
 
 
 def _lost(lost: Values, kept: Values, lead: int) -> Said:
-    """What is special about the entries that are missing; kept : those that are there."""
+    """Say what is special about the missing entries; kept : those that are there."""
     y, a = lost.shape[:lead], lost.shape[lead:]
     if lead and y[0] > 1 and len(members := {int(n) for n in np.argwhere(kept)[:, 0]}) == 1:
         n = members.pop()
@@ -271,16 +267,12 @@ def _lost(lost: Values, kept: Values, lead: int) -> Said:
 
 
 def place(at: tuple[int, ...], lead: int) -> str:
-    """Where an entry stands, in words.
-
-    >>> place((3, 0, 1, 2), 2)
-    'at (1, 2) for the output at (3, 0)'
-    """
+    """Say the position of an entry in words: "at (1, 2) for the output at (3, 0)"."""
     return f"at {at[lead:]}" + (f" for the output at {at[:lead]}" if lead else "")
 
 
 def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:
-    """(cause, sentence) where `got` is no array of numbers of the right shape."""
+    """Return (cause, sentence) if `got` is not an array of numbers of the right shape."""
     if got is None:
         return "nothing", "not written: None is returned"
     try:
@@ -308,7 +300,7 @@ def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:
 
 
 def scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -> Said | None:
-    """Right but for a factor of its own for each output: a derivative that multiplies u is missing."""
+    """Right except for one factor per output: a derivative that multiplies u is missing."""
     a, b = np.where(np.isnan(right), 0.0, [g, right]).reshape(2, prod(shape), -1)
     weight = np.sum(a * a, axis=1)
     ratio = np.sum(a * b, axis=1) / np.where(weight > 0, weight, 1.0)

@@ -121,16 +121,12 @@ def seccomp() -> bool:
     return bool(libc.syscall(SECCOMP[kind], 1, 1, filter_) == 0)  # 1, 1: a filter, for all threads
 
 
-def limit(memory: int, seconds: int, *, processes: bool) -> None:
-    """Bounds on memory (bytes), processor time and files, where the system has them (not on Windows).
-
-    processes : whether new ones have to be stopped here, and threads with them.
-    """
+def limit(**most: int) -> None:
+    """Bound memory (AS, bytes), processor time, files or processes, where the system can (not on Windows)."""
     try:
         import resource
     except ImportError:
         return
-    most = {"AS": memory, "CPU": seconds, "FSIZE": 2**26, "CORE": 0} | ({"NPROC": 0} if processes else {})
     for name, bound in most.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(kind)
@@ -205,9 +201,9 @@ def close_in(home: str, packages: Sequence[str], memory: int, seconds: int) -> s
     """Put up the whole wall, and return what of it this system has: "Landlock 7, seccomp" or less."""
     read, listed = opened(packages)
     version = landlock(read, listed, home)
-    limit(memory, seconds, processes=False)  # before they cannot be changed any more
+    limit(AS=memory, CPU=seconds, FSIZE=2**26, CORE=0)  # before they cannot be changed any more
     if not (filtered := seccomp()):
-        limit(memory, seconds, processes=True)
+        limit(NPROC=0)
     sys.meta_path.insert(0, finder(packages))
     guard(read, listed, home)
     return ", ".join([f"Landlock {version}"] * bool(version) + ["seccomp"] * filtered)

@@ -35,9 +35,6 @@ def pack(value: Any) -> bytes:
     """The value as a line of JSON: arrays, numbers, strings, None, and tuples, lists and dicts of them.
 
     TypeError for anything else: a function, an object of the student's, an array of objects.
-
-    >>> unpack(pack({"x": np.ones(2), "size": (3, "same", None)}))
-    {'x': array([1., 1.]), 'size': (3, 'same', None)}
     """
     return json.dumps(tree_of(value)).encode() + b"\n"
 
@@ -134,7 +131,12 @@ def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any
     try:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            value, changed = _answered(module, asked)
+            function, args = _function(module, asked["name"]), asked["args"]
+            value, changed = parameters(function), list[int]()
+            if asked["do"] == "pull":
+                value, changed = pull(function, _function(module, asked["backward"]), asked["u"], args)
+            elif asked["do"] != "parameters":
+                value, changed = (output if asked["do"] == "output" else watched)(function, args)
         tree_of(value)
     except (Exception, SystemExit) as error:  # and no KeyboardInterrupt: in the grader's process it is the user's
         return {"error": fault(error, str(module.__file__))}
@@ -144,15 +146,6 @@ def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any
         vars(module).update(kept)
     told = [f"{w.message} (line {w.lineno})" for w in said if w.filename == module.__file__]
     return {"value": value, "changed": changed, "warned": told[0] if told else ""}
-
-
-def _answered(module: ModuleType, asked: Mapping[str, Any]) -> tuple[Any, list[int]]:
-    function, args = _function(module, asked["name"]), asked["args"]
-    if asked["do"] == "parameters":
-        return parameters(function), []
-    if asked["do"] == "pull":
-        return pull(function, _function(module, asked["backward"]), asked["u"], args)
-    return (output if asked["do"] == "output" else watched)(function, args)
 
 
 def _function(module: ModuleType, name: str) -> Callable[..., Any]:
@@ -200,11 +193,7 @@ def parameters(function: Callable[..., Any]) -> list[str]:
 def output(forward: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[int]]:
     """(forward(*args) without the cache that it may return, positions of the arguments changed in place)."""
     value, changed = watched(forward, args)
-    return (value[0] if _cached(value) else value), changed
-
-
-def _cached(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 2
+    return (value[0] if isinstance(value, tuple) and len(value) == 2 else value), changed
 
 
 def pull(
@@ -212,7 +201,8 @@ def pull(
 ) -> tuple[Any, list[int]]:
     """backward(u, *args), or backward(u, cache) where forward(*args) returns (output, cache)."""
     y = forward(*args)
-    value, changed = watched(backward, (u, y[1]) if _cached(y) else (u, *args), (u, *args))
+    given = (u, y[1]) if isinstance(y, tuple) and len(y) == 2 else (u, *args)
+    value, changed = watched(backward, given, (u, *args))
     return value, [i - 1 for i in changed]
 
 

@@ -48,8 +48,8 @@ def lift(
     and their scale and offset with them.
 
     UnsupportedLayer for a module that has no counterpart, with its path: hooks and weights that two layers share are
-    among them.  ValueError where shapes disagree, arrays are missing or left over, a weight has requires_grad=False,
-    the module is in training mode, or the check fails.
+    among them.  ValueError if shapes disagree, arrays are missing or left over, a weight has requires_grad=False, the
+    module is in training mode, or the check fails.
 
     >>> import numpy as np
     >>> from minintk import Dense, ReLU, Sequential

@@ -51,7 +51,7 @@ def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...")
 
 
 def size(value: Any) -> Any:
-    """Return the number of a tuple that has one number alone, other values as they are."""
+    """Unwrap a tuple of one number; return other values unchanged."""
     return value[0] if isinstance(value, (tuple, list)) and len(set(value)) == 1 else value
 
 

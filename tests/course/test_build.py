@@ -60,6 +60,7 @@ def test_a_students_folder_holds_no_solution(tmp_path: Path) -> None:
     dropped = [m[2].strip() for m in build.SOLUTION.finditer(solution)]
     everything = b"".join(path.read_bytes() for path in place.iterdir()).decode("latin-1")
     assert len(dropped) > 3
+    assert len(everything) < 200_000
     assert not [text for text in dropped if text in everything]
     holes = [m for m in build.SOLUTION.finditer(solution) if m[1]]  # indented: the body of a function
     assert left.count("raise NotImplementedError") == len(holes) > 3  # each body is left for the student to write
@@ -91,6 +92,13 @@ def test_the_variant_of_the_handout_is_that_of_the_grade(tmp_path: Path) -> None
         told = (tmp_path / name / folder.name / "handout.md").read_text()
         assert f"gain: `{drawn['gain']}`" in told
         assert "variant.py" not in told
+
+
+def test_students_get_the_library_too(tmp_path: Path) -> None:
+    with zipfile.ZipFile(build.installed(tmp_path)) as archive:
+        inside = set(archive.namelist())
+    assert {"pyproject.toml", "README.md", "LICENSE", "minintk/__init__.py", "minintk/grade/page.html"} <= inside
+    assert not [name for name in inside if "pycache" in name or name.startswith(("course", "tests"))]
 
 
 def test_the_notebook_is_the_starter(tmp_path: Path) -> None:

@@ -81,6 +81,11 @@ def test_an_error_is_carried_forward_there_too(kit: Path, tmp_path: Path) -> Non
     assert scores["activation"][0] == 0
     said = "half of the points: right, but for what comes from activate, activate_backward"
     assert scores["gradients"] == (4, said)
+    short = tmp_path / "kit"
+    shutil.copytree(kit, short, ignore=lambda folder, names: ["solution.py"])
+    found = ran(short, tmp_path, "ada@example.org", {"a.py": f"{SOLUTION}\n\ndef activate(z):\n    return 3 * z, z\n"})
+    alone = {test["name"]: test["score"] for test in found["tests"]}
+    assert alone == {name: 0 if text.startswith("half") else score for name, (score, text) in scores.items()}
 
 
 @pytest.mark.parametrize(

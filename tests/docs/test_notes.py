@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from minintk.grade.worker import execute
+
 NOTES = Path(__file__).resolve().parents[2] / "docs" / "notes"
 CHAPTERS = sorted(NOTES.glob("[1-6]-*.md"))
 OF_THE_LIBRARY = {"forward", "backward", "MeanField", "slope_interval"}
@@ -33,3 +35,14 @@ def test_a_chapter_has_what_a_chapter_needs(page: Path) -> None:
     assert text.count("*Proof") >= 2
     for part in ("## Questions", "## Sources", "python docs/notes/figures"):
         assert text.count(part) == 1, part
+
+
+def test_links_lead_somewhere_in_the_repository_and_on_the_site() -> None:
+    pages = execute("pages", NOTES.parent / "_ext" / "pages.py")
+    for page in NOTES.glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        links = re.findall(r"\]\((?!https?:)([^)#\s]+)", text)
+        assert not [link for link in links if not (NOTES / link).exists()], page
+        source = [text]
+        pages.on_source(None, f"notes/{page.stem}", source)
+        assert source[0].count("](../course/kit-hw") == text.count("](../../course/hw") > 0

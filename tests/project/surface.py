@@ -42,9 +42,14 @@ def call(thing: Any) -> str:
     return f"({', '.join(found)})"
 
 
+def own(thing: type) -> list[type]:
+    """Return the class and its bases, those from outside left out."""
+    return [c for c in thing.__mro__ if c.__module__.startswith(("minintk", "analytic"))]
+
+
 def members(thing: type) -> list[str]:
-    """Return the public fields, methods and properties of a class, those it inherits from outside left out."""
-    ours = [c for c in thing.__mro__ if c.__module__.startswith(("minintk", "analytic"))]
+    """Return the public fields, methods and properties of a class."""
+    ours = own(thing)
     names = {name for c in ours for name in (*vars(c), *getattr(c, "__annotations__", {}))}
     names |= {field.name for field in fields(thing)} if is_dataclass(thing) else set()
     public = sorted(name for name in names if not name.startswith("_") and not name.endswith("_request"))  # sklearn's
@@ -53,8 +58,9 @@ def members(thing: type) -> list[str]:
 
 def line(name: str, thing: Any) -> str:
     """Return the line of a name."""
-    if inspect.isclass(thing):
-        return " ".join([name + call(thing), *members(thing)])
+    if inspect.isclass(thing):  # outside classes and exceptions have signatures that depend on Python's version
+        made = any({"__init__", "__new__"} & {*vars(c)} for c in own(thing))
+        return " ".join([name + call(thing) * made, *members(thing)])
     return name + (call(thing) if inspect.isroutine(thing) else "")
 
 

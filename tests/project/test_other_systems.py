@@ -54,7 +54,7 @@ WORK = """
     solved = an.solve(kernel, x, y, ridge=0.1, store=folder / "store").predict(x)
     assert np.allclose(solved, an.posterior(kernel, x, y, ridge=0.1, kind="ntk").predict(x))
     assert available_memory(np) > 0
-    limit(2**30, 60, processes=False)
+    limit(AS=2**30, CPU=60)
     print("done")
 """
 
@@ -87,7 +87,7 @@ def test_a_limit_that_a_system_refuses_is_left_out(monkeypatch: pytest.MonkeyPat
             raise ValueError("current limit exceeds maximum limit")
 
     monkeypatch.setattr(resource, "setrlimit", refused)
-    wall.limit(2**30, 60, processes=False)
+    wall.limit(AS=2**30, CPU=60, FSIZE=2**26, CORE=0)
     assert asked == [resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE]
 
 

@@ -64,7 +64,7 @@ def kernels(x1, x2, depth, w_std, b_std):
 
 
 def forward(x, params, w_std, b_std):
-    """What goes into each unit."""
+    """Return the pre-activation of each unit."""
     W, b, _, _ = params
     return [w_std / math.sqrt(len(x)) * float(x @ W[:, j]) + b_std * b[j] for j in range(len(b))]
 

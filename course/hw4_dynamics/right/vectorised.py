@@ -6,7 +6,7 @@ from variant import layout, loss, trained
 
 
 def rate(y):
-    """What the loss divides by."""
+    """The divisor of the loss."""
     return len(y) if loss == "mean" else 1
 
 

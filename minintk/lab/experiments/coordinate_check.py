@@ -117,7 +117,7 @@ class CoordinateCheck:
 
     @property
     def decision(self) -> Verdict:
-        """The verdict as `minintk.grade.exponent` gives one, with seeds, looks and the confidence of every interval."""
+        """The verdict, as of `minintk.grade.exponent`: seeds, looks and the confidence of every interval."""
         text = f"{len(self.rows)} exponents within {self.tolerance:g} of 0; to blame: {self.blame or 'nothing'}"
         seeds = max(len(values) for row in self.rows for values in row.values)
         return Verdict(self.verdict, text, seeds, self.looks, self.confidence)

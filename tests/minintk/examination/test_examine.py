@@ -1,5 +1,6 @@
 """Whole examinations: verdicts on networks whose regime is known, notes, refusals."""
 
+import time
 from typing import Any, cast
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 import minintk as mn
 from minintk.examination import examine as module
-from minintk.examination.examine import examine
+from minintk.examination.examine import _afforded, examine
 from minintk.examination.runs import full_run
 
 X, Y = mn.datasets.digits().subset(30, np.random.default_rng(0)).one_hot()
@@ -131,6 +132,30 @@ def test_what_is_too_dear_is_left_out_and_named(tmp_path: Any) -> None:
     assert "the width" not in report.notes[-1]
     report = asked(mlp(32, mn.Erf()), steps=30)
     assert (report.notes, len(report.run.rates), "sharpness end" in report.statements) == ((), 8, True)
+
+
+def test_the_first_line_says_how_long_it_takes() -> None:
+    """Within a factor of four of this thread's seconds, for a run and with networks of other widths; never more than
+    asked for, unless the least takes longer."""
+    spec = mn.Sequential(mn.Dense(256), mn.Tanh(), mn.Dense(256), mn.Tanh(), mn.Dense(10))
+    for widths in (False, True):
+        lines, start = list[str](), time.thread_time()
+        asked(spec, widths=widths, progress=lines.append)
+        took = time.thread_time() - start
+        foretold = int(lines[0].removeprefix("about ").removesuffix(" s on an idle machine"))
+        assert foretold / 4 < took < 4 * foretold, (widths, lines[0], took)
+    assert lines[1].startswith("run 1 of 4")
+
+
+def test_what_is_foretold_keeps_to_the_seconds_asked_for() -> None:
+    for seconds in (20.0, 80.0, 1e6):
+        steps, *_, needed = _afforded(seconds, 0.5, 0.5, 200, 10, 5, 12)
+        assert needed <= seconds * 1.001
+        assert 10 < steps <= 200
+    assert _afforded(1e6, 0.5, 0.5, 200, 10, 5, 12)[1:4] == (8, 3, True)
+    steps, *_, needed = _afforded(1.0, 0.5, 0.5, 200, 10, 5, 12)
+    assert steps == 10
+    assert needed > 1  # the least takes longer, and says so
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Figures hold the numbers of the report."""
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,5 +30,29 @@ def test_figures_show_what_was_measured(report: Any) -> None:
         [100 * report.statements[f"weights {name}"].value for name in ("0.W", "2.W")]
     )
     assert len(share.patches) == 2
-    assert len(inputs.patches) == 1
+    assert [np.isfinite(bar.get_width()) for bar in inputs.patches] == [False, True]  # the first layer reads x
+    assert [text.get_text() for text in share.get_yticklabels()] == ["0", "2"]
     assert len(widths(report).axes) == 2
+
+
+def test_every_layer_of_a_deep_network_has_a_row_that_can_be_read(report: Any) -> None:
+    names = [f"{i}.branch.0" for i in range(40)]
+    statements = {f"share {name}": report.statements["share 0"] for name in names}
+    figure = layers(replace(report, signals=dict.fromkeys(names), statements=statements))
+    figure.canvas.draw()
+    labels = figure.axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == names
+    boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: float(box.y0))
+    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
+
+
+def test_numbers_of_logarithmic_axes_are_plain_and_zeros_are_left_out(report: Any) -> None:
+    figure = run(report)
+    figure.canvas.draw()
+    loss, gap, _ = figure.axes
+    for axes in (loss, gap):
+        labels = [text.get_text() for text in axes.get_yticklabels()]
+        assert all(float(label) > 0 for label in labels), labels
+    assert gap.get_ylim()[0] == 0.1
+    assert report.run.gap[0] == 0
+    assert np.isfinite(gap.transData.transform(gap.lines[0].get_xydata())[1:]).all()

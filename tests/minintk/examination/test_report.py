@@ -1,6 +1,7 @@
 """Reports as text, data and files."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import matplotlib.image
@@ -29,6 +30,9 @@ def test_the_text_has_every_number_finding_and_sentence(report: Any) -> None:
     assert all(f"- {sentence}" in text for sentence in report.advice)
     assert all(f"width for 5 %, {name}: " in text for name in ("Standard()", "NTK()"))
     assert report.advice[-1] == MEANS[report.regime]
+    assert "\n\n\n" not in text
+    assert text.endswith(f"took {report.seconds:.0f} s")
+    assert "\n\n\n" not in str(replace(report, laws=(), scaling={}, signals={}, statements={}))
     assert repr(report).startswith(f"Report({report.regime}; ")
     assert [row[0] for row in report.layers()] == ["0", "2"]
 

@@ -45,7 +45,8 @@ def test_the_width_for_five_percent_is_that_of_the_law() -> None:
     assert found.needed is not None
     low, high = found.needed.interval
     assert low < 1600 < high < 2 * low
-    assert str(found).startswith(f"{found.needed.value:.0f} ({low:.0f} to {high:.0f}), 12")  # 1600 / 128
+    assert str(found).startswith("1570 (1400 to 1800), 12")  # 1600 / 128
+    assert (found.needed.value, low, high) == pytest.approx((1570, 1400, 1800), rel=0.005)  # three digits are shown
     assert "times this width" in str(found)
 
 

@@ -1,4 +1,4 @@
-"""The law of the engine room: behind the door are the same maps, for random networks of every kind."""
+"""The law of fast paths: networks with them are the same maps, for random networks of every kind."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def maps(net: mn.Network, theta: Any, x: Any) -> list[Any]:
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("ensemble", [None, 2])
 def test_the_layers_in_one_are_the_layers(name: str, ensemble: int | None) -> None:
-    """Outputs and derivatives, of one network and of members, which go through the layers one by one."""
+    """Outputs and derivatives equal those of the layers one by one, for one network and for members."""
     spec, shape, rectify = NETWORKS[name]
     with shut():
         plain = mn.Network(spec, shape)

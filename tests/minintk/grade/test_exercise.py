@@ -401,7 +401,7 @@ def test_it_runs_where_nothing_can_start(tiny: Assignment, tmp_path: Path, monke
     def refused(*args: object, **options: object) -> None:
         raise OSError("not here")
 
-    for where in ("subprocess.Popen", "threading.Thread.start", "mmap.mmap", "os.fork"):
+    for where in ("minintk.grade.submission.Popen", "threading.Thread.start", "mmap.mmap", "os.fork"):
         monkeypatch.setattr(where, refused)
     assert graded(tiny, tmp_path, SOLUTION, isolated=False).score == 10
     assert graded(tiny, tmp_path, STARTER, isolated=False).score == 0

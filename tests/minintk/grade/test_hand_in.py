@@ -1,4 +1,4 @@
-"""Scripts and notebooks, damaged ones, and imaginary parts."""
+"""Scripts and notebooks, damaged ones, and complex numbers."""
 
 import json
 from pathlib import Path
@@ -46,8 +46,10 @@ def test_definitions() -> None:
     assert definitions(code + "\nx = (") == ""
 
 
-def test_only_imaginary_parts_are_found() -> None:
+def test_only_complex_numbers_are_found() -> None:
     for text, line in (("import numpy as np\nd = np.tanh(z + 1e-30j).imag", 2), ("from numpy import imag", 0),
                        ("getattr(z, 'imag')", 1), ("y = np.fft.irfft2(np.fft.rfft2(x) * np.conj(k)).real", 0),
-                       ("imag(z)", 1), ("1 +", 0)):  # fmt: skip
+                       ("imag(z)", 1), ("1 +", 0), ("x = 1\nz = x + 1e-30j", 2), ("x.astype(complex)", 1),
+                       ("np.zeros(3, 'complex128')", 1), ("z = np.csingle(x)", 1),
+                       ("'complex numbers are not used here'", 0), ("np.iscomplexobj(x)", 0)):  # fmt: skip
         assert imaginary(text) == line

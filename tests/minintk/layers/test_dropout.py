@@ -1,4 +1,4 @@
-"""Dropout in finite networks: laws with and without masks, what masks are drawn when, and training with them."""
+"""Dropout in finite networks: laws with and without masks, which masks are drawn when, and training with them."""
 
 from __future__ import annotations
 
