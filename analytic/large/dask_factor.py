@@ -33,7 +33,7 @@ def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info:
     some = K[i : i + size, j : j + size]
     out[: some.shape[0], : some.shape[1]] = some
     if i == j:
-        np.einsum("ii->i", out)[...] += K.dtype.type(ridge)
+        np.einsum("ii->i", out)[: len(some)] += K.dtype.type(ridge)
     return out
 
 
