@@ -1,4 +1,4 @@
-"""Which steps go offset by offset, and which poolings they add up."""
+"""Test which steps go offset by offset, and which poolings they add up."""
 
 from __future__ import annotations
 
