@@ -1,4 +1,4 @@
-"""Test which steps go offset by offset, and which poolings they add up."""
+"""Find the steps that go offset by offset, and the poolings that they add up."""
 
 from __future__ import annotations
 

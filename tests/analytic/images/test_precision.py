@@ -266,6 +266,7 @@ TRAINED = mn.Conv2d(4, 3, b_std=0.1, b_init="zeros")
         ((CONV, mn.ReLU(), mn.AvgPool(2), CONV, mn.Dropout(0.5), mn.Flatten(), mn.Dense(1)), True),
         *(((CONV, mn.ReLU(), layer, mn.Flatten()), False) for layer in (BIASED, TRAINED)),
         *(((CONV, phi, mn.Flatten()), False) for phi in (mn.Erf(), mn.Tanh(), mn.LayerNorm())),
+        ((CONV, mn.ReLU(), mn.Flatten(), mn.Dense(1, b_std=0.1)), False),
         ((CONV, mn.Residual(mn.Sequential(mn.ReLU(), BIASED)), mn.Flatten()), False),
         ((CONV, mn.Residual(mn.Sequential(mn.ReLU(), CONV)), mn.Flatten()), True),
     ],
