@@ -180,7 +180,7 @@ def _(step: Homogeneous, row: Any, steps: Steps, slot: int) -> None:
         c, half = np.pi / (2 * step.b2), row.half.left
         steps.form(slot, KINKED, [half, c * row.scale * half * half], (c, step.b2, row.scale))
     else:
-        steps.settle(row.before, slot)
+        steps.settle(row, slot)
 
 
 @encode.register(Dual)

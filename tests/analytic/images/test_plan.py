@@ -198,11 +198,12 @@ def test_memory_of_a_tile_grows_with_its_images() -> None:
     assert memory(equal, x, size=20) - memory(plan, x, size=20) == 64 * 47 * 20**2
 
 
-def test_memory_of_a_block_counts_what_is_recorded() -> None:
+def test_memory_of_a_block_counts_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its engine holds D and Theta of the pools of its images, which it was sent, beside what a tile takes."""
     x = np.random.default_rng(0).standard_normal((5, 4, 4, 1))
     plan = planned(mn.Sequential(CONV, mn.AvgPool(2), CONV, mn.ReLU(), POOL), x)
     whole = engine.image_engine(plan, Examples(x), (True, True))
+    monkeypatch.setattr(engine, "cores", lambda: 1)
     assert whole.working_memory(Examples(x)) - memory(plan, x, size=whole.size) == 5 * 16 * (2 * 2 + 1)
 
 

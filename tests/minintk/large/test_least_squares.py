@@ -107,7 +107,7 @@ def test_equal_to_dense_least_squares(law: Any, name: str) -> None:
 
 def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shift in the null space, a hidden jitter, a ridge left out, a kernel or a rotation that is wrong."""
-    right_vjp, right_jvp = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp
+    right_vjp, right_jvp, contract = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp, Scaled.contract
 
     def not_minimal(self: solve.ChunkedJacobian, u: Array) -> Array:
         w = right_vjp(self, u)
@@ -124,7 +124,7 @@ def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         (solve.ChunkedJacobian, "jvp", lambda self, v: 1.01 * right_jvp(self, v), with_ridge),
         (solve, "_add_to_diagonal", lambda k, ridge: None, with_ridge),
         (solve, "sqrt", lambda a: a**0.5 * (1 + 1e-6), with_ridge),
-        (Scaled, "factor", property(lambda self: (1.0, self.J.factor[1])), at_time),
+        (Scaled, "contract", lambda self, other, S: contract(self, other, S) / self.alpha**2, at_time),
     ]
     for owner, attribute, wrong, law in planted:
         with monkeypatch.context() as patch, warnings.catch_warnings():
