@@ -417,3 +417,46 @@ def by_a_trace(place):
     sys.settrace(lambda frame, event, arg: None)
     sys.setprofile(lambda frame, event, arg: None)
     return plainly(place)
+
+
+# ------------------------------------------------------------------------------------------- an hour of another mind
+
+
+def by_a_device_of_its_own(place):
+    """As root a file in its own folder may be a disk, the memory or a terminal; (1, 7) is /dev/full."""
+    os.mknod("device", 0o020600, os.makedev(1, 7))
+    fd = os.open("device", os.O_RDONLY)
+    return "TOKEN" if os.read(fd, 1) == bytes(1) else ""
+
+
+def by_a_cloned_mount(place):
+    """As root the folder again, as a mount of its own that hangs nowhere (open_tree)."""
+    libc = ctypes.CDLL(None)
+    tree = libc.syscall(428, -100, place["folder"].encode(), 1)
+    return _all_of(libc, libc.openat(tree, b"answers.py", 0))
+
+
+def by_a_file_in_memory(place):
+    """Memory that no bound counts: memfd_create, 64 MiB each, never mapped."""
+    fd = os.memfd_create("more")
+    return "TOKEN" if os.write(fd, bytes(2**20)) == 2**20 else ""
+
+
+def by_a_folder_of_its_own(place):
+    """Folders in folders, deeper than Python deletes: the grader fails, and they stay."""
+    os.mkdir("deep")
+    return "TOKEN"
+
+
+def by_a_file_that_stays(place):
+    """As root a file that nobody may delete, until its flag is taken back (FS_IOC_SETFLAGS)."""
+    libc, fd = ctypes.CDLL(None), os.open("stays", os.O_CREAT | os.O_RDWR)
+    done = libc.ioctl(fd, 0x40086602, ctypes.byref(ctypes.c_long(0x10)))
+    libc.ioctl(fd, 0x40086602, ctypes.byref(ctypes.c_long(0)))
+    return "TOKEN" if done == 0 else ""
+
+
+def addresses_of_the_parent(place):
+    head, size = ctypes.c_void_p(), ctypes.c_size_t()
+    done = ctypes.CDLL(None).syscall(274, place["parent"], ctypes.byref(head), ctypes.byref(size))
+    return "TOKEN" if done == 0 and head.value else ""

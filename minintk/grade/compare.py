@@ -79,7 +79,7 @@ def compare(
     if wanted is not None:
         found = _parts(got)
         if found is None or found.keys() != wanted.keys():
-            return Diagnosis((Finding(where, "wrong kind", f"expected {_kind(want)}, got {_kind(got)}"),))
+            return Diagnosis((Finding(where, "wrong kind", f"expected {_kind(want)}, got {_kind(got):.200}"),))
         given, right = ([getattr(some[k], "shape", None) for k in wanted] for some in (found, wanted))
         if None not in given and given != right and Counter(given) == Counter(right):
             text = f"expected shapes {', '.join(map(str, right))}, got {', '.join(map(str, given))}: another order"
@@ -93,7 +93,7 @@ def compare(
         return Diagnosis(findings)
     if want is None or isinstance(want, str | bool):
         same = got is want if want is None else bool(np.all(np.asarray(got == want)))
-        said = None if same else ("wrong value", f"expected {want!r}, got {_kind(got)}")
+        said = None if same else ("wrong value", f"expected {want!r}, got {_kind(got):.200}")
     else:
         said = _numbers(got, np.asarray(want), rtol, wrong, dtype)
     return Diagnosis((Finding(where, *said),) if said else ())

@@ -128,8 +128,8 @@ class Submission(AbstractContextManager["Submission"]):
         else:
             reply = self._exchange(asked, self.seconds * (3 if self._lent else 1), key)  # messages take their time
         if "error" in reply:
-            raise SubmissionError(str(reply["error"]))
-        self.warned = str(reply.get("warned") or self.warned)
+            raise SubmissionError(str(reply["error"])[:2000])
+        self.warned = str(reply.get("warned") or self.warned)[:2000]
         return reply.get("value"), list(reply.get("changed", ()))
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class Submission(AbstractContextManager["Submission"]):
         except (ValueError, KeyError) as error:  # a notebook that is none, a script that is not UTF-8
             self.broken = f"the file does not load: {error}"
             return
-        self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-")
+        self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-", ignore_cleanup_errors=True)
         code, home = (Path(os.path.realpath(self._folder.name), name) for name in ("code", "home"))
         for folder in (code, home):
             folder.mkdir()

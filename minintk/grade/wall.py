@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 EXECUTE, WRITE, READ_FILE, READ_DIR, REFER, TRUNCATE, IOCTL = 1, 2, 4, 8, 1 << 13, 1 << 14, 1 << 15
-MAKE = sum(1 << k for k in range(4, 13))
-"""Landlock's rights: remove and make files and folders of every kind."""
+MAKE, PLAIN = sum(1 << k for k in range(4, 13)), 1 << 5 | 1 << 8
+"""Landlock's rights: remove and make files and folders of every kind; plain files alone."""
 
 DEVICES = "/dev/null", "/dev/zero", "/dev/urandom", "/proc/cpuinfo", "/sys/devices/system/cpu", "/etc/ld.so.cache"
 LIBRARIES = "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"
@@ -61,7 +61,7 @@ def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
     if rules < 0:
         return 0
     reading = [(p, READ_FILE | READ_DIR) for p in read] + [(p, READ_DIR) for p in listed]
-    for path, access in [*reading, (write, rights & ~EXECUTE)]:
+    for path, access in [*reading, (write, rights & (WRITE | READ_FILE | READ_DIR | PLAIN | TRUNCATE))]:
         with suppress(OSError):  # what is not there needs no rule
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
             allowed = access if os.path.isdir(path) else access & READ_FILE
@@ -73,12 +73,11 @@ def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
     return version if done else 0
 
 
-X86, ARM = 0xC000003E, 0xC00000B7
-"""The names of seccomp for x86-64 and 64-bit ARM."""
-
+X86, ARM = 0xC000003E, 0xC00000B7  # seccomp's names of x86-64 and 64-bit ARM
 CLONE, PRLIMIT, CLONE3, SECCOMP = {X86: 56, ARM: 220}, {X86: 302, ARM: 261}, 435, {X86: 317, ARM: 277}
-NEWER = (424, 425, 426, 427, 434, 438, 440, 448, 452, 463)
-"""Numbers that all machines share: pidfd_*, io_uring_*, process_madvise, process_mrelease, fchmodat2, setxattrat."""
+IOCTL_CALL, FLAGS, XFLAGS = {X86: 16, ARM: 29}, 0x40086602, 0x401C5820  # which make a file immutable
+NEWER = (424, 425, 426, 427, *range(428, 434), 434, 438, 440, 442, 447, 448, 452, 463, 467)
+"""Numbers that all machines share: pidfd_*, io_uring_*, mounts, process_m*, memfd_secret, fchmodat2, setxattrat."""
 
 CALLS = (
     (101, 117), (310, 270), (311, 271), (312, 272), (256, 238), (279, 239), (62, 129), (200, 130), (234, 131),
@@ -90,10 +89,11 @@ CALLS = (
     (298, 241), (323, 282), (164, 170), (227, 112), (305, 266), (159, 171), (170, 161), (171, 162), (175, 105),
     (313, 273), (176, 106), (172, 0), (173, 0), (163, 89), (179, 60), (103, 116), (169, 142), (246, 104), (320,
     294), (167, 224), (168, 225), (135, 92), (160, 164), (253, 0), (294, 26), (254, 27), (300, 262), (301, 263),
+    (319, 279), (133, 0), (259, 33), (83, 0), (258, 34), (274, 100),
 )  # fmt: skip
 """System calls on (x86-64, 64-bit ARM), 0 where there is none: ptrace and memory of others, signals, new processes,
 namespaces and mounts, sockets, shared memory, queues and keys, owners, modes and times of files, priorities of others,
-clocks, modules and other settings of the machine, limits, and news of other files (inotify, fanotify)."""
+clocks, modules and other settings of the machine, limits, news of other files, files in memory, devices and folders."""
 
 
 def seccomp() -> bool:
@@ -104,17 +104,18 @@ def seccomp() -> bool:
     kind = {"x86_64": X86, "aarch64": ARM}.get(platform.machine())
     if sys.platform != "linux" or kind is None or sys.maxsize < 2**32:
         return False
-    load, equal, above, bits, leave, allow = 0x20, 0x15, 0x35, 0x45, 0x06, 0x7FFF0000
-    refuse = (leave, 0, 0, 0x00050000 | errno.EPERM)
-    number, first, low, high = ((load, 0, 0, at) for at in (0, 16, 32, 36))  # the call's, its arguments 1 and 3
+    load, equal, above, bits, leave = 0x20, 0x15, 0x35, 0x45, 0x06
+    refuse, allow = (leave, 0, 0, 0x00050000 | errno.EPERM), (leave, 0, 0, 0x7FFF0000)
+    number, first, second, low, high = ((load, 0, 0, at) for at in (0, 16, 24, 32, 36))  # the call's, its arguments
     program = [(load, 0, 0, 4), (equal, 1, 0, kind), (leave, 0, 0, 0x80000000), number, (above, 0, 1, 1 << 30), refuse]
     program += [(equal, 0, 1, CLONE3), (leave, 0, 0, 0x00050000 | errno.ENOSYS)]  # glibc then takes clone
-    program += [(equal, 0, 4, CLONE[kind]), first, (bits, 0, 1, 0x10000), (leave, 0, 0, allow), refuse]  # threads alone
+    program += [(equal, 0, 4, CLONE[kind]), first, (bits, 0, 1, 0x10000), allow, refuse]  # threads alone
     program += [(equal, 0, 8, PRLIMIT[kind]), first, (equal, 0, 5, 0), low, (equal, 0, 3, 0), high, (equal, 0, 1, 0)]
-    program += [(leave, 0, 0, allow), refuse]  # its own limits may be asked for, and no new ones set, by root too
+    program += [allow, refuse]  # its own limits may be asked for, and no new ones set, by root too
+    program += [(equal, 0, 5, IOCTL_CALL[kind]), second, (equal, 1, 0, FLAGS), (equal, 0, 1, XFLAGS), refuse, allow]
     for call in (*NEWER, *(pair[kind == ARM] for pair in CALLS)):
         program += [(equal, 0, 1, call), refuse] if call else []
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in [*program, (leave, 0, 0, allow)]))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in [*program, allow]))
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(38, 1, 0, 0, 0)
     filter_ = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(code))
@@ -135,13 +136,13 @@ def limit(**most: int) -> None:
 
 
 REFUSED = ("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.kill", "os.killpg",
-           "os.startfile", "os.symlink", "os.link", "os.chdir", "pty.spawn", "gc.get_objects", "gc.get_referrers",
+           "os.startfile", "os.symlink", "os.link", "os.chdir", "os.mkdir", "gc.get_objects", "gc.get_referrers",
            "sys.addaudithook", "cpython._PySys_ClearAuditHooks", "cpython.PyInterpreterState_New")  # fmt: skip
 ROOMS = ("subprocess", "socket", "ctypes", "shutil", "ftplib", "urllib", "winreg", "mmap", "resource", "fcntl",
-         "signal")  # fmt: skip
+         "signal", "pty")  # fmt: skip
 NATIVE = ("_xxsubinterpreters", "_interpreters", "_testcapi", "_testinternalcapi", "_ctypes_test")
 LISTED = ("os.listdir", "os.scandir")
-CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.chown", "os.utime")
+CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.chown", "os.utime")
 
 
 def finder(packages: Sequence[str]) -> Any:

@@ -32,10 +32,7 @@ LARGEST = 2**28
 
 
 def pack(value: Any) -> bytes:
-    """The value as a line of JSON: arrays, numbers, strings, None, and tuples, lists and dicts of them.
-
-    TypeError for anything else: a function, an object of the student's, an array of objects.
-    """
+    """Return arrays, numbers, strings, None, and tuples, lists and dicts of them as a line of JSON; else TypeError."""
     return json.dumps(tree_of(value)).encode() + b"\n"
 
 

@@ -445,3 +445,11 @@ def test_partial_points_are_for_those_who_ask(tmp_path: Path) -> None:
     text = "def f(k): return min(k, 3)"
     for partial, score in ((True, 6.0), (False, 0.0)):
         assert graded(Assignment("p", [Exercise("f", 8, cases, partial=partial)]), tmp_path, text).score == score
+
+
+def test_a_message_of_a_submission_is_cut(tiny: Assignment, tmp_path: Path) -> None:
+    """Each case keeps its message: ten megabytes in every one of them would fill the grader's memory."""
+    text = SOLUTION.replace("return x @ W", "raise ValueError(10**6 * 'long ')\n    return x @ W", 1)
+    found = graded(tiny, tmp_path, text).exercises[0]
+    assert "ValueError: long long" in found.text
+    assert all(len(str(said)) < 3000 for _, said in found.failures)
