@@ -98,11 +98,12 @@ def clipped(point: Pointwise) -> Form:
             for one_kink, other, end in ((v, v2, high - low), (v2, v, high + low)):
                 start, step = (xp.clip(a, -most, most) for a in (-one_kink * cot, other * csc))
                 slope = slope + both * owen(xp, one_kink, start, end, step)
-            parts = xp.clip(low, -FAR, FAR) ** 2 / 2, high * high / 2
-            far, near = (xp.clip(xp.where((s < s2) == one_first, v, v2) / T, -1e6, 1e6) / 2 for one_first in (1, 0))
-            late = late + both * lag(xp, (v * v + v2 * v2) / 4, parts, square, far, near)
+            if bool(xp.any(P)):
+                parts = xp.clip(low, -FAR, FAR) ** 2 / 2, high * high / 2
+                far, near = (xp.clip(xp.where((s < s2) == one_first, v, v2) / T, -1e6, 1e6) / 2 for one_first in (1, 0))
+                late = late + both * lag(xp, (v * v + v2 * v2) / 4, parts, square, far, near)
         angle = (P * slope + 2 * T * square * late) * gain * gain2
-        part = norms(xp, 1.0, one, two)
+        part = 0 * T if one is two else norms(xp, 1.0, one, two)
         if bool(xp.any(wide)):
             part = xp.where(wide, norms(xp, -1.0, one, two), part)
         return part + angle, sign * slope
