@@ -77,7 +77,7 @@ def clipped(point: Pointwise) -> Form:
         (*h, s, gain), (*h2, s2, gain2) = one, two
         root, root2 = (g / xp.where(v > 0, v, 1.0) for g, v in ((gain, s), (gain2, s2)))
         ends = *h, *(sign * v for v in h2), -END, 0.0, END
-        z = xp.sort(xp.stack([xp.clip(v, -END, END) + 0 * (s + s2) for v in ends]), axis=0)
+        z = xp.sort(xp.stack([xp.clip(v + 0 * (s + s2), -END, END) for v in ends]), axis=0)
         e, total = point.phi(xp, s * z) * root - point.phi(xp, sign * s2 * z) * root2, 0.0
         for (low, high), (first, last) in zip(pairwise(z), pairwise(e), strict=True):
             for x, w in SMOOTH:
@@ -88,8 +88,9 @@ def clipped(point: Pointwise) -> Form:
     def turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
         """Return p', with the part of different norms, and E phi' phi'."""
         xp, (*h, s, gain), (*h2, s2, gain2) = m.xp, one, two
+        p, r = (xp.astype(a, xp.float64) for a in (p, r))  # the nodes next to 0 underflow in float32
         wide, P = p > r, xp.minimum(p, r)
-        sign, T = xp.where(wide, -1.0, 1.0), xp.sqrt(xp.maximum(P, m.tiny) / xp.maximum(p, r))
+        sign, T = xp.copysign(1 + 0 * p, r - p), xp.sqrt(xp.maximum(P, m.tiny) / xp.maximum(p, r))
         square, slope, late, most = T * T, 0 * T, 0 * T, m.tiny**-0.4
         cot, csc = (1 - square) / (2 * T), (1 + square) / (2 * T)
         for (jump, v), (jump2, v2) in product(zip(J, h, strict=True), zip(J, h2, strict=True)):

@@ -16,8 +16,10 @@ import minintk as mn
 from analytic.recursion import clipped as module
 from analytic.recursion.closed_forms import closed_form
 from analytic.recursion.state import Listing, RowState, Scratch
+from minintk.arrays import to_host
 from minintk.layers.activation import pointwise
 from minintk.more_layers import activations as more
+from tests.kit.arrays_under_test import LIBRARIES, namespace
 from tests.kit.montecarlo import assert_mean, inputs, kernels
 
 Array = Any
@@ -208,6 +210,14 @@ def test_blocks_listings_images_and_float32_agree() -> None:
     pixels = an.kernel(mn.Sequential(conv, SKEW, conv, SKEW, mn.Flatten(), mn.Dense(1)))
     for one, image in zip((K, Theta), pixels.both(x[:9, None, None]), strict=True):
         np.testing.assert_allclose(image, one[:9, :9], rtol=1e-9)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_other_libraries(library: str) -> None:
+    x = np.random.default_rng(0).standard_normal((5, 3))
+    k, xp = an.kernel(spec(OFF)), namespace(library)
+    for got, want in zip(k.both(xp.asarray(x)), k.both(x), strict=True):
+        np.testing.assert_allclose(to_host(got), want, rtol=1e-13)
 
 
 def test_hardswish_and_activations_without_the_mark_go_by_quadrature() -> None:
