@@ -28,11 +28,8 @@ from minintk.validate import number, whole
 LOW, HIGH = 1e-16, 1e12
 """A variance that falls below the first goes to 0, one that rises beyond the second has no bound."""
 
-SAME = 1e-13
-"""A relative change of the variance below this is none."""
-
-AT_THE_EDGE = 1e-9
-"""chi_1 within this of 1 is critical."""
+SAME, AT_THE_EDGE = 1e-13, 1e-9
+"""A relative change of the variance that is none, and a distance of chi_1 from 1 that is critical."""
 
 
 @dataclass(frozen=True)

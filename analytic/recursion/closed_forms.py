@@ -14,13 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import cos, inf, pi
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from analytic.recursion import scalar_forms
+from analytic.recursion.clipped import clipped
 from analytic.recursion.duals import NORM_GRID, Homogeneous, erf_variance, nonzero, seen
-from analytic.recursion.quadrature import Quadrature, mismatch
+from analytic.recursion.quadrature import Quadrature, mean_square, mismatch
 from analytic.recursion.scalar_forms import ERF, GELU, RECTIFIED_SQUARE, SIGN, Arithmetic, Form, Numbers
 from analytic.recursion.state import Distances, Dual, Pairs, RowState
 from minintk import spec as s
@@ -178,4 +181,11 @@ def closed_form(layer: s.Activation) -> Dual:
             return ClosedForm(name, lambda xp, q: a * a * xp.exp(2 * b * b * q), scalar_forms.exponential(a, b))
         case s.Gaussian(a, b):
             return ClosedForm(name, lambda xp, q: a * a / xp.sqrt(1 - 4 * b * q), scalar_forms.gaussian(a, b))
-    return Quadrature(name, pointwise(layer))
+    point = pointwise(layer)
+    if not point.clipped:
+        return Quadrature(name, point)
+    ends = np.asarray(point.kinks)
+    odd = bool(np.all(point.phi(np, -ends) == -point.phi(np, ends)))
+    return ClosedForm(
+        name, lambda xp, q: mean_square(partial(point.phi, xp), xp.sqrt(q), point.kinks), clipped(point), odd
+    )

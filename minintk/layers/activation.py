@@ -68,12 +68,14 @@ class Pointwise:
     xp : the namespace of the arrays, NumPy's or CuPy's; `minintk.arrays.scipy_module(xp, "special")` is its SciPy.
     phi' is an array of numbers, or of booleans that multiply as 0 or 1.
     kinks : the points where phi' jumps; quadrature splits its panels there, and is inexact if one is missing.
+    clipped : True if phi is linear between them and constant beyond: its kernels then have a closed form.
     """
 
     phi: Callable[[Any, Array], Array]
     dphi: Callable[[Any, Array], Array]
     keeps: Literal["x", "y"] = "x"
     kinks: tuple[float, ...] = ()
+    clipped: bool = False
 
     def derivative(self, xp: Any, x: Array) -> Array:
         """Return phi'(x) from x, in its dtype."""

@@ -74,7 +74,7 @@ class TanhGELU(Activation):
 @pointwise.register
 def _(layer: Hardtanh) -> Pointwise:
     low, high = layer.low, layer.high
-    return Pointwise(lambda xp, x: xp.clip(x, low, high), lambda xp, y: (y > low) & (y < high), "y", (low, high))
+    return Pointwise(lambda xp, x: xp.clip(x, low, high), lambda xp, y: (y > low) & (y < high), "y", (low, high), True)
 
 
 @pointwise.register
@@ -83,7 +83,7 @@ def _(layer: Hardsigmoid) -> Pointwise:
         """1/6 between -3 and 3, 0 elsewhere."""
         return xp.where((x > -3) & (x < 3), xp.full_like(x, 1 / 6), xp.zeros_like(x))
 
-    return Pointwise(lambda xp, x: xp.clip(x / 6 + 0.5, 0, 1), dphi, "x", (-3.0, 3.0))
+    return Pointwise(lambda xp, x: xp.clip(x / 6 + 0.5, 0, 1), dphi, "x", (-3.0, 3.0), clipped=True)
 
 
 @pointwise.register

@@ -300,6 +300,22 @@ def test_the_error_of_polynomials_in_60_digits(degree: int, monkeypatch: pytest.
         assert found > 1e-3
 
 
+@pytest.mark.parametrize("w", [10.0, 1e4])
+def test_diagonals_are_exact_where_the_series_is_not(w: float) -> None:
+    """E tanh^2 and E sech^4 are integrals of their own: no warning, to 1e-14; the kernel warns."""
+    k, x = an.kernel(mn.Sequential(mn.Dense(8, w_std=w), mn.Tanh(), mn.Dense(1))), np.array([[1.0, 1.0]])
+    near = np.array([[1.0, 1.0 + 1e-3]])
+    with mp.workdps(30):
+        ends = sorted({v * s for v in (0, 1 / w, 3 / w, 10 / w, 30 / w, 0.1, 1, 3, 6, 12) for s in (1, -1)})
+        V, D = (
+            mp.quad(lambda z, f=f: f(w * z) * mp.npdf(z), ends)
+            for f in (lambda u: mp.tanh(u) ** 2, lambda u: mp.sech(u) ** 4)
+        )
+    np.testing.assert_allclose(k.diag(x), [[float(V)], [float(V + w**2 * D)]], rtol=1e-14)
+    with pytest.warns(UserWarning, match="at the worst angle"):
+        k.nngp(x, near)
+
+
 def test_the_errors_of_layers_add_up() -> None:
     x = np.random.default_rng(0).standard_normal((4, 3))
     one, two, four = (an.kernel(network(*n * [Plain(mn.ReLU())], b_std=0.0)).error(x) for n in (1, 2, 4))

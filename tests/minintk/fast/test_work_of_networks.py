@@ -252,8 +252,9 @@ def test_the_gradients_of_examples_go_some_channels_at_a_time() -> None:
 # ------------------------------------------------------------------------------------------------- training
 
 
-def test_members_of_an_ensemble_train_together() -> None:
-    """One sweep a step and a slice of the ensemble; a slice for each core where they are large."""
+def test_members_of_an_ensemble_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sweep a step and a slice of the ensemble; a slice for each of two cores where they are large."""
+    monkeypatch.setattr(train, "cores", lambda: 2)  # OMP_NUM_THREADS=1 makes it 1
     net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(1)), (4,))
     theta, x = net.init(RNG(0), ensemble=12), RNG(1).normal(size=(8, 4))
     with counted(mn.Network, "forward") as sweeps, counted(NetworkJacobian, "pull") as back:
