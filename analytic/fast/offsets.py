@@ -324,7 +324,7 @@ class Planes:
             both[:, to_library(left, self.xp), to_library(right, self.xp)] = found.T
             return both * unit
         some, lines = self.lines
-        none = np.zeros((2, 0, 0, 0), self.workspace.dtype)
+        none = np.zeros((0,) * 4, self.workspace.dtype)
 
         def work(item: tuple[int, int]) -> Array:
             i, at = item

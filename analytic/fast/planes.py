@@ -93,7 +93,7 @@ def summed(
     layout = replace(tile.layout, dtype=xp.float64)
     after, rows = prepare_all(tail, pixels, replace(tile, layout=layout))
     field = Diagonal(layout, Workspace(xp, xp.float64), slice(0, n), slice(first, first + m), (1, 1), asked=ntk)
-    field.live = 1 + (ntk and planes.steps.live)
+    field.live = 1 + ntk
     assert planes.readout is not None
     field.a[...] = planes.sums(*pairs)[: 1 + ntk, ..., None]
     field.set_arrays(field.a)
@@ -101,5 +101,4 @@ def summed(
         pooled_difference(planes.readout.averaged(k, rows[k], layout), field, plan.layout.dtype)
     apply_all(tail[count:], rows[count:], field)
     add_pending(field, half_variances(after, layout))
-    theta = field.d * 0 if field.theta is None else field.theta
-    return after, field.d[..., 0], theta[..., 0]
+    return after, field.d[..., 0], field.a[-1, ..., 0]  # D again if Theta is not requested

@@ -95,3 +95,15 @@ def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: 
     assert max(map(error, (1e-60, 1e-130))) < 1e-12
     monkeypatch.setitem(activations.TINY_ROOT, 8, 1e-70)
     assert error(1e-130) > 0.1
+
+
+@pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus(), mn.Erf()], ids=repr)
+def test_pixels_on_a_line_are_vectors_on_it(phi: mn.spec.Layer) -> None:
+    """Pixels at an angle of 0 or pi and of other norms differ behind a curve that is not homogeneous."""
+    pixels = np.array([[1.0], [2.0], [-1.0], [0.5], [1.0], [-0.25]]) * np.random.default_rng(0).standard_normal((1, 3))
+    vectors = an.kernel(mn.Sequential(mn.Dense(4), phi)).both(pixels)
+    image, conv = pixels.reshape((1, 2, 3, 3)), mn.Sequential(mn.Conv2d(4, 1), phi)
+    two = pixels.reshape((6, 1, 1, 3))
+    for whole, alone, want in zip(an.kernel(conv).pixels(image), an.kernel(conv).pixels(two), vectors, strict=True):
+        np.testing.assert_allclose(whole.reshape((6, 6)), want, rtol=1e-12, atol=1e-12 * want.max())
+        np.testing.assert_allclose(alone.reshape((6, 6)), want, rtol=1e-12, atol=1e-12 * want.max())
