@@ -280,7 +280,7 @@ class Kernel:
                 for k, name in enumerate(PARAMETERS):
                     of = differences(partial(self._scaled, name), wide[0][i], None if own else wide[-1][j])
                     for one, out in zip(of, found[k], strict=True):
-                        check_entries(inputs, i, j, one, what="derivative")
+                        check_entries(inputs, i, j, one, 1, "derivative")
                         out[i, j] = one
                         if inputs.symmetric:
                             out[j, i] = one.T

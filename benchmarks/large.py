@@ -2,8 +2,8 @@
 
 The NTK of MNIST's first N images is computed once, into a store; every side is a process of its own, one after the
 other, that finds it there.  scikit-learn reads it into memory: KernelRidge(kernel="precomputed").  Time: of the fit, on
-the wall and of the cores, as the machine may be busy.  Memory: the largest RssAnon, so without the pages of files that
-the system may drop; what the process held before the fit is subtracted, but not the kernel.  Residual:
+the wall and of the cores, as the machine may be busy.  Memory: the largest RssAnon, which leaves out pages of files
+that the system may drop.  What the process held before the fit is subtracted, but not the kernel.  Residual:
 |y - (K + ridge) a| / |y| in float64.  Linux.
 """
 

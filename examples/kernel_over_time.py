@@ -6,8 +6,6 @@ Two hidden layers of width h, alpha (f - f_0), parity of digits, by the flow unt
 s = sqrt(h) alpha = 100 the kernel does not move: its eigenvectors stay, its alignment with the labels is the initial
 one.  With s = .1 the weights have to grow: the kernel turns to the labels until most digits are learned.  It turns away
 from them while it learns the last ones, when its effective rank grows; the first layer takes over the trace.
-
---data: real MNIST, its folder; without it the 8 x 8 digits inside the package.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ import numpy as np
 import minintk as mn
 from minintk.diagnostics import KernelPath, kernel_over_time, t1
 
-REGIMES = {"lazy": 100.0, "feature": 0.1}
-"""s = sqrt(h) alpha."""
+REGIMES = {"lazy": 100.0, "feature": 0.1}  # s = sqrt(h) alpha
 
 
 def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> KernelPath:
@@ -70,11 +67,10 @@ def main(
     found = dict[str, Any]()
     for name, p in paths.items():
         found |= {f"{name}: movement": p.movement[-1].mean(), f"{name}: overlap": p.overlap[-1, :, -1].mean()}
-        curves = {"alignment": p.alignment, "rank": p.effective_rank, "first layer": p.share["0"]}
-        for what, values in curves.items():
+        for what, values in (("alignment", p.alignment), ("rank", p.effective_rank), ("first layer", p.share["0"])):
             mean = values.mean(axis=1)
-            found |= {f"{name}: {what}, {when}": of for when, of in
-                      (("first", mean[0]), ("largest", mean.max()), ("last", mean[-1]))}  # fmt: skip
+            three = zip(("first", "largest", "last"), (mean[0], mean.max(), mean[-1]), strict=True)
+            found |= {f"{name}: {what}, {when}": of for when, of in three}
     if out:
         import matplotlib.pyplot as plt
 
@@ -84,8 +80,7 @@ def main(
             for name, p in paths.items():
                 draw([*both, lazy if name == "lazy" else feature], p, name)
             both[0].set(yscale="log", ylim=(1e-3, None))
-            for share in (lazy, feature):
-                share.set(ylim=(0, 1))
+            plt.setp([lazy, feature], ylim=(0, 1))
             figure.savefig(out, dpi=120)
             plt.close(figure)
     return {name: float(value) for name, value in found.items()}
@@ -94,7 +89,7 @@ def main(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="kernel_over_time.png", metavar="FILE.png", help="the figure")
-    parser.add_argument("--data", metavar="DIR", help="folder with MNIST")
+    parser.add_argument("--data", metavar="DIR", help="folder with MNIST; without it, the digits inside the package")
     args = parser.parse_args()
     for name, value in main(args.out, args.data).items():
         print(f"{name:30} {value:.4g}")

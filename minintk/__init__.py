@@ -30,4 +30,4 @@ def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
 if (_problem := other_analytic()) is not None:
     warnings.warn(_problem, RuntimeWarning, stacklevel=2)
 
-__version__ = "0.1.0"  # as in pyproject.toml
+__version__ = "1.0.0rc1"  # as in pyproject.toml

@@ -2,8 +2,7 @@
 
 Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
 and a numpy.random.Generator for its directions, and raises AssertionError with the law, both numbers and the tolerance.
-`check_layer` holds every law for one layer in small networks, with the layer first, in the middle, last and as a
-residual branch.
+`check_layer` checks every law for one layer, in small networks: first, in the middle, last and as a residual branch.
 
 Tolerances are derived, not chosen.  eps is the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
 sizes + N + 8) the number of roundings on a path through the network and back.  A result is off by at most m eps times
@@ -301,8 +300,7 @@ def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametri
     """Every law for small networks with this layer first, in the middle, last and as a residual branch.
 
     shape : of one example as it enters the layer, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  AssertionError with the law
-    that is broken, and with what `minintk.grade.diagnose_layer` finds: jvp, vjp or gram, which tensor, what it looks
-    like.
+    that is broken, and the findings of `minintk.grade.diagnose_layer`: jvp, vjp or gram, which tensor, how it is wrong.
 
     >>> import minintk as mn
     >>> check_layer(mn.Dense(4, b_std=0.5), (3,))

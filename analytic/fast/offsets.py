@@ -215,18 +215,19 @@ def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -
 
     weights : (w, w), of the last grid.   reach : of windows, before a pixel and after it.   some : images x'.
     """
-    last, more = len(weights), sum(reach)
+    more = sum(reach)
     left = [(image, offset) for offset in offsets_of(weights) for image in range(some)]
     while left:
-        parts: list[tuple[int, ...]] = []
-        at, wanted = 0, np.zeros((PLACES_IN_LINE + W + more + 16, some))
+        parts, at = list[tuple[int, ...]](), 0
         while left and (not parts or at + W - abs(left[0][1]) + more <= PLACES_IN_LINE):
             image, offset = left.pop(0)
             parts.append((image, at, W - abs(offset) + more, max(0, offset), max(0, -offset)))
-            begin = at + reach[0]
-            wanted[begin : begin + last - abs(offset), image] = np.diagonal(weights, offset)
-            at += W - abs(offset) + more
-        yield np.array(parts, dtype=np.int64), wanted[: rounded(at, 16)]
+            at += parts[-1][2]
+        wanted = np.zeros((rounded(at, 16), some))
+        for image, begin, _, x2, x in parts:
+            pairs = np.diagonal(weights, x2 - x)
+            wanted[begin + reach[0] :][: len(pairs), image] = pairs
+        yield np.array(parts, dtype=np.int64), wanted
 
 
 def offsets_of(weights: Array) -> list[int]:

@@ -40,11 +40,10 @@ def whole(axis: Axis) -> bool:
 
 @dataclass(frozen=True)
 class Readout:
-    """Hold what reads planes of (H, W) pixels: these poolings, then equal pixels if `flat`."""
+    """Hold what reads planes of (H, W) pixels: these poolings, then equal pixels or the single one that is left."""
 
     grid: tuple[int, int]
     pools: tuple[Pool, ...]
-    flat: bool
 
     @cached_property
     def weights(self) -> tuple[Array, Array, float]:
@@ -80,4 +79,4 @@ def readout(program: Program, grid: tuple[int, int]) -> Readout | None:
     complete = len(pools) == flat == 1 or all(step.normalised or all(map(whole, step.axes)) for step in pools)
     if not (one or flat) or not complete or any(isinstance(step, Mixing) for step in all_steps(rest)):
         return None
-    return Readout(grid, pools, flat)
+    return Readout(grid, pools)

@@ -34,7 +34,7 @@ class Pixels:
 
     q: Array
     theta: Array
-    unit: float = 1.0
+    unit: float
     error: float = 0.0
     pending: bool = False
 

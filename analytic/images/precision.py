@@ -65,7 +65,7 @@ def field_precision(program: Program, inputs: Examples) -> Any:
         return inputs.dtype
     later = next((a.beta2 / a.w2 for a in affine_steps(program) if a.beta2 > 0), 0.0)
     q = xp.where(q > 0, q, min(later, float(xp.max(q))))  # black images get that bias
-    small, large = int(xp.argmin(xp.where(q > 0, q, float(xp.max(q))))), int(xp.argmax(q))
+    small, large = int(xp.argmin(xp.where(q > 0, q, xp.inf))), int(xp.argmax(q))
     low, high = float(q[small]), float(q[large])
     if high > FLOAT64_MAX_RATIO * low:
         raise ValueError(
@@ -90,7 +90,7 @@ def holds_opposites(x: Array) -> bool:
     return any(image.any() and image.tobytes() in found for image in 0.0 - x)
 
 
-def check_entries(inputs: Examples, i: slice, j: slice, values: Array, F: int = 1, what: str = "kernel") -> None:
+def check_entries(inputs: Examples, i: slice, j: slice, values: Array, F: int, what: str = "kernel") -> None:
     """Raise ValueError, naming the pair, for an entry of block (i, j), (E, N F, M F), beyond the inputs' precision."""
     xp, largest = inputs.xp, float(inputs.xp.finfo(inputs.dtype).max)
     sizes = xp.abs(values)

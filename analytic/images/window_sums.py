@@ -26,10 +26,9 @@ def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
         places = [place % axis.size for place in places]
     inside = [p for p, place in enumerate(places) if 0 <= place < axis.size]
     starts = [p for p in inside if p - 1 not in inside or places[p] != places[p - 1] + axis.stride]
-    ends = [*starts[1:], inside[-1] + 1 if inside else 0]
+    ends = [*starts[1:], *(p + 1 for p in inside[-1:])]
     return tuple(
-        (slice(p, end), slice(places[p], places[end - 1] + 1, axis.stride))
-        for p, end in zip(starts, ends, strict=False)
+        (slice(p, end), slice(places[p], places[end - 1] + 1, axis.stride)) for p, end in zip(starts, ends, strict=True)
     )
 
 
@@ -89,9 +88,9 @@ def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside:
         for o, i in runs:
             for o2, i2 in runs:
                 out[at(a.ndim, (first, o), (second, o2))] += a[at(a.ndim, (first, i), (second, i2))]
-        if axis.circular:
+        if axis.circular or not runs:
             continue
-        low, high = (runs[0][0].start, runs[0][0].stop) if runs else (0, 0)
+        low, high = runs[0][0].start, runs[0][0].stop
         for hole in (slice(0, low), slice(high, axis.out)):
             for o, i in runs:
                 out[at(a.ndim, (first, o), (second, hole))] += outside[0][at(a.ndim, (first, i))]

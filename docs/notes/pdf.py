@@ -27,6 +27,8 @@ LOOK = """
 #set par(justify: true, leading: 0.62em)
 #set table(stroke: (x, y) => if y == 0 { (bottom: 0.6pt) }, inset: (x: 0.5em, y: 0.35em))
 #set figure(numbering: none)
+#show table: set par(justify: false)
+#show table: set text(hyphenate: false)
 #show figure: set block(breakable: false)
 #show figure.caption: set text(size: 9pt)
 #show heading.where(level: 1): it => { pagebreak(weak: true); text(size: 20pt, it); v(0.6em) }
@@ -61,6 +63,7 @@ def to_typst(text: str) -> str:
 
     found = pypandoc.convert_text(BOX.sub(kept, text), "typst", format=kind)
     found = re.sub(r"BOX(\d+)BOX", lambda m: boxes[int(m[1])], found)
+    found = found.replace("#h(0em)", "thick")  # which pandoc makes of a thick space, and takes a relation's own away
     # pandoc's bar is a relation, whose spaces look wrong around norms; [\|] is a large bar, and text.  A space at
     # the end of a formula would display it
     found = re.sub(r"(?<!\[)\\\| *(?=[\^_])", "vbar", found)
@@ -99,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     contents = (
         "#align(center)[#text(size: 24pt)[Wide neural networks] #v(0.5em) Notes to a course in six assignments]\n"
     )
-    contents += "#v(2em)\n#outline(depth: 1)\n"
+    contents += "#v(2em)\n#outline(title: none, depth: 1)\n"
     chapters = [to_typst(path.read_text(encoding="utf-8")) for path in CHAPTERS]
     compiled([contents, *chapters], "Wide neural networks", args.out / "notes.pdf")
     for folder in folders():

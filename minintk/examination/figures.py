@@ -45,7 +45,7 @@ def run(report: Any) -> Any:
     for border, name, line in ((LAZY, "lazy: gap below", ":"), (RICH, "rich: both above", "-.")):
         gap.axhline(100 * border, color="0.5", lw=1, ls=line, label=f"{name} {100 * border:g} %")
     gap.set_yscale("log", nonpositive="mask")
-    gap.set_ylim(bottom=0.1)
+    gap.set_ylim(bottom=max(0.1, gap.get_ylim()[0]))
     rate.axhline(report.rate, color="C3", ls="--", lw=1, label="of this run")
     rate.set_ylim(bottom=0)
     for axes, unit, title in ((loss, "", "loss"), (gap, "%", "gap and kernel"), (rate, "", "learning rate")):

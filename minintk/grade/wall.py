@@ -145,7 +145,7 @@ CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.
 
 
 def finder(packages: Sequence[str]) -> Any:
-    """Make what refuses imports of anything but Python's modules and these packages, in words."""
+    """Make an importer that refuses, in words, all but Python's modules and these packages."""
     known = frozenset(sys.stdlib_module_names) | {*packages}
     says = f"may not be imported in this assignment: the standard library and {', '.join(packages)} may"
     own = "the grader hands over no variant: write what your handout asks for into your functions"

@@ -2,8 +2,7 @@
 
     output pixel p reads  x[stride p - before + s],  s = 0 ... kernel - 1
 
-with zeros outside the image, or the image repeating (circular).  Finite networks use this for pixels, infinite ones for
-pairs of pixels.
+with zeros outside the image, or the image repeating (circular).  Infinite networks use this for pairs of pixels.
 
 >>> rows = axis("Conv2d", 28, kernel=5, stride=2, padding="same")
 >>> rows, rows.out

@@ -165,13 +165,8 @@ def _(patch: Patch) -> None:
 
 @planted("Centred: kernel scaled by alpha, not alpha^2", centred)
 def _(patch: Patch) -> None:
-    right: Any = Scaled.factor
-
-    def factor(self: Scaled) -> Any:
-        alpha, J = right.fget(self)
-        return alpha**0.5, J
-
-    patch.setattr(Scaled, "factor", property(factor))
+    right = Scaled.contract
+    patch.setattr(Scaled, "contract", lambda self, other, kernel: right(self, other, kernel) / self.alpha)
 
 
 @planted("Centred: f(theta_0) not scaled by alpha", starts_at_zero)

@@ -3,7 +3,7 @@
 import importlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +26,7 @@ def importable(monkeypatch: pytest.MonkeyPatch, *shared: str) -> None:
         monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
 
 
-def scripts(papers: dict[str, Case], long: set[str]) -> list[Any]:
+def scripts(papers: Mapping[str, Any], long: set[str]) -> list[Any]:
     """The scripts to parametrize with; those that take more than a few seconds are marked slow."""
     assert long <= set(papers)
     return [pytest.param(name, marks=pytest.mark.slow if name in long else ()) for name in sorted(papers)]

@@ -12,6 +12,7 @@ import pytest
 
 import analytic as an
 import minintk as mn
+from tests.project.reruns import scripts
 
 Array = np.ndarray[Any, Any]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -55,6 +56,11 @@ REDUCED: dict[str, dict[str, Any]] = {
     "weight_space_linearisation": {"width": 256, "epochs": 1},
 }
 
+LONG = {
+    "catapult", "cnn_kernel_regression", "edge_of_stability", "kernel_hierarchy", "learning_rate_transfer",
+    "nonlinear_feature_learning", "trainable_depth",
+}  # fmt: skip
+"""What these show is a law of the default tests too."""
 
 HELPERS = {
     "replicate",
@@ -313,19 +319,19 @@ def check_pooling(found: dict[str, Any]) -> None:
 def test_mirrored_images_need_no_larger_system() -> None:
     """The outputs are those of regression on the images and their mirror images."""
     example: Any = importlib.import_module("examples.local_pooling")
-    one, two = example.data(None, 40, 20)
+    one, two = example.data(None, 16, 8)
     x, x_test, y = (a.astype(np.float64) for a in (one.x, two.x, np.eye(10)[one.labels]))
     mirrored = np.concatenate([x, x[:, :, ::-1]])
     kernel = an.kernel(mn.Sequential(mn.Conv2d(8, 3), mn.ReLU(), mn.AvgPool(3, stride=1), mn.Flatten(), mn.Dense(1)))
     K = kernel.ntk(x) + kernel.ntk(x, x[:, :, ::-1])
     k = kernel.ntk(x_test, x) + kernel.ntk(x_test, x[:, :, ::-1])
     ridge = 1e-3
-    small = k @ np.linalg.solve(K + ridge * np.eye(40), y)
+    small = k @ np.linalg.solve(K + ridge * np.eye(16), y)
     large = kernel.ntk(x_test, mirrored) @ np.linalg.solve(
-        kernel.ntk(mirrored) + ridge * np.eye(80), np.concatenate([y, y])
+        kernel.ntk(mirrored) + ridge * np.eye(32), np.concatenate([y, y])
     )
     np.testing.assert_allclose(small, large, atol=1e-8)
-    plain = kernel.ntk(x_test, x) @ np.linalg.solve(kernel.ntk(x) + ridge * np.eye(40), y)
+    plain = kernel.ntk(x_test, x) @ np.linalg.solve(kernel.ntk(x) + ridge * np.eye(16), y)
     assert np.abs(plain - large).max() > 1e-2
 
 
@@ -459,7 +465,7 @@ def test_examples_are_short() -> None:
     assert {name: n for name, n in lines.items() if n > (100 if name in REDUCED else 190)} == {}
 
 
-@pytest.mark.parametrize("name", sorted(REDUCED))
+@pytest.mark.parametrize("name", scripts(REDUCED, LONG))
 def test_example(name: str, tmp_path: Path) -> None:
     module = load(name)
     figure = tmp_path / "figure.png"

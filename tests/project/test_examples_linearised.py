@@ -127,7 +127,7 @@ TINY: dict[str, dict[str, Any]] = {
 }
 
 
-LONG = {*TINY} - {"spectrum_of_lenet", "reduced_alexnet"}
+LONG = {*TINY} - {"reduced_alexnet"}
 """Of these the short form, `TINY`, is run on every change."""
 
 

@@ -139,7 +139,9 @@ def test_statistics_of_trajectories_forget_which_image_it_was() -> None:
     assert (other["statistics"], other["paths"]) == pytest.approx((0.0, 2**0.5), abs=0.02)
 
 
-@pytest.mark.parametrize("name", ["lenet_and_its_linearisation", "reduced_alexnet"])
+@pytest.mark.parametrize(
+    "name", ["lenet_and_its_linearisation", pytest.param("reduced_alexnet", marks=pytest.mark.slow)]
+)
 def test_a_linearisation_decays_towards_its_start_at_ten_times_the_rate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,7 +125,7 @@ def test_a_bound_that_forgets_something_is_exceeded(name: str, most: str, monkey
     assert taken(*CASES[name]) > 1
 
 
-WIDE = (mn.Conv2d(4, (5, 3)), mn.GELU(), mn.Conv2d(4, (1, 7)), mn.ReLU(), mn.AvgPool(2), mn.Conv2d(4, 9), *POOL)
+WIDE = (mn.Conv2d(4, (5, 4)), mn.GELU(), mn.Conv2d(4, (1, 7)), mn.ReLU(), mn.AvgPool(2), mn.Conv2d(4, 9), *POOL)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -138,6 +138,7 @@ def test_each_term_of_a_bound_is_what_is_taken(
     follow, item = offsets.Planes.follow, np.dtype(dtype).itemsize
 
     def noted(self: offsets.Planes, images: Any, at: int, total: Any, *more: Any) -> None:
+        assert self.reach == ((2, 2), (3, 3))
         sizes, space = list[int](), self.workspace
 
         def take(shape: tuple[int, ...]) -> Any:

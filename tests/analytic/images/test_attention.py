@@ -200,3 +200,18 @@ def test_a_pixel_of_value_0_counts_as_missing_without_a_channel_of_ones() -> Non
         seen = np.array([one.shape[1] for one in few])
         left_out = 1.0 if ones else (seen / (seen - 1)) ** 2
         np.testing.assert_allclose(np.diag(an.kernel(pool).nngp(x)), mean * left_out, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("grid", [(3, 2), (6, 1)], ids=repr)
+def test_positions_of_images_are_those_of_sequences(name: str, grid: tuple[int, int]) -> None:
+    """Compare rows, columns and both; a mean over one position is that position."""
+    x = np.random.default_rng(0).standard_normal((3, 6, 2))
+    x[1:, 1:] *= [[[0.0]], [[1.0]]]
+    mean = mn.MaskedAvgPool() if LAYERS[name].masked else mn.GlobalAvgPool()
+    ends = mn.ReLU(), LAYERS[name], mn.ReLU(), mean, mn.Dense(1)
+    row, image = (an.kernel(mn.Sequential(conv(4, 1), *ends)) for conv in (mn.Conv1d, mn.Conv2d))
+    for a, b in zip(row.both(x), image.both(x.reshape((3, *grid, 2))), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-12)
+    if LAYERS[name].masked:
+        np.testing.assert_allclose(row.nngp(x)[1:2, 1:2], row.nngp(x[1:2, :1]), rtol=1e-12)

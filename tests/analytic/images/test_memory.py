@@ -12,7 +12,7 @@ import pytest
 import analytic as an
 import minintk as mn
 from analytic.images import engine, pixel_pairs
-from analytic.images.memory import Workspace
+from analytic.images.memory import Workspace, rounded
 from analytic.images.pixel_pairs import Square
 from analytic.images.plan import plan_images
 from analytic.recursion.requests import Examples
@@ -142,3 +142,10 @@ def test_a_workspace_hands_out_what_is_free(dtype: Any) -> None:
     assert not space.free
     space.give(large)
     assert [one.size for one in space.free] == [50]
+
+
+def test_numbers_are_rounded_up() -> None:
+    for n in range(40):
+        for step in (1, 7, 16):
+            assert 0 <= rounded(n, step) - n < step
+            assert rounded(n, step) % step == 0

@@ -80,9 +80,9 @@ def seconds(plan: ImagePlan, size: int) -> float:
 
 @pytest.mark.parametrize(("end", "host", "summed", "most"), [
     (FLAT, True, 0, 32), (FLAT, False, 0, 256), (POOL, True, 0, 8), (POOL, False, 0, 32),
-    (FLAT, True, 4, 64), (FLAT, False, 4, 64), (POOL, True, 4, 32),
+    (FLAT, True, 3, 64), (FLAT, False, 3, 64), (POOL, True, 3, 32),
 ])  # fmt: skip
-@pytest.mark.parametrize("planes", [0, 4])
+@pytest.mark.parametrize("planes", [0, 3])
 def test_tiles_are_as_small_as_is_worth_it(
     end: mn.spec.Layer, host: bool, summed: int, most: int, planes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +99,13 @@ def test_tiles_are_as_small_as_is_worth_it(
             assert size == min(limit, n) or (host and 12 * size >= n and seconds(plan, size) >= shortest)
             assert size == 1 or not host or 12 * (size - 1) < n or seconds(plan, size - 1) < shortest
         assert engine.images_per_tile(plan, 10**6) == limit
+
+
+def test_tiles_of_tall_kernels_are_those_of_the_taller_side() -> None:
+    plan = planned(network(FLAT), blank(2, 3, 3, 1))
+    for shape in ((200, 3), (3, 200)):
+        whole = engine.image_engine(plan, Examples(*(blank(n, 3, 3, 1) for n in shape)), (True, True))
+        assert whole.size == engine.images_per_tile(plan, 200) > 3
 
 
 def test_tiles_of_pixels_hold_so_many_numbers() -> None:
@@ -197,3 +204,32 @@ def test_memory_of_a_block_counts_what_is_recorded() -> None:
     plan = planned(mn.Sequential(CONV, mn.AvgPool(2), CONV, mn.ReLU(), POOL), x)
     whole = engine.image_engine(plan, Examples(x), (True, True))
     assert whole.working_memory(Examples(x)) - memory(plan, x, size=whole.size) == 5 * 16 * (2 * 2 + 1)
+
+
+def test_planes_end_before_a_pooling_that_comes_first() -> None:
+    """Planes of no steps add up no windows; nothing else is asked for than K(x, x') of whole images."""
+    plan = planned(mn.Sequential(mn.AvgPool(2), CONV, mn.ReLU(), FLAT), blank(3, 8, 8, 1))
+    assert plan.pool is None
+    assert plan.field_grid == (8, 8)
+    assert plan.pixels == (1, 1)
+
+
+@pytest.mark.parametrize("end", [FLAT, POOL], ids=repr)
+def test_progress_counts_the_tiles(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirteen images make three tiles a side: half of nine with themselves and the diagonal, three with few others."""
+    monkeypatch.setattr(engine, "images_per_tile", lambda plan, n: 5)
+    x = np.random.default_rng(0).standard_normal((13, 3, 3, 1))
+    for others, tiles in ((None, 6), (x[:3], 3)):
+        told: list[tuple[int, int]] = []
+        an.kernel(network(end)).ntk(x, others, progress=lambda *how, told=told: told.append(how))
+        assert told == [(n, tiles) for n in range(1, tiles + 1)]
+
+
+@pytest.mark.parametrize(("end", "most"), [(FLAT, 128 * 128), (POOL, 16 * 16)], ids=repr)
+def test_small_kernels_stay_on_one_thread(end: mn.spec.Layer, most: int) -> None:
+    """Those of a million pairs of pixels at most, without planes and quadratures, which are long."""
+    one, plan = Examples(blank(1, 8, 8, 1), blank(most, 8, 8, 1)), planned(network(end), blank(1, 8, 8, 1))
+    assert engine.is_small(plan, one)
+    assert not engine.is_small(plan, Examples(blank(most + 1, 8, 8, 1), blank(1, 8, 8, 1)))
+    assert not engine.is_small(replace(plan, by_offsets=3), one)
+    assert not engine.is_small(planned(network(end, mn.Tanh()), blank(1, 8, 8, 1)), one)

@@ -227,12 +227,62 @@ def test_variances_that_float32_cannot_hold_are_taken_in_float64(
 @pytest.mark.parametrize("F", [1, 2])
 def test_an_entry_that_is_too_large_is_told_by_its_pair(F: int) -> None:
     """In a block that does not begin with the first image, of one set of images and of two; the largest may be."""
-    one, two = (np.ones((9, 2, 2, 1), np.float32) for _ in range(2))
+    one, two = (np.ones((count, 2, 2, 1), np.float32) for count in (8, 9))
     values = np.zeros((2, 3 * F, 2 * F))
     values[1, -1, -1] = np.finfo(np.float32).max
-    precision.check_entries(Examples(one), slice(4, 7), slice(7, 9), values, F)
+    precision.check_entries(Examples(two), slice(4, 7), slice(7, 9), values, F)
     values[1, -1, -1] = -1e39
     with pytest.raises(ValueError, match=r"x1\[6\] and x1\[8\] have a kernel of 1e\+39, and float32 ends at 3.4e\+38"):
-        precision.check_entries(Examples(one), slice(4, 7), slice(7, 9), values, F)
+        precision.check_entries(Examples(two), slice(4, 7), slice(7, 9), values, F)
     with pytest.raises(ValueError, match=r"x1\[6\] and x2\[8\] have a kernel"):
         precision.check_entries(Examples(one, two), slice(4, 7), slice(7, 9), values, F)
+
+
+def test_where_zeros_stand_does_not_tell_opposites() -> None:
+    """-0.0 is 0.0; black images have no opposite."""
+    for x in ([[1.0, -0.0], [-1.0, -0.0]], [[1.0, 0.0], [-1.0, -0.0]], [[3.0, 0.0], [0.0, 0.0], [-3.0, 0.0]]):
+        assert precision.holds_opposites(np.array(x))
+    for x in ([[0.0, -0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, -0.0]], [[1.0, -1.0], [-1.0, -1.0]]):
+        assert not precision.holds_opposites(np.array(x))
+
+
+def test_black_images_that_stay_black_keep_float32() -> None:
+    """Without a bias that lifts them, whatever the others' size, or alone."""
+    kernel, x = (
+        an.kernel(mn.Sequential(CONV, mn.Erf(), CONV, mn.Erf(), mn.Flatten())),
+        np.ones((3, 4, 4, 1), np.float32),
+    )
+    for scales in ((0.0, 1e6, 1e6), (0.0, 1e-3, 1e-3), (0.0, 0.0, 0.0)):
+        scaled = x * np.array(scales, np.float32)[:, None, None, None]
+        assert precision.field_precision(kernel._program((4, 4, 1)), Examples(scaled)) == np.float32
+
+
+TRAINED = mn.Conv2d(4, 3, b_std=0.1, b_init="zeros")
+
+
+@pytest.mark.parametrize(
+    ("layers", "free"),
+    [
+        ((CONV, mn.ReLU(), mn.AvgPool(2), CONV, mn.Dropout(0.5), mn.Flatten(), mn.Dense(1)), True),
+        *(((CONV, mn.ReLU(), layer, mn.Flatten()), False) for layer in (BIASED, TRAINED)),
+        *(((CONV, phi, mn.Flatten()), False) for phi in (mn.Erf(), mn.Tanh(), mn.LayerNorm())),
+        ((CONV, mn.ReLU(), mn.Flatten(), mn.Dense(1, b_std=0.1)), False),
+        ((CONV, mn.Residual(mn.Sequential(mn.ReLU(), BIASED)), mn.Flatten()), False),
+        ((CONV, mn.Residual(mn.Sequential(mn.ReLU(), CONV)), mn.Flatten()), True),
+    ],
+    ids=str,
+)
+def test_networks_without_biases_and_scales_are_scale_free(layers: tuple[mn.spec.Layer, ...], free: bool) -> None:
+    assert precision.scale_free(an.kernel(mn.Sequential(*layers))._program((4, 4, 1))) == free
+
+
+def test_the_ends_of_what_is_taken() -> None:
+    """Sizes of a ratio of 1e8, and variances from 1e-270 on; what is beyond is refused."""
+    kernel, x = an.kernel(mn.Sequential(CONV, mn.Erf(), mn.Flatten())), np.ones((2, 4, 4, 1))
+    for ratio, size, right in ((0.95e8, 1.0, True), (1.05e8, 1.0, False), (1, 1.2e-135, True), (1, 0.8e-135, False)):
+        scaled = x * np.array([size, ratio * size])[:, None, None, None]
+        if right:
+            assert np.isfinite(kernel.ntk(scaled)).all()
+        else:
+            with pytest.raises(ValueError, match=r"ratio of 1e|is out of range"):
+                kernel.ntk(scaled)

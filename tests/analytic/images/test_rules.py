@@ -7,6 +7,9 @@ import pytest
 
 import analytic as an
 import minintk as mn
+from analytic.images.plan import plan_images
+from analytic.images.rules import depth
+from analytic.recursion.requests import Examples
 
 X = np.random.default_rng(0).standard_normal((3, 3, 4, 2))
 DENSE = mn.Dense(1, b_std=0.2)
@@ -41,3 +44,45 @@ def test_a_window_of_the_whole_image_is_a_dense_layer(by: mn.spec.parametrizatio
     dense = mn.Sequential(mn.Dense(4, b_std=0.3), mn.ReLU(), DENSE)
     for a, b in zip(an.kernel(conv, by).both(X), an.kernel(dense, by).both(X.reshape(3, 24)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13)
+
+
+CONV = mn.Conv2d(2, 3, b_std=0.2)
+DEEP = mn.Residual(mn.Sequential(mn.ReLU(), CONV), shortcut=mn.Residual(mn.Sequential(mn.ReLU(), CONV)))
+NONLINEAR = {
+    "activation": (mn.AvgPool(2), CONV, mn.ReLU(), mn.Flatten()),
+    "normalisation": (mn.AvgPool(2), CONV, mn.LayerNorm(), mn.Flatten()),
+    "product": (mn.AvgPool(2), mn.Product(CONV, CONV), mn.Flatten()),
+    "attention": (mn.GlobalSelfAttention(4), mn.Flatten()),
+    "shortcut": (mn.AvgPool(2), CONV, mn.Residual(CONV, shortcut=mn.Sequential(mn.ReLU(), CONV)), mn.Flatten()),
+    "first pooling": (mn.AvgPool(2), CONV, mn.ReLU(), mn.GlobalAvgPool()),
+    "masks": (mn.Dropout(0.5), mn.Flatten()),
+}
+LINEAR = {
+    "no pooling": (CONV, mn.ReLU(), mn.Flatten()),
+    "pooling": (CONV, mn.ReLU(), mn.AvgPool(2), CONV, mn.GlobalAvgPool()),
+    "sum": (CONV, mn.ReLU(), mn.AvgPool(2), mn.Residual(CONV), mn.Flatten()),
+}
+
+
+@pytest.mark.parametrize("name", [*NONLINEAR, *LINEAR])
+def test_images_meet_themselves_first_if_something_nonlinear_mixes_their_pixels(name: str) -> None:
+    """Masks count anywhere, others behind a pooling; attention counts itself."""
+    spec = mn.Sequential(CONV, *(NONLINEAR | LINEAR)[name], DENSE)
+    assert plan_images(an.kernel(spec)._program((4, 4, 2)), Examples(X)).recorded == (name in NONLINEAR)
+
+
+def test_sums_are_as_deep_as_the_deepest_branch() -> None:
+    for layers, want in (((), 0), ((mn.ReLU(),), 0), ((DEEP,), 2), ((mn.Residual(CONV), DEEP, mn.Residual(CONV)), 2)):
+        assert depth(an.kernel(mn.Sequential(CONV, *layers, mn.Flatten()))._program((4, 4, 2))) == want
+
+
+@pytest.mark.parametrize(
+    ("layer", "steps"),
+    [
+        *((mn.AvgPool(1), 0), (mn.AvgPool((1, 2)), 1), (mn.AvgPool((2, 1)), 1), (mn.AvgPool(1, padding=1), 1)),
+        *((mn.AvgPool(1, stride=2), 1), (mn.AvgPool(3, stride=1, padding="same"), 1)),
+    ],
+    ids=repr,
+)
+def test_a_pooling_that_reads_each_pixel_once_is_no_step(layer: mn.spec.Layer, steps: int) -> None:
+    assert len(an.kernel(mn.Sequential(CONV, layer, mn.Flatten()))._program((4, 4, 2))) == steps + 2

@@ -137,7 +137,7 @@ def test_what_is_too_dear_is_left_out_and_named(tmp_path: Any) -> None:
 def test_the_first_line_says_how_long_it_takes() -> None:
     """Within a factor of four of this thread's seconds, for a run and with networks of other widths; never more than
     asked for, unless the least takes longer."""
-    spec = mn.Sequential(mn.Dense(256), mn.Tanh(), mn.Dense(256), mn.Tanh(), mn.Dense(10))
+    spec = mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(64), mn.Tanh(), mn.Dense(10))
     for widths in (False, True):
         lines, start = list[str](), time.thread_time()
         asked(spec, widths=widths, progress=lines.append)

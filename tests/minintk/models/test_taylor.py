@@ -220,7 +220,7 @@ def test_a_network_of_pieces_is_its_own_polynomial() -> None:
 @pytest.mark.parametrize("order", [1, 2, 4])
 @pytest.mark.parametrize("name", IMAGES)
 def test_at_theta0_it_is_the_network(name: str, order: int) -> None:
-    """Outputs and kernel, at theta_0; elsewhere the kernel is another one."""
+    """Outputs and kernel agree at theta_0; elsewhere the kernel differs."""
     rng = np.random.default_rng(0)
     net = mn.Network(IMAGES[name], (6, 6, 2))
     theta0, x = net.init(rng), rng.standard_normal((4, 6, 6, 2))
