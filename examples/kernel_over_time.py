@@ -47,17 +47,12 @@ def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> Kerne
 
 
 def draw(panels: Any, p: KernelPath, name: str) -> None:
-    """Draw movement, alignment, rank, overlap and the layers' shares, each the mean over networks, on five axes."""
-    curves = {
-        "movement of the kernel": {name: p.movement},
-        "alignment with the labels": {name: p.alignment},
-        "effective rank": {name: p.effective_rank},
-        f"overlap of the top {p.overlap.shape[-1]} eigenvectors": {name: p.overlap[..., -1]},
-        f"share of the trace, {name}": {f"{name} {layer}": share for layer, share in p.share.items()},
-    }
-    for panel, (title, lines) in zip(panels, curves.items(), strict=True):
-        for label, values in lines.items():
-            panel.plot(p.t, values.mean(axis=1), ".-", ms=4, lw=1, label=label)
+    """Draw movement, alignment, rank, overlap and the layers' shares, each the mean over networks, on five panels."""
+    titles = "movement of the kernel", "alignment with the labels", "effective rank", "overlap of the top eigenvectors"
+    lines = [*zip(panels, titles, [name] * 4, (p.movement, p.alignment, p.effective_rank, p.overlap[..., -1]))]
+    lines += [(panels[-1], f"share of the trace, {name}", f"layer {layer}", share) for layer, share in p.share.items()]
+    for panel, title, label, values in lines:
+        panel.plot(p.t, values.mean(axis=1), ".-", ms=4, lw=1, label=label)
         panel.set(xscale="log", xlabel="t / time at which the loss halves", xlim=(1e-2, None), title=title)
         panel.legend(fontsize=7)
 
