@@ -71,7 +71,7 @@ html_css_files = ["site.css"]
 html_search_scorer = str(DOCS / "_static" / "scorer.js")
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = dict.fromkeys(("gallery/index", "papers/index", "papers/digits", "scenes"), list[str]())
+html_sidebars = {page: list[str]() for page in ("gallery/index", "papers/index", "papers/digits", "scenes")}
 html_sidebars["course/index"] = ["sidebar-nav-bs"]
 html_theme_options = {
     "navbar_align": "left",
