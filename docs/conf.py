@@ -71,7 +71,7 @@ html_css_files = ["site.css"]
 html_search_scorer = str(DOCS / "_static" / "scorer.js")
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars: dict[str, list[str]] = {"gallery/index": [], "papers/*": [], "scenes": []}
+html_sidebars = {page: list[str]() for page in ("gallery/index", "papers/*", "scenes")}
 html_sidebars["course/index"] = ["sidebar-nav-bs"]
 html_theme_options = {
     "navbar_align": "left",
