@@ -13,7 +13,7 @@ al. 2020 (GELU).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from math import cos, inf, pi
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from analytic.recursion.clipped import clipped
 from analytic.recursion.duals import NORM_GRID, Homogeneous, erf_variance, nonzero, seen
 from analytic.recursion.quadrature import Quadrature, mean_square, mismatch
 from analytic.recursion.scalar_forms import ERF, GELU, RECTIFIED_SQUARE, SIGN, Arithmetic, Form, Numbers
-from analytic.recursion.state import Distances, Dual, Pairs, RowState
+from analytic.recursion.state import Block, Distances, Dual, Pairs, RowState
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
 from minintk.layers.activation import pointwise
@@ -51,6 +51,7 @@ class ClosedForm(Dual):
     odd : phi(-x) = -phi(x), so r' is p' with p and r exchanged; for others, r' = 1 - p'.
     norms : phi, if `turn` leaves out the part of different norms (see `analytic.recursion.duals`), for variances up to
         `reach`; above, `by_norms` computes that part of p': (xp, sqrt q, sqrt q') -> part.
+    parts : a tile is taken in so many, if `turn` has more than a dozen temporary arrays.
     """
 
     variance: Callable[[Any, Array], Array]
@@ -59,6 +60,7 @@ class ClosedForm(Dual):
     norms: Callable[[Any, Array], Array] | None = None
     reach: float = inf
     by_norms: Callable[[Any, Array, Array], Array] | None = None
+    parts: int = 1
 
     def turn(self, xp: Any, p: Array, r: Array, one: Numbers, two: Numbers) -> tuple[Array, Array]:
         """Return the angle's part of p', and E phi' phi'."""
@@ -82,6 +84,10 @@ class ClosedForm(Dual):
         return after, ClosedFormRow(numbers, alike, distances, xp.sqrt(rows.q) if by_norms else None)
 
     def pairs(self, pairs: Pairs, row: ClosedFormRow) -> None:
+        if self.parts > 1 and isinstance(pairs, Block):
+            for part in pairs.parts(-(-pairs.p.shape[0] // self.parts)):
+                replace(self, parts=1).pairs(part, row)
+            return
         xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
         one, two = zip(*((v, v) if row.alike else pairs.sides(v) for v in row.numbers), strict=True)
         other = 1 - p if r is None else r
@@ -184,8 +190,5 @@ def closed_form(layer: s.Activation) -> Dual:
     point = pointwise(layer)
     if not point.clipped:
         return Quadrature(name, point)
-    ends = np.asarray(point.kinks)
-    odd = bool(np.all(point.phi(np, -ends) == -point.phi(np, ends)))
-    return ClosedForm(
-        name, lambda xp, q: mean_square(partial(point.phi, xp), xp.sqrt(q), point.kinks), clipped(point), odd
-    )
+    ends, v = np.asarray(point.kinks), lambda xp, q: mean_square(partial(point.phi, xp), xp.sqrt(q), point.kinks)
+    return ClosedForm(name, v, clipped(point), bool(np.all(point.phi(np, -ends) == -point.phi(np, ends))), parts=4)
