@@ -50,9 +50,9 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
     channels, top, bottom = shape
     V, low = work[-1], start - top * width
     n = (lines + top + bottom) * width
-    D, T = work[0, low : low + n], work[1, low : low + n]
+    D, T = work[0, low:], work[1, low:]
     for c in range(channels):
-        one, two = lefts[c, y * width : y * width + n], rights[c, y2 * width : y2 * width + n]
+        one, two = lefts[c, y * width :], rights[c, y2 * width :]
         for i in range(n):
             g = one[i] - two[i]
             D[i] = g * g if c == 0 else D[i] + g * g
