@@ -27,8 +27,7 @@ def margin(D: Any, T: Any, half: Any, half2: Any) -> None:
 def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
     """out[k] = sum_s source[first + s step + k], s = 0 ... count - 1."""
     n, done = out.size, min(count, 3)
-    a = source[first : first + n]
-    b, c = source[first + step : first + step + n], source[first + 2 * step : first + 2 * step + n]
+    a, b, c = source[first:], source[first + step :], source[first + 2 * step :]
     if done == 1:
         for k in range(n):
             out[k] = a[k]
@@ -39,7 +38,7 @@ def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
         for k in range(n):
             out[k] = a[k] + b[k] + c[k]
     for s in range(done, count):
-        a = source[first + s * step : first + s * step + n]
+        a = source[first + s * step :]
         for k in range(n):
             out[k] += a[k]
 
@@ -51,9 +50,9 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
     channels, top, bottom = shape
     V, low = work[-1], start - top * width
     n = (lines + top + bottom) * width
-    D, T = work[0, low : low + n], work[1, low : low + n]
+    D, T = work[0, low:], work[1, low:]
     for c in range(channels):
-        one, two = lefts[c, y * width : y * width + n], rights[c, y2 * width : y2 * width + n]
+        one, two = lefts[c, y * width :], rights[c, y2 * width :]
         for i in range(n):
             g = one[i] - two[i]
             D[i] = g * g if c == 0 else D[i] + g * g

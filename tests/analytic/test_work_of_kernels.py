@@ -14,10 +14,12 @@ import analytic.images.activations as image_activations
 import analytic.images.engine as images
 import analytic.images.pixel_pairs as pixel_pairs
 import analytic.images.plan as image_plan
+import analytic.images.steps as image_steps
 import analytic.images.window_sums as window_sums
 import analytic.recursion.quadrature as quadrature
 import analytic.vectors.engine as vectors
 import minintk as mn
+from analytic.recursion.requests import Examples
 from analytic.recursion.state import Block
 from minintk.doors import through
 from tests.kit.counting import counted
@@ -216,6 +218,20 @@ def test_short_sequences_go_through_the_layers_hundreds_of_pairs_at_a_time() -> 
         an.kernel(mn.Sequential(*attention)).both(x)
     assert len(pairs) <= 24
     assert 64 * 65 // 2 <= sum(pairs) - 64 <= 1.3 * 64 * 65 // 2
+
+
+@pytest.mark.parametrize(
+    ("pool", "shares"),
+    [(mn.AvgPool(3, stride=1), False), (mn.AvgPool(3, stride=1, padding="same"), True)],
+    ids=["inside", "beyond"],
+)
+def test_windows_inside_the_image_have_no_shares(pool: mn.spec.Layer, shares: bool) -> None:
+    """Their weights sum to 1, up to rounding: no pass over the field corrects for what lies outside."""
+    step = an.kernel(mn.Sequential(mn.Conv2d(4, 3), pool, mn.Flatten()))._program((8, 8, 2))[1]
+    plan = image_plan.plan_images((step,), Examples(X))
+    tile = image_steps.Tile(plan.layout, iter((None,)))
+    _, row = image_steps.prepare(step, images.PreparedImages(plan, X).pixels, tile)
+    assert (row.share is not None) == shares
 
 
 def test_float32_stays_float32() -> None:
