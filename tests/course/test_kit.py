@@ -75,6 +75,7 @@ def test_the_right_file_is_graded_for_the_right_student(kit: Path, tmp_path: Pat
     assert "graded: week1.py\nvariant of ada@example.org" in found["output"]
 
 
+@pytest.mark.slow  # by default tests/minintk/grade/test_carried.py does
 def test_an_error_is_carried_forward_there_too(kit: Path, tmp_path: Path) -> None:
     found = ran(kit, tmp_path, "ada@example.org", {"a.py": f"{SOLUTION}\n\ndef activate(z):\n    return 3 * z, z\n"})
     scores = {test["name"]: (test["score"], test["output"].partition("\n")[0]) for test in found["tests"]}

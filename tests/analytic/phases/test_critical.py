@@ -39,7 +39,11 @@ def swish(u: Any) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("activation", "phi", "near"), [(mn.GELU(), gelu, 3.56), (mn.Swish(), swish, 14.3)], ids=("GELU", "Swish")
+    ("activation", "phi", "near"),
+    [
+        pytest.param(mn.GELU(), gelu, 3.56, marks=pytest.mark.slow, id="GELU"),
+        pytest.param(mn.Swish(), swish, 14.3, id="Swish"),
+    ],
 )
 def test_points_where_variances_keep_in_40_digits(activation: mn.spec.Activation, phi: Any, near: float) -> None:
     """E phi phi'' = 0 is dQ/dq = chi_1; w^2 = 1 / E phi'^2, b^2 = q - E phi^2 / E phi'^2."""
