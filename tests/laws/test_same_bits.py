@@ -7,6 +7,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from importlib.util import find_spec
 from multiprocessing import get_context
 from threading import Event, Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,11 +63,22 @@ def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Execut
         same_bits(an.kernel(DENSE["tanh"]), (x,), executors)
 
 
-WAYS = [(name, numba) for name in IMAGES for numba in (True, False) if not (numba and name == "by quadrature")]
+def way(name: str, numba: bool, dtype: str) -> Any:
+    """A case of images; by default one precision for each engine."""
+    later = () if (dtype == "float32") == numba else pytest.mark.slow
+    return pytest.param(name, numba, dtype, id=f"{name}-{'numba' if numba else 'numpy'}-{dtype}", marks=later)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("name", "numba"), WAYS, ids=lambda part: {True: "numba", False: "numpy"}.get(part, part))
+WAYS = [
+    way(name, numba, dtype)
+    for name in IMAGES
+    for numba in (True, False)
+    for dtype in DTYPES
+    if not (numba and name == "by quadrature")
+]
+
+
+@pytest.mark.parametrize(("name", "numba", "dtype"), WAYS)
 def test_images(
     name: str, numba: bool, dtype: str, executors: dict[str, Executor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
