@@ -255,8 +255,8 @@ def in_parts(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
             "the last part alone": parts[-1],
         }  # fmt: skip
         yield Values("gradients_in_parts", (*args, size), key(*args, variant), title=title, suspects=suspects)
-    many = problem(rng, 4, (500, 1000, 500), variant)
-    yield Values("gradients_in_parts", (*many, 3), key(*many, variant), title=LARGE)
+    many = problem(rng, 4, (200, 400, 200), variant)
+    yield Values("gradients_in_parts", (*many, 3), key(*many, variant), title="160,000 weights")
 
 
 def shared(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
