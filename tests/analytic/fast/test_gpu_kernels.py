@@ -135,7 +135,7 @@ def test_planes_that_a_block_cannot_hold_stay_fields(
     assert tuple(item for item in (4, 8) if plan.fits_a_block(np, program, (4, 5, 2), item)) == fit
 
 
-@pytest.mark.slow  # compiles its planes anew
+@pytest.mark.slow  # compiles planes that nothing else needs
 def test_the_selves_are_fields_where_their_planes_fit_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64 they are twice as large as the pairs' in float32; the kernel is the same."""
     pytest.importorskip("numba", reason="needs the extra fast")
