@@ -53,7 +53,7 @@ class _Job:
 
     def __init__(self, work: Callable[..., Any], items: list[Any]) -> None:
         self.work, self.items, self.places = work, items, iter(range(len(items)))
-        self.results, self.errors = list[Any]([None] * len(items)), list[BaseException]()
+        self.results, self.errors, self.ending = list[Any]([None] * len(items)), list[BaseException](), False
         self.entered, self.left, self.bell = deque[None](), deque[None](), SimpleQueue[None]()
 
     def take(self) -> None:
@@ -86,6 +86,7 @@ class _Job:
 
     def end(self) -> None:
         """Take no more items, wait, and drop the references to arrays."""
+        self.ending = True
         deque(self.places, 0)
         try:
             self.wait()
@@ -155,7 +156,7 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
             return [work(item) for item in items]
         jobs = _own.__dict__.setdefault("jobs", {})
         for earlier in list(jobs):  # calls that this one interrupted
-            earlier.wait()
+            (earlier.end if earlier.ending else earlier.wait)()
         job = _Job(work, items)
         try:
             jobs[job] = _place()[0] + 1

@@ -110,7 +110,7 @@ def dense_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]
     for title, N, d, n in SIZES:
         args = rng.standard_normal((N, d)), *layer(rng, d, n, variant)
         yield Gradient("dense", "dense_backward", args, title=title, right=right)
-    args = rng.standard_normal((2, 1000)), *layer(rng, 1000, 1000, variant)
+    args = rng.standard_normal((1, 1000)), *layer(rng, 1000, 1000, variant)
     yield Gradient("dense", "dense_backward", args, title=LARGE, right=right, large=True)
 
 
@@ -231,7 +231,7 @@ def gradients(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         yield Values("gradients", args, key(*args, variant), title=title)
     x, labels, params = args
     loss, grads = key(*args, variant)
-    many = problem(rng, 4, (500, 1000, 500), variant)
+    many = problem(rng, 2, (500, 1000, 500), variant)
     yield Values("gradients", many, key(*many, variant), title=LARGE)
     small = (x.astype(np.float32), labels, [p.astype(np.float32) for p in params])
     want = (np.float32(loss), [g.astype(np.float32) for g in grads])
@@ -268,7 +268,7 @@ def shared(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         return affine(phi(affine(x, W, b, variant), variant), W, b, variant)
 
     yield Gradient("twice", "twice_backward", (x, W, b), title="backward", right=right)
-    args = rng.standard_normal((2, 1000)), *layer(rng, 1000, 1000, variant)
+    args = rng.standard_normal((1, 1000)), *layer(rng, 1000, 1000, variant)
     yield Gradient("twice", "twice_backward", args, title=LARGE, right=right, large=True)
 
 
