@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import textwrap
 from math import pi, sqrt
 from typing import Any
 
@@ -21,6 +19,7 @@ from minintk.more_layers import activations as more
 from tests.kit.arrays_under_test import LIBRARIES, namespace
 from tests.kit.golden import CLIPPED
 from tests.kit.montecarlo import assert_mean, inputs, kernels
+from tests.kit.replant import replant
 
 Array = Any
 
@@ -77,14 +76,8 @@ PLANTS = {
 @pytest.mark.parametrize("name", sorted(PLANTS))
 def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     what, right, wrong = PLANTS[name]
-    source = textwrap.dedent(inspect.getsource(getattr(module, what)))
-    assert right in source
-    space = dict(vars(module))
-    exec(source.replace(right, wrong), space)
-    if what == "clipped":
-        monkeypatch.setattr("analytic.recursion.closed_forms.clipped", space[what])
-    else:
-        monkeypatch.setattr(module, what, space[what])
+    replant(monkeypatch, module, what, right, wrong)
+    monkeypatch.setattr("analytic.recursion.closed_forms.clipped", module.clipped)
     with np.errstate(all="ignore"), pytest.raises(AssertionError):
         law_of_digits()
 
