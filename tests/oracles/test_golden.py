@@ -16,6 +16,12 @@ def test_golden_numbers_are_what_their_formulas_give(name: str) -> None:
     assert distance <= allowed
 
 
+@pytest.mark.slow
+def test_numbers_of_clipped_activations_are_what_integrals_give() -> None:
+    clipped = pytest.importorskip("tests.kit.golden_clipped", reason="needs minintk.more_layers")
+    assert clipped.apart() <= 2e-14
+
+
 def test_a_wrong_tenth_decimal_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     spec, (first, *others) = golden.VECTORS["relu"]
     monkeypatch.setitem(golden.VECTORS, "relu", (spec, (first + 1e-10, *others)))

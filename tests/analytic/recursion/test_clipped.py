@@ -17,7 +17,7 @@ from minintk.arrays import to_host
 from minintk.layers.activation import pointwise
 from minintk.more_layers import activations as more
 from tests.kit.arrays_under_test import LIBRARIES, namespace
-from tests.kit.golden import CLIPPED
+from tests.kit.golden_clipped import CLIPPED
 from tests.kit.montecarlo import assert_mean, inputs, kernels
 from tests.kit.replant import replant
 
