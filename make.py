@@ -18,8 +18,8 @@
     python3 make.py package [options]   the wheel and the sdist, tried on each Python of the PATH; --only 3.12: on one
     python3 make.py release-check       everything that a release has to pass, row by row: hours; a later call resumes
     python3 make.py browser             the documentation of site/ in a real browser: widths, formulas, links, search
-    python3 make.py python [arguments]  Python with the project installed: python3 make.py python examples/... python3
-    make.py clean               remove caches and build outputs (.venv stays: delete it to start over)
+    python3 make.py python [arguments]  Python with the project installed: python3 make.py python examples/...
+    python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start over)
 
 The first run makes a virtual environment in .venv and installs the project and what the command needs.  Later runs
 reuse it, and update it if pyproject.toml or constraints.txt changed.  Nothing is installed outside the checkout, so an

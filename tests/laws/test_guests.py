@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,11 +89,11 @@ def test_the_next_call_repairs_what_an_exception_in_a_clean_up_leaves(name: str,
 # ------------------------------------------------------------------------------------------- negative controls
 
 
-def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], rounds: int = 1) -> bool:
-    """True if the law refuses the host at one of its lines, with these attributes (owner, name, value) planted."""
+def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], some: int = 10**9, rounds: int = 1) -> bool:
+    """True if the law refuses the host at one of `some` lines, with these attributes (owner, name, value) planted."""
     with hosts() as (all_hosts, guests), pytest.MonkeyPatch.context() as patch:
         host, right = all_hosts[name], all_hosts[name]()
-        known, all_lines = {guest: (call, call()) for guest, call in guests.items()}, sample(name, host, 10**9)
+        known, all_lines = {guest: (call, call()) for guest, call in guests.items()}, sample(name, host, some)
         for error in planted:
             patch.setattr(*error)
         random.Random(0).shuffle(all_lines)  # an error shows at lines that are near each other
@@ -124,8 +125,20 @@ def test_memory_of_the_thread_is_refused() -> None:
 
 
 def test_a_call_that_does_not_wait_is_refused() -> None:
-    """Pieces that nobody has computed yet: the call returns what the memory held."""
-    assert broken_by("pool", guest_inside, (threads._Job, "wait", lambda self: None), rounds=20)
+    """Pieces that nobody has computed yet: the call returns what the memory held.
+
+    Without the pauses the caller may take all pieces itself; then nobody has to wait.
+    """
+    caller = threading.get_ident()
+
+    def take(self: Any) -> None:
+        for i in self.places:
+            time.sleep(0.001 if threading.get_ident() == caller else 0.01)
+            self.results[i] = self.work(self.items[i])
+
+    paused, does_not_wait = (threads._Job, "take", take), (threads._Job, "wait", lambda self: None)
+    assert not broken_by("pool", guest_inside, paused, some=10)
+    assert broken_by("pool", guest_inside, paused, does_not_wait)
 
 
 def test_a_limit_that_an_error_leaves_is_refused() -> None:

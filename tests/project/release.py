@@ -1,8 +1,8 @@
 """Run everything that a release has to pass, and write a table of what ran, when, and on what.
 
     python3 make.py release-check                     all rows, hours of work; a later call resumes where one ended
-    python3 make.py release-check --rows "test|lint"  some rows python3 make.py release-check --table             the
-    table of what ran so far, and nothing else
+    python3 make.py release-check --rows "test|lint"  some rows
+    python3 make.py release-check --table             the table of what ran so far, and nothing else
 
 A row that passed on this commit is not run again, unless `--again` asks for it.  Records are lines of
 `.release/rows.jsonl`, messages of each row are in `.release/NAME.log`.  Exit status 1 unless every row is green.
