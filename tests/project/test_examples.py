@@ -57,8 +57,9 @@ REDUCED: dict[str, dict[str, Any]] = {
 }
 
 LONG = {
-    "catapult", "cnn_kernel_regression", "edge_of_stability", "feature_learning_limit", "kernel_hierarchy",
-    "learning_curves", "learning_rate_transfer", "local_pooling", "nonlinear_feature_learning", "trainable_depth",
+    "catapult", "cnn_kernel_regression", "coordinate_check", "edge_of_stability", "eigenlearning", "examine_digits",
+    "feature_learning_limit", "kernel_hierarchy", "laziness", "learning_curves", "learning_rate_transfer",
+    "local_pooling", "mean_of_networks", "nonlinear_feature_learning", "trainable_depth",
 }  # fmt: skip
 """What these show is a law of the default tests too."""
 

@@ -112,8 +112,8 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
 """Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
 
 
-LONG = {"lazy_and_feature_phase", "frozen_final_kernel", "time_to_learn", "kernel_movement_phase"}
-"""Of two a short form is run on every change; of one, what `test_runs_on_a_device` computes; of the last, exponents."""
+LONG = {*PAPERS} - {"linear_until_t1"}
+"""Of these a short form, `TINY`, is run on every change, or what `test_runs_on_a_device` computes."""
 
 TINY: dict[str, dict[str, Any]] = {
     "lazy_and_feature_phase": {

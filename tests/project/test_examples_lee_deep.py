@@ -102,7 +102,7 @@ TINY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-LONG = {"lee_wide_resnet", "lee_convolutional_kernels", "lee_cnn"}
+LONG = {"lee_wide_resnet", "lee_convolutional_kernels", "lee_cnn", "lee_function_space"}
 """Of these the short form, `TINY`, is run on every change."""
 
 

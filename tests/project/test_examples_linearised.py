@@ -117,7 +117,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
 """Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
 
 TINY: dict[str, dict[str, Any]] = {
-    "iterative_linearisation": {"periods": (1, 8, inf), "n_train": 10, "rates": 2, "lowest": (0.1, 1.0)},
+    "iterative_linearisation": {"periods": (1, 8, inf), "n_train": 10, "rates": 2, "lowest": (1.0, 4.0)},
     "lenet_and_its_linearisation": {"widths": (1,), "shifts": (0,), "n_train": 40, "n_test": 40, "epochs": 1},
     "spectrum_of_lenet": {"widths": (1,), "n": 5, "seeds": 1},
     "exact_linearised_lenet": {"widths": (1,), "shifts": (0,), "n_train": 40, "seeds": 1, "epochs": 1},
