@@ -67,6 +67,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 html_theme = "pydata_sphinx_theme"
 html_title = "minintk"
 html_static_path = ["_static"]
+html_logo = html_favicon = "_static/logo.svg"
 html_css_files = ["site.css"]
 html_search_scorer = str(DOCS / "_static" / "scorer.js")
 html_show_sourcelink = False
@@ -74,6 +75,7 @@ html_copy_source = False
 html_sidebars = {page: list[str]() for page in ("gallery/index", "papers/*", "scenes")}
 html_sidebars["course/index"] = ["sidebar-nav-bs"]
 html_theme_options = {
+    "logo": {"text": "minintk"},
     "navbar_align": "left",
     "navigation_with_keys": False,
     "show_prev_next": True,
