@@ -24,6 +24,12 @@ TOLERANCE = 1e-7
 LARGER = 10.0, 1000.0
 """Sizes of inputs beside 1: bounds and thresholds, as in relu6 or softplus(threshold=), show there."""
 
+NEVER = {
+    "RNNBase": "is recurrent", "RNNCellBase": "is recurrent", "MultiheadAttention": "attends to other positions",
+    "Embedding": "reads integers", "EmbeddingBag": "reads integers",
+}  # fmt: skip
+"""Base classes of modules that are no layers here, whatever the spec."""
+
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -33,6 +39,9 @@ def check_module(module: Any) -> None:
     if noisy:
         raise ValueError(f"lift expects a module in evaluation mode, {noisy[0]!r} is in training: model.eval()")
     for name, m in module.named_modules():
+        if found := [what for kind in type(m).__mro__ if (what := NEVER.get(kind.__name__))]:
+            what = f"{type(m).__name__} at {name or 'the top'!r} {found[0]}, and lift has no layer that does"
+            raise UnsupportedLayer(f"take torch.func for its tangent kernel, or lift parts without it: {what}")
         if "forward" in vars(m):
             raise UnsupportedLayer(f"write forward into the class: {name or 'the top'!r} has one of the instance alone")
         if hasattr(m, "parametrizations"):

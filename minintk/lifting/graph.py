@@ -105,7 +105,7 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
             shapes = shapes_of(fx.Interpreter(graph), like.new_zeros((2, shape[-1], *shape[:-1])))
     except Exception as error:  # likewise
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        what = f"{where} does not run on {(2, shape[-1], *shape[:-1])}, {why}"
+        what = f"{where} does not run on two examples, {(2, shape[-1], *shape[:-1])} in torch's axes, {why}"
         raise ValueError(f"mend input_shape={shape}, channels last: {what}") from error
     found = dict[Any, Node]()
     for one in graph.graph.nodes:

@@ -185,6 +185,6 @@ def leaf(module: Any, shape: Shape, path: str) -> Piece:
     """Read a module without modules inside as a piece of one layer, for examples of this shape."""
     kind, where = known(module), f"{type(module).__name__} at {path or 'the top'!r}"
     if kind is None:
-        raise refusal(where, "is none of the modules that lift knows, the table in `minintk.lifting.modules`")
+        raise refusal(where, "is none of the modules that lift knows, the table of docs/guide/lift.md")
     arrays = [name for name in module.state_dict() if name != "num_batches_tracked"]
     return Piece([as_layer(kind, module, shape, where)], [path], [path] if arrays else [])

@@ -274,5 +274,5 @@ REFUSED: dict[str, tuple[tuple[int, ...], Make, str]] = {
     "a dictionary": (V, vectors(lambda m, x, t: {"y": m.c(m.b(m.a(x)))}), "several inputs or outputs"),
     "another forward of Linear": (V, overridden_linear, "Lin at '0' reads the array 'weight' itself"),
     "another shape": ((5, 8), vectors(lambda m, x, t: m.c(m.b(m.a(x)))), r"^mend input_shape=\(5, 8\), channels last"),
-    "a recurrent layer": (V, chain(nn("LSTM", 8, 8)), "^replace it.*LSTM at '0' is none of the modules"),
+    "a recurrent layer": (V, chain(nn("LSTM", 8, 8)), "^take torch.func.*LSTM at '0' is recurrent"),
 }  # fmt: skip

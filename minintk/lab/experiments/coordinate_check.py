@@ -124,11 +124,11 @@ class CoordinateCheck:
 
     @property
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
-        """The tensors whose initial scale or learning rate is wrong; {} for a pass, or if none of them stands out.
+        """The tensors whose initial scale or learning rate is wrong; {} unless the check fails and one stands out.
 
         {} too where training diverged at every width: then no exponent means anything.
         """
-        if self.passed or len(self.diverged) == len(self.widths):
+        if self.verdict != "fail" or len(self.diverged) == len(self.widths):
             return {}
         start, rate = ([r for r in self.rows if r.quantity == q and r.verdict == "fail"] for q in ("W", "dW"))
         if start and self.rule == "sgd":  # gradients are wrong for all layers; weights that do not move have no rate
@@ -163,6 +163,7 @@ class CoordinateCheck:
                 lines.append(f"{first:<{wide}}  {left:<32}{right}".rstrip())
             lines.append("")
         may = ", but |h| of the outputs, which may fall" if falls else ""
+        may += "; more networks decide, by seeds= or budget=" if self.verdict == "undecided" else ""
         lines.append(f"{self.verdict}: every |h|, |dh| and |dW| must be within {self.tolerance:g} of 0{may}")
         for name, why in self.blame.items():
             off = [f"its size at the start, off by {self.variable}^({self['W', name]})"] if "start" in why else []

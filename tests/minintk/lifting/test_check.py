@@ -80,6 +80,19 @@ def test_a_forward_of_the_instance_and_computed_weights_are_refused() -> None:
         mn.lift(model, (3,), check=False)
 
 
+@pytest.mark.parametrize(
+    ("base", "what"),
+    [("RNNBase", "is recurrent"), ("MultiheadAttention", "attends to other"), ("Embedding", "reads integers")],
+)
+def test_what_no_layer_does_is_named_before_anything_runs(base: str, what: str) -> None:
+    """A spec does not help; nor does another shape, which the run of a module would ask for first."""
+    kind = type("Own", (type(base, (NN.Module,), {}),), {})
+    model = NN.Sequential(NN.Linear(3, 4), kind())
+    for spec in (None, mn.Dense(4, b_std=1.0)):
+        with pytest.raises(mn.UnsupportedLayer, match=rf"^take torch\.func for its tangent kernel.*Own at '1' {what}"):
+            mn.lift(model, (3,), spec=spec)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_is_refused(dtype: str) -> None:
     model = NN.Linear(3, 4)

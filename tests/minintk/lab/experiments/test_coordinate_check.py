@@ -312,6 +312,15 @@ def test_verdicts_follow_the_interval() -> None:
     assert not undecided.passed
 
 
+def test_an_undecided_check_blames_nothing() -> None:
+    """|W| alone does not decide: a size at the start that fails is blamed only where the check fails."""
+    start = replace(row(0.5, 0.05), quantity="W", name="0.W")
+    unsure, wrong = (CoordinateCheck("", "sgd", WIDTHS, (row(*case), start), 0.1) for case in ((0.0, 2.0), (0.2, 0.05)))
+    assert unsure.blame == {}
+    assert "; more networks decide, by seeds= or budget=" in unsure.report()
+    assert wrong.blame == {"0.W": "start"}
+
+
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW)])
 def test_a_budget_of_seeds_decides_what_few_seeds_cannot(seed: int) -> None:
     """The right table is never refused, nor left undecided; the wrong one is refused as before."""
