@@ -1,6 +1,6 @@
-"""Assignment 1, backpropagation by hand. Write the functions below; the handout says what each one gives.
+"""Assignment 1, backpropagation by hand. Write the functions below; the handout says what each one returns.
 
-Only NumPy may be imported. Inputs are never changed; float32 in gives float32 out.
+Only NumPy may be imported. Never modify the inputs; float32 in gives float32 out.
 """
 
 import numpy as np
