@@ -6,7 +6,7 @@
     activation    pixel pair by pixel pair, as for vectors
 
 with zeros outside the image (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).  A convolution shifts
-both pixels together, so a network that ends in Flatten only needs equal pixels; pooling mixes all pairs.
+both pixels together, so a network that ends in Flatten needs only equal pixels; pooling mixes all pairs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Pool(Mixing):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Return (H, W) after it."""
+        """Return (H, W) after the step."""
         return self.axes[0].out, self.axes[1].out
 
     @property
@@ -133,7 +133,7 @@ def is_nonlinear(program: Program) -> bool:
 
 
 def has_masks(program: Program) -> bool:
-    """True if K(x, x) of an example with itself differs from K(x, x') of an equal one: both have separate masks."""
+    """True if K(x, x) of an example with itself differs from K(x, x') of an equal one, as with separate masks."""
     return any(isinstance(step, Masks) for step in all_steps(program))
 
 

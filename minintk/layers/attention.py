@@ -65,7 +65,7 @@ class HeadsJacobian(LayerJacobian):
 class BoundHeads:
     """Attention with h heads; keys, queries and values are concatenated, without queries if these equal the keys.
 
-    sizes : channels per head, of each of these.   grid : of one example.   zeta : None for softmax.
+    sizes : channels per head, of each of these.   grid : the grid of one example.   zeta : None for softmax.
     """
 
     heads: int
@@ -114,7 +114,7 @@ def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Arr
 
 
 def reading(layer: s.GlobalSelfAttention, site: Site) -> tuple[tuple[s.Convolution, ...], s.Convolution, Site, Site]:
-    """Return the layers for keys, queries and values, the one for the output, and the sites of both."""
+    """Return the layers for keys, queries and values, the layer for the output, and the sites of both."""
     *read, output = layer.parts(site.shape)
     before = replace(site, last=False, end=False)
     return tuple(read), output, before, replace(site, shape=out_shape(read[-1], site.shape), first=False)

@@ -1,4 +1,4 @@
-"""Compute branches on one x: Residual and Sum add them, Product multiplies them, Concat concatenates them.
+"""Compute branches of one input x: Residual and Sum add them, Product multiplies them, Concat concatenates them.
 
 Residual, Sum   y = b_1(x) + ... + b_k(x)       dy = sum_i db_i                       u_i = u
 Product         y = b_1(x) ... b_k(x)           dy = sum_i db_i prod_{j != i} b_j     u_i = u prod_{j != i} b_j
@@ -44,7 +44,7 @@ class BoundBranches:
 
 @dataclass(frozen=True)
 class BranchesJacobian(LayerJacobian, ABC):
-    """The Jacobians of the branches; `of` and `join` combine them forwards, `split` backwards."""
+    """The Jacobians of the branches; `of` and `join` combine them forward, `split` backward."""
 
     layer: BoundBranches
     parts: tuple[LayerJacobian, ...]

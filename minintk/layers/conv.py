@@ -1,7 +1,7 @@
 """Conv2d, Conv1d:  y = m P(x) W + c b         m, c: the multipliers of the parametrization
 
-P(x) are the patches that the windows read (`minintk.layers.patches`), one row per window, and W is a matrix
-(K_h K_w C_in, C_out): a convolution is Dense on every patch.
+P(x) are the patches that the windows read (`minintk.layers.patches`), one row per window, and W is a matrix (K_h K_w
+C_in, C_out): a convolution is Dense on every patch.
 
 jvp     dy = m P(dx) W + m P(x) dW + c db
 vjp     dW = m P(x)' u,   db = c sum u over examples and windows,   dx = m P'(u W')

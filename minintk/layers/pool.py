@@ -41,7 +41,7 @@ class AvgPoolJacobian(LayerJacobian):
     layer: BoundAvgPool
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Compute dy as y from x."""
+        """Compute dy from dx as y from x."""
         return None if dx is None else self.layer.mean(dx)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
@@ -90,7 +90,7 @@ def _(layer: s.AvgPool, site: Site, parametrization: Parametrization, name: str)
 
 @dataclass(frozen=True)
 class MaxPoolJacobian(LayerJacobian):
-    """Holds, for every position s in a window, a mask of x[s] being the first maximum, (..., N, H', W', C)."""
+    """Holds, for every position s in a window, a mask: True if x[s] is the first maximum, (..., N, H', W', C)."""
 
     layer: BoundMaxPool
     first: list[Array]
@@ -151,7 +151,7 @@ class GlobalAvgPoolJacobian(LayerJacobian):
     shape: Shape
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Compute dy as y from x."""
+        """Compute dy from dx as y from x."""
         return None if dx is None else global_mean(dx, self.shape)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
@@ -174,7 +174,7 @@ class BoundGlobalAvgPool:
 
 
 def global_mean(x: Array, shape: Shape) -> Array:
-    """Return the mean over all axes of an example but the last."""
+    """Return the mean over all axes of an example except the last."""
     return array_namespace(x).mean(x, axis=tuple(range(-len(shape), -1)))
 
 

@@ -34,7 +34,7 @@ from minintk.spec.shapes import Place
 from minintk.validate import real
 
 Triple = tuple[float, ...]
-"""One exponent for each of (input, hidden, output)."""
+"""One exponent each for (input, hidden, output)."""
 Regime = Literal["unstable", "trivial", "kernel", "feature learning"]
 
 PLACES: tuple[Place, Place, Place] = ("input", "hidden", "output")

@@ -1,6 +1,6 @@
 """Define pointwise activations phi (phi': `minintk.layers.activation`; kernels: `analytic.recursion.closed_forms`).
 
-None is scaled to preserve variances: put such a factor into w_std, e.g. sqrt(2) for ReLU.
+No activation is scaled to preserve variances: put such a factor into w_std, e.g. sqrt(2) for ReLU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Numbered(Activation):
 
 @dataclass(frozen=True)
 class ReLU(Activation):
-    """phi(x) = max(x, 0); phi'(0) = 0.  Not scaled by sqrt(2): put that into w_std."""
+    """phi(x) = max(x, 0); phi'(0) = 0.  It is not scaled by sqrt(2): put that into w_std."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,8 @@ def Monomial(degree: int) -> Polynomial:
 class Hermite(Activation):
     """phi = h_degree, the Hermite polynomial with E h_degree(z)^2 = 1, z ~ N(0, 1); degree from 0 to 100.
 
-    At variances q = q' = 1 its dual is c^degree.  Computed by recurrence: a `Polynomial` would lose three digits at
-    degree 10 and nine at 30.  ValueError for another degree.
+    At variances q = q' = 1 its dual is c^degree.  It is computed by recurrence: a `Polynomial` would lose three digits
+    at degree 10 and nine at 30.  ValueError for another degree.
     """
 
     degree: int

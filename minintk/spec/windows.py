@@ -43,7 +43,7 @@ class Axis:
         return [self.kernel if self.circular else max(0, end - start) for start, end in ends]
 
     def along(self, k: int) -> slice:
-        """Return the slice of the pixels x[stride p + k] of the padded axis, one for each window p."""
+        """Return the slice of the pixels x[stride p + k] on the padded axis, one for each window p."""
         return slice(k, k + self.stride * (self.out - 1) + 1, self.stride)
 
     @property
