@@ -45,7 +45,7 @@ def flow(
     """Integrate the flow of a model's parameters; yield a `Moment` at t = 0, at each of `times`, and at the end.
 
     theta : (P,) or (E, P), not modified; the members of an ensemble take the same steps.  x : (N, *input_shape),
-    y : (N, C), read during the run and not copied.
+    y : (N, C), read while it runs and not copied.
     times : increasing; the last can be inf for a loss that reaches zero, `Hinge`.  A flow ends when the loss of every
     member is exactly zero; members that reach zero first wait.  It never ends if no theta classifies every example; if
     the gradient vanishes before that, the moment has t = inf and is not `ended`.
@@ -99,7 +99,7 @@ def kernel_flow(
 
     kernel : ([E], M, N), the same for every output, or ([E], M, C, N, C), with a row for each of M points, the N
     training points first, and a column for each training point.  f0 : ([E], M, C), the outputs at t = 0.  y : (N, C).
-    Kernel and y are read during the run and not copied.  Everything else as in `flow`.
+    Kernel and y are read while it runs and not copied.  Everything else as in `flow`.
 
     The kernel can be a network's, `minintk.ntk_full(net, theta, all_points, x)`, or an analytic one.  (Geiger et al.
     2020, eq. (26).)

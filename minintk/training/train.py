@@ -96,7 +96,7 @@ def train(
 ) -> Iterator[Snapshot]:
     """Train a model; yield a snapshot at step 0, then every `every` steps, and at the last step.
 
-    theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C), read during the run and not copied (they
+    theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C), read while it runs and not copied (they
     can fill the memory or be a `numpy.memmap`): do not change them until the run is over.
     batch_size : examples per step, all N by default; drawn without replacement, epoch by epoch, with `rng`.  An epoch
     is floor(N / batch_size) steps: the last N mod batch_size examples of the shuffle are skipped in that epoch.
