@@ -1,11 +1,11 @@
-"""Assignment 2, convolution and pooling by hand. Write the functions below; the handout says what each one gives.
+"""Assignment 2, convolution and pooling by hand. Write the functions below; the handout says what each one returns.
 
-Only NumPy may be imported. Inputs are never changed; float32 in gives float32 out.
+Only NumPy may be imported. Never modify the inputs; float32 in gives float32 out.
 """
 
 import numpy as np
 from variant import average as AVERAGE  # "window": divided by size^2; "inside": by the pixels inside the image
-from variant import kernel as KERNEL  # "correlation": W[a, c] meets pixel s i + a; "convolution": W turned around
+from variant import kernel as KERNEL  # "correlation": W[a, c] meets pixel s i + a; "convolution": W flipped
 from variant import layout as LAYOUT  # "NHWC": images (N, H, W, C); "NCHW": (N, C, H, W); or another order
 
 

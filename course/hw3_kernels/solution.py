@@ -1,6 +1,6 @@
-"""Assignment 3, the kernels of a wide network. Write the functions below; the handout says what each one gives.
+"""Assignment 3, the kernels of a wide network. Write the functions below; the handout says what each one returns.
 
-NumPy and SciPy may be imported. Every array is float64. Inputs are never changed.
+NumPy and SciPy may be imported. Every array is float64. Never modify the inputs.
 """
 
 import numpy as np
@@ -74,7 +74,7 @@ def slope(h):
 
 
 def hidden(x, params, w_std, b_std):
-    """h (N, n), what goes into the activation."""
+    """Return h (N, n), the input of the activation."""
     W, b, _, _ = params
     return w_std / np.sqrt(x.shape[1]) * x @ W + b_std * b
 
