@@ -72,7 +72,7 @@ def step(before: s.Layer, layer: s.Layer, K: Array, Theta: Array) -> tuple[Array
 
 
 def dense(layer: s.Dense | s.Conv2d, K: Array, Theta: Array) -> tuple[Array, Array]:
-    """K' = w^2 K + b^2 and Theta' = w^2 Theta + w^2 K + b^2; b_init="zeros" leaves b^2 out of K'.
+    """Compute K' = w^2 K + b^2 and Theta' = w^2 Theta + w^2 K + b^2; b_init="zeros" leaves b^2 out of K'.
 
     >>> dense(s.Dense(9, w_std=3.0, b_std=1.0), 2.0, 5.0)
     (19.0, 64.0)

@@ -120,7 +120,7 @@ def handout(text: str, variant: Mapping[str, Any]) -> str:
 
 
 def cells(code: str) -> list[tuple[str, str]]:
-    r"""(kind, text) of a notebook's cells: the module's docstring as text, each function alone, the rest between.
+    r"""Return a notebook's cells, (kind, text): the module's docstring as text, each function alone, the rest between.
 
     >>> [kind for kind, text in cells("'Words.'\nimport numpy\n\ndef f(): pass\n\ndef g(): pass")]
     ['markdown', 'code', 'code', 'code']

@@ -111,7 +111,7 @@ def _pairs(assignment: Assignment) -> Iterator[tuple[tuple[str, str]]]:
 
 
 def fits(variant: Mapping[str, Any], needs: Mapping[str, Sequence[str]]) -> bool:
-    """True if the variant satisfies `needs`."""
+    """Return True if the variant satisfies `needs`."""
     return all(str(variant[name]) in choices for name, choices in needs.items())
 
 
@@ -139,7 +139,7 @@ def header(text: str) -> dict[str, str]:
 
 
 def wrong(folder: Path, assignment: Assignment, solution: str, more: Sequence[str] = ()) -> Iterator[Task]:
-    """The folder's wrong submissions, each under one seed, and under those of `more` that draw what it needs."""
+    """Return the folder's wrong submissions, each under one seed, and under those of `more` that draw what it needs."""
     names = [exercise.name for exercise in assignment.exercises]
     for path in sorted(folder.glob("wrong/*.py")):
         text = path.read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ PARAMETRIZATIONS = {"muP": mn.SpectralMuP(), "NTK": mn.NTK(), "standard": mn.Sta
 
 
 def launched(rate: float, seed: int, steps: int = 300) -> tuple[Any, float]:
-    """The loss at every step for lr = rate / lambda_0, and lr x sharpness at the end: NaN where training diverges."""
+    """Return the loss at every step for lr = rate / lambda_0, and the final lr x sharpness, NaN after divergence."""
     net = mn.Network(mn.Sequential(mn.Dense(512), mn.Dense(1)), X.shape[1:])
     theta, losses = net.init(np.random.default_rng(seed)), []
     lr = rate / sharpness(net, theta, X, Y, loss=mn.mse)

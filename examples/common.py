@@ -85,7 +85,7 @@ def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int
 
 
 def stable_rate(model: mn.Model, theta: mn.Array, x: mn.Array, momentum: float = 0.9) -> float:
-    """2 (1 + m) / (2 lambda_max(J J') / N), the stability bound for `mn.sum_of_squares`, to 10 % by power iteration."""
+    """Return 2 (1 + m) / (2 lambda_max(J J') / N), the bound for `mn.sum_of_squares`, to 10 % by power iteration."""
     f, J = model.linearize(theta, x)
     u, size = mn.arrays.array_namespace(f).ones_like(f), 0.0
     for _ in range(20):

@@ -28,7 +28,7 @@ def spec(hidden: int, n: int) -> mn.Sequential:
 
 
 def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[mn.Array, Host]:
-    """(f, mean diagonal of the tangent kernel) in the limit: of gradient flow for two layers, of descent for more."""
+    """Return (f, mean diagonal of the tangent kernel) in the limit: gradient flow for two layers, descent for more."""
     if hidden == 1:
         flow = an.two_layer_limit(spec(1, 1), x, y, gamma0=gamma0)
         return flow.predict(TIMES), np.array([np.trace(flow.ntk(t)) / len(x) for t in TIMES])

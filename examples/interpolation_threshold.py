@@ -28,7 +28,7 @@ SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
 
 
 def reduced(shape: tuple[int, ...], width: int) -> mn.Sequential:
-    """A LeNet with 50 k^2 + 20 k + 1 weights, k = 4 width, for 8 x 8 images; with 1,991 and more for 28 x 28 ones."""
+    """Return a LeNet with 50 k^2 + 20 k + 1 weights, k = 4 width, for 8 x 8 images; 1,991 and more for 28 x 28."""
     c, size, dense = (4 * width, 3, 16 * width) if shape[0] == 8 else (2 * width, 5, 17 * width)
     layers: list[mn.spec.Layer] = []
     for channels, padding in ((c, size // 2), (2 * c, 1 if size == 3 else 0)):

@@ -58,7 +58,7 @@ def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, s
 
 
 def settled(times: Any, accuracy: Any) -> bool:
-    """True if the accuracy, (seeds, POINTS), moves by less than a point over the last third of a run's time.
+    """Return True if the accuracy, (seeds, POINTS), moves by less than a point over the last third of a run's time.
 
     A run whose last third is a single point is not settled.
     """

@@ -77,7 +77,7 @@ def beside(found: Mapping[str, Any], kind: str) -> str:
 
 
 def ledger(results: Mapping[str, dict[str, Any]]) -> str:
-    """The section of the page, cheapest first.  results : {key: the result that `keep` wrote}."""
+    """Return the section of the page, cheapest first.  results : {key: the result that `keep` wrote}."""
     text = LEDGER
     for found in sorted(results.values(), key=hours):
         data = "CIFAR-10" if found["data"] == "cifar10" else "MNIST"

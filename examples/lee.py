@@ -96,7 +96,7 @@ def at_steps(
     model: mn.Model, theta0: Any, x: Any, y: Any, lr: float, steps: Sequence[int], read: Callable[[mn.Snapshot], Any],
     **options: Any,
 ) -> list[Any]:  # fmt: skip
-    """read(snapshot) after each of `steps`, ascending, of full-batch descent on `mn.mse` in the dtype of theta0."""
+    """Collect read(snapshot) after each of `steps`, ascending, of full-batch descent on `mn.mse` in theta0's dtype."""
     x, y = like(theta0, x, y)
     how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=lr), **options}
 

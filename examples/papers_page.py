@@ -116,7 +116,7 @@ def replicated(again: dict[str, Any] | None) -> str:
 
 
 def judged(found: dict[str, Any]) -> bool:
-    """True if a result has rules: older results have none, and the margins were set after seeing their networks."""
+    """Return True if a result has rules: older results have none, as margins were set after seeing their networks."""
     return "factors" in found
 
 

@@ -68,7 +68,7 @@ def library(xp: Any) -> str:
 
 
 def on_host(xp: Any) -> bool:
-    """True if arrays of this namespace live in the host's memory, where threads can share them."""
+    """Return True if arrays of this namespace live in the host's memory, where threads can share them."""
     return xp is np or library(xp) == "numpy"
 
 
@@ -228,7 +228,7 @@ def text_of(path: Path) -> str:
 
 
 def check_floating(name: str, a: Array) -> None:
-    """ValueError for an array on another GPU than the current one, where the results would be allocated.
+    """Raise ValueError for an array on another GPU than the current one, where the results would be allocated.
 
     ValueError for an array on another GPU than the current one, where the results would be.
     """
@@ -269,7 +269,7 @@ def check_finite_by(result: Array, name: str, a: Array) -> None:
 
 
 def finite(a: Array) -> bool:
-    """True if no entry of `a` is NaN or infinite: one cheap pass, and a second if only the sum overflowed."""
+    """Return True if no entry of `a` is NaN or infinite: one cheap pass, and a second if only the sum overflowed."""
     with np.errstate(over="ignore", invalid="ignore"):
         return isfinite(float(a.sum())) or bool(array_namespace(a).isfinite(a).all())
 

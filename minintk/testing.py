@@ -141,7 +141,7 @@ def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Genera
 
 
 def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """gram = J J' and trace_gram = its trace over outputs, of a batch with itself and with another; J S J' too."""
+    """Check gram = J J' and trace_gram, its trace over outputs, of a batch with itself and with another; J S J' too."""
     N, C = x.shape[0], model.outputs
     _, J = model.linearize(theta, x)
     _, J2 = model.linearize(theta, x[::-1][: (N + 1) // 2])

@@ -37,7 +37,7 @@ _inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
 
 
 def inside() -> bool:
-    """True if the caller is a pool thread, or runs in `alone`: `parallel` is then a plain loop."""
+    """Return True if the caller is a pool thread, or runs in `alone`: `parallel` is then a plain loop."""
     return _inside.get()
 
 

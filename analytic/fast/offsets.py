@@ -66,14 +66,14 @@ PIXELS_ADDED_UP = 4
 
 
 def added_up(step: Pool, xp: Any) -> bool:
-    """True if the planes can sum a pooling's windows, which must not overlap, without a field of all pixels."""
+    """Return True if the planes can sum a pooling's windows, which must not overlap, without a field of all pixels."""
     apart = all(a.stride >= a.kernel and not a.circular for a in step.axes)
     return on_host(xp) and apart and prod(a.kernel for a in step.axes) <= PIXELS_ADDED_UP
 
 
 @singledispatch
 def follows(step: Step) -> bool:
-    """True if the step acts on each offset separately and `encode` supports it."""
+    """Return True if the step acts on each offset separately and `encode` supports it."""
     return False
 
 

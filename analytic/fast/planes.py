@@ -35,14 +35,14 @@ AS_RELU = 3
 
 
 def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
-    """True if Numba is installed and pays for this many pairs of inputs, with `item` bytes per number."""
+    """Return True if Numba is installed and pays for this many pairs of inputs, with `item` bytes per number."""
     steps = [step for step in all_steps(program[: split(program)]) if isinstance(step, Dual)]
     layers = sum(1 if isinstance(step, Homogeneous) else AS_RELU for step in steps)
     return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
 
 
 def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
-    """True if a GPU block has enough shared memory for planes with margins, in numbers of `item` bytes."""
+    """Return True if a GPU block has enough shared memory for planes with margins, in numbers of `item` bytes."""
     head, (H, W) = program[: split(program)], grid(shape)
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     h, w = (max((2 * axes[k].kernel for axes in windows), default=0) for k in (0, 1))
@@ -51,7 +51,7 @@ def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
 
 @cache
 def numba_works() -> bool:
-    """True if Numba is installed and loads; warns once if it fails to load (it needs another NumPy)."""
+    """Return True if Numba is installed and loads; warns once if it fails to load (it needs another NumPy)."""
     return with_numba("analytic.fast.numba_kernels") is not None
 
 

@@ -34,7 +34,7 @@ def averages(step: Pool, k: int) -> tuple[Array, int]:
 
 
 def whole(axis: Axis) -> bool:
-    """True if every window is inside the image."""
+    """Return True if every window is inside the image."""
     return axis.circular or all(count == axis.kernel for count in axis.inside)
 
 

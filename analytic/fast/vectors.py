@@ -112,7 +112,7 @@ class Text(NamedTuple):
 
 
 def as_written(step: Any, kind: type, *methods: str) -> bool:
-    """True if a step has that class, or a subclass that shares its methods, and none of them is monkeypatched."""
+    """Return True if a step has that class, or a subclass sharing its methods, and none of them is monkeypatched."""
     found = [getattr(type(step), name, None) for name in ("pairs", *methods)]
     whole = [(kind.__module__, f"{kind.__name__}.{name}") for name in ("pairs", *methods)]
     return isinstance(step, kind) and [(one.__module__, one.__qualname__) for one in found if one] == whole

@@ -68,7 +68,7 @@ NUMBERS_OF_ONE_THREAD = 2**20
 
 
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
-    """True if a second thread would cost more than it saves."""
+    """Return True if a second thread would cost more than it saves."""
     numbers = prod(inputs.shape) * prod(plan.grid) ** (1 if plan.layout.diagonal else 2)
     return not plan.by_offsets and not by_quadrature(plan.program) and numbers <= NUMBERS_OF_ONE_THREAD
 

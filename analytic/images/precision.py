@@ -39,7 +39,7 @@ def affine_steps(program: Program) -> Iterator[Affine]:
 
 
 def scale_free(program: Program) -> bool:
-    """True if f(s x) = s f(x) for s > 0."""
+    """Return True if f(s x) = s f(x) for s > 0."""
     known = all(isinstance(step, Window | Affine | Pool | Flat | Homogeneous | Masks) for step in all_steps(program))
     return known and all(affine.beta2 <= 0 and affine.rest == 0 for affine in affine_steps(program))
 
@@ -80,7 +80,7 @@ def field_precision(program: Program, inputs: Examples) -> Any:
 
 
 def holds_opposites(x: Array) -> bool:
-    """True if x_i = -x_j != 0 for some pair of these images, in NumPy.
+    """Return True if x_i = -x_j != 0 for some pair of these images, in NumPy.
 
     >>> import numpy as np
     >>> holds_opposites(np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])), holds_opposites(np.array([[0.0], [2.0]]))

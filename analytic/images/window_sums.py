@@ -33,7 +33,7 @@ def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
 
 
 def plain(axis: Axis) -> bool:
-    """True if there is one output per pixel, with zeros outside."""
+    """Return True if there is one output per pixel, with zeros outside."""
     return axis.stride == 1 and axis.out == axis.size and not axis.circular
 
 

@@ -159,7 +159,7 @@ class KernelStore:
         return [n for n, sums in found.items() if sums not in self.done[n]]
 
     def finished(self, number: int) -> bool:
-        """True if a block is in the results, and matches its line if another process wrote it."""
+        """Return True if a block is in the results, and matches its line if another process wrote it."""
         if number in self.done:
             return True
         if (length := self.record.stat().st_size) != self._length:

@@ -162,7 +162,7 @@ class Affine(Step):
         self.tangents(pairs, row)
 
     def tangents(self, pairs: Pairs, row: AffineRow) -> None:
-        """tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'."""
+        """Compute tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'."""
         tau = pairs.tau
         if tau is None:
             return

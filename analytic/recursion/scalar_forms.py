@@ -429,7 +429,7 @@ def gaussian_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers
 
 
 def rectified(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any]:
-    """phi(x) = max(x, 0)^2, the arc-cosine kernel of order 2, with L = sin a - a cos a:
+    """Compute D' for phi(x) = max(x, 0)^2, the arc-cosine kernel of order 2, with L = sin a - a cos a:
 
         (2 pi / U^2) (E(U) - E(k)) = (2 pi + a) sin(a)^2 - 3 L cos a        (pi / 2U) dE / dk = L + pi cos a
 
@@ -466,7 +466,7 @@ RECTIFIED_SQUARE = Form("rectified square", root_of, rectified_square_pair, (), 
 
 
 def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """phi(x) = sign x:  D' = 2a/pi, or (v + v')/2 if a pixel is 0; the slope, infinite, is never used."""
+    """Compute D' for phi(x) = sign x: D' = 2a/pi, or (v + v')/2 if a pixel is 0; the slope, infinite, is never used."""
     (s, v), (s2, v2) = one, two
     _, U, A, B = sides(m, D, s, s2)
     wide, p, half_sin = acute(m, A, B, U + U)

@@ -103,7 +103,7 @@ class Spectrum:
         return self.lam + self.ridge
 
     def reaches(self, k_test: Array) -> bool:
-        """True if k_test : (m, n) has a component in the directions that count as zeros, beyond rounding.
+        """Return True if k_test : (m, n) has a component in the directions that count as zeros, beyond rounding.
 
         With w = k_test k^+, the weights of the training set, an exact zero direction q is known up to
         |k_test q| <= resolution (1 + |w|): |w| times the error of k, and the error of k_test itself.

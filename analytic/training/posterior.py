@@ -216,7 +216,7 @@ def cholesky(k: Array) -> Array:
 
 
 def is_factor(L: Array, diagonal: Array) -> bool:
-    """True if L L' has this diagonal, up to rounding: a GPU's solver can fail silently."""
+    """Return True if L L' has this diagonal, up to rounding: a GPU's solver can fail silently."""
     xp = array_namespace(L)
     rounding = float(len(L) + 100) * eps(L) * float(xp.max(diagonal))
     return float(xp.max(xp.abs(xp.einsum("ij,ij->i", L, L) - diagonal))) <= rounding

@@ -42,7 +42,7 @@ def draws(
 
 
 def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
-    """The exponent of each seed, (S,), on the wider half of the widths; "trend": less that on the narrower half."""
+    """Return each seed's exponent, (S,), on the wider half of the widths; "trend": less that on the narrower half."""
     sizes, half = found["widths"], len(found["widths"]) // 2
     errors = np.array(found["linearisation" if quantity == "trend" else quantity])
     wider = slopes(sizes[half:], errors[:, half:])
@@ -73,7 +73,7 @@ def rows(records: Records) -> list[tuple[str, ...]]:
 
 
 def by_class(records: Records) -> list[tuple[str, ...]]:
-    """(quantity, theory, smooth, ReLU's family) with the mean exponent over the draws of a class, and its interval."""
+    """Return (quantity, theory, smooth, ReLU's family), the mean exponent over a class of draws, its interval."""
     table = []
     for name, theory in QUANTITIES.items():
         means: dict[bool, list[Any]] = {True: [], False: []}

@@ -162,7 +162,7 @@ class WrongFactor(Linearized):
 
 
 def record(control: str, draw: int, *, seed: int = 0, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
-    """The gate on the draw of this number, `minintk.sweep`'s work; on one core, as others run beside it."""
+    """Run the gate on the draw of this number, as `minintk.sweep` does; on one core, as others run in parallel."""
     with single_threaded_blas():
         return alone(gate, drawn(by(np.random.default_rng([seed, draw])), control), widths)
 
@@ -200,7 +200,7 @@ BACKWARD = 1e-4
 
 
 def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-6) -> dict[str, float]:
-    """{tensor: relative error of (J' u) d}, d in that tensor alone, against u' (f(theta + h d) - f(theta - h d)) / 2h.
+    """Return {tensor: relative error of (J' u) d}, d in it alone, against u' (f(theta + h d) - f(theta - h d)) / 2h.
 
     u, d : random, |d| = 1, so that no pre-activation moves far; the median of three d, as one may cross a kink of phi.
     A gradient that is halved, dropped or never computed is wrong by 1/2 or 1, wherever it is.
@@ -224,7 +224,7 @@ def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-
 
 
 def critical_rate(draw: Draw, widths: Sequence[int], rng: np.random.Generator, members: int = 8) -> float:
-    """The largest rate, in units of `draw.rate`, at which some networks of the first and the last width are stable.
+    """Return the largest rate, in units of `draw.rate`, at which some networks of the end widths are stable.
 
     lr = 2 N / (c lambda_max),    c the largest curvature of the loss, lambda_max that of J S J', S the rates' scales
     """
@@ -249,7 +249,7 @@ def analytic_kernel(draw: Draw, width: int) -> Array | None:
 def errors(
     draw: Draw, width: int, lr: float, members: int, rng: np.random.Generator, k: Array | None
 ) -> dict[str, Array]:
-    """{quantity: (E,)} of networks of one width, each beside its linearisation; suprema over some ten snapshots.
+    """Return {quantity: (E,)} of networks of one width, each beside its linearisation; suprema over some ten snapshots.
 
     linearisation, infinite width : sup_t of the root mean square, over all points, of f - f_lin, f - f_inf.
     kernel movement, kernel : relative distances of the empirical kernel at the end, and of the analytic one k : (A, A),

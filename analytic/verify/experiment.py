@@ -217,7 +217,7 @@ def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, in
 
 
 def score(run: Trajectory, expected: Ensemble, critical: float) -> list[Score]:
-    """The z-scores of one ensemble on the first SCORED_IMAGES test images: the theory, and two wrong theories."""
+    """Return z-scores of one ensemble on the first SCORED_IMAGES test images: the theory, and two wrong theories."""
     points, seen, times = N_TRAIN + np.arange(SCORED_IMAGES), np.arange(N_TRAIN + N_TEST), np.array(TIMES)
     f = run.f[np.searchsorted(run.steps, times)][:, :, points]
 

@@ -88,7 +88,7 @@ def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Host:
 
 
 def hidden_part(net: Network) -> Network:
-    """The network up to the last hidden layer's pre-activations; its theta is the first part of the whole theta."""
+    """Return the network up to the last hidden layer's pre-activations; its theta is the first part of the whole."""
     return Network(s.Sequential(*net.spec.layers[:-2]), net.input_shape, net.parametrization)
 
 

@@ -58,7 +58,7 @@ def z_scores(exponents: Host, boundary: float) -> Host:
 
 
 def decide(exponents: Host) -> tuple[Literal["holds", "refused", "undecided"], int]:
-    """(what is decided, after how many rounds) by exponents : (K, S); of two findings at one look, the refusal counts.
+    """Return (decision, rounds it took) by exponents : (K, S); of two findings at one look, the refusal counts.
 
     >>> rng = np.random.default_rng(0)
     >>> [decide(b + 0.3 * rng.standard_normal((ROUNDS, SEEDS))) for b in (-1.0, 0.0)]
@@ -73,7 +73,7 @@ def decide(exponents: Host) -> tuple[Literal["holds", "refused", "undecided"], i
 
 
 def refuses(exponents: Host) -> bool:
-    """True if exponents : (K, S) of another quantity, after as many rounds, are above REFUSED_ABOVE.
+    """Return True if exponents : (K, S) of another quantity, after as many rounds, are above REFUSED_ABOVE.
 
     >>> rng = np.random.default_rng(0)
     >>> [refuses(b + 0.3 * rng.standard_normal((2, SEEDS))) for b in (-0.5, 0.0)]

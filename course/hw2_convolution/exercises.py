@@ -250,7 +250,7 @@ def averages_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Ca
 
 
 def covariances(x: Array, n: int, rng: np.random.Generator, variant: Variant) -> Array:
-    """(HW, HW): the mean over n random channels of products of two pixels after the ReLU."""
+    """Return Return (HW, HW): the mean over n random channels of products of two pixels after the ReLU."""
     h = conv(x, rng.standard_normal((3, 3, x.shape[3], n)), np.zeros(n), 1, 1, variant)
     a = np.maximum(h[0].reshape(-1, n), 0)
     return a @ a.T / n

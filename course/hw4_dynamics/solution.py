@@ -47,7 +47,7 @@ def matrix(K, t):
 
 
 def step(K, f, y, lr):
-    """K (N, N), outputs f (N, C), targets y (N, C) -> the outputs (N, C) after one step of gradient descent."""
+    """Return the outputs (N, C) after a step of gradient descent: K (N, N), outputs f (N, C), targets y (N, C)."""
     # BEGIN SOLUTION
     return f - lr / divisor(len(y)) * K @ (f - y)
     # END SOLUTION
@@ -85,14 +85,14 @@ def predict(K, K_test, y, t, f0, f0_test):
 
 
 def weights(J, y, t, f0):
-    """J (N, P), y and f0 (N,) -> theta_t - theta_0 (P,) of gradient flow."""
+    """Return theta_t - theta_0 (P,) of gradient flow, from J (N, P), y and f0 (N,)."""
     # BEGIN SOLUTION
     return J.T @ (matrix(J @ J.T, t) @ (y - f0))
     # END SOLUTION
 
 
 def posterior(K, K_test, K_prior, y):
-    """K (N, N), K_test, K_prior (M, M), y (N, C) -> mean (M, C) and covariance (M, M) of the Gaussian process."""
+    """Return mean (M, C) and covariance (M, M) of the Gaussian process: K (N, N), K_test, K_prior (M, M), y (N, C)."""
     # BEGIN SOLUTION
     A = rows(K_test) @ np.linalg.inv(K)
     return A @ y, K_prior - A @ rows(K_test).T
@@ -128,7 +128,7 @@ def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
 
 
 def own_kernel(x):
-    """The tangent kernel (N, N) of one hidden ReLU layer with w_std = sqrt(2) and no biases, from assignment 3."""
+    """Return the tangent kernel (N, N) of one hidden ReLU layer, w_std = sqrt(2), no biases, from assignment 3."""
     # BEGIN SOLUTION
     K = 2 * x @ x.T / x.shape[1]
     size = np.sqrt(np.outer(K.diagonal(), K.diagonal()))

@@ -74,7 +74,7 @@ def measured(
     x: Array, y: Array, widths: Sequence[int], seeds: int, lr: float, steps: int, seed: int, variant: Variant,
     *, same: bool = False,
 ) -> Array:  # fmt: skip
-    """(K, seeds): deviations of the networks that the handout's `draw` gives; same: of equal seeds at all widths."""
+    """Return (K, seeds): deviations of the networks from the handout's `draw`; same: equal seeds at all widths."""
     d, found = x.shape[1], []
     for n in widths:
         rngs = [np.random.default_rng([seed, s] if same else [seed, n, s]) for s in range(seeds)]

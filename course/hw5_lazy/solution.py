@@ -32,13 +32,13 @@ def draw(seed, n, s, d):
 
 
 def outputs(x, W, a):
-    """x (N, d) -> f (N,): f(x) = phi(x W / sqrt(d)) a / sqrt(n)."""
+    """Map x (N, d) to f (N,): f(x) = phi(x W / sqrt(d)) a / sqrt(n)."""
     d, n = W.shape
     return phi(x @ W / np.sqrt(d)) @ a / np.sqrt(n)
 
 
 def vjp(x, W, a, u):
-    """u (N,) -> the gradient of sum_i u_i f(x_i), as dW (d, n) and da (n,): u J."""
+    """Map u (N,) to the gradient of sum_i u_i f(x_i), as dW (d, n) and da (n,): u J."""
     d, n = W.shape
     z = x @ W / np.sqrt(d)
     return x.T @ (u[:, None] * slope(z) * a) / np.sqrt(d * n), u @ phi(z) / np.sqrt(n)
@@ -137,7 +137,7 @@ def measure(x, y, widths, seeds, lr, steps, seed):
 
 
 def fit(widths, values, confidence):
-    """values (K, S) at widths (K of them) -> b of A n^b, and the low and high end of its interval: three numbers."""
+    """Fit A n^b to values (K, S) at K widths; return b, and the low and high end of its interval: three numbers."""
     # BEGIN SOLUTION
     log_n = np.repeat(np.log(widths), values.shape[1])
     log_v = np.log(values).ravel()

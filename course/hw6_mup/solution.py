@@ -139,7 +139,7 @@ def best_rate(rates, losses):
 
 
 def transfer(x, y, widths, seeds, rates, table, steps, seed):
-    """-> the best rate of each width (K,), and the slope of log2 of the best rate against log2 of the width."""
+    """Return the best rate of each width (K,), and the slope of log2 of the best rate against log2 of the width."""
     # BEGIN SOLUTION
     best = []
     for n in widths:

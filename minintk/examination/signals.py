@@ -61,7 +61,7 @@ def apart(f: Array) -> float:
 
 
 def drawn(net: Network, theta: Array) -> bool:
-    """True if theta looks like a draw of `net.init`: mean and size of every tensor within 6 standard errors."""
+    """Return True if theta looks like a draw of `net.init`: mean and size of every tensor within 6 standard errors."""
     for tensor in net.layout.tensors:
         a, std = to_host(theta[net.layout.slices[tensor.name]]).astype(np.float64), tensor.row.std
         if max(abs(a.mean()), abs(rms(a) - std)) > 6 * std / np.sqrt(a.size) + 1e-6 * std:

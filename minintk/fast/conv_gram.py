@@ -36,7 +36,7 @@ def conv_gram(
 
 
 def pairs_are_cheaper(windows: Patches, a: Array, b: Array, kernel: Contraction) -> bool:
-    """True if pairs of positions take fewer multiplications than each example's gradients."""
+    """Return True if pairs of positions take fewer multiplications than each example's gradients."""
     C, N, M, p, n = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2], a.shape[-1]
     K, each = windows.K, C**2 if kernel.full else C  # pairs of outputs contracted
     gradients = (N if b is a else N + M) * C * p * K * n + N * M * each * K * n

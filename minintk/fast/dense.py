@@ -20,7 +20,7 @@ Job = tuple[Array, Array, Array]
 
 
 def large(a: Array, b: Array) -> bool:
-    """True if a b is one product and large enough to split."""
+    """Return True if a b is one product and large enough to split."""
     work = a.shape[0] * a.shape[-1] * b.shape[-1]
     return bool(a.ndim == b.ndim == 2 and work >= 2 * THRESHOLDS.products and on_host(array_namespace(a)))
 

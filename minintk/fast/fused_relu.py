@@ -104,5 +104,5 @@ class RectifiedConv:
 
 
 def rectifies(layer: Bound) -> bool:
-    """True if the layer is ReLU."""
+    """Return True if the layer is ReLU."""
     return type(layer) is BoundActivation and type(layer.layer) is s.ReLU

@@ -22,7 +22,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 
 def worth(x: Array, axes: int) -> bool:
-    """True if x : (N, *shape) has this many axes (one network), is large, and Numba is available."""
+    """Return True if x : (N, *shape) has this many axes (one network), is large, and Numba is available."""
     return (
         x.ndim == axes
         and x.size >= THRESHOLDS.normalised

@@ -34,7 +34,7 @@ CACHED = 2**18
 @intrinsic(prefer_literal=True)
 def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o: Any, x: Any, W: Any, y: Any, z: Any,
          step: Any, taps: Any, T: Any) -> Any:  # fmt: skip
-    """y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
+    """Compute y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
 
     for `rows` rows r <= most from i on, and the columns c of this many vectors from o on. item (bytes of a number),
     most and vectors are constants; x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, the number
@@ -194,7 +194,7 @@ def at(context: Any, a: Any, i: Any) -> Any:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def framed(frame: Any, shape: Any, before: Any) -> bool:
-    """True if the loops read outside the images of this shape."""
+    """Return True if the loops read outside the images of this shape."""
     height, width, down, right = frame
     same = height == shape[1] and width == shape[2] and down[0, 2] == height and right[0, 2] == width
     return not same or before[0].size > 0
@@ -262,7 +262,7 @@ def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any
 
 @with_products
 def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: Any, dW: Any) -> None:
-    """dW[i, l, r, k] += sum_pq X[i, p s + r, q s + k]' u[l, i, p, q]; x, frame, before, X as for `correlate`.
+    """Compute dW[i, l, r, k] += sum_pq X[i, p s + r, q s + k]' u[l, i, p, q]; x, frame, before, X as for `correlate`.
 
     u : (L, N, R, S, n).  dW : (N, L, K_h, K_w, C, n), or (1, L, ...), the sum over i.
     """

@@ -57,7 +57,7 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """True if compiled loops need no patches: sums or rows of windows are long, C_out fills vectors."""
+        """Return True if compiled loops need no patches: sums or rows of windows are long, C_out fills vectors."""
         C, n = self.channels
         return (C >= 16 or self.windows.columns.out >= 16) and n % 16 == 0 and numba_is_here()
 
@@ -100,7 +100,7 @@ class Patches:
 
     @cached_property
     def whole(self) -> bool:
-        """True if the windows tile the images, so that P is a reshaped x (1 x 1 kernels)."""
+        """Return True if the windows tile the images, so that P is a reshaped x (1 x 1 kernels)."""
         rows, columns = self.windows.rows, self.windows.columns
         (height, width), side = self.kernel, rows.stride * columns.stride
         return self.windows.size == (rows.size, columns.size) and height == side == 1 and width == self.B

@@ -78,7 +78,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def holds(path: Path, content: bytes) -> bool:
-    """True if a file has exactly this content; one of another size is not read."""
+    """Return True if a file has exactly this content; one of another size is not read."""
     return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 

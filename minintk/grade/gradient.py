@@ -111,7 +111,7 @@ def derivative(f: Callable[[Sequence[Any]], Values], args: Sequence[Any], i: int
 
 
 def floating(a: Any) -> bool:
-    """True if a is an array of floating-point numbers."""
+    """Return True if a is an array of floating-point numbers."""
     return isinstance(a, np.ndarray) and a.dtype.kind == "f"
 
 
@@ -178,7 +178,7 @@ class _Check:
         return f"d{self.names[i]}" if i >= 0 else "u"
 
     def forward(self) -> bool:
-        """True if the output y can be used."""
+        """Return True if the output y can be used."""
         y, changed = self.value(*_copies(self.args))[0], self.own(*_copies(self.args))[1]
         for i in changed:
             self.say("forward", "in place", f"it changes {self.names[i]} in place: work on a copy")

@@ -31,11 +31,11 @@ class ActivationJacobian(LayerJacobian):
     kept: Array
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = phi'(x) dx."""
+        """Compute dy = phi'(x) dx."""
         return None if dx is None else dx * self.point.dphi(array_namespace(self.kept), self.kept)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx = phi'(x) u."""
+        """Compute dx = phi'(x) u."""
         return u * self.point.dphi(array_namespace(self.kept), self.kept)
 
 
@@ -48,7 +48,7 @@ class BoundActivation:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ActivationJacobian]:
-        """y = phi(x)."""
+        """Compute y = phi(x)."""
         y = self.point.phi(array_namespace(x), x)
         return y, ActivationJacobian(self.point, x if self.point.keeps == "x" else y)
 

@@ -77,7 +77,7 @@ class BoundHeads:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, HeadsJacobian]:
-        """y = A v, A = zeta(c q k')."""
+        """Compute y = A v, A = zeta(c q k')."""
         *read, v = self.split(x, *self.sizes)
         k, q = read[0], read[-1]
         seen = array_namespace(v).any(v != 0, axis=(-3, -1)) if self.masked else None
@@ -147,11 +147,11 @@ class MaskedAvgPoolJacobian(LayerJacobian):
     axes: tuple[int, ...]
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = sum_t m_t dx_t / sum m."""
+        """Compute dy = sum_t m_t dx_t / sum m."""
         return None if dx is None else (self.share * dx).sum(axis=self.axes)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx_t = m_t u / sum m."""
+        """Compute dx_t = m_t u / sum m."""
         return self.share * u.reshape((*u.shape[:-1], *(1 for _ in self.axes), u.shape[-1]))
 
 
@@ -163,7 +163,7 @@ class BoundMaskedAvgPool:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, MaskedAvgPoolJacobian]:
-        """y = sum_t m_t x_t / sum m."""
+        """Compute y = sum_t m_t x_t / sum m."""
         xp = array_namespace(x)
         m = xp.astype(xp.any(x != 0, axis=-1, keepdims=True), x.dtype)
         share = m / xp.maximum(m.sum(axis=self.axes, keepdims=True), 1)

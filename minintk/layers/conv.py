@@ -36,7 +36,7 @@ class ConvJacobian(LayerJacobian):
     W: Array
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array:
-        """dy = m P(dx) W + m P(x) dW + c db."""
+        """Compute dy = m P(dx) W + m P(x) dW + c db."""
         layer, p = self.layer, self.layer.parameters
         dy = rows_times(layer.windows.read(self.x), layer.matrix(dw))
         if dx is not None:
@@ -104,7 +104,7 @@ class BoundConv:
         return self.parameters.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ConvJacobian]:
-        """y = m P(x) W + c b."""
+        """Compute y = m P(x) W + c b."""
         p, x, W = self.parameters, images(x, self.before), self.matrix(w)
         y = rows_times(self.windows.read(x), W)
         y *= p.m

@@ -236,7 +236,7 @@ class Reader:
                 changed = changed.inputs[0] if self.passes_on(changed) and changed.inputs else None
 
     def passes_on(self, node: Node) -> bool:
-        """True if the node's output may share memory with its first input."""
+        """Return True if the node's output may share memory with its first input."""
         module = self.modules.get(node.target) if node.kind == "module" else None
         if module is not None:
             return bool(getattr(module, "inplace", False)) or known(module) in MEMORY

@@ -57,7 +57,7 @@ class Slot:
     alone: bool
 
     def takes(self, keys: set[str]) -> bool:
-        """True if these are the names of the layer's arrays."""
+        """Return True if these are the names of the layer's arrays."""
         if self.tensors:
             return keys == set(self.tensors)
         return keys - {"bias"} == {"weight"} if self.alone else keys - {"weight", "bias"} == {"mean", "var"}
@@ -134,7 +134,7 @@ def pairs(net: Network, state: Mapping[str, Any], layout: Axes) -> Iterator[tupl
 
 
 def groups(state: Mapping[str, Any], *, ordered: bool = True) -> dict[str, Group]:
-    """{layer: its arrays}, in the order of the dictionary; ValueError if `ordered` and its numbers do not increase."""
+    """Return {layer: its arrays} in the dictionary's order; ValueError if `ordered` and its numbers do not increase."""
     found, last = dict[str, Group](), dict[str, list[int]]()
     for name, a in flat(state):
         parts = [part for part in name.split(".") if part not in ("params", "batch_stats")]

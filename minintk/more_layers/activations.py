@@ -38,7 +38,7 @@ class Hardtanh(Numbered):
 
 
 def ReLU6() -> Hardtanh:
-    """phi(x) = min(max(x, 0), 6) (Krizhevsky 2010; Sandler et al. 2018, MobileNetV2).
+    """Return phi(x) = min(max(x, 0), 6) (Krizhevsky 2010; Sandler et al. 2018, MobileNetV2).
 
     >>> ReLU6()
     Hardtanh(low=0.0, high=6.0)

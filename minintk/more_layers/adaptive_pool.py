@@ -70,11 +70,11 @@ class AdaptiveAvgPoolJacobian(LayerJacobian):
     layer: BoundAdaptiveAvgPool
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = A dx B'."""
+        """Compute dy = A dx B'."""
         return None if dx is None else along(self.layer.matrices, dx)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx = A' u B."""
+        """Compute dx = A' u B."""
         return along([A.T for A in self.layer.matrices], u)
 
 
@@ -86,7 +86,7 @@ class BoundAdaptiveAvgPool:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, AdaptiveAvgPoolJacobian]:
-        """y = A x B'."""
+        """Compute y = A x B'."""
         return along(self.matrices, x), AdaptiveAvgPoolJacobian(self)
 
 

@@ -55,7 +55,7 @@ class GroupNormJacobian(LayerJacobian):
     norm: NormJacobian
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = r (dx - mean(dx) - y mean(y dx))."""
+        """Compute dy = r (dx - mean(dx) - y mean(y dx))."""
         return None if dx is None else self.vjp(dx, None)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
@@ -73,7 +73,7 @@ class BoundGroupNorm:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, GroupNormJacobian]:
-        """y = r (x - mean)."""
+        """Compute y = r (x - mean)."""
         x, axes = self.split(x), (*range(-1 - len(self.shape), -2), -1)
         mean, r = statistics(x, axes, self.eps)
         y = r * (x - mean)

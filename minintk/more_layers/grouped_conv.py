@@ -104,7 +104,7 @@ class GroupedConvJacobian(LayerJacobian):
     W: Array
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array:
-        """dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g."""
+        """Compute dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g."""
         layer, p = self.layer, self.layer.parameters
         dy = layer.read(self.x) @ layer.by_group(dw[p.W.name])
         if dx is not None:
@@ -178,7 +178,7 @@ class BoundGroupedConv:
         return [(..., i, j, slice(None)) for i in down for j in right]
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, GroupedConvJacobian]:
-        """y_g = m P_g(x) W_g + c b_g."""
+        """Compute y_g = m P_g(x) W_g + c b_g."""
         p, W = self.parameters, self.by_group(w[self.parameters.W.name])
         y = self.as_images(self.read(x) @ W, None if p.b is None else w[p.b.name])
         return y, GroupedConvJacobian(self, x, W)

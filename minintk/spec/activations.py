@@ -107,7 +107,7 @@ class Sin(Numbered):
 
 
 def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
-    """phi(x) = a cos(b x + c), returned as a sine with phase c + pi/2.
+    """Return phi(x) = a cos(b x + c), returned as a sine with phase c + pi/2.
 
     >>> Cos()
     Sin(a=1.0, b=1.0, c=1.5707963267948966)
@@ -116,7 +116,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
 
 
 def Rbf(gamma: float = 1.0) -> Sin:
-    """phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), whose NNGP is exp(-gamma E (u - u')^2).
+    """Return phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), whose NNGP is exp(-gamma E (u - u')^2).
 
     After the first Dense, u are the inputs times w_std / sqrt(d): a Gaussian kernel.  ValueError for gamma <= 0.
 
@@ -161,7 +161,7 @@ class Polynomial(Activation):
 
 
 def Monomial(degree: int) -> Polynomial:
-    """phi(x) = x^degree, degree from 0 to 1000.
+    """Return phi(x) = x^degree, degree from 0 to 1000.
 
     >>> Monomial(2)
     Polynomial(coef=(0.0, 0.0, 1.0))

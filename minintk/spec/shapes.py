@@ -55,7 +55,7 @@ def out_shape(layer: s.Layer, shape: Shape) -> Shape:
 
 
 def has_weights(layer: s.Layer) -> bool:
-    """True if the layer, or any layer inside it, owns parameters."""
+    """Return True if the layer, or any layer inside it, owns parameters."""
     return layer.weights or any(map(has_weights, layer.inside))
 
 
@@ -66,7 +66,7 @@ def count_residuals(layer: s.Layer) -> int:
 
 
 def couples(layer: s.Layer) -> bool:
-    """True if an example's output depends on the other examples of the batch, here or in any layer inside."""
+    """Return True if an example's output depends on the other examples of the batch, here or in any layer inside."""
     return layer.couples or any(map(couples, layer.inside))
 
 

@@ -143,5 +143,5 @@ def check_channels_last(spec: s.Layer, shape: Shape) -> None:
 
 
 def _windowed(layer: s.Layer) -> bool:
-    """True if the layer is or contains a 2-d convolution or a pooling."""
+    """Return True if the layer is or contains a 2-d convolution or a pooling."""
     return isinstance(layer, s.Conv2d | s.Pooling) or any(map(_windowed, layer.inside))

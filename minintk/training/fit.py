@@ -241,7 +241,7 @@ def _numbers(scores: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _are_classes(y: Array) -> bool:
-    """True if every row of y encodes a class: one high entry, the others low; or -1 and 1 in a single column."""
+    """Return True if every row of y encodes a class: one high entry, the others low; or -1 and 1 in a single column."""
     xp = array_namespace(y)
     if y.shape[-1] == 1:
         return bool(xp.all(xp.abs(y) == 1))

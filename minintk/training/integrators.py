@@ -308,7 +308,7 @@ class SteppedFlow:
         return at, v, changes
 
     def _resolved(self, s: Array, at: Array | None, y: Array) -> bool:
-        """True if J' y, the gradient of the outputs along the targets, changed by at most a fraction 2 early."""
+        """Return True if J' y, the gradient of the outputs along the targets, changed by at most a fraction 2 early."""
         xp, axes = array_namespace(s), tuple(range(self.value.ndim, s.ndim))
         systems = self.system, self.system.after(s)
         here, there = (one.learn(a, at, y, lambda f, y: 0 * f + y)[1] for one, a in zip(systems, (self.s, s)))

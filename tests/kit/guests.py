@@ -172,7 +172,7 @@ CLEANING = {"wait", "end", "__exit__", "_leave"}
 
 
 def cleaning(frame: FrameType) -> bool:
-    """True inside one of them, and where `parallel` calls `end`."""
+    """Return True inside one of them, and where `parallel` calls `end`."""
     if frame.f_code.co_filename != threads.__file__:
         return False
     line = linecache.getline(threads.__file__, frame.f_lineno).strip()
@@ -180,7 +180,7 @@ def cleaning(frame: FrameType) -> bool:
 
 
 def working(frame: FrameType) -> bool:
-    """True outside these functions."""
+    """Return True outside these functions."""
     return not cleaning(frame)
 
 

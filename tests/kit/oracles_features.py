@@ -64,7 +64,7 @@ def group_and_network(
 
 
 def within(law: str, found: Array, error: Array, truth: Any, groups: int = nonlinear.GROUPS) -> None:
-    """AssertionError unless all |found - truth| / error are what Student's t allows once in a thousand times."""
+    """Raise AssertionError unless all |found - truth| / error are within Student's t, missed once in 1000 times."""
     t = np.abs(found - truth) / error
     most = student.isf(1e-3 / 2 / t.size, groups - 1)
     if not t.max() <= most:
@@ -72,7 +72,7 @@ def within(law: str, found: Array, error: Array, truth: Any, groups: int = nonli
 
 
 def exponent(widths: tuple[int, ...], means: Array, errors: Array) -> tuple[float, float]:
-    """(b, its standard error) of |mean| = A n^b, by least squares of logarithms weighted with the means' own errors."""
+    """Fit (b, its standard error) of |mean| = A n^b, by least squares of logarithms weighted with the means' errors."""
     weight, n = np.abs(means) / errors, np.log(widths)
     A = np.stack([np.ones(len(n)), n], axis=1) * weight[:, None]
     return float(np.linalg.lstsq(A, weight * np.log(np.abs(means)))[0][1]), float(np.linalg.inv(A.T @ A)[1, 1] ** 0.5)

@@ -50,7 +50,7 @@ def windows(layer: Any, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, int
 
 
 def convolution(layer: Any, x: Array, W: Array, b: Array | None) -> Array:
-    """z[p] = w_std / sqrt(K K C_in) sum_s x[p + s] W[s] + b_std b, number by number."""
+    """Compute z[p] = w_std / sqrt(K K C_in) sum_s x[p + s] W[s] + b_std b, number by number."""
     out: dict[tuple[int, int], Array] = {}
     for at, reads in windows(layer, x.shape[1:]):
         z = np.zeros((len(x), layer.channels))
