@@ -1,4 +1,4 @@
-"""analytic: the infinitely wide network of a spec; its kernels, their dynamics and their Gaussian processes.
+"""analytic: infinitely wide networks, their kernels, training dynamics and Gaussian processes.
 
 Reading order:
 

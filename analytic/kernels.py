@@ -126,42 +126,41 @@ class Kernel:
     All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library
     and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, in float32 a few 1e-7, also for nearly
     parallel, equal, opposite and zero rows.  `error` bounds the error of activations without a closed form, and of
-    layers that amplify small angles and their rounding (the chaotic phase: erf, tanh at w_std = 3 and more).
-    Theta of saturated sigmoids (erf, sin) and of layers after them depends on angles of 1 / |u|, u the
-    pre-activations.  If all rows are nearly parallel, and for sin between any such rows, its error is up to |u| times
-    the precision.
+    layers that amplify small angles and their rounding errors (the chaotic phase: erf, tanh at w_std = 3 and more).
+    Theta of saturated sigmoids (erf, sin) and of layers after them depends on angles of 1 / |u|, u the pre-activations.
+    If all rows are nearly parallel, and for sin between any such rows, its error is up to |u| times the precision.
 
     Range: variances of 0 and from 1e-306 to 1e306 at every layer, rows of |x| / sqrt(d) from 1e-153 to 1e153 at the
     first, and results within the inputs' precision.  Smaller rows count as 0 next to a random bias.  Float32 results
-    below 1e-38 have fewer digits.  ValueError, with the row's name, beyond.
+    below 1e-38 have fewer digits.  ValueError, with the row's name, outside these ranges.
 
     If the network has convolutions or pooling, images (N, H, W, C) and sequences (N, L, C) are followed pixel by pixel.
-    The NNGP is as exact there, and so is the NTK of images that are equal, opposite or black.  For others, the NTK
-    depends on some angles that are known only to the square root of the precision.  These are between pixels nearly
+    The NNGP is as exact there, and so is the NTK of images that are equal, opposite or black.  For other images, the
+    NTK depends on some angles that are known only to the square root of the precision.  These are between pixels nearly
     opposite before a kink, nearly parallel after pooling, or in collinear windows of very different size.  Many of
-    these cause errors of up to 1e-8 in the NTK (1e-3 in float32) and 1e-9 (1e-4) in the NNGP of later layers.
-    Before a saturated sigmoid, opposite images that a bias moves have errors of |u|^2 times the precision.
-    Images whose root mean squares have the ratio R add an error of R times float64's precision, unless the network is
-    ReLU-like without biases.  ValueError beyond R = 1e8, and for root mean squares below 1e-135 or above 1e149.
+    these cause errors of up to 1e-8 in the NTK (1e-3 in float32) and 1e-9 (1e-4) in the NNGP of later layers. Before a
+    saturated sigmoid, opposite images shifted by a bias have errors of |u|^2 times the precision. Images whose root
+    mean squares have the ratio R add an error of R times float64's precision, unless the network is ReLU-like without
+    biases.  ValueError beyond R = 1e8, and for root mean squares below 1e-135 or above 1e149.
 
-    On a CPU the bits depend on the inputs, the libraries and the processor: not on the number of threads, nor on other
+    On a CPU the bits depend only on the inputs, the libraries and the processor, not on the number of threads or other
     work; `store` and `executor` give the bits of the plain call.
 
-    With Numba installed, `pip install minintk[fast]`, kernels on images take a fifth of the time, for activations in
-    closed form: large ones, and small ones too once it is loaded.
+    With Numba installed, `pip install minintk[fast]`, image kernels take a fifth of the time for activations in closed
+    form: large ones, and small ones too once Numba is loaded.
 
-    x2 : M examples, default x1.  With `minintk.Dropout` an x2 always has masks of its own.  So K(x, x) of an example
-        with itself is only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
-    memory : bound in bytes on what the call adds to the process, results included; default all free memory, within
-        control groups.  Loading Numba, once, takes 130 MB more, and compiling for its cache on disk 40.
-        MemoryError, before the pairs of examples, if the result and the work do not fit.
+    x2 : M examples, by default x1.  With `minintk.Dropout` an x2 always has its own masks.  So K(x, x) of an example
+        with itself appears only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
+    memory : bound in bytes on what the call adds to the process, results included; by default all free memory, within
+        control groups.  Loading Numba takes another 130 MB once, and compiling for its disk cache 40. MemoryError,
+        before the pairs are computed, if the result and the work do not fit.
     out : an array for the result (for `both`, a pair) of its shape and precision, for instance a numpy.memmap.
     store : a folder that keeps the result and a record of the finished blocks.  If the process is killed, the same call
         continues where it stopped and gives the same bytes; processes with the same store share its blocks
         (docs/long-runs.md).  The result is a read-only numpy.memmap there, nngp.npy, ntk.npy.
-    progress : called as progress(tiles done, tiles in all), from several threads, one at a time.
-    executor : a `concurrent.futures.Executor` that computes blocks of the result, on one core each; default the threads
-        of this process.  For other machines, or for many cores; on two, threads are as fast.
+    progress : called as progress(tiles done, tiles in total), from several threads, one at a time.
+    executor : a `concurrent.futures.Executor` that computes blocks of the result, on one core each; by default the
+        threads of this process.  Use it for other machines, or for many cores; on two cores, threads are as fast.
 
     TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
     """
@@ -209,9 +208,9 @@ class Kernel:
         of one channel at pixel p of x and at p' of x', after a convolution or a pooling.  Their mean over equal pixels
         is `nngp` and `ntk`; over all pairs it is those of the network followed by a `GlobalAvgPool`.
 
-        equal : only equal pixels, (N, M, H, W), fast if no earlier layer mixes pixels.  Sequences have (N, M, L, L')
-        and (N, M, L).  memory : as for `nngp`; MemoryError before the pairs.  ValueError for a network that ends in
-        vectors, UnsupportedLayer for one with masks, as K(p, p) of x with itself then differs.
+        equal : True for only equal pixels, (N, M, H, W), which is fast if no earlier layer mixes pixels.  Sequences
+        have (N, M, L, L') and (N, M, L).  memory : as for `nngp`; MemoryError before the pairs.  ValueError for a
+        network that ends in vectors, UnsupportedLayer for one with masks, as K(p, p) of x with itself then differs.
 
         >>> import numpy as np, minintk as mn
         >>> x = np.arange(6.0).reshape(1, 2, 3, 1)
@@ -241,7 +240,7 @@ class Kernel:
         return Both(*(xp.moveaxis(k.reshape((N, *grid, M, *grid)), 1 + len(grid), 1) for k in found))
 
     def diag(self, x: Array) -> Both:
-        """Compute the diagonals of both kernels, (N,) each, in O(N); no series, so to rounding whatever `error` is.
+        """Compute the diagonals of both kernels, (N,) each, in O(N), without series: to rounding whatever `error` is.
 
         >>> import numpy as np, minintk as mn
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
@@ -253,10 +252,10 @@ class Kernel:
         return Both(xp.astype(rows.q, inputs.dtype), xp.astype(rows.theta, inputs.dtype))
 
     def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
-        """Compute d(nngp, ntk) / d log w_std and / d log b_std, of all layers' together, (N, M) each.
+        """Compute d(nngp, ntk) / d log w_std and / d log b_std, jointly for all layers, (N, M) each.
 
-        By central differences in float64: the time of four kernels, relative errors of about 1e-9.
-        MemoryError, before any work, if it does not fit.  ValueError, with the examples' names, for a derivative that
+        They are central differences in float64: the time of four kernels, relative errors of about 1e-9. MemoryError,
+        before any work, if the result does not fit.  ValueError, with the examples' names, for a derivative that
         overflows the inputs' precision.
 
         >>> import numpy as np, minintk as mn
@@ -271,7 +270,7 @@ class Kernel:
         need = 4 * N * M * inputs.dtype.itemsize + BYTES_OF_A_PAIR * min(N, ROWS_AT_ONCE) * min(M, ROWS_AT_ONCE)
         what = f"the derivatives of kernels of {N} x {M} examples"
         check_memory(xp, what, need, "take fewer rows at a time, k.derivatives(x[:1000], x)")
-        for name, x in zip(("x1", "x2"), inputs.x):  # so that errors name a row of all, not of a block
+        for name, x in zip(("x1", "x2"), inputs.x):  # so that errors name a row of the inputs, not of a block
             self._rows(Examples(x, name=name))
         found, wide = xp.empty((2, 2, N, M), dtype=inputs.dtype), [xp.astype(x, xp.float64) for x in inputs.x]
         with np.errstate(over="ignore", invalid="ignore"):  # `check_entries` reports it
@@ -291,9 +290,9 @@ class Kernel:
     def __add__(self, other: Kernel) -> Kernel:
         """Return the kernel K_1 + K_2, Theta_1 + Theta_2 of f_1 + f_2 for independent networks, a `minintk.Sum`.
 
-        `c * k`, c > 0, `k / c` : c K and c Theta, of sqrt(c) f.  `k * other`, `k ** 2` : K_1 K_2 and
-        Theta_1 K_2 + K_1 Theta_2, elementwise, of f_1 f_2, a `minintk.Product`; pixel by pixel if networks end in
-        pixels.  They have their own spec and are kernels like any other, for posterior, ensemble and estimators.
+        `c * k`, c > 0, `k / c` : c K and c Theta, the kernel of sqrt(c) f.  `k * other`, `k ** 2` : K_1 K_2 and Theta_1
+        K_2 + K_1 Theta_2, elementwise, the kernel of f_1 f_2, a `minintk.Product`; pixel by pixel if networks end in
+        pixels.  They have their own spec and work like any other kernel, for posterior, ensemble and estimators.
         ValueError for kernels of two parametrizations, and for c <= 0; UnsupportedLayer for a sum if neither network
         ends in weights, and for a product if neither has any.
 
@@ -339,10 +338,10 @@ class Kernel:
     def error(self, x: Array) -> float:
         """Bound both kernels' error for these rows, at the worst angle, relative to sqrt(k(x, x) k(x', x')).
 
-        2 sum_l e_l of the quadratures, which no layer amplifies, and on vectors 4 eps sum_l (chi_{l+1} ... chi_L)^1/2:
-        rounding errors of angles grow in the chaotic phase (docs/guide/activations.md).  inf for Sign, which has no
-        chi.  If phi has kinks, or large arguments, e_l |c|^1024 bounds its part for rows of correlation c.
-        Other rows choose series and tiles: beside others, a pair's value differs by the sum of both errors at most.
+        The bound is 2 sum_l e_l of the quadratures, which no layer amplifies, and on vectors 4 eps sum_l (chi_{l+1} ...
+        chi_L)^1/2: rounding errors of angles grow in the chaotic phase (docs/guide/activations.md).  inf for Sign,
+        which has no chi.  If phi has kinks, or large arguments, e_l |c|^1024 bounds its part for rows of correlation c.
+        Other rows influence series and tiles, so a pair's value may change by up to the sum of both errors.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
             return float("inf")
@@ -376,7 +375,7 @@ class Kernel:
                 return wanted.arrays(inputs, 0)
             if images:
                 return image_kernels(steps, inputs, wanted)
-            wanted.check(inputs, working_memory(inputs))  # before the rows go through all layers
+            wanted.check(inputs, working_memory(inputs))  # before the rows pass through all layers
             return vector_kernels(steps, inputs, wanted)
         if (by_blocks := through("blocks")) is None:
             raise ImportError("store and executor need analytic.large, which was taken away: leave them out")
@@ -402,7 +401,7 @@ class Kernel:
                 f"the kernel of {self.spec!r} is by quadrature and exact to {error:.1g} only, relative to "
                 "sqrt(k(x, x) k(x', x')) and at the worst angle: pre-activations are large, or phi has kinks; scale "
                 "the inputs, or w_std, down",
-                stacklevel=5,  # the caller of nngp, ntk or both
+                stacklevel=5,  # points to the caller of nngp, ntk or both
             )
 
 

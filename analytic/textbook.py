@@ -23,7 +23,7 @@ from minintk.spec.windows import Axis, axes
 def nngp_and_ntk(spec: s.Layer, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
     """Compute K and Theta of the infinitely wide network, (N, M) each, from K = x x'/d and Theta = 0 layer by layer.
 
-    x1 : (N, d) or (N, H, W, C), NumPy.  x2 : M examples, default x1.  Holds a few times ((N + M) H W)^2 numbers.
+    x1 : (N, d) or (N, H, W, C), NumPy.  x2 : M examples, by default x1.  It holds a few times ((N + M) H W)^2 numbers.
     UnsupportedLayer if `step` has no rule; TypeError, ValueError for bad x1, x2.  Lee et al. 2019, supplement E.
 
     >>> from analytic import kernel
@@ -72,7 +72,7 @@ def step(before: s.Layer, layer: s.Layer, K: Array, Theta: Array) -> tuple[Array
 
 
 def dense(layer: s.Dense | s.Conv2d, K: Array, Theta: Array) -> tuple[Array, Array]:
-    """K' = w^2 K + b^2 and Theta' = w^2 Theta + w^2 K + b^2; b_init="zeros" leaves b^2 out of K'.
+    """Compute K' = w^2 K + b^2 and Theta' = w^2 Theta + w^2 K + b^2; b_init="zeros" leaves b^2 out of K'.
 
     >>> dense(s.Dense(9, w_std=3.0, b_std=1.0), 2.0, 5.0)
     (19.0, 64.0)
@@ -107,7 +107,7 @@ def erf_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
 
 
 def pixel_mean(layer: s.Layer, K: Array) -> Array:
-    """Average K, or Theta, (N, M, H, W, H', W') over pairs of pixels, 0 outside.  Arora et al. 2019, section 4.
+    """Average K, or Theta, (N, M, H, W, H', W') over pairs of pixels, with 0 outside.  Arora et al. 2019, section 4.
 
         Conv2d     1/|s| sum_s K(p + s, p' + s)               Flatten          1/|p| sum_p K(p, p)
         AvgPool    1/|s|^2 sum_{s, s'} K(p + s, p' + s')      GlobalAvgPool    1/|p|^2 sum_{p, p'} K(p, p')

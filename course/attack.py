@@ -1,12 +1,12 @@
-"""Run every attempt of course/attacks against the wall, each in a process of its own, and look at what it has got.
+"""Run every attempt of course/attacks against the sandbox, each in its own process, and check what it achieved.
 
     python3 make.py python course/attack.py [names] [--kernel | --hook | --none]
 
-An attempt of reading.py has won if what it returns holds the secret.  One of acting.py has won if a file outside has
-changed, if the parent has got a signal or another limit, or if a server has heard of it.
+An attempt in reading.py wins if its result contains the secret.  An attempt in acting.py wins if a file outside has
+changed, if the parent received a signal or another limit, or if a server was contacted.
 
-`--kernel` puts up Landlock and seccomp alone, `--hook` the audit hook alone, as where the system has neither; `--none`
-no wall at all, a control: an attempt that gets nowhere there tests nothing.
+`--kernel` enables only Landlock and seccomp, `--hook` only the audit hook, as on systems without them; `--none`
+disables the sandbox, as a control: an attempt that fails there tests nothing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ FILES = HERE / "reading.py", HERE / "acting.py"
 
 
 def attempts() -> dict[str, Path]:
-    """{name of an attempt: its file}."""
+    """Return {name of an attempt: its file}."""
     functions = [(one, path) for path in FILES for one in ast.parse(path.read_text(encoding="utf-8")).body]
     return {one.name: path for one, path in functions if isinstance(one, ast.FunctionDef) and one.name[0] != "_"}
 
 
 @contextmanager
 def grounds() -> Iterator[tuple[dict[str, Any], list[str], str]]:
-    """(the places that an attempt is told, what has happened there, the secret): this process is the parent."""
+    """Yield (the places given to an attempt, a log of events there, the secret); this process is the parent."""
     heard: list[str] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: heard.append("a signal"))
     schedule = os.sched_getscheduler(0), os.sched_getaffinity(0)
@@ -106,14 +106,14 @@ PARTS = {
     "hook": "w.guard(*w.opened(['numpy']), os.getcwd())",
     "none": "",
 }
-"""{part of the wall: what puts it up alone}; the whole is up in a submission's process."""
+"""{part of the sandbox: a function that enables only it}; a submission's process has all of them."""
 
 PLAIN = """import os, sys; sys.path[:0] = {here!r}, {walls!r}; import {file} as f, wall as w; del sys.path[:2]; {wall}
 print(f.{name}({place!r}))"""
 
 
 def attempt(name: str, path: Path, part: str = "whole") -> str:
-    """Return what the attempt has won against this part of the wall, "" if nothing."""
+    """Return what the attempt achieved against this part of the sandbox, "" if nothing."""
     with grounds() as (place, heard, token):
         if part == "whole":
             with Submission(path, seconds=5.0) as student:
@@ -133,7 +133,7 @@ def attempt(name: str, path: Path, part: str = "whole") -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the attempts that have won, and a line for all; 1 if one has."""
+    """Print the attempts that won, and a summary line; return 1 if one won."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     part = next((word[2:] for word in words if word[2:] in PARTS), "whole")
     chosen = {name: path for name, path in attempts().items() if name in words or not {*words} - {f"--{part}"}}

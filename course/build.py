@@ -1,4 +1,4 @@
-"""The course's folders, made from its sources: what students get, without solutions, and what graders get.
+"""Build the course's folders from its sources: what students get, without solutions, and what graders get.
 
     python3 make.py python course/build.py student --seed "spring secret/ada" OUT [hw1_backprop ...]
     python3 make.py python course/build.py class --seed "spring secret" --names names.txt OUT [hw1_backprop ...]
@@ -18,7 +18,7 @@ An assignment is a folder hwN_name with these files; everything else is made fro
     hwN_experiment.py   the data of the experiment, which students get and graders use with seeds of their own
     rubric.md      points and common mistakes
 
-The seed decides the variants, the handout's text, and the inputs that the grader tries; keep it secret.
+The seed determines the variants, the handout's text, and the inputs that the grader tries; keep it secret.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ ROOT = COURSE.parent
 
 
 def folders(names: Sequence[str] = ()) -> list[Path]:
-    """The assignments' folders: all, or those whose names begin with one of these.
+    """Return the assignments' folders: all, or those whose names begin with one of these.
 
-    ValueError for a name that fits none.
+    ValueError for a name that matches none.
     """
     found = sorted(path.parent for path in COURSE.glob("hw*/exercises.py"))
     for name in names:
@@ -63,9 +63,9 @@ SOLUTION = re.compile(r"^( *)# BEGIN SOLUTION *\n(.*?)^ *# END SOLUTION *\n", re
 
 
 def starter(solution: str, variant: Mapping[str, Any]) -> str:
-    r"""The solution without what stands between its markers, and what is left of it in one variant.
+    r"""Return the solution without the text between its markers, for one variant.
 
-    ValueError where a marker has lost its partner, or where nothing is left out.
+    ValueError if a marker has no partner, or if nothing is left out.
 
     >>> print(starter("def f(x):\n    # BEGIN SOLUTION\n    return x\n    # END SOLUTION\n", {}), end="")
     def f(x):
@@ -74,13 +74,13 @@ def starter(solution: str, variant: Mapping[str, Any]) -> str:
     found, count = SOLUTION.subn(lambda m: f"{m[1]}raise NotImplementedError\n" if m[1] else "", solution)
     if not count or "BEGIN SOLUTION" in found or "END SOLUTION" in found:
         raise ValueError("the solution expects pairs of # BEGIN SOLUTION and # END SOLUTION, each on a line of its own")
-    found = READ.sub(lambda m: m[0] if found.count(m[2]) > 1 else "", found)  # what the code that is given needs
+    found = READ.sub(lambda m: m[0] if found.count(m[2]) > 1 else "", found)  # needed by the given code
     found = hard_coded(found, variant)
     return re.sub(r"\n{4,}", "\n\n\n", found)
 
 
 def hard_coded(solution: str, variant: Mapping[str, Any]) -> str:
-    r"""The solution of one variant, as a student writes it: numbers and words stand in it.
+    r"""Return the solution of one variant, as a student would write it, with literal numbers and words.
 
     >>> hard_coded("from variant import gain as GAIN  # a number\n", {"gain": 1.2})
     'GAIN = 1.2\n'
@@ -97,7 +97,7 @@ WORD = re.compile(r"\{\{(\w+)\}\}")
 
 
 def handout(text: str, variant: Mapping[str, Any]) -> str:
-    """The handout of one variant.
+    """Return the handout of one variant.
 
     KeyError for a name without a variant; ValueError for an unmatched `if` or `end`.
 
@@ -120,7 +120,7 @@ def handout(text: str, variant: Mapping[str, Any]) -> str:
 
 
 def cells(code: str) -> list[tuple[str, str]]:
-    r"""(kind, text) of a notebook's cells: the module's docstring as text, each function alone, the rest between.
+    r"""Return a notebook's cells, (kind, text): the module's docstring as text, each function alone, the rest between.
 
     >>> [kind for kind, text in cells("'Words.'\nimport numpy\n\ndef f(): pass\n\ndef g(): pass")]
     ['markdown', 'code', 'code', 'code']
@@ -140,7 +140,7 @@ def cells(code: str) -> list[tuple[str, str]]:
 
 
 def notebook(handed: str, code: str) -> dict[str, Any]:
-    """A notebook (nbformat 4.5) that shows the handout, then the starter's functions, a cell each."""
+    """Build a notebook (nbformat 4.5) that shows the handout, then the starter's functions, one per cell."""
     made: list[dict[str, Any]] = []
     for number, (kind, text) in enumerate([("markdown", handed), *cells(code)]):
         marks = {"tags": [MARK]} if kind == "code" else {}
@@ -201,13 +201,13 @@ def student(folder: Path, seed: str, out: Path) -> None:
 
 
 def library() -> dict[Path, Path]:
-    """Return {file of the library: where it stands in an archive}."""
+    """Return {file of the library: its path in an archive}."""
     found = [p for package in ("minintk", "analytic") for p in sorted((ROOT / package).rglob("*")) if p.is_file()]
     return {p: p.relative_to(ROOT) for p in found if "__pycache__" not in p.parts}
 
 
 def installed(out: Path) -> Path:
-    """Write out/minintk.zip, the library as `pip install` takes it, and return the file."""
+    """Write out/minintk.zip, the library for `pip install`, and return the file."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / "minintk.zip"
     about = {ROOT / name: Path(name) for name in ("pyproject.toml", "README.md", "LICENSE")}
@@ -230,12 +230,12 @@ python3 -m pip install {requirements}
 
 
 def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path:
-    """Write out/hwN_name.zip, all that grading takes: exercises, the solution, seed, and the library itself.
+    """Write out/hwN_name.zip, everything that grading needs: exercises, the solution, seed, and the library itself.
 
-    The solution stands in where an error is carried forward.
+    The solution replaces wrong functions when an error is carried forward.
 
-    It has the layout of a Gradescope autograder; kit.py in it finds the student, the file and the seed.  names :
-    of the students who have a variant of their own, by their e-mail addresses.  Returns the file.
+    It has the layout of a Gradescope autograder; kit.py in it finds the student, the file and the seed.  names : the
+    students who have their own variant, by e-mail address.  Returns the file.
     """
     assignment = load(folder)
     out.mkdir(parents=True, exist_ok=True)
@@ -258,7 +258,7 @@ def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path
 
 
 KEPT_BACK = ("solution.py", "right", "wrong", "exercises.py", "rubric.md", "attacks", "check.py", "attack.py", "kit.py")
-"""What students shall not have: answers, and what asks for them."""
+"""Files that students must not have: answers, and the exercises that check them."""
 
 
 def release(seed: str, out: Path) -> Path:
@@ -287,7 +287,7 @@ def needed() -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the folders that the arguments ask for; 2 where they are wrong."""
+    """Make the folders that the arguments request; return 2 if these are wrong."""
     parser = argparse.ArgumentParser(prog="course/build.py", description="Make the course's folders.")
     kinds = ("student", "class", "instructor", "release")
     parser.add_argument("what", choices=kinds, help="one folder, one for each name, zips for graders, one for students")

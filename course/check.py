@@ -4,7 +4,7 @@
     python3 make.py course class HW FOLDER      a class graded into one table: see classroom.py
     python3 make.py course [hw1 hw2 ...] [--all-variants] [--processes 2] [--times] [--attacks]
 
-What has to come out, for each assignment:
+Expected results for each assignment:
 
     solution      all points, in a process of its own as students' submissions run, and with numbers as students have
                   them for every choice of the variants; what follows has the authors' numbers
@@ -13,17 +13,17 @@ What has to come out, for each assignment:
     wrong/*.py    all points but those of the exercises that its first line names, which it has to lose; under one
                   choice of the variants, with --all-variants under each choice that it is about
 
-A wrong submission is the solution's text with the file's text after it, so that a function defined again replaces the
-solution's.  Its first lines are its header:
+A wrong submission is the solution's text followed by the file's text, so a redefined function replaces the solution's.
+Its first lines are its header:
 
     # refused by: softmax, softmax backward     the exercises that it loses, and no other; `all` for all of them
     # variant: activation = relu, loss = mean   the choices that the mistake needs, if it needs any; a | b for either
     # isolated                                  run it in a process of its own: it would harm the grader otherwise
     # alone                                     a whole file, nothing of the solution's before it
 
-Then the attempts of course/attacks against the wall around a submission, which all have to get nothing (on Linux).
+Then it runs the attempts of course/attacks against the sandbox of a submission, all of which have to fail (on Linux).
 
-Exit status: 0 if everything came out so, 1 if not.
+Exit status: 0 if all results are as expected, 1 if not.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from build import main as build
 from minintk.grade import Assignment, grade, load
 
 SLOWEST = 2.0
-"""Seconds that one submission may take, on a machine with nothing else to do."""
+"""Seconds that one submission may take on an idle machine."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One submission to grade: what it is made of, and the exercises that have to refuse it."""
+    """One submission to grade: its text, and the exercises that have to reject it."""
 
     folder: str
     kind: str
@@ -64,12 +64,12 @@ class Task:
     refused: tuple[str, ...] | None  # None: no points at all
     text: str = field(repr=False)
     isolated: bool = False
-    drawn: bool = False  # the variant is one that students have, and not the authors'
+    drawn: bool = False  # the variant is one of the students', not the authors'
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one task; `wrong` says what should not have happened, "" if all is well."""
+    """The outcome of one task; `wrong` describes what should not have happened, "" if all is well."""
 
     task: Task
     score: float
@@ -82,7 +82,7 @@ class Outcome:
 
 
 def seeds(assignment: Assignment, *, every: bool = False) -> list[str]:
-    """Few seeds under which each variant takes each of its values; with `every`, all of their combinations.
+    """Return few seeds under which each variant takes each of its values; with `every`, all of their combinations.
 
     >>> from minintk.grade import Assignment
     >>> some = Assignment("demo", (), variants={"a": (1, 2), "b": (3, 4)})
@@ -111,12 +111,12 @@ def _pairs(assignment: Assignment) -> Iterator[tuple[tuple[str, str]]]:
 
 
 def fits(variant: Mapping[str, Any], needs: Mapping[str, Sequence[str]]) -> bool:
-    """True if the variant is among those needed."""
+    """Return True if the variant satisfies `needs`."""
     return all(str(variant[name]) in choices for name, choices in needs.items())
 
 
 def fitting(assignment: Assignment, needs: Mapping[str, Sequence[str]]) -> str:
-    """The first seed whose variant is among what is needed; ValueError where no variant is."""
+    """Return the first seed whose variant satisfies `needs`; ValueError if none does."""
     for name, choices in needs.items():
         if not set(choices) <= set(map(str, assignment.variants.get(name, ()))):
             raise ValueError(f"{assignment.name} expects one of its variants {dict(assignment.variants)}, got {needs}")
@@ -127,7 +127,7 @@ HEADER = re.compile(r"^# (refused by|variant|isolated|alone)(?:: *(.*))?$")
 
 
 def header(text: str) -> dict[str, str]:
-    """{"refused by": ..., ...} of a wrong submission's first lines; ValueError where nothing refuses it."""
+    """Return {"refused by": ..., ...} from a wrong submission's first lines; ValueError if nothing refuses it."""
     found = {}
     for line in text.splitlines():
         if not (m := HEADER.match(line)):
@@ -139,7 +139,7 @@ def header(text: str) -> dict[str, str]:
 
 
 def wrong(folder: Path, assignment: Assignment, solution: str, more: Sequence[str] = ()) -> Iterator[Task]:
-    """The folder's wrong submissions, each under one seed, and under those of `more` that draw what it needs."""
+    """Return the folder's wrong submissions, each under one seed, and under those of `more` that draw what it needs."""
     names = [exercise.name for exercise in assignment.exercises]
     for path in sorted(folder.glob("wrong/*.py")):
         text = path.read_text(encoding="utf-8")
@@ -156,7 +156,7 @@ def wrong(folder: Path, assignment: Assignment, solution: str, more: Sequence[st
 
 
 def tasks(folder: Path, *, every: bool = False) -> Iterator[Task]:
-    """Everything to grade in one assignment's folder."""
+    """Yield everything to grade in one assignment's folder."""
     assignment = load(folder).own()
     solution = (folder / "solution.py").read_text(encoding="utf-8")
     several = seeds(assignment, every=every)
@@ -177,7 +177,7 @@ LOADED: dict[str, Assignment] = {}
 
 
 def run(task: Task) -> Outcome:
-    """Grade one of them, and say what came out otherwise than it should."""
+    """Grade one task, and describe any unexpected result."""
     if task.folder not in LOADED:
         LOADED[task.folder] = load(task.folder)
     assignment = LOADED[task.folder].own(drawn=task.drawn)
@@ -186,7 +186,7 @@ def run(task: Task) -> Outcome:
         path.write_text(task.text, encoding="utf-8")
         began = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a submission's own process says them to nobody
+            warnings.simplefilter("ignore")  # a submission's own process discards them
             found = grade(assignment, path, seed=task.seed, isolated=task.isolated, carry=False)
         seconds = time.perf_counter() - began
     refused = found.refused
@@ -211,7 +211,7 @@ def _text(found: object, name: str) -> str:
 def course(
     names: Sequence[str] = (), *, every: bool = False, processes: int = 2, kinds: Sequence[str] = ()
 ) -> list[Outcome]:
-    """Grade the assignments (all, or those whose names begin so), in some processes.
+    """Grade the assignments (all, or those whose names begin so), in several processes.
 
     kinds : among "solution", "starter", "right", "wrong"; all of them by default.
     """
@@ -227,7 +227,7 @@ def course(
 
 
 def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
-    """A line for each assignment, then one for whatever came out wrong (for everything, with `times`)."""
+    """Return a line for each assignment, then one for each unexpected result (for everything, with `times`)."""
     lines = [f"{'assignment':<20}{'solution':>9}{'starter':>9}{'right':>7}{'wrong':>7}{'seconds':>9}{'slowest':>9}"]
     for name in dict.fromkeys(outcome.task.folder for outcome in outcomes):
         some = [outcome for outcome in outcomes if outcome.task.folder == name]
@@ -253,7 +253,7 @@ def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade what the arguments name and print the table; 0 if all is as it should be."""
+    """Grade what the arguments name and print the table; return 0 if everything is as expected."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["release"]:
         return build(words)

@@ -1,4 +1,4 @@
-"""A class graded into one table, and hand-ins that are alike.
+"""Grade a class into one table, and find similar hand-ins.
 
     python3 make.py course class hw1_backprop handed-in --seed @secret.txt --csv grades.csv
     python3 make.py course similar hw1_backprop handed-in
@@ -29,11 +29,11 @@ from minintk.grade.submission import GraderError
 # ------------------------------------------------------------------------------------------------ fingerprints
 
 GRAM = 14
-"""Nodes of a syntax tree that make one fingerprint: about two lines."""
+"""Number of syntax-tree nodes in one fingerprint: about two lines."""
 
 
 def fingerprint(text: str) -> frozenset[int]:
-    """Hashes of the pieces of the syntax tree, without names, comments, docstrings and the values of constants."""
+    """Hash the pieces of the syntax tree, without names, comments, docstrings and values of constants."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -52,7 +52,7 @@ def _kinds(node: ast.AST) -> Iterator[str]:
 
 
 def alike(text: str, other: str, given: str = "") -> float:
-    """The part, 0 to 1, of the shorter script's fingerprints that the other has too; `given` to both does not count.
+    """Return the fraction of the shorter script's fingerprints that the other shares; those in `given` do not count.
 
     >>> a = "def f(x, y): return (x + y) * x - y / (x * 2 + 1)"
     >>> alike(a, "def g(a, b): return (a + b) * a - b / (a * 3 + 1)")
@@ -63,14 +63,14 @@ def alike(text: str, other: str, given: str = "") -> float:
 
 
 def scripts(folder: Path) -> dict[str, str]:
-    """Return {file: its text} of all scripts and notebooks below a folder, but for wrong ones and the grader's own."""
+    """Return {file: its text} of all scripts and notebooks below a folder, except wrong ones and the grader's own."""
     files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "wrong" not in p.parts)
     found = {}
     for path in files:
         if path.name not in ("exercises.py", "__init__.py"):
             try:
                 found[str(path)] = text_of(path)
-            except (ValueError, KeyError):  # a damaged notebook: the table of grades says so
+            except (ValueError, KeyError):  # a damaged notebook, which the table of grades reports
                 continue
     return found
 
@@ -78,7 +78,7 @@ def scripts(folder: Path) -> dict[str, str]:
 def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[float, str, str]]:
     """List (part, one, other), the most alike first, for hand-ins that share at least this part of their code.
 
-    The assignment's solutions are among the others.  What every student is given does not count.
+    The assignment's solutions are included in the comparison.  Code given to every student does not count.
     """
     given = "\n".join(f"def {name}():\n    raise NotImplementedError" for name in functions(assignment))
     texts, known = scripts(folder), scripts(Path(assignment.folder))
@@ -110,9 +110,9 @@ def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
 def whole_class(
     assignment: Assignment, folder: Path, seed: str, table: Path, *, one: bool = False
 ) -> list[list[object]]:
-    """Grade all hand-ins of a folder, and write the table again after each.
+    """Grade all hand-ins of a folder, and rewrite the table after each.
 
-    one : the same variant for all, that of the seed without the student's name.  Returns the rows.
+    one : True gives everybody the same variant, that of the seed without the student's name.  Returns the rows.
     """
     names = [e.name for e in assignment.exercises]
     title = f"{assignment.name} ({sum(e.points for e in assignment.exercises):g})"
@@ -129,7 +129,7 @@ def whole_class(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade a class, or compare its hand-ins; 2 where the arguments are wrong."""
+    """Grade a class, or compare its hand-ins; return 2 if the arguments are wrong."""
     parser = argparse.ArgumentParser(prog="make.py course", description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=("class", "similar"), help="grade and compare, or compare alone")
     parser.add_argument("assignment", help="a folder with exercises.py, or its name in ./course")

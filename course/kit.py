@@ -1,8 +1,8 @@
-"""Grade for Gradescope: whose submission it is, which file, and a results.json in every case.
+"""Grade for Gradescope: find the student and the file, and write a results.json in every case.
 
     python3 kit.py SUBMISSION_FOLDER METADATA RESULTS
 
-seed.txt, students.csv, assignment/ and packages/ (the library, on PYTHONPATH) lie beside this file; see build.py.
+seed.txt, students.csv, assignment/ and packages/ (the library, on PYTHONPATH) lie next to this file; see build.py.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ HERE = Path(__file__).resolve().parent
 
 
 class Refused(Exception):
-    """A submission that is not graded, and what to do about it."""
+    """A submission that cannot be graded, and what to do about it."""
 
 
 def seed(metadata: Path, here: Path = HERE) -> tuple[str, str]:
-    """Return (the seed, whose variant it is) for those who submit; Refused where the list does not have them."""
+    """Return (the seed, the student of the variant) for the submitters; Refused if they are not on the list."""
     secret = (here / "seed.txt").read_text(encoding="utf-8").strip()
     with (here / "students.csv").open(encoding="utf-8") as file:
         names = {row["name"].strip().lower(): row["name"] for row in csv.DictReader(file)}
@@ -48,7 +48,7 @@ def seed(metadata: Path, here: Path = HERE) -> tuple[str, str]:
 
 
 def functions(assignment: Assignment) -> list[str]:
-    """Return the names of the functions that its cases call, but for those that laws alone call."""
+    """Return the names of the functions that its cases call, except those that only laws call."""
     variant = assignment.variant("")
     told = [vars(case) for e in assignment.exercises for case in assignment.cases(e, "", variant)]
     names = [case.get(key) for case in told for key in ("function", "forward", "backward")]
@@ -62,7 +62,7 @@ def written(text: str, names: Sequence[str]) -> int:
 
 
 def chosen(folder: Path, names: Sequence[str]) -> Path:
-    """The file below the folder that has most of the functions; FileNotFoundError where none has any."""
+    """Return the file below the folder that defines most of the functions; FileNotFoundError if none does."""
     files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "/." not in p.as_posix())
     counts: dict[Path, int] = {}
     for path in files:
@@ -80,14 +80,14 @@ def chosen(folder: Path, names: Sequence[str]) -> Path:
 
 
 def results(path: Path, output: str) -> None:
-    """Write a results.json without tests: 0 points and why."""
+    """Write a results.json without tests: 0 points, and the reason."""
     temporary = path.with_suffix(".part")
     temporary.write_text(json.dumps({"score": 0, "output": output, "visibility": "visible"}), encoding="utf-8")
     os.replace(temporary, path)
 
 
 def main(arguments: Sequence[str] | None = None, here: Path = HERE) -> int:
-    """Grade; 0 in every case, as Gradescope wants it, with the reason in the results."""
+    """Grade; return 0 in every case, as Gradescope requires, with the reason in the results."""
     submission, metadata, out = map(Path, sys.argv[1:] if arguments is None else arguments)
     out.parent.mkdir(parents=True, exist_ok=True)
     results(out, "The grader was stopped before it came to the first exercise. Submit again, or tell your instructor.")
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None, here: Path = HERE) -> int:
         write(grade(assignment, file, seed=secret, told=write))
     except (Refused, FileNotFoundError) as error:
         results(out, str(error))
-    except Exception as error:  # the instructor's to mend: nothing of it may look like a grade
+    except Exception as error:  # the instructor's fault: it must not look like a grade
         results(out, f"The grader failed ({type(error).__name__}: {error}). Nothing is graded; tell your instructor.")
     return 0
 

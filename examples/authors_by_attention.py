@@ -1,4 +1,4 @@
-"""Tell authors by their sentences: infinitely wide attention, and networks of finite width trained beside it.
+"""Tell authors by their sentences: compare infinitely wide attention with trained networks of finite width.
 
     python3 make.py python examples/authors_by_attention.py [--out FILE.png] [--width 64] [--networks 4]
 
@@ -6,8 +6,8 @@ Sentences of Jane Austen and H. G. Wells, each word a random vector, padded with
 convolution over three words, ReLU, softmax attention of 4 heads with d_k^-1, ReLU, the mean over words, Dense; the
 padding is left out everywhere.  Its NNGP is the posterior mean of a Gaussian process with noise, its NTK the infinite
 width of training by descent with momentum, at the rate and the step of the networks (Hron et al. 2020).
-Printed: test accuracies with intervals of 95 %, and how far the mean of the networks is from the NTK's prediction,
-beside what the scatter of the networks explains.
+It prints test accuracies with intervals of 95 %, and the distance of the networks' mean from the NTK's prediction, next
+to the part that the scatter of the networks explains.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOMENTUM, NOISE = 0.9, 0.1
 
 
 def network(width: int) -> mn.Sequential:
-    """Convolution, attention, mean: `width` channels, and half as many in each of the heads."""
+    """Build convolution, attention, mean, with `width` channels, and half as many in each of the heads."""
     attention = mn.GlobalSelfAttention(
         width, heads=4, key_channels=width // 2, value_channels=width // 2, qk_std=2.0, w_std=2**0.5, masked=True
     )
@@ -35,7 +35,7 @@ def main(
     out: str | None = None, sizes: tuple[int, ...] = (50, 100, 200), test: int = 400, width: int = 64,
     networks: int = 4, steps: int = 100, seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Accuracies by the number of training sentences; draws them into `out` if given."""
+    """Return accuracies by the number of training sentences; draw them into `out` if given."""
     rng = np.random.default_rng(seed)
     authors = mn.datasets.sentences().embed(20, 64, rng).pair("Austen", "Wells")
     one, two = authors.split(max(sizes), test, rng)
@@ -73,7 +73,7 @@ def main(
 
 
 def draw(out: str, sizes: tuple[int, ...], found: dict[str, float]) -> None:
-    """Accuracies: kernels as lines, networks as points."""
+    """Draw accuracies: kernels as lines, networks as points."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

@@ -1,4 +1,4 @@
-"""Backpropagation by hand: check it against finite differences, then train a digit classifier with it.
+"""Do backpropagation by hand: check it against finite differences, then train a digit classifier with it.
 
     python3 make.py python examples/backprop_by_hand.py [--out FILE.png]
 
@@ -46,7 +46,7 @@ SPEC = mn.Sequential(
 
 
 def accuracy_while_training(steps: int = 600, seed: int = 0) -> dict[int, tuple[float, float]]:
-    """{step: (training accuracy, test accuracy)} of mini-batch descent with momentum."""
+    """Return {step: (training accuracy, test accuracy)} of mini-batch descent with momentum."""
     rng = np.random.default_rng(seed)
     train, test = mn.datasets.digits().split(1500, 297, rng)
     (x, y), (x_test, y_test) = train.one_hot(), test.one_hot()
@@ -63,7 +63,7 @@ def accuracy_while_training(steps: int = 600, seed: int = 0) -> dict[int, tuple[
 
 
 def main(out: str | None = None, steps: int = 600) -> dict[str, float]:
-    """Both measurements; draws them into `out` if given."""
+    """Return both measurements; draw them into `out` if given."""
     h, error = gradient_error()
     history = accuracy_while_training(steps)
     if out:

@@ -1,12 +1,12 @@
-"""The catapult: for 2 < lr x lambda_0 < 4 the loss first rises, the sharpness falls, then training converges.
+"""Show the catapult: for 2 < lr x lambda_0 < 4 the loss first rises, the sharpness falls, then training converges.
 
     python3 make.py python examples/catapult.py [--out FILE.png]
 
 lambda_0 is the sharpness at the start, the largest eigenvalue of the loss's Hessian.  A linear network with one hidden
-layer of width 512 learns the parity of 20 digits.  Below 2 / lambda_0 the loss falls.  Between 2 / lambda_0 and
-4 / lambda_0 it grows until the weights have shrunk so far that the sharpness is below 2 / lr, then it falls.  Above
-4 / lambda_0 training diverges (Lewkowycz et al. 2020).  Such bounds hold for all widths if the sharpness does not
-depend on width.  Its exponent, for tanh networks with two hidden layers: 0 in muP and NTK, to 1 in the standard one.
+layer of width 512 learns the parity of 20 digits.  Below 2 / lambda_0 the loss falls.  Between 2 / lambda_0 and 4 /
+lambda_0 it grows until the weights have shrunk enough to bring the sharpness below 2 / lr, then it falls.  Above 4 /
+lambda_0 training diverges (Lewkowycz et al. 2020).  Such bounds hold for all widths if the sharpness does not depend on
+width.  Its exponent, for tanh networks with two hidden layers: 0 in muP and NTK, to 1 in the standard one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PARAMETRIZATIONS = {"muP": mn.SpectralMuP(), "NTK": mn.NTK(), "standard": mn.Sta
 
 
 def launched(rate: float, seed: int, steps: int = 300) -> tuple[Any, float]:
-    """The loss at every step for lr = rate / lambda_0, and lr x sharpness at the end: NaN where training diverges."""
+    """Return the loss at every step for lr = rate / lambda_0, and the final lr x sharpness, NaN after divergence."""
     net = mn.Network(mn.Sequential(mn.Dense(512), mn.Dense(1)), X.shape[1:])
     theta, losses = net.init(np.random.default_rng(seed)), []
     lr = rate / sharpness(net, theta, X, Y, loss=mn.mse)
     with warnings.catch_warnings(), suppress(FloatingPointError):
-        warnings.simplefilter("ignore", RuntimeWarning)  # that the linearised network would diverge
+        warnings.simplefilter("ignore", RuntimeWarning)  # the linearised network would diverge
         for snap in mn.train(net, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=steps):
             losses.append(float(snap.loss))
     end = lr * sharpness(net, snap.theta, X, Y, loss=mn.mse) if len(losses) > steps else np.nan
@@ -40,7 +40,7 @@ def launched(rate: float, seed: int, steps: int = 300) -> tuple[Any, float]:
 
 
 def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
-    """The sharpness of each network at the start, and after 30 steps but in the standard parametrization."""
+    """Return each network's initial sharpness, and after 30 steps except in the standard parametrization."""
     net = mn.Network(mn.zoo.mlp(2, width, 1, activation=mn.Tanh(), w_std=1.0, b_std=0.0), (64,), PARAMETRIZATIONS[name])
     theta = net.init(np.random.default_rng([width]), ensemble=seeds)
     ends: dict[str, Any] = {"start": theta}
@@ -73,7 +73,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, widths: tuple[int, ...], runs: dict[float, Any], laws: dict[str, Any]) -> None:
-    """The loss of one network at each rate, and the sharpness against width."""
+    """Draw the loss of one network at each rate, and the sharpness against width."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

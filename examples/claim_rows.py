@@ -1,4 +1,4 @@
-"""The table of a script that reruns a paper: its rows, and the files with them."""
+"""Write the table of a script that reruns a paper: its rows, and the files with them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Row:
     """A line of the table of claims.
 
     of : what the interval behind ± covers, "seeds", "images", "both", or "" without one.  size : data and networks in
-    words.  agrees : what the paper says of our numbers, tested; None where it says nothing ("-").  why : where they
-    differ, the cause that was tested, with its number, or "open".
+    words.  agrees : the paper's claim about our numbers, tested; None if there is none ("-").  why : if they differ,
+    the cause that was tested, with its number, or "open".
     """
 
     claim: str
@@ -33,14 +33,14 @@ class Row:
     why: str = ""
 
     def kept(self) -> dict[str, Any]:
-        """The row as the page has it: the verdict, the rule by which it was found, and how far it is from one."""
+        """Return the row as the page has it: the verdict, its rule, and how far it is from a decision."""
         tested = self.agrees or Claim("", ((1.0, 1.0),))
         more = None if tested.agrees is not None or isnan(tested.more) else float(f"{tested.more:.3g}")
         return vars(self) | {"agrees": tested.agrees, "rule": tested.rule, "more": more}
 
 
 def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:
-    """`found` with its table; writes KEY.json and KEY.png into --out.  draw : called with matplotlib's pyplot."""
+    """Return `found` with its table; write KEY.json and KEY.png into --out.  draw : called with matplotlib's pyplot."""
     found = found | {"data": s.data, "scale": s.scale, "table": [row.kept() for row in rows]}
     found |= {"sizes": dict(s.sizes), "papers": dict(s.papers), "factors": s.factors, "first seed": s.first_seed}
     if s.out:

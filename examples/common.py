@@ -1,4 +1,4 @@
-"""One way to run the scripts that rerun a paper: settings, recorded runs, intervals, rows of the table, files.
+"""Share the machinery of scripts that rerun a paper: settings, recorded runs, intervals, rows of the table, files.
 
     SIZES = {"small": {"widths": (32, 64), "seeds": 3}, "evening": {...}, "paper": {...}}
 
@@ -16,10 +16,10 @@
     if __name__ == "__main__":
         command_line(main, SIZES, __doc__, "name_of_the_script")
 
-Every run of `work` is a record in the folder NAME.runs below --out: a script killed at any moment resumes where it was,
+Every run of `work` is a record in the folder NAME.runs below --out: a script killed at any moment resumes from there,
 and a second call only draws.  On the CPU runs are spread over the cores, one process with one BLAS thread on each.
-`work` depends on its arguments alone, all of them numbers or text, and `s.sweep` takes constant ones as keywords.  A
-run that diverges is a record too, NaN in the table of runs.
+`work` depends only on its arguments, all of them numbers or text, and `s.sweep` takes constant ones as keywords.  A run
+that diverges is also recorded, as NaN in the table of runs.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = [
 
 @lru_cache(maxsize=4)
 def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.datasets.Dataset, mn.datasets.Dataset]:
-    """Random training and test images in float32, x : (N, H, W, C) in [0, 1]; fewer if there are not enough.
+    """Return random training and test images in float32, x : (N, H, W, C) in [0, 1]; fewer if there are not enough.
 
-    data : "digits", "mnist" or "cifar10".  The same object at every call: do not write into its arrays.
+    data : "digits", "mnist" or "cifar10".  Every call returns the same object: do not write into its arrays.
     """
     rng = np.random.default_rng(seed)
     if data == "digits":
@@ -70,7 +70,7 @@ def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequentia
 
 
 def placed(*arrays: mn.Array) -> tuple[mn.Array, ...]:
-    """The arrays on the device of --device."""
+    """Return the arrays on the device of --device."""
     xp = device_namespace(os.environ.get("MININTK_DEVICE", "cpu"))
     return tuple(to_library(a, xp) for a in arrays)
 
@@ -85,7 +85,7 @@ def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int
 
 
 def stable_rate(model: mn.Model, theta: mn.Array, x: mn.Array, momentum: float = 0.9) -> float:
-    """2 (1 + m) / (2 lambda_max(J J') / N), the stability bound for `mn.sum_of_squares`, to 10 % by power iteration."""
+    """Return 2 (1 + m) / (2 lambda_max(J J') / N), the bound for `mn.sum_of_squares`, to 10 % by power iteration."""
     f, J = model.linearize(theta, x)
     u, size = mn.arrays.array_namespace(f).ones_like(f), 0.0
     for _ in range(20):

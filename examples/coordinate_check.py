@@ -1,4 +1,4 @@
-"""The coordinate check: in which parametrization do all layers learn equally at every width?
+"""Check coordinates: in which parametrization do all layers learn equally at every width?
 
     python3 make.py python examples/coordinate_check.py [--out FILE.png]
 
@@ -27,14 +27,14 @@ PARAMETRIZATIONS = {
 
 
 def spec(n: int, plant: float = 0.0) -> mn.Sequential:
-    """Three hidden layers; the weights of the second are larger by (n / 64)^plant."""
+    """Build three hidden layers; the weights of the second are larger by (n / 64)^plant."""
     stds = (1.0, (n / 64) ** plant, 1.0)
     hidden = [layer for w_std in stds for layer in (mn.Dense(n, w_std=w_std), mn.Tanh())]
     return mn.Sequential(*hidden, mn.Dense(10, w_std=10**-0.5))
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 16) -> dict[str, Any]:
-    """{name: {layer: exponent of |dh|}, "verdict", "blame"} of each check; draws |dh| against the width."""
+    """Return {name: {layer: exponent of |dh|}, "verdict", "blame"} of each check; draw |dh| against the width."""
     x, y = mn.datasets.digits(dtype=np.float32).subset(64, np.random.default_rng(0)).one_hot()
     checks = {}
     for name, parametrization in PARAMETRIZATIONS.items():

@@ -1,4 +1,4 @@
-"""The edge of stability: in descent on full batches the sharpness rises to 2 / lr, and stays there.
+"""Show the edge of stability: in full-batch descent the sharpness rises to 2 / lr, and stays there.
 
     python3 make.py python examples/edge_of_stability.py [--out FILE.png]
 
@@ -6,7 +6,7 @@ A tanh network learns 200 digits by gradient descent with learning rates of 2 / 
 sharpness at the start: the largest eigenvalue of the loss's Hessian, `mn.diagnostics.sharpness`.  A minimum that is
 sharper than 2 / lr repels descent; so training, which sharpens progressively, reaches lr x sharpness = 2, and continues
 there with a loss that still falls, not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness
-passes the bounds of the others.
+exceeds the bounds of the others.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Host = np.ndarray[Any, Any]
 
 
 def data(n: int) -> tuple[Host, Host]:
-    """n centred digits with entries of size one, and their classes as rows of 0 and 1."""
+    """Return n centred digits with entries of size one, and their classes as rows of 0 and 1."""
     digits = mn.datasets.digits().subset(n, np.random.default_rng(0))
     x = digits.x.reshape((n, -1)) - digits.x.reshape((n, -1)).mean(axis=0)
     return x / np.sqrt(np.mean(x**2)), np.eye(10)[digits.labels]
 
 
 def path(fraction: float, n: int, width: int, steps: int, seed: int = 1) -> tuple[float, Host]:
-    """lr = 2 / (fraction s), and (step, lr x sharpness, loss) at forty moments of a run."""
+    """Return lr = 2 / (fraction s), and (step, lr x sharpness, loss) at forty moments of a run."""
     x, y = data(n)
     dense = [mn.Dense(w, b_std=0.1) for w in (width, width, 10)]
     net = mn.Network(mn.Sequential(dense[0], mn.Tanh(), dense[1], mn.Tanh(), dense[2]), (64,), mn.PyTorch())
@@ -45,7 +45,7 @@ def path(fraction: float, n: int, width: int, steps: int, seed: int = 1) -> tupl
 
 
 def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 4000) -> dict[str, float]:
-    """lr x sharpness of each run, at the start and over the last half, and the losses."""
+    """Return lr x sharpness of each run, at the start and over the last half, and the losses."""
     results, runs = dict[str, float](), {}
     for fraction in (*FRACTIONS, SLOW):
         _, rows = runs[fraction] = path(fraction, n, width, steps)
@@ -59,7 +59,7 @@ def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 400
 
 
 def draw(out: str, runs: dict[float, tuple[float, Host]]) -> None:
-    """Sharpness against steps, each with its 2 / lr, and the losses."""
+    """Draw sharpness against steps, each with its 2 / lr, and the losses."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -25,12 +25,12 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(hidden: int = 3, bias: float = 0.1) -> mn.Sequential:
-    """ReLU network; the bias allows odd products of more than one coordinate."""
+    """Build a ReLU network; the bias allows odd products of more than one coordinate."""
     return mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=bias), mn.ReLU()] * hidden, mn.Dense(1))
 
 
 def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, noise: float) -> tuple[Host, Host]:
-    """Learnability (sizes, draws, levels), and the mean squared error (sizes, draws) on their sum plus noise."""
+    """Return learnability (sizes, draws, levels), and the mean squared error (sizes, draws) on their sum plus noise."""
     rng, learned, errors = np.random.default_rng(0), [], []
     for n in sizes:
         for _ in range(draws):

@@ -2,11 +2,11 @@
 
     python3 make.py python examples/exact_linearised_lenet.py [--out DIR] [--data DIR]
 
-One output: the first class against the rest.  LeNet by SGD, its linearisation by SGD with weight decay towards theta_0,
-and the linearisation by least squares of minimum norm, from the Gram matrix J J'.  The exact solution fits every
-training image, yet at width 1 the paper finds it worse than SGD, 97.8 % against 99.61 %, and much worse on shifted
-digits: SGD regularises.  So a ridge should take the exact solution to SGD's accuracy, and so should gradient flow that
-is stopped at SGD's time, t = 2 lr steps / (1 - m), another filter on the eigenvalues of J J'.
+It uses one output: the first class against the rest.  It trains LeNet by SGD, its linearisation by SGD with weight
+decay towards theta_0, and the linearisation by least squares of minimum norm, from the Gram matrix J J'.  The exact
+solution fits every training image, yet at width 1 the paper finds it worse than SGD, 97.8 % against 99.61 %, and much
+worse on shifted digits: SGD regularises.  So a ridge should bring the exact solution to SGD's accuracy. So should
+gradient flow stopped at SGD's time, t = 2 lr steps / (1 - m), another filter on the eigenvalues of J J'.
 
 At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  A small LeNet keeps P / N = 1.016, 3.9
 and 24 at widths 1, 2 and 5, on 867 digits or 1,960 images of MNIST, where the widths that the paper left out are cheap;
@@ -38,7 +38,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (1, 2, 5, 10, 25, 60), "n_train": 60_000, "epochs": 100},
 }
 AT_ONCE = 20_000
-"""Images up to which all eigenvectors of J J' are computed, in 16 GB."""
+"""Number of images up to which all eigenvectors of J J' are computed, in 16 GB."""
 RIDGES = tuple(float(10.0**k) for k in range(-5, 4))
 PAPER = {0: "97.8, 99.86, 99.89 at x1, x2, x5; SGD 99.61 at x1", 1: "86.05, 98.7, 99.17; SGD 95.48 at x1 (7 pixels)"}
 SAYS = {"solver": "exact solution", "linearised": "linearised by SGD", "LeNet": "LeNet by SGD",
@@ -46,7 +46,7 @@ SAYS = {"solver": "exact solution", "linearised": "linearised by SGD", "LeNet": 
 
 
 def solved(data: str, n_train: int, shift: int, width: int, seed: int, sgd_time: float) -> dict[str, Any]:
-    """Test and training accuracy of the exact solution, with each ridge, and of flow stopped at SGD's time."""
+    """Return test and training accuracy of the exact solution, with each ridge, and of flow stopped at SGD's time."""
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     xp, found = array_namespace(x), {"P / N": net.size / len(x)}
     if len(x) > AT_ONCE and on_host(xp):
@@ -71,7 +71,7 @@ class Tangent:
         self.net, self.theta0 = net, theta0
 
     def ntk(self, x1: mn.Array, x2: mn.Array | None = None) -> mn.Array:
-        """J(x1) J(x2)'."""
+        """Return J(x1) J(x2)'."""
         return mn.ntk(self.net, self.theta0, x1, x2)
 
     nngp = ntk
@@ -80,7 +80,7 @@ class Tangent:
 def by_panels(
     net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array, x_test: mn.Array, y_test: mn.Array
 ) -> dict[str, Any]:
-    """The same accuracies, f_0 + k(x, X) (J J' + ridge)^-1 (y - f_0) for each ridge; none of stopped flow."""
+    """Return the same accuracies, f_0 + k(x, X) (J J' + ridge)^-1 (y - f_0) for each ridge, without stopped flow."""
     f0, found, train = net(theta0, x_test), list[float](), list[float]()
     for ridge in RIDGES:
         fit = an.solve(Tangent(net, theta0), x, y - net(theta0, x), ridge=ridge)
@@ -90,7 +90,7 @@ def by_panels(
 
 
 def trained(data: str, n_train: int, shift: int, width: int, seed: int, epochs: int, lr: float) -> dict[str, Any]:
-    """Test and training accuracy of LeNet and of its linearisation, by SGD."""
+    """Return test and training accuracy of LeNet and of its linearisation, by SGD."""
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     found = {}
     for name, model, towards in (("LeNet", net, None), ("linearised", mn.Linearized(net, theta0), theta0)):
@@ -107,7 +107,7 @@ def main(
     s: Setting, widths: tuple[int, ...], shifts: tuple[int, ...] = (), n_train: int = 0, seeds: int = 3,
     epochs: int = 30, lr: float = 0.01,
 ) -> Found:  # fmt: skip
-    """Accuracies by shift and width, and against the ridge at width 1."""
+    """Return accuracies by shift and width, and against the ridge at width 1."""
     shifts = shifts or (0, 2 if s.data == "digits" else 7)
     n_train = n_train or (867 if s.data == "digits" else 1960)
     axes: dict[str, Any] = {"shift": shifts, "width": widths, "seed": range(seeds)}

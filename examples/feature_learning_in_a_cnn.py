@@ -6,9 +6,9 @@ Four convolutions with ReLU, the mean over pixels, a dense layer: alpha (f - f_0
 feature regime, s = sqrt(h) alpha = .1, and in the lazy one, s = 100.  The claims: lazy networks make more mistakes at
 every number h of channels; so do averages of them, 1.7 times as many; averaging helps in both regimes.
 
-As in the paper: a momentum flow with tau = 10, and batches whose size follows dt so that the temperature dt/b (1 - (b -
-1)/(N - 1)) is constant.  The paper does not say which temperature; 1e-4 here, at which a step takes from a few examples
-to most of them.  Digits of 8 x 8 pixels get windows of 3 x 3 instead of 5 x 5.
+As in the paper, it uses a momentum flow with tau = 10, and batches whose size follows dt so that the temperature dt/b
+(1 - (b - 1)/(N - 1)) is constant.  The paper does not say which temperature; here it is 1e-4, at which a step takes
+from a few examples to most of them.  Digits of 8 x 8 pixels get windows of 3 x 3 instead of 5 x 5.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def cnn(shape: tuple[int, ...], channels: int) -> mn.Sequential:
-    """The paper's network; for 8 x 8 images with 3 x 3 windows instead of 5 x 5."""
+    """Build the paper's network; for 8 x 8 images with 3 x 3 windows instead of 5 x 5."""
     if shape[0] != 8:
         return mn.zoo.geiger_cnn(channels)
     layers: list[mn.spec.Layer] = []
@@ -46,7 +46,7 @@ def cnn(shape: tuple[int, ...], channels: int) -> mn.Sequential:
 def tested_on(
     data: str, n_train: int, n_test: int, channels: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Outputs (M,) on the test images by seed, the mean size of a batch, and the time at zero loss."""
+    """Return outputs (M,) on the test images by seed, the mean size of a batch, and the time at zero loss."""
     train, test = images(data, n_train, n_test)
     (x, y), (x_test, _) = (placed(*part.standardise(fit=train).parity()) for part in (train, test))
     net = mn.Network(cnn(x.shape[1:], channels), x.shape[1:])
@@ -65,11 +65,11 @@ def tested_on(
 
 
 def main(s: Setting, channels: tuple[int, ...], seeds: int, n_train: int, n_test: int) -> Found:
-    """Test errors of single networks and of their average in both regimes; draws them against the channels."""
+    """Return test errors of single networks and of their average in both regimes; draw them against the channels."""
     grid = {"s": tuple(REGIMES.values()), "channels": channels, "seed": range(seeds)}
     runs = s.sweep(tested_on, grid, together="seed", data=s.data, n_train=n_train, n_test=n_test)
     f, y = runs["f"], images(s.data, n_train, n_test)[1].parity()[1][:, 0]
-    f = np.where(np.isnan(f), 0.0, f)  # a run that did not learn answers nothing, and is wrong everywhere
+    f = np.where(np.isnan(f), 0.0, f)  # a run that did not learn gives no answer, and counts as wrong everywhere
     wrong, average = (f * y <= 0) * 1.0, (f.mean(-2) * y <= 0) * 1.0  # (regime, channels, [seed], test image)
     behind = [tested(b - a) for a, b in zip(*wrong)]
     averaged = [tested((b - a)[None]) for a, b in zip(*average)]

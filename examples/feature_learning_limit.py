@@ -1,4 +1,4 @@
-"""Infinitely wide linear networks whose features move: two layers by an ODE, deeper ones by mean-field theory.
+"""Compute infinitely wide linear networks whose features move: two layers by an ODE, deeper ones by mean-field theory.
 
     python3 make.py python examples/feature_learning_limit.py [--out FILE.png]
 
@@ -28,7 +28,7 @@ def spec(hidden: int, n: int) -> mn.Sequential:
 
 
 def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[mn.Array, Host]:
-    """(f, mean diagonal of the tangent kernel) in the limit: of gradient flow for two layers, of descent for more."""
+    """Return (f, mean diagonal of the tangent kernel) in the limit: gradient flow for two layers, descent for more."""
     if hidden == 1:
         flow = an.two_layer_limit(spec(1, 1), x, y, gamma0=gamma0)
         return flow.predict(TIMES), np.array([np.trace(flow.ntk(t)) / len(x) for t in TIMES])
@@ -37,7 +37,7 @@ def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[mn.Array, Host]
 
 
 def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -> tuple[Host, Host]:
-    """(f, mean diagonal of the tangent kernel), (STEPS + 1, seeds, ...), of trained networks of width n."""
+    """Return (f, mean diagonal of the tangent kernel), (STEPS + 1, seeds, ...), of trained networks of width n."""
     theta0 = (net := mn.Network(spec(hidden, n), x.shape[1:])).init(np.random.default_rng(n), ensemble=seeds)
     model, t = mn.Centred(net, theta0, 1 / (gamma0 * n**0.5)), TIMES[1:] * gamma0**2 * n
     if hidden == 1:
@@ -49,7 +49,7 @@ def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 24) -> dict[str, float]:
-    """Exponents of the distances to limit and NTK, with errors; seeds : networks of the largest width."""
+    """Return exponents of the distances to limit and NTK, with errors; seeds : networks of the largest width."""
     found, laws = {}, {}
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(5, np.random.default_rng(0)).parity()
     for hidden in (1, 2):
@@ -67,7 +67,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, x: Host, y: Host, widths: tuple[int, ...], laws: Any) -> None:
-    """Outputs, kernels, distances."""
+    """Draw outputs, kernels and distances."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -1,4 +1,4 @@
-"""The statistics of random ReLU networks of finite width: exact and measured.
+"""Compare exact and measured statistics of random ReLU networks of finite width.
 
     python3 make.py python examples/finite_width_statistics.py [--out FILE.png]
 
@@ -24,12 +24,12 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(depth: int, n: int) -> mn.Sequential:
-    """ReLU network without biases, `depth` hidden layers of width n."""
+    """Build a ReLU network without biases, with `depth` hidden layers of width n."""
     return mn.Sequential(*[mn.Dense(n, w_std=2**0.5), mn.ReLU()] * depth, mn.Dense(1))
 
 
 def kernels(depth: int, n: int, members: int, rng: np.random.Generator) -> Host:
-    """hatTheta(x, x) of each network, for an input of |x|^2 = d."""
+    """Return hatTheta(x, x) of each network, for an input of |x|^2 = d."""
     net, x = mn.Network(spec(depth, n), (2,)), np.array([[1.0, -1.0]])
     batch = max(1, min(members, 2_000_000 // net.size))
     parts = [mn.ntk(net, net.init(rng, ensemble=batch), x)[:, 0, 0] for _ in range(-(-members // batch))]
@@ -37,7 +37,7 @@ def kernels(depth: int, n: int, members: int, rng: np.random.Generator) -> Host:
 
 
 def z(samples: Host, truth: float) -> float:
-    """(mean - truth) / its standard error."""
+    """Return (mean - truth) / its standard error."""
     return float((samples.mean() - truth) / (samples.std(ddof=1) / sqrt(len(samples))))
 
 
@@ -64,7 +64,7 @@ def main(
 
 
 def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) -> None:
-    """The variance against depth over width, with exact curves and limit; its convergence to 3/n."""
+    """Draw the variance against depth over width, with exact curves and limit; its convergence to 3/n."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -1,10 +1,10 @@
-"""The loss at four times the data, from the kernel and labels of a small sample: nothing is fitted.
+"""Predict the loss at four times the data from the kernel and labels of a small sample, without fitting.
 
     python3 make.py python examples/four_times_the_data.py [--data mnist] [--out FILE.png]
 
 `analytic.predict_loss` sees n images.  Regression with the same kernel learns parity from 4n others, at four ridges,
-and is tested on a third set: 12 cells, means over draws.  The control is the sample's own loss at the same ridge, as if
-more data did not help.  Last, networks of width 512 learn the cells of two draws, with weight decay to their start.
+and is tested on a third set: 12 cells, means over draws.  The control assumes that more data do not help: the sample's
+own loss at the same ridge.  Last, networks of width 512 learn the cells of two draws, with weight decay to their start.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SIZES = {"digits": (50, 100, 200), "mnist": (125, 250, 500)}
 
 
 def spec(width: int) -> mn.Sequential:
-    """Three hidden layers of ReLU."""
+    """Build three hidden layers of ReLU."""
     return mn.Sequential(*[mn.Dense(width, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))
 
 
 def one_draw(x: Host, y: Host, n: int, test: int, rng: np.random.Generator) -> tuple[Host, Host, Host, Host, Host]:
-    """Return losses predicted, measured, the control's, ridges, (4,) each, and the images' order."""
+    """Return predicted, measured and the control's losses, ridges, (4,) each, and the images' order."""
     at, k = rng.permutation(len(x)), an.kernel(spec(512))
     few, many, rest = at[:n], at[n : 5 * n], at[5 * n : 5 * n + test]
     K, K4, K_test = k.ntk(x[few]), k.ntk(x[many]), k.ntk(x[rest], x[many])

@@ -2,13 +2,13 @@
 
     python3 make.py python examples/frozen_final_kernel.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Train a network, take its final tangent kernel, freeze it, and learn with it again in function space, from f = 0.  The
+It trains a network, freezes its final tangent kernel, and learns with it again in function space, from f = 0.  The
 claim: the frozen final kernel performs like the network.  The frozen initial kernel gives what the lazy network learns;
 in the feature regime this differs from what the network learns.
 
 To tell these apart takes a task on which features help.  On 200 of the 8 x 8 digits the frozen initial kernel does as
-well as the network, within .04 +- .98 points, so that nothing is tested.  Here: y = sign(x_1 x_2) of ten normal inputs,
-where two directions of ten matter and no linear function helps; and with --data real digits beside it.  The paper's
+well as the network, within .04 +- .98 points, so that nothing is tested.  Here the task is y = sign(x_1 x_2) of ten
+normal inputs, of which two directions matter and no linear function helps; with --data also real digits.  The paper's
 figure is of residual networks on CIFAR-10 at alpha = 1; ours are fully connected, at alpha = 1 and in both regimes.
 """
 
@@ -27,7 +27,7 @@ from minintk.arrays import to_host
 from minintk.diagnostics import relative_distance, target_alignment
 
 REGIMES = {"feature": 0.1, "alpha = 1": 0.0, "lazy": 1000.0}
-"""s = sqrt(h) alpha; 0: alpha = 1, the paper's figure."""
+"""s = sqrt(h) alpha; 0 means alpha = 1, the paper's figure."""
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"widths": (24, 48), "depth": 2, "seeds": 5, "n_train": 250, "n_test": 1000},
     "evening": {"widths": (30, 60, 120), "depth": 2, "seeds": 10, "n_train": 500, "n_test": 2000},
@@ -64,7 +64,7 @@ def compared(
 def main(
     s: Setting, widths: tuple[int, ...], depth: int, seeds: int, n_train: int, n_test: int
 ) -> Found:  # fmt: skip
-    """Test errors of the network and of its frozen kernels, by task, regime and width."""
+    """Return test errors of the network and of its frozen kernels, by task, regime and width."""
     tasks = ("sparse",) if s.data == "digits" else ("sparse", s.data)
     grid = {"data": tasks, "s": tuple(REGIMES.values()), "width": widths, "seed": range(seeds)}
     runs = s.sweep(compared, grid, together="seed", n_train=n_train, n_test=n_test, depth=depth)

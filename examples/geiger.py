@@ -1,8 +1,8 @@
-"""Hold what the scripts on Geiger et al. 2020 share: tasks, networks, flows, exponents.
+"""Hold the parts that the scripts on Geiger et al. 2020 share: tasks, networks, flows, exponents.
 
 The model is alpha (f(theta) - f(theta_0)), its loss 1/(alpha^2 N) sum hinge; s = sqrt(h) alpha separates feature
-learning, s << 1, from lazy learning, s >> 1.  Momentum flow with tau = t/1000, until the loss of every network is
-exactly zero, or until its outputs have reached a given size.
+learning, s << 1, from lazy learning, s >> 1.  Training is a momentum flow with tau = t/1000, until the loss of every
+network is exactly zero, or until its outputs have reached a given size.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Task = tuple[tuple[Host, Host], tuple[Host, Host]]
 SOFTPLUS = mn.Softplus(beta=5.0, scale=1.404383)
 """Pre-activations of variance 1 at initialisation, as in the paper."""
 STEPS = mn.Steps(high=0.05, early=0.005)
-"""A quarter of the steps of the default, which are the paper's: the loss halves within 2 % of the right time instead of
-0.6 %, and the kernel's change is right to 1 %."""
+"""Steps a quarter of the default, which is the paper's: the loss halves within 2 % of the right time instead of 0.6 %,
+and the kernel's change is right to 1 %."""
 FEATURE, LAZY = 0.1, 100.0
-"""Exponents of the feature regime are fitted where s <= FEATURE, those of the lazy one where s >= LAZY."""
+"""Exponents of the feature regime are fitted for s <= FEATURE, those of the lazy regime for s >= LAZY."""
 
 
 @lru_cache(maxsize=4)
 def task(data: str, n_train: int, n_test: int, dtype: str = "float32") -> Task:
-    """(x, y) for training and testing, x : (N, 10).  The same arrays at every call.
+    """Return (x, y) for training and testing, x : (N, 10).  Every call returns the same arrays.
 
-    data : "sparse", y = sign(x_1 x_2), x normal: no linear function of x helps, and two of ten directions matter.
-    "digits" or "mnist", their first 10 principal components, each of variance 1; y = 1 for even digits.
+    data : "sparse", y = sign(x_1 x_2) for normal x, where no linear function of x helps and two of ten directions
+    matter.  "digits" or "mnist", their first 10 principal components, each of variance 1; y = 1 for even digits.
     """
     if data == "sparse":
         x = np.random.default_rng(0).standard_normal((n_train + n_test, 10)).astype(dtype)
@@ -48,7 +48,7 @@ def task(data: str, n_train: int, n_test: int, dtype: str = "float32") -> Task:
 
 
 def network(width: int, depth: int, activation: mn.spec.Layer = SOFTPLUS) -> mn.Network:
-    """`depth` hidden layers on 10 inputs, one output; biases start at zero; ReLU between weights of variance 2."""
+    """Build `depth` hidden layers on 10 inputs, one output; zero initial biases; ReLU between weights of variance 2."""
     gain = sqrt(2) if isinstance(activation, mn.ReLU) else 1.0
     layers: list[mn.spec.Layer] = []
     for i in range(depth):
@@ -57,7 +57,7 @@ def network(width: int, depth: int, activation: mn.spec.Layer = SOFTPLUS) -> mn.
 
 
 def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> mn.Array:
-    """theta_0, (E, P), one network a seed, on the device."""
+    """Return theta_0, (E, P), one network per seed, on the device."""
     return placed(np.stack([net.init(np.random.default_rng(seed), dtype=dtype) for seed in seeds]))[0]
 
 
@@ -82,7 +82,7 @@ def flowing(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, *, until: float | None = None,
     times: Any = 1e7, by: mn.Steps = STEPS,
 ) -> Iterator[mn.Moment]:  # fmt: skip
-    """The flow of alpha (f - f_0), alpha = s / sqrt(h), until its loss is zero, or its root mean square is `until`."""
+    """Yield the flow of alpha (f - f_0), alpha = s / sqrt(h), until its loss is zero, or its rms is `until`."""
     alpha = s / sqrt(net.layout.tensors[-2].shape[0])
     loss = mn.Hinge(alpha) if until is None else UntilOutput(alpha, until)
     return mn.flow(mn.Centred(net, theta0, alpha), theta0, x, y, loss=loss, times=times, mu=1000.0, by=by)
@@ -91,7 +91,7 @@ def flowing(
 def trained(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, **how: Any
 ) -> tuple[mn.Centred, Any]:
-    """The model and theta (E, P) at the end; FloatingPointError if some example is not learned by t = 1e7."""
+    """Return the model and theta (E, P) at the end; FloatingPointError if some example is not learned by t = 1e7."""
     *_, end = flowing(net, theta0, s, x, y, **how)
     if not end.ended:
         raise FloatingPointError(f"{net!r} is too narrow for {len(x)} examples: some are not learned at t = 1e7")
@@ -100,7 +100,7 @@ def trained(
 
 
 def frozen(model: mn.Centred, theta: mn.Array, x: mn.Array, y: mn.Array, x_test: mn.Array) -> mn.Array:
-    """f on the test set, (E, M, 1), of the flow from zero with the model's kernel at theta."""
+    """Return f on the test set, (E, M, 1), of the flow from zero with the model's kernel at theta."""
     xp = array_namespace(x)
     K = mn.ntk(model, theta, xp.concat([x, x_test]), x)
     f0 = xp.zeros((*K.shape[:-1], 1), dtype=K.dtype)
@@ -109,7 +109,7 @@ def frozen(model: mn.Centred, theta: mn.Array, x: mn.Array, y: mn.Array, x_test:
 
 
 def exponent(x: Any, values: Any, where: Any = None) -> Measured:
-    """The slope of log v in log x, v : (K, E), at the x selected by `where`: mean over seeds, and half a 95 % interval.
+    """Fit the slope of log v in log x, v : (K, E), at the x in `where`: mean over seeds, half a 95 % interval.
 
     Each seed is fitted separately, because the values of one seed are correlated.
 
@@ -122,12 +122,12 @@ def exponent(x: Any, values: Any, where: Any = None) -> Measured:
 
 
 def by_decade(x: Any, values: Any) -> list[Measured]:
-    """The slopes between neighbours."""
+    """Return the slopes between neighbours."""
     return [exponent(x[i : i + 2], values[i : i + 2]) for i in range(len(x) - 1)]
 
 
 def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = "") -> None:
-    """Geometric means over seeds, values : (K, E), with their 95 % intervals, on logarithmic axes; colour: "C0", ..."""
+    """Draw geometric means over seeds, values : (K, E), with 95 % intervals, on logarithmic axes; colour: "C0", ..."""
     style = style or "os^Dv"[int(colour[1:]) % 5] + "-"
     mean, half = np.array([interval(np.log(v))[:2] for v in values]).T
     reach = np.exp(mean) - np.exp(mean - half), np.exp(mean + half) - np.exp(mean)
@@ -136,13 +136,13 @@ def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = 
 
 
 def in_widths(axes: Any, widths: Sequence[int]) -> None:
-    """A logarithmic x axis with ticks at the widths."""
+    """Set a logarithmic x axis with ticks at the widths."""
     axes.set(xscale="log", xlabel="width h")
     axes.set_xticks(widths, map(str, widths))
     axes.set_xticks([], minor=True)
 
 
 def guide(axes: Any, x: Any, through: tuple[float, float], power: float, label: str) -> None:
-    """The theory's line v = v_0 (x / x_0)^power over the given x."""
+    """Draw the theory's line v = v_0 (x / x_0)^power over the given x."""
     x = np.asarray(x, float)
     axes.plot(x, through[1] * (x / through[0]) ** power, "k--", lw=0.9, label=label)

@@ -3,10 +3,10 @@
     python3 make.py python examples/interpolation_threshold.py [--out DIR] [--data DIR]
 
 In Samarin et al. 2022, tables 1 and 2, the network of width 1 has P = 60,941 weights for N = 60,000 equations.  Least
-squares is worst where it can just fit every example, N = rank J (double descent): there, more examples hurt.  Here the
-paper's P / N = 1.016 is that of a small LeNet on up to 867 digits, or 1,960 images of MNIST, compared with twice its
-width.  At width 1 the accuracy dips where N passes the rank of J, some two thirds of P because of dead and redundant
-units; at width 2 it always rises.
+squares is worst at the size at which it can just fit every example, N = rank J (double descent): there, more examples
+hurt.  Here the paper's P / N = 1.016 is that of a small LeNet on up to 867 digits, or 1,960 images of MNIST, compared
+with twice its width.  At width 1 the accuracy dips where N passes the rank of J, some two thirds of P because of dead
+and redundant units; at width 2 it always rises.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from minintk.arrays import array_namespace, to_host
 
 SIZES: dict[str, dict[str, Any]] = {"small": {"seeds": 8}, "evening": {"seeds": 16}, "paper": {"seeds": 64}}
 PAPER = {False: {1: 97.8, 2: 99.86}, True: {1: 86.05, 2: 98.7}}
-"""Accuracy of the exact solution in per cent, on shifted images or not, by width."""
+"""Accuracy of the exact solution in per cent, by width, on shifted images (True) or not."""
 SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
 
 
 def reduced(shape: tuple[int, ...], width: int) -> mn.Sequential:
-    """A LeNet with 50 k^2 + 20 k + 1 weights, k = 4 width, for 8 x 8 images; with 1,991 and more for 28 x 28 ones."""
+    """Return a LeNet with 50 k^2 + 20 k + 1 weights, k = 4 width, for 8 x 8 images; 1,991 and more for 28 x 28."""
     c, size, dense = (4 * width, 3, 16 * width) if shape[0] == 8 else (2 * width, 5, 17 * width)
     layers: list[mn.spec.Layer] = []
     for channels, padding in ((c, size // 2), (2 * c, 1 if size == 3 else 0)):
@@ -37,14 +37,14 @@ def reduced(shape: tuple[int, ...], width: int) -> mn.Sequential:
 
 
 def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple[mn.Network, mn.Array, list[mn.Array]]:
-    """The network, theta_0 and (x, y, x_test, y_test), y = 1 for the first class and -1 for the rest; in float64."""
+    """Return the network, theta_0 and (x, y, x_test, y_test), y = 1 for the first class, -1 for the rest; float64."""
     train, test = images(data, n_train, 2000, seed)
     if shift:
         rng = np.random.default_rng(seed)
         train, test = train.shifted(shift, rng), test.shifted(shift, rng)
     first = train.classes[0]
     arrays = (*train.standardise().binary(first), *test.standardise(fit=train).binary(first))
-    dtype = np.float64 if n_train < 10_000 else np.float32  # at the threshold float32 is not enough
+    dtype = np.float64 if n_train < 10_000 else np.float32  # at the threshold float32 is not accurate enough
     shape = train.x.shape[1:]
     net = mn.Network(reduced(shape, width) if n_train < 10_000 else mn.zoo.lenet5(width, 1), shape, mn.PyTorch())
     theta0 = net.init(np.random.default_rng(seed), dtype=dtype)
@@ -52,7 +52,7 @@ def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple
 
 
 def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Array:
-    """theta of the minimum-norm least-squares solution; where J J' is singular by LAPACK on J, as in the paper."""
+    """Return theta of the minimum-norm least-squares solution; if J J' is singular by LAPACK on J, as in the paper."""
     try:
         return mn.solve_gram(net, theta0, x, y).theta
     except ValueError:
@@ -60,13 +60,13 @@ def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Arr
 
 
 def rows(net: mn.Network, theta0: mn.Array, x: mn.Array) -> mn.Array:
-    """J : (N, P) of a network with one output."""
+    """Return J : (N, P) of a network with one output."""
     xp = array_namespace(x)
     return xp.stack([net.linearize(theta0, x[i : i + 1])[1].vjp(xp.ones((1, 1))) for i in range(len(x))])
 
 
 def curve(data: str, n_train: int, shift: int, width: int, seed: int) -> dict[str, Any]:
-    """Test accuracy of the solver on each share of the images, and at width 1 the rank of J on all of them."""
+    """Return test accuracy of the solver on each share of the images, and at width 1 the rank of J on all of them."""
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     lin, found = mn.Linearized(net, theta0), []
     for n in (int(share * n_train) for share in SHARES):
@@ -79,7 +79,7 @@ def curve(data: str, n_train: int, shift: int, width: int, seed: int) -> dict[st
 def main(
     s: Setting, widths: tuple[int, ...] = (1, 2), shifts: tuple[int, ...] = (), n_train: int = 0, seeds: int = 16
 ) -> Found:
-    """Test accuracy against the number of images at each width."""
+    """Return test accuracy against the number of images at each width."""
     shifts = shifts or (0, 2 if s.data == "digits" else 7)
     n_train = n_train or (867 if s.data == "digits" else 1960)
     s = replace(s, sizes={**s.sizes, "n_train": n_train}, papers={**s.papers, "n_train": 60_000})

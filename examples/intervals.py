@@ -1,4 +1,4 @@
-"""Numbers with intervals: what a script that reruns a paper measures."""
+"""Compute numbers with intervals, the measurements of scripts that rerun papers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEVEL = 0.95
 
 
 class Measured(NamedTuple):
-    """A mean and half of its 95 % interval, NaN if there is none and 0 for what does not vary.
+    """A mean and half of its 95 % interval, NaN if there is none and 0 for a constant.
 
     of : what varies, "seeds", "images" or "both".  df : the degrees of freedom of the interval's Student t.
     """
@@ -24,7 +24,7 @@ class Measured(NamedTuple):
 
 
 def interval(values: Any) -> Measured:
-    """Mean over independent seeds, and half the width of its Student t interval (NaN for a single seed).
+    """Return the mean over independent seeds, and half the width of its Student t interval (NaN for a single seed).
 
     >>> interval([1.0, 3.0])                                      # two seeds: 12.7 standard errors, not 1.96
     Measured(mean=2.0, half=12.706..., of='seeds', df=1)
@@ -37,7 +37,7 @@ def interval(values: Any) -> Measured:
 
 
 def tested(score: Any) -> Measured:
-    """Mean of a score (E, M) over seeds and test examples, with an interval that covers both ("both").
+    """Return the mean of a score (E, M) over seeds and test examples, with an interval that covers both ("both").
 
     Half its width is the root of the sum of squares of two Student t intervals: over seeds, of their means over
     examples, and over examples, of their means over seeds.  Its degrees of freedom are theirs, weighted by the fourth
@@ -54,10 +54,10 @@ def tested(score: Any) -> Measured:
 
 
 def percent(value: Measured | tuple[float, float], digits: int = 2) -> str:
-    """A fraction and its half-width, in per cent."""
+    """Format a fraction and its half-width, in per cent."""
     return plus((100 * value[0], 100 * value[1]), digits)
 
 
 def plus(value: Measured | tuple[float, float], digits: int = 2) -> str:
-    """A number and its half-width, if it has one."""
+    """Format a number and its half-width, if it has one."""
     return f"{value[0]:.{digits}f}" + (f" ± {value[1]:.{digits}f}" if value[1] == value[1] else "")

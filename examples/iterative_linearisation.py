@@ -3,14 +3,14 @@
     python3 make.py python examples/iterative_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
 Gradient descent on the linearisation of a LeNet, linearised again every K steps: K = 1 is the network itself, K =
-infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  Full batches,
-softmax and cross-entropy outside the linearisation.  At a low rate finite K ends where the network ends; at each
-renewal the accuracy drops, because the last step was right only for the old features.  At higher rates K = 1 and K =
-infinity learn and finite K > 1 diverges: windows.py derives the bounds that are drawn.
+infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  It uses full
+batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training with finite K ends where the
+network ends. At each renewal the accuracy drops, because the last step was right only for the old features.  At higher
+rates K = 1 and K = infinity learn and finite K > 1 diverges: windows.py derives the bounds that are drawn.
 
-Rates are of a loss that is a mean over examples: the paper's 1e-4 and 1e-5 are 5 and .5 if its loss is a sum.  Every
-run lasts a time t = lr x steps, and three windows at least.  small, evening: 60 images and 6 channels
-instead of all and 50, so that a window can run in function space, on J J'.
+Rates refer to a loss that is a mean over examples: the paper's 1e-4 and 1e-5 are 5 and .5 if its loss is a sum.  Every
+run lasts a time t = lr x steps, and at least three windows.  small, evening: 60 images and 6 channels instead of all
+and 50, so that a window can run in function space, on J J'.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"n_train": 60_000, "channels": 50, "seeds": 3},
 }
 LOWEST = {"digits": (0.01, 30.0), "mnist": (0.003, 8.0), "cifar10": (0.003, 12.0)}
-"""The lowest rate, and the time t of all runs, which is some thousand steps then."""
+"""The lowest rate, and the time t of all runs, which then have some thousand steps."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # divergence is an error of its own
+@np.errstate(over="ignore", invalid="ignore")  # divergence raises its own error
 def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, seed: int) -> dict[str, Any]:
     """Loss and test accuracy at the end; accuracy before and after some renewals of the features, and their times."""
     net, theta, (x, y, x_test, y_test) = problem(data, n_train, channels, seed)
@@ -58,9 +58,9 @@ def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, s
 
 
 def settled(times: Any, accuracy: Any) -> bool:
-    """Say whether the accuracy, (seeds, POINTS), moves by less than a point over the last third of a run's time.
+    """Return True if the accuracy, (seeds, POINTS), moves by less than a point over the last third of a run's time.
 
-    A run whose last third is a single point has not shown that.
+    A run whose last third is a single point is not settled.
     """
     late = times > times[-1] * 2 / 3 * (1 + 1e-9)
     return len(set(times[late])) > 1 and bool(np.ptp(accuracy[:, late].mean(0)) < 0.01)
@@ -70,14 +70,14 @@ def main(
     s: Setting, periods: tuple[float, ...] = (1, 2, 5, 50, 500, 5000, 20_000, inf), n_train: int = 60,
     channels: int = 6, rates: int = 8, seeds: int = 1, lowest: tuple[float, float] | None = None,
 ) -> Found:  # fmt: skip
-    """The phase diagram of period and rate, its bound, and what all periods learn at the lowest rate."""
+    """Return the phase diagram of period and rate, its bound, and what all periods learn at the lowest rate."""
     low, t = lowest or LOWEST[s.data]
     where: dict[str, Any] = {"data": s.data, "n_train": n_train, "channels": channels, "t": t}
     lrs, seed, K = [low * 2**r for r in range(rates)], range(seeds), np.array(periods)
     runs = s.sweep(run, {"K": periods, "lr": lrs, "seed": seed}, **where)
     along = s.sweep(along_the_path, {"seed": seed}, **where, low=low, rates=rates)
     beside = s.sweep(beside_it, {"seed": seed}, **where, lr=2 * low)
-    learns, finite = runs["loss"] < np.log(10) / 2, (K > 1) & (inf > K)  # NaN, where it diverged, is not less
+    learns, finite = runs["loss"] < np.log(10) / 2, (K > 1) & (inf > K)  # NaN, from divergence, is not less
     largest = [max((lr for lr, ok in zip(lrs, each) if ok.all()), default=0.0) for each in learns]
     peak, first = along["curvature"].max(-1), along["curvature"][:, 0]
     net, theta0, _ = problem(s.data, n_train, channels, 0)
@@ -93,7 +93,7 @@ def main(
 
     stays, (good, bad) = learns[finite, 0].all(-1), (learns[finite][w] for w in (inside, ~inside))
     bounds = f"{good.sum()} of {good.size} runs inside the bounds on the path learn, {bad.sum()} of {bad.size} outside"
-    widest = 2 * sqrt(0.5 / TEST)  # of a difference of two accuracies, both unknown
+    widest = 2 * sqrt(0.5 / TEST)  # for a difference of two accuracies, both unknown
 
     def row(claim: str, paper: str, here: str, agrees: Claim | None = None, why: str = "") -> Row:
         return Row(claim, paper, here, "seeds" if seeds > 1 else "", size, seeds, agrees, why)

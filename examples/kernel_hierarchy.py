@@ -1,4 +1,4 @@
-"""The hierarchy of tangent kernels: with it frozen, outputs and kernel are off by 1/n; with O3 and O4 by 1/n^2.
+"""Follow the hierarchy of tangent kernels: frozen, outputs and kernel are off by 1/n; with O3 and O4 by 1/n^2.
 
     python3 make.py python examples/kernel_hierarchy.py [--scale small|evening] [--out FILE.png]
 
@@ -7,8 +7,8 @@ and f(theta_0) - 1, so that all start with the same residual.  Against the flow 
 2 (Theta frozen), 3 (O3 frozen) and 4 (O4 frozen); geometric means over seeds of |Theta_T - theory| / |Theta_0| and of
 |f_T - theory|.  For each pair of widths the local exponent, with a 95 % interval over seeds.
 
-ReLU: O3 and O4 are derivatives of one piece of the network.  Training takes about sqrt(n) units across their kinks,
-and each changes the kernel by 1/n, with either sign: together n^-3/4, of which no derivative at theta_0 knows.
+ReLU: O3 and O4 are derivatives of one piece of the network.  Training moves about sqrt(n) units across their kinks, and
+each changes the kernel by 1/n, with either sign: together n^-3/4, which no derivative at theta_0 sees.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ N, KINKED = 8, 512  # examples, and the widest ReLU network: a flow across its k
 
 
 def errors(phi: mn.Activation, n: int, seed: int) -> Any:
-    """(order, (kernel, outputs)): how far one network is from the hierarchies at t = 2."""
+    """Return (order, (kernel, outputs)): the distance of one network from the hierarchies at t = 2."""
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
     layers = [layer for _ in range(2) for layer in (mn.Dense(n, w_std=2**0.5 if phi == mn.ReLU() else 1.0), phi)]
@@ -50,7 +50,7 @@ def errors(phi: mn.Activation, n: int, seed: int) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds: int = 16) -> dict[str, float]:
-    """{activation, order, what, widths: exponent, and "±": its interval}."""
+    """Return {activation, order, what, widths: exponent, and "±": its interval}."""
     results, measured = dict[str, float](), {}
     for name, phi in PHI.items():
         here = [n for n in widths if phi != mn.ReLU() or n <= KINKED]
@@ -70,7 +70,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds
 
 
 def draw(out: str, measured: dict[str, Any]) -> None:
-    """The kernel's error against width, one panel for each activation."""
+    """Draw the kernel's error against width, one panel for each activation."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

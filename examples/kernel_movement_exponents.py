@@ -5,11 +5,11 @@
 The theory: in the feature regime, s = sqrt(h) alpha << 1, all L + 1 layers grow by s^(-1/(L+1)) until the outputs are
 of order one, and the kernel, of degree 2 L in them, by s^(-2/(1+1/L)).  Training ends later, when the last example has
 a margin of 1.  By then the others have more, and a smaller s gives larger outputs.  So kernel and weights are measured
-twice, where the root mean square of alpha (f - f_0) is 1, and where the hinge loss is zero, as in the paper.  The
-theory's exponents belong to the first.  They are approached slowly, as the initial weights are forgotten, and are
-fitted for each seed where s <= 1e-5, chosen beforehand.
+twice: when the root mean square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.  The
+theory's exponents refer to the first.  They are approached slowly, as the initial weights are forgotten, and are fitted
+for each seed where s <= 1e-5, chosen beforehand.
 
-The argument needs layers that grow alike.  They do: the gains, the largest singular value of each W_l / sqrt(n).
+The argument needs layers that grow equally.  The gains, the largest singular value of each W_l / sqrt(n), confirm this.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PAPER = {2: ("1.25", "0.35"), 5: ("1.7", "0.23")}
 DEPTHS = (2, 5)
 FITTED = 1e-5
 MARGIN = {"kernel": EXPONENT, "weights": 0.03}
-"""For the weights half of what lies between the theory's 1/6 and the paper's .23 at L = 5."""
+"""For the weights it is half of the difference between the theory's 1/6 and the paper's .23 at L = 5."""
 
 
 def moved(
@@ -64,14 +64,14 @@ def moved(
 
 
 def falling(slopes: Sequence[Measured], digits: int = 2) -> str:
-    """The exponents b of s^-b."""
+    """Format the exponents b of s^-b."""
     return ", ".join(plus((-v[0], v[1]), digits) for v in slopes)
 
 
 def main(
     s: Setting, scales: tuple[float, ...], ends: tuple[float, ...], width: int, seeds: int, n_train: int
 ) -> Found:  # fmt: skip
-    """Exponents of kernel, weights, outputs and gains in s, at fixed output and at zero loss."""
+    """Return exponents of kernel, weights, outputs and gains in s, at fixed output and at zero loss."""
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "width": width}
     axes = {"depth": DEPTHS, "seed": range(seeds)}
     runs = s.sweep(moved, {"s": scales, **axes}, together="seed", until=1.0, **fixed)

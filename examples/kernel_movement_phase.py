@@ -2,12 +2,12 @@
 
     python3 make.py python examples/kernel_movement_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-At the end of training, against alpha and against s = sqrt(h) alpha.  The claims: one curve for all widths in s; the
-change of the kernel falls as s^-1 in the lazy regime, as does sqrt(h) |theta - theta_0| / |theta_0|.  With ReLU there
-is a third regime in between, with slope -1/2, in which the network moves from one linear piece to the next.  (The
-exponents of the feature regime are those of `kernel_movement_exponents.py`.)
+Both are measured at the end of training, against alpha and against s = sqrt(h) alpha.  The claims: one curve for all
+widths in s; the change of the kernel falls as s^-1 in the lazy regime, as does sqrt(h) |theta - theta_0| / |theta_0|.
+With ReLU there is a third regime in between, with slope -1/2, in which the network moves from one linear piece to the
+next.  (The exponents of the feature regime are those of `kernel_movement_exponents.py`.)
 
-One claim does not hold as printed: that the lazy change of the kernel depends on s alone.  Its first-order part is odd
+One claim does not hold as printed: that the lazy change of the kernel depends only on s.  Its first-order part is odd
 in the outgoing weights, so that over many neurons it averages to 1/(sqrt(h) s) = 1/(h alpha).  So at a fixed, large s
 it should fall as h^(-1/2) once h is large.
 """
@@ -38,7 +38,7 @@ SIZES: dict[str, dict[str, Any]] = {
 def moved(
     data: str, n_train: int, depth: int, phi: str, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, float]]:  # fmt: skip
-    """Relative changes of kernel, on test examples, and of the weights, times sqrt(h), where the loss is zero."""
+    """Return relative changes of the kernel on test examples, and of the weights times sqrt(h), at zero loss."""
     (x, y), (x_test, _) = task(data, n_train, 100, "float64")
     arrays = placed(x, y, x_test[:100])
     net = network(width, depth, ACTIVATIONS[phi])
@@ -53,7 +53,7 @@ def moved(
 def main(
     s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], depth: int, seeds: int, n_train: int
 ) -> Found:  # fmt: skip
-    """Slopes in s by regime, and how far the curves of different widths are apart."""
+    """Return slopes in s by regime, and the distance between curves of different widths."""
     grid = {"phi": tuple(ACTIVATIONS), "width": widths, "s": scales, "seed": range(seeds)}
     runs = s.sweep(moved, grid, together="seed", data=s.data, n_train=n_train, depth=depth)
     at, middle = np.array(scales), len(widths) // 2
@@ -67,7 +67,7 @@ def main(
             own, key = runs[name][i], f"{name}, {phi}"  # (width, s, seed)
             slope = found["lazy"][key] = exponent(at, own[middle], lazy)
             found["decades"][key] = by_decade(at, own[middle])
-            # the power of h that is left at fixed s: 0 if the curves collapse
+            # the power of h at fixed s: 0 if the curves collapse
             left = found["in h"][key] = [exponent(widths, own[:, k]) for k in range(len(scales))]
             logs = np.log(own).mean(-1)
             logs = np.log(own[:, feature]).mean(-1)

@@ -1,4 +1,4 @@
-"""The tangent kernel while a network learns: it stays in the lazy regime, and turns to the labels in the other.
+"""Follow the tangent kernel while a network learns: in the lazy regime it stays, in the other it turns to the labels.
 
     python3 make.py python examples/kernel_over_time.py [--out FILE.png] [--data DIR]
 
@@ -24,7 +24,7 @@ REGIMES = {"lazy": 100.0, "feature": 0.1}  # s = sqrt(h) alpha
 
 
 def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> KernelPath:
-    """The kernel of `networks` networks along their flow, 4 moments in a decade; t in units of t1."""
+    """Return the kernel of `networks` networks along their flow, 4 moments per decade; t in units of t1."""
     hidden = [mn.Dense(width, b_std=1.0, b_init="zeros"), mn.Softplus(5.0, 1.404383)]
     net = mn.Network(mn.Sequential(*hidden, *hidden, mn.Dense(1, b_std=1.0, b_init="zeros")), x.shape[1:])
     theta0, alpha = net.init(np.random.default_rng(0), ensemble=networks), s / sqrt(width)

@@ -45,7 +45,7 @@ def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host
 def main(
     out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8, deep: tuple[int, ...] = (1, 2)
 ) -> dict[str, float]:
-    """Exponents in width of kappa and of kernel movement, in both scalings, with errors over networks."""
+    """Return exponents in width of kappa and of kernel movement, in both scalings, with errors over networks."""
     rng, laws = np.random.default_rng(0), {}
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, rng).parity()
     for hidden in deep:
@@ -69,7 +69,7 @@ def main(
 
 
 def draw(out: str, widths: tuple[int, ...], laws: dict[str, tuple[PowerLaw, list[Host]]]) -> None:
-    """kappa and movement against width, with their fitted laws."""
+    """Draw kappa and movement against width, with their fitted laws."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -2,12 +2,12 @@
 
     python3 make.py python examples/lazy_and_feature_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Networks alpha (f - f_0) of width h.  The claims: s = sqrt(h) alpha alone decides the regime, so that they meet at
+Networks alpha (f - f_0) of width h.  The claims: only s = sqrt(h) alpha determines the regime, so that they meet at
 alpha* ~ h^(-1/2); the lazy one is the frozen initial kernel.  Feature learning is better, though little in wide fully
 connected networks on MNIST. In both the variance over initialisations falls as 1/h, and averages hardly depend on h.
 
 Two tasks: y = sign(x_1 x_2) of ten normal inputs, where features help, and with --data the parity of real digits, where
-they hardly do.  alpha* is where the error lies half-way between the two regimes, in geometric steps of s.
+they hardly do.  alpha* is the scale at which the error is halfway between the two regimes, in geometric steps of s.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-GAP = 0.05  # alpha* is looked for where the regimes' errors are further apart
+GAP = 0.05  # alpha* is computed if the regimes' errors are further apart than this
 
 
 def outputs(
     n_train: int, n_test: int, depth: int, data: str, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """f (M,) on the test set by seed; s = 0 stands for infinity: the flow of the frozen initial kernel."""
+    """Return f (M,) on the test set by seed; s = 0 stands for infinity: the flow of the frozen initial kernel."""
     (x, y), (x_test, _) = (placed(*part) for part in task(data, n_train, n_test))
     net = network(width, depth)
     theta0 = start(net, seed)
@@ -52,7 +52,7 @@ def outputs(
 
 
 def crossing(scales: tuple[float, ...], error: Any) -> float:
-    """The s at which the error, (K + 1,) with the lazy limit last, is half-way from the first to the last."""
+    """Return the s at which the error, (K + 1,) with the lazy limit last, is halfway from the first to the last."""
     share = np.maximum.accumulate((error - error[0]) / (error[-1] - error[0]))
     return float(np.exp(np.interp(0.5, share[:-1], np.log(scales))))
 
@@ -61,7 +61,7 @@ def main(
     s: Setting, widths: tuple[int, ...], wide: tuple[int, ...], scales: tuple[float, ...], depth: int, seeds: int,
     n_train: int, n_test: int,
 ) -> Found:  # fmt: skip
-    """Errors, variances and crossovers by task; draws figures 1 (a, c, d) and 2."""
+    """Return errors, variances and crossovers by task; draw figures 1 (a, c, d) and 2."""
     tasks = ("sparse",) if s.data == "digits" else ("sparse", s.data)
     fixed: dict[str, Any] = {"n_train": n_train, "n_test": n_test, "depth": depth}
     grid: dict[str, Any] = {"data": tasks, "width": widths, "s": (*scales, 0.0), "seed": range(seeds)}

@@ -1,9 +1,9 @@
-"""The test loss against steps, parameters and examples, predicted from a spectrum (`analytic.learning_curve`).
+"""Predict the test loss against steps, parameters and examples from a spectrum (`analytic.learning_curve`).
 
     python3 make.py python examples/learning_curves.py [--out FILE.png]
 
-Random-feature models with n parameters learn a power law from N = 4n noisy examples; the figure has their mean test
-loss beside the formula, at eight widths and times.  The distance between them falls as 1/n.  On digits, the spectrum of
+Random-feature models with n parameters learn a power law from N = 4n noisy examples; the figure shows their mean test
+loss and the formula, at eight widths and times.  The distance between them falls as 1/n.  On digits, the spectrum of
 the tangent kernel on all images predicts what gradient flow learns from some.  Last, the loss that width x time buys.
 """
 
@@ -54,14 +54,14 @@ def digits(sizes: tuple[int, ...], draws: int = 20) -> Host:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 16384) -> dict[str, float]:
-    """Relative distances of simulated losses from theory, and the exponent of the loss that a budget buys."""
+    """Return relative distances of simulated losses from theory, and the exponent of the loss in the budget."""
     k, rng, apart, theory, late = np.arange(1, 1001.0), np.random.default_rng(1), [], [], []
     for n in widths:
         curve = an.learning_curve(an.Modes(k**-1.5, k**0), k**-1.8, width=n, examples=4 * n, noise=NOISE)
         theory.append(curve.flow(TIMES))
         sample = np.array([losses(k**-1.5, k**-1.8, n, rng) for _ in range(work // n)]) / theory[-1] - 1
         apart.append(mean_and_error(sample))
-        weights = apart[-1][1] ** -2  # most on late times
+        weights = apart[-1][1] ** -2  # gives late times the most weight
         late.append(mean_and_error(sample @ weights / weights.sum()))
     found, at = dict[str, float](), np.array(widths)
     for name, far in (("widths >= 64", np.array(apart)[at >= 64]), ("digits", digits(sizes := (16, 64, 256)))):

@@ -4,8 +4,8 @@
 
 Residual networks of width 128, with two layers in each branch, take three steps on 32 digits.  |dh| of the last sum,
 root mean square, is fitted as L^b.  `mn.SpectralMuP` starts the last weights of a branch at 1/sqrt(L) of their size and
-slows their rate by 1/L, and Adam's inside a branch by 1/sqrt(L): b is 0.  Without these scales, or with 1/sqrt(L) at
-the start alone, L steps of one sign add up and |dh| grows (Yang, Yu, Zhu, Hayou 2023; Bordelon et al. 2023).
+slows their rate by 1/L, and Adam's inside a branch by 1/sqrt(L): b is 0.  Without these scales, or with 1/sqrt(L) only
+at the start, L steps of one sign add up and |dh| grows (Yang, Yu, Zhu, Hayou 2023; Bordelon et al. 2023).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ X, Y = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
 
 
 class WidthAlone(mn.SpectralMuP):
-    """No scale knows the number of branches."""
+    """SpectralMuP whose scales ignore the number of branches."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         return super().row(replace(role, branches=1), fan_in, fan_out, sigma)
 
 
 class StartAlone(WidthAlone):
-    """The last weights of a branch start at 1/sqrt(L), as `w_std` would have it; no rate knows."""
+    """The last weights of a branch start at 1/sqrt(L), as by `w_std`; the rates ignore L."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         end, _ = role.depth
@@ -46,7 +46,7 @@ OPTIMIZERS: dict[str, Any] = {"SGD": mn.SGD(lr=0.05), "Adam": mn.Adam(lr=0.005)}
 
 
 def resnet(L: int) -> mn.Layer:
-    """L residual branches."""
+    """Build L residual branches."""
     return spec_of_width("resnet", 10, L)(WIDTH)
 
 
@@ -59,7 +59,7 @@ def last_sum(optimizer: Any, table: mn.Parametrization, depths: tuple[int, ...],
 
 
 def main(out: str | None = None, depths: tuple[int, ...] = DEPTHS, seeds: int = 32) -> dict[str, float]:
-    """{optimiser, table: exponent, and "±": half its 95 % interval}."""
+    """Return {optimiser, table: exponent, and "±": half its 95 % interval}."""
     results, rows = dict[str, float](), {}
     for (rule, optimizer), (name, table) in product(OPTIMIZERS.items(), TABLES.items()):
         found = rows[rule, name] = last_sum(optimizer, table, depths, seeds)

@@ -21,7 +21,7 @@ from minintk.lab.experiments import named
 WIDTHS = {"mlp": (64, 128, 256, 512), "cnn": (8, 16, 32)}
 RATES = {"SGD": (mn.SGD, 2.0 ** np.arange(-3, 4.1, 0.5)), "Adam": (mn.Adam, 2.0 ** np.arange(-6, 1.1, 0.5))}
 STANDARD = {("SGD", "mlp"): 1 / 16, ("Adam", "mlp"): 1 / 128, ("SGD", "cnn"): 1 / 4, ("Adam", "cnn"): 1 / 16}
-"""Factors that bring the rates to where the standard parametrization learns."""
+"""Factors that move the rates into the range in which the standard parametrization learns."""
 
 
 def main(

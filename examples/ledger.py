@@ -1,4 +1,4 @@
-"""The ledger of docs/papers: what ran beside what the paper ran, and what the paper's size would take."""
+"""Write the ledger of docs/papers: our runs next to the paper's, and the time that the paper's size would take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POWER_OF_N = {
     "lee_wide_resnet": 0, "lee_cross_entropy": 0, "lee_convolutional_kernels": 2, "lee_monte_carlo": 2,
     "spectrum_of_lenet": 2, "interpolation_threshold": 3, "exact_linearised_lenet": 2,
 }  # fmt: skip
-"""How a script's time grows with its training images, where not by one: mini-batches by the step, kernels, solves."""
+"""The power of the training images in a script's time, if not 1: mini-batches by the step, kernels, solves."""
 LEDGER = """
 ## The ledger of sizes
 
@@ -42,7 +42,7 @@ no row has seen, at the sizes above: the script itself with `--seeds SEEDS --fir
 
 
 def work(script: str, sizes: Mapping[str, Any]) -> float:
-    """Return a number in proportion to a run's time.
+    """Return a number proportional to a run's time.
 
     >>> work("one", {"widths": (10, 20), "seeds": 3, "eta": 0.1})
     1500.0
@@ -60,14 +60,14 @@ def work(script: str, sizes: Mapping[str, Any]) -> float:
 
 
 def hours(found: Mapping[str, Any]) -> float:
-    """Return what the paper's size would take on one core, from what ours took."""
+    """Return the hours that the paper's size would take on one core, from the time of ours."""
     sizes = {name: value or found["papers"][name] for name, value in found["sizes"].items()}  # 0: not known
     ratio = work(found["script"], found["papers"]) / work(found["script"], sizes)
     return float(found["core seconds"]) / 3600 * ratio
 
 
 def beside(found: Mapping[str, Any], kind: str) -> str:
-    """Return our largest size of a kind, and the paper's in brackets: one cell."""
+    """Return our largest size of a kind, with the paper's in brackets, as one cell."""
     for key in SIZE[kind]:
         if ours := found["sizes"].get(key):
             both = ours, found["papers"].get(key, ours)
@@ -77,7 +77,7 @@ def beside(found: Mapping[str, Any], kind: str) -> str:
 
 
 def ledger(results: Mapping[str, dict[str, Any]]) -> str:
-    """The section of the page, cheapest first.  results : {key: what `keep` wrote}."""
+    """Return the section of the page, cheapest first.  results : {key: the result that `keep` wrote}."""
     text = LEDGER
     for found in sorted(results.values(), key=hours):
         data = "CIFAR-10" if found["data"] == "cifar10" else "MNIST"
@@ -89,7 +89,7 @@ def ledger(results: Mapping[str, dict[str, Any]]) -> str:
 
 
 def undecided(results: Mapping[str, dict[str, Any]]) -> str:
-    """Write the page's section on rows without a verdict, cheapest first.  results : as in `ledger`."""
+    """Write the page's section on undecided rows, cheapest first.  results : as in `ledger`."""
     lines = []
     for key, found in results.items():
         for row in found["table"]:

@@ -3,7 +3,7 @@
 The paper's losses.  Its text has L = 1/2 sum ||f - y||^2 and its figures show means.  At the rates of its figures only
 means are stable: on 128 digits of MNIST a sum over the examples allows rates up to .005 where figure 1 takes 1.  Here
 eta is the rate of the mean over examples and outputs, as in the authors' own library, 1/(2 N C) sum ||f - y||^2.
-`mn.mse` is a mean over the examples alone, so lr = eta / C, and the rate of the sum is lr / N.
+`mn.mse` is a mean only over the examples, so lr = eta / C, and the rate of the sum is lr / N.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HE, TANH = 2**0.5, 1.5**0.5
 
 @lru_cache(maxsize=8)
 def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> tuple[Host, Host, Host, Host]:
-    """(x, y, x_test, y_test) in float64, images as standardised vectors; the same arrays at every call.
+    """Return (x, y, x_test, y_test) in float64, images as standardised vectors; the same arrays at every call.
 
     task : "classes", ten outputs, 9/10 for the class and -1/10 for the others; "binary", +-1 for the parity of digits,
     and for horse against aeroplane of CIFAR-10.
@@ -49,28 +49,28 @@ def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> t
 
 
 def spec(phi: str, depth: int, width: int, outputs: int = 1, b_std: float = 0.0) -> mn.Sequential:
-    """`depth` hidden layers; phi : "relu", sigma_w^2 = 2, or "tanh", sigma_w^2 = 1.5."""
+    """Build `depth` hidden layers; phi : "relu", sigma_w^2 = 2, or "tanh", sigma_w^2 = 1.5."""
     activation, w_std = (mn.ReLU(), HE) if phi == "relu" else (mn.Tanh(), TANH)
     return mn.zoo.mlp(depth, width, outputs, activation=activation, w_std=w_std, b_std=b_std)
 
 
 def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> Any:
-    """(E, P) on the device of --device, one network a seed."""
+    """Draw (E, P) on the device of --device, one network per seed."""
     return placed(np.stack([net.init(np.random.default_rng(seed), dtype=dtype) for seed in seeds]))[0]
 
 
 def like(theta: Any, *arrays: Host) -> tuple[Any, ...]:
-    """Arrays of the host on the device, in the dtype of theta."""
+    """Return host arrays on the device, in the dtype of theta."""
     return placed(*(a.astype(str(theta.dtype)) for a in arrays))
 
 
 def double(theta: Any) -> Any:
-    """theta in float64, where it is."""
+    """Return theta in float64, on its device."""
     return placed(to_host(theta).astype(np.float64))[0]
 
 
 def outputs(model: mn.Model, theta: Any, x: Host) -> Host:
-    """f(x) on the host, computed where theta is and in its dtype."""
+    """Return f(x) on the host, computed on theta's device and in its dtype."""
     return to_host(model(theta, *like(theta, x)))
 
 
@@ -96,7 +96,7 @@ def at_steps(
     model: mn.Model, theta0: Any, x: Any, y: Any, lr: float, steps: Sequence[int], read: Callable[[mn.Snapshot], Any],
     **options: Any,
 ) -> list[Any]:  # fmt: skip
-    """read(snapshot) after each of `steps`, ascending, of full-batch descent on `mn.mse` in the dtype of theta0."""
+    """Collect read(snapshot) after each of `steps`, ascending, of full-batch descent on `mn.mse` in theta0's dtype."""
     x, y = like(theta0, x, y)
     how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=lr), **options}
 
@@ -109,7 +109,7 @@ def at_steps(
 
 
 def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: float, steps: Sequence[int]) -> Host:
-    """f_lin of theta0, (P,), after `steps`, (T, len(points), C): eqs. (9) to (11), exp replaced by powers."""
+    """Return f_lin of theta0, (P,), after `steps`, (T, len(points), C): eqs. (9) to (11), exp replaced by powers."""
     theta0 = double(theta0)
     x, y, points = like(theta0, x, y, points)
     k, k_test = mn.ntk_full(net, theta0, x), mn.ntk_full(net, theta0, points, x)
@@ -118,29 +118,29 @@ def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: fl
 
 
 def rms(a: Any, axis: Any = None) -> Any:
-    """Root mean square."""
+    """Return the root mean square."""
     return np.sqrt(np.mean(np.square(a), axis=axis))
 
 
 def exponent(widths: Sequence[float], values: Any) -> Measured:
-    """The fitted power of the width and half its 95 % interval; values : (widths, seeds)."""
+    """Return the fitted power of the width and half its 95 % interval; values : (widths, seeds)."""
     values = list(np.asarray(values))
     fit = power_law(widths, values)
     return Measured(fit.exponent, float(np.ptp(fit.interval)) / 2, df=sum(len(v) - 1 for v in values))
 
 
 def words(fit: Measured) -> str:
-    """An exponent with its 95 % interval."""
+    """Format an exponent with its 95 % interval."""
     return span(fit.mean, fit.mean - fit.half, fit.mean + fit.half)
 
 
 def span(value: float, low: float, high: float) -> str:
-    """A number with its interval."""
+    """Format a number with its interval."""
     return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 def widths_axis(panel: Any, widths: Sequence[int]) -> None:
-    """A logarithmic axis with the widths as its ticks."""
+    """Set a logarithmic axis with the widths as its ticks."""
     panel.set(xscale="log", xlabel="width n")
     panel.set_xticks(widths, map(str, widths))
     if panel.get_yscale() == "log":

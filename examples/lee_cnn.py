@@ -7,7 +7,7 @@ momentum .9, eta = .1, horses against aeroplanes of CIFAR-10 (the parity of digi
 the lr of `mn.mse`.  The linearisation is not trained: the tangent kernel of the network at its start gives its outputs
 after any number of steps in closed form, `an.gradient_descent(momentum=)`.
 
-Control: the same closed form for the kernel of another draw of the network.
+As a control, it uses the same closed form with the kernel of another draw of the network.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ MOMENTUM, LR = 0.9, 0.1
 
 
 def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
-    """Three convolutions with tanh, the mean over the image, one output."""
+    """Build three convolutions with tanh, the mean over the image, one output."""
     how: dict[str, Any] = {"w_std": 2**0.5, "b_std": 0.1**0.5}
     body = [layer for _ in range(3) for layer in (mn.Conv2d(channels, 3, **how), mn.Tanh())]
     return mn.Network(mn.Sequential(*body, mn.GlobalAvgPool(), mn.Dense(1, **how)), shape)
 
 
 def work(data: str, channels: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """The network's test outputs and those of its linearisation after `marks(steps)`, and how far apart they are."""
+    """Return the network's test outputs and its linearisation's after `marks(steps)`, and the distance between them."""
     side = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "cifar10": (32, 32, 3)}[data]
     x, y, x_test, y_test = (a.astype(np.float32) for a in problem(data, "binary", n, n))
     x, x_test = x.reshape(-1, *side), x_test.reshape(-1, *side)
@@ -67,7 +67,7 @@ def work(data: str, channels: int, n: int, steps: int, seed: int) -> dict[str, A
 
 
 def main(s: Setting, channels: tuple[int, ...], steps: int, seeds: int, n: int) -> Found:
-    """The largest distance by channels, test losses of both; draws outputs, losses and distances."""
+    """Return the largest distance by channels, test losses of both; draw outputs, losses and distances."""
     runs = s.sweep(work, {"channels": channels, "seed": range(seeds)}, data=s.data, n=n, steps=steps)
     apart = runs["distance"].max(-1) / runs["moved"].max(-1)
     fit, control = exponent(channels, apart), runs["control"] / runs["moved"].max(-1)

@@ -32,14 +32,14 @@ KINDS = ("NTK", "NNGP")
 
 
 def spec(end: str, channels: int) -> mn.Sequential:
-    """Two convolutions, then `end` and a dense layer; no biases."""
+    """Build two convolutions, then `end` and a dense layer, without biases."""
     body = [layer for _ in range(2) for layer in (mn.Conv2d(channels, 3, w_std=HE), mn.ReLU())]
     return mn.Sequential(*body, *ENDS[end], mn.Dense(1, w_std=HE))
 
 
 @lru_cache(maxsize=1)
 def theory(data: str, n: int) -> tuple[Any, dict[str, Any]]:
-    """Images, and the NTK and the NNGP kernel of both ends for them."""
+    """Return images, and the NTK and NNGP kernels of both ends for them."""
     x = placed(images(data, 200, 1)[0].standardise().x[:n])[0]
     return x, {name: [to_host(k) for k in an.kernel(spec(name, 1)).both(x)[::-1]] for name in ENDS}
 
@@ -64,12 +64,12 @@ def work(data: str, end: str, n: int, channels: int, draws: int, repeat: int) ->
 
 
 def off(found: Any, exact: Any) -> float:
-    """The relative error of a kernel."""
+    """Return the relative error of a kernel."""
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
 
 
 def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int) -> Found:
-    """Exponents in channels and draws, with 95 % intervals; draws the errors against the channels."""
+    """Return exponents in channels and draws, with 95 % intervals; draw the errors against the channels."""
     grid = {"end": tuple(ENDS), "channels": channels, "repeat": range(repeats)}
     runs = s.sweep(work, grid, data=s.data, draws=draws, n=n)
     many = powers(draws, 4)[1:]

@@ -6,8 +6,8 @@ Ten digits, two hidden layers of ReLU, sigma_w^2 = 2, sigma_b^2 = .1, batches of
 `mn.softmax_cross_entropy` (`lee_training.py`).  A network and its linearisation start alike and see the same batches.
 
 A squared loss pulls outputs to their targets and a deviation with them; cross-entropy lets the logits of a separated
-class grow without end.  So the deviation of the logits grows with them, and a network that has deviated early is far
-off late: the paper's figure S4.  Both are measured at fixed steps, early and at the end, and against the width.
+class grow without end.  So the deviation of the logits grows with them, and a network that deviates early is far off
+late: the paper's figure S4.  Both are measured at fixed steps, early and at the end, and against the width.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOMENTUM, BATCH, ETA, EARLY = 0.9, 64, 1.0, 10
 
 
 def pair(data: str, width: int, steps: int, n_train: int, n_test: int, seed: int) -> dict[str, Any]:
-    """Both models on the same batches."""
+    """Train both models on the same batches."""
     train, test = ten_classes(data, n_train, n_test, flat=True)
     net = two_layers(width, train[0].shape[1:])
     loss = mn.softmax_cross_entropy
@@ -40,14 +40,14 @@ def pair(data: str, width: int, steps: int, n_train: int, n_test: int, seed: int
 
 
 def times(steps: int) -> list[int]:
-    """The steps looked at, EARLY among them."""
+    """Return the steps to look at, EARLY among them."""
     return sorted({*marks(steps, 16), EARLY})
 
 
 def main(
     s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n_train: int = 60_000, n_test: int = 1000
 ) -> Found:
-    """Deviations of the logits early and late, their growth, accuracies; draws them over the steps."""
+    """Return deviations of the logits early and late, their growth, accuracies; draw them over the steps."""
     runs = s.sweep(
         pair, {"width": widths, "seed": range(seeds)}, data=s.data, steps=steps, n_train=n_train, n_test=n_test
     )

@@ -39,7 +39,7 @@ MIX = np.linspace(-0.5, 1.5, 25)
 
 
 def line(x: lee.Host, y: lee.Host) -> lee.Host:
-    """(25, d): a x_1 + (1 - a) x_2 for a in MIX, x_1 the first example with y = 1, x_2 the first with y = -1."""
+    """Return (25, d): a x_1 + (1 - a) x_2 for a in MIX, x_1 the first example with y = 1, x_2 the first with y = -1."""
     one, other = int(np.argmax(y[:, 0])), int(np.argmin(y[:, 0]))
     return MIX[:, None] * x[one] + (1 - MIX)[:, None] * x[other]
 
@@ -61,7 +61,7 @@ def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tupl
 
 
 def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: float, at: list[int]) -> Any:
-    """f(points), (T, M), where the last layer alone is trained: linear descent on the kernel of its features."""
+    """Return f(points), (T, M), if only the last layer is trained: linear descent on the kernel of its features."""
     trunk = mn.Network(mn.Sequential(*net.spec.layers[:-1]), x.shape[1:])
     both = [lee.TANH**2 * to_host(mn.nngp(trunk, theta[: trunk.size], *lee.like(theta, a, x))) for a in (x, points)]
     descent = an.gradient_descent((both[0] + both[0].T) / 2, y, lr=lr)
@@ -69,14 +69,14 @@ def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: floa
 
 
 def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Host]:
-    """The two numbers of each network, (E,) and (E,), from outputs (E, T, M) after training has begun."""
+    """Return the two numbers of each network, (E,) and (E,), from outputs (E, T, M) after training has begun."""
     f, mean, sd = f[:, 1:], mean[1:], sd[1:]
     where = sd > 0.1 * sd.max()  # at the training points both vanish
     return (f * mean).sum((1, 2)) / (mean**2).sum(), np.mean((((f - mean) / sd) ** 2)[:, where], axis=1)
 
 
 def main(s: Setting, width: int, members: int, n_train: int, steps: int, eta: float = 0.5) -> Found:
-    """Means and variances over the theory's, with intervals over networks; draws both kinds of figure."""
+    """Return means and variances over the theory's, with intervals over networks; draw both kinds of figure."""
     x, y, *_ = lee.problem(s.data, "binary", n_train, 32)
     at = lee.powers(steps, 4)
     runs = s.sweep(

@@ -3,7 +3,7 @@
     python3 make.py python examples/lee_function_space.py [--out DIR] [--data DIR] [--scale evening]
 
 Ten digits on full batches, two hidden layers of ReLU, sigma_w^2 = 2, sigma_b^2 = .1.  The linearisation of a network
-follows from its tangent kernel at the start alone, and so does the network, up to a distance that falls with the width:
+follows from only its initial tangent kernel, and so does the network, up to a distance that falls with the width:
 
     squared loss, momentum      the heavy ball in closed form, a 2 x 2 matrix to the power t for each eigenvalue
     the same as lr -> 0         tau f'' + f' = -Theta grad L with tau = lr / (1 - m)^2, at time lr steps / (1 - m)
@@ -33,11 +33,11 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (128, 512, 2048), "steps": 4000, "seeds": 10, "n": 128},
 }
 MOMENTUM, SHARE, STEP = 0.9, 0.04, 0.1
-"""Momentum; lr as a share of the largest stable rate with it, so that the control is stable, and without it."""
+"""Momentum; lr as a share of the largest stable rate with it, so that the control is stable; that share without it."""
 
 
 def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Squared loss: training with momentum against the closed form, and that against its flow at three rates."""
+    """Compare, for the squared loss, momentum training with the closed form, and that with its flow at three rates."""
     p, at = Frozen(data, width, n, seed, MOMENTUM, zero_mean=True), marks(steps)
     lr, few = SHARE * p.bound, at[: len(at) // 2]
     form, limit = (p.closed(kernel, at, lr, MOMENTUM) for kernel in (p.kernel, p.limit))
@@ -56,7 +56,7 @@ def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str
 
 
 def cross_entropy(data: str, width: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Cross-entropy: descent against the flow, for the network and, at two rates, its linearisation."""
+    """Compare, for cross-entropy, descent with the flow, for the network and, at two rates, its linearisation."""
     p, at, loss = Frozen(data, width, n, seed, 0.0, zero_mean=False), marks(steps), mn.softmax_cross_entropy
     lr, few = STEP * p.bound, at[: len(at) // 2]
     flow, limit = (p.flow(k, lr * np.array(at), loss) for k in (p.kernel, p.limit))
@@ -84,7 +84,7 @@ def on_kernel(p: Frozen, steps: int, loss: mn.Loss, lr: float, momentum: float, 
 
 
 def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) -> Found:
-    """Distances between training and its theory by width, and of steps from flows; draws outputs and distances."""
+    """Return distances of training from its theory by width, and of steps from flows; draw outputs and distances."""
     grid = {"width": widths, "seed": range(seeds)}
     ball, cross = (s.sweep(work, grid, data=s.data, n=n, steps=steps) for work in (heavy_ball, cross_entropy))
     tables = {"heavy ball": (ball, "closed form", 0.5), "cross-entropy": (cross, "flow of its kernel", 1.0)}
@@ -131,7 +131,7 @@ def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) ->
 
 
 def factor(logs: Any) -> str:
-    """A mean factor and its interval over seeds, from logarithms."""
+    """Format a mean factor and its interval over seeds, from logarithms."""
     mean, half, *_ = interval(logs)
     return "{:.2g} ({:.2g} to {:.2g})".format(*np.exp([mean, mean - half, mean + half]))
 

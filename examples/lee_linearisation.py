@@ -124,7 +124,7 @@ def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int, steps: i
 
     def draw(plt: Any) -> None:
         _, (outputs, weights, losses, errors) = plt.subplots(1, 4, figsize=(17, 4), layout="constrained")
-        t = eta * np.maximum(at, 0.5)  # the start on a logarithmic axis
+        t = eta * np.maximum(at, 0.5)  # puts the start on a logarithmic axis
         f, says, w = (runs[name][-1, 0] for name in ("f", "says", "weights"))
         for i in range(SHOWN):
             j = (i // 2) if i % 2 else n_train + i // 2

@@ -3,10 +3,10 @@
     python3 make.py python examples/lee_movement.py [--out DIR] [--data DIR]
 
 Networks of growing width learn ten classes of 128 images by full-batch descent at the paper's rate.  The relative
-change of input and output weights falls as n^(-1/2), since each of few inputs and outputs meets n units, that of the
-n x n weights between as n^(-1).  The tangent kernel, the kernel of the last hidden layer (empirical NNGP) and the
-distance of the outputs from the linearisation are O(n^(-1/2)).  The paper finds the kernels closer to n^(-1), and for
-smooth activations theory expects that.  Each is the supremum over snapshots at powers of two steps.
+change of input and output weights falls as n^(-1/2), since each of few inputs and outputs meets n units; that of the n
+x n weights between them falls as n^(-1).  The tangent kernel, the kernel of the last hidden layer (empirical NNGP) and
+the distance of the outputs from the linearisation are O(n^(-1/2)).  The paper finds the kernels closer to n^(-1), and
+for smooth activations theory expects that.  Each is the supremum over snapshots at powers of two steps.
 
 The paper's eta = 1 is stable on a mean over the ten outputs (bound 6.9 for three ReLU layers, sigma_b = 0, on its
 MNIST digits standardised), not on a single output (.69), nor on a sum over the examples (.005).
@@ -42,13 +42,13 @@ CLAIMS = {
     "change of NTK, NNGP kernel": ("at most -1/2, closer to -1", -0.75, KINDS[3:5]),
     "|theta - theta_0| / sqrt(n), |f - f_lin| train, test": ("at most -1/2 (eq. 17)", -0.5, KINDS[5:]),
 }
-"""Rows of the table: the paper's exponents, in words and as a number, "at most" for bounds, and what they are of."""
+"""Rows of the table: the paper's exponents, in words and as a number ("at most" for bounds), and their quantities."""
 
 
 def work(
     data: str, phi: str, depth: int, n_train: int, steps: int, eta: float, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """The movements after 0, 1, 2, 4, ... steps, lists for each of KINDS."""
+    """Return the movements after 0, 1, 2, 4, ... steps, lists for each of KINDS."""
     x, y, x_test, _ = lee.problem(data, "classes", n_train, 32)
     C, at = y.shape[1], lee.powers(steps)
     lr, points = eta / C, np.concatenate([x, x_test])

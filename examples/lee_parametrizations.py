@@ -37,7 +37,7 @@ WAYS = ("NTK", "standard", "matched", "top")
 
 
 def network(way: str, width: int, d: int) -> tuple[mn.Network, Any, dict[str, float] | None]:
-    """The network, its kernel at infinite width, and the scales of its rates."""
+    """Return the network, its kernel at infinite width, and the scales of its rates."""
     rule = mn.NTK() if way in ("NTK", "top") else mn.Standard()
     net = mn.Network(lee.spec("relu", 3, width, b_std=B_STD), (d,), rule)
     kernel = an.kernel(net.spec, rule)
@@ -49,7 +49,7 @@ def network(way: str, width: int, d: int) -> tuple[mn.Network, Any, dict[str, fl
 
 
 def rate(way: str, width: int, x: Any) -> float:
-    """A quarter of the largest stable rate of the infinitely wide network; that of the NTK for "matched"."""
+    """Return a quarter of the largest stable rate of the infinitely wide network; that of the NTK for "matched"."""
     _, kernel, _ = network(way, width, x.shape[1])
     return SHARE * an.max_learning_rate(kernel.nngp(x) if way == "top" else kernel.ntk(x))
 
@@ -70,7 +70,7 @@ def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[
 
 
 def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
-    """Test losses against theory, test errors of all ways, steps to learn; draws losses against steps."""
+    """Return test losses against theory, test errors of all ways, steps to learn; draw losses against steps."""
     x, y, x_test, y_test = lee.problem(s.data, "binary", n_train, N_TEST)
     runs = s.sweep(
         work, {"way": WAYS, "seed": range(seeds)}, together="seed", data=s.data, n_train=n_train, steps=steps,
@@ -116,7 +116,7 @@ def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
 
     def draw(plt: Any) -> None:
         _, panel = plt.subplots(figsize=(7, 4.6), layout="constrained")
-        t = np.maximum(at, 0.5)  # the start on a logarithmic axis
+        t = np.maximum(at, 0.5)  # puts the start on a logarithmic axis
         for i, way in enumerate(WAYS):
             mean, half = np.transpose([v[:2] for v in found["loss"][way]])
             label = f"{way}: error {percent(found['error'][way], 1)} %"
@@ -131,7 +131,7 @@ def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
 
 
 def spread(k: Any) -> float:
-    """The largest eigenvalue over the median."""
+    """Return the largest eigenvalue divided by the median."""
     values = np.linalg.eigvalsh(k)
     return float(values[-1] / np.median(values))
 

@@ -2,7 +2,7 @@
 
 The paper's rate.  Its figures show means over the examples, and the authors' public code takes the mean over the C
 outputs too: 0.5 * mean((f - y)^2) and -mean(y * log_softmax(f)).  `mn.mse` and `mn.softmax_cross_entropy` are means
-over the examples of a sum over the outputs, so that the paper's eta is lr = eta / C here, and eta = C lr.
+over the examples of a sum over the outputs. The paper's eta is therefore lr = eta / C here, and eta = C lr.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ CLASSES = 10
 
 @lru_cache(maxsize=2)
 def ten_classes(data: str, n_train: int, n_test: int, *, flat: bool = False, zero_mean: bool = False) -> Pairs:
-    """Standardised images (N, H, W, C), or (N, d) if `flat`, and one-hot labels, float32: (training, test).
+    """Return standardised images (N, H, W, C), or (N, d) if `flat`, and one-hot labels, float32: (training, test).
 
-    zero_mean : 9/10 for the class and -1/10 for the others.  The same arrays at every call.
+    zero_mean : True gives 9/10 for the class and -1/10 for the others.  Every call returns the same arrays.
     """
     train, test = images(data, n_train, n_test)
     sets = [part.one_hot(zero_mean=zero_mean) for part in (train.standardise(), test.standardise(fit=train))]
@@ -40,17 +40,17 @@ def ten_classes(data: str, n_train: int, n_test: int, *, flat: bool = False, zer
 
 
 def two_layers(width: int, shape: tuple[int, ...]) -> mn.Network:
-    """The paper's network for ten digits: two hidden layers of ReLU, sigma_w^2 = 2, sigma_b^2 = .1."""
+    """Return the paper's network for ten digits: two hidden layers of ReLU, sigma_w^2 = 2, sigma_b^2 = .1."""
     return mn.Network(mn.zoo.mlp(2, width, CLASSES, activation=mn.ReLU(), w_std=HE, b_std=0.1**0.5), shape)
 
 
 def marks(steps: int, number: int = 9) -> list[int]:
-    """Steps at which to look, evenly spread on a logarithmic axis, the last one among them."""
+    """Return the steps at which to look, evenly spaced on a logarithmic axis, including the last one."""
     return sorted({round(step) for step in np.geomspace(1, steps, number)})
 
 
 def outputs(model: mn.Model, theta: mn.Array, x: mn.Array, batch: int = 100) -> Array:
-    """f at x, on the host, a batch at a time."""
+    """Return f at x, on the host, computed batch by batch."""
     return np.concatenate([to_host(model(theta, x[i : i + batch])) for i in range(0, len(x), batch)])
 
 
@@ -78,7 +78,7 @@ def side_by_side(
     net: mn.Network, train: Pair, test: Pair, at: Sequence[int], *,
     loss: mn.Loss, lr: float, momentum: float, batch: int | None, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """One network and its linearisation at its own start, on the same batches.
+    """Train one network and its linearisation at its own start, on the same batches.
 
     For each of the steps `at`: "distance" rms (f - f_lin), "moved" rms (f_lin - f_0), "size" rms f_lin. "accuracy" and
     "lin accuracy" on the test points, "f" and "lin f" at one; "loss" and "lin loss" of the batches since the last step.
@@ -99,7 +99,7 @@ def side_by_side(
 
 
 class Frozen:
-    """A network of two hidden layers for `n` images, and outputs that follow from its kernel at the start, in float64.
+    """A network of two hidden layers for `n` images, and outputs predicted by its kernel at the start, in float64.
 
     kernel : (M, C, N, C), and limit : (M, N), of infinite width, for all points, training points first.
     bound : the largest stable rate of the heavy ball.
@@ -125,29 +125,29 @@ class Frozen:
         momentum: float = 0.0,
         batch: int | None = None,
     ) -> Array:
-        """Test outputs after the steps `at`, on full batches or with generator 0."""
+        """Return test outputs after the steps `at`, on full batches or with generator 0."""
         how: dict[str, Any] = {"loss": loss, "optimizer": mn.SGD(lr, momentum=momentum), "batch": batch}
         return trained(model, self.theta0, self.train, self.x_test, at, **how)[1]
 
     def closed(self, kernel: Array, at: Sequence[int], lr: float, momentum: float = 0.0) -> Array:
-        """The same for `mn.mse` in closed form; kernel : (M, N) or (M, C, N, C)."""
+        """Return the same for `mn.mse` in closed form; kernel : (M, N) or (M, C, N, C)."""
         n = len(self.x)
         form = an.gradient_descent(kernel[:n], self.y, lr=lr, momentum=momentum)
         return np.asarray(form.predict(np.array(at), kernel[n:], f0=self.f0[:n], f0_test=self.f0[n:]))
 
     def flow(self, kernel: Array, times: Sequence[float] | Array, loss: mn.Loss, tau: float | None = None) -> Array:
-        """The same at `times` of the differential equation."""
+        """Return the same at `times` of the differential equation."""
         run = mn.kernel_flow(kernel, self.f0, self.y, loss=loss, times=times, tau=tau, by=mn.Solver())
         return np.stack([moment.f[len(self.x) :] for moment in run][1:])
 
 
 def by_width(widths: Sequence[int], values: Array, digits: int = 3) -> str:
-    """Mean and interval over seeds at each width; values : (widths, seeds)."""
+    """Write mean and interval over seeds at each width; values : (widths, seeds)."""
     return ", ".join(f"{plus(interval(v), digits)} ({n})" for n, v in zip(widths, values))
 
 
 def against_width(panel: Any, widths: Sequence[int], values: Array, label: str, mark: str = "o") -> None:
-    """Geometric means and intervals over seeds, values : (widths, seeds), and the slope of theorem 2.1's bound."""
+    """Plot geometric means and intervals over seeds, values : (widths, seeds), and the slope of theorem 2.1's bound."""
     mean, half = np.array([interval(np.log(v))[:2] for v in values]).T
     ends = np.exp(mean) * abs(np.exp([-half, half]) - 1)
     line = panel.errorbar(widths, np.exp(mean), ends, fmt=mark, capsize=3, label=label)

@@ -3,14 +3,14 @@
     python3 make.py python examples/lee_wide_resnet.py [--out DIR] [--data DIR --set cifar10] [--scale evening]
 
 The network of table S1: three groups of one residual block, the same number of channels everywhere, sigma_w = 1,
-sigma_b = 0 in the head too, ReLU. It has no normalisation, as the linearisation at one example must not depend on the
-others of its batch.  Both models start from the same weights and see the same batches of 8.  They are farthest apart
-early, while the outputs of the start are unlearned: brief runs give that distance by channels, longer ones the curves.
+sigma_b = 0 in the head too, ReLU. It has no normalisation: the linearisation at one example must not depend on the
+others in its batch.  Both models start from the same weights and see the same batches of 8.  They are farthest apart
+early, before the initial outputs are unlearned: short runs give that distance by channels, longer ones the curves.
 
-The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (`lee_training.py`).  This reading is
-tested: both are also trained at eta = 10, lr = 1, and runs that end above the loss they began with, or at no finite
-one, are counted.  The bound 2 (1 + m) N / lambda_max of full batches does not decide there: batches of 8 diverge below
-it, as the noise of a step grows with the residual.
+The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (`lee_training.py`).  A test supports this
+reading: both are also trained at eta = 10, lr = 1, and the runs that end above their initial loss, or at no finite
+loss, are counted.  The bound 2 (1 + m) N / lambda_max for full batches does not predict this: batches of 8 diverge
+below it, since the noise of a step grows with the residual.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ MOMENTUM, BATCH, ETA, ABOVE = 0.9, 8, 1.0, 10.0
 
 
 def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
-    """Table S1 with N = 1 and one number of channels."""
+    """Build the network of table S1 with N = 1 and one number of channels."""
     return mn.Network(mn.zoo.wide_resnet(10, channels=channels, norm=None, w_std=1.0), shape)
 
 
 def pair(data: str, channels: int, steps: int, n_train: int, n_test: int, seed: int) -> dict[str, Any]:
-    """Both models at the paper's rate."""
+    """Train both models at the paper's rate."""
     train, test = ten_classes(data, n_train, n_test, zero_mean=True)
     net = network(channels, train[0].shape[1:])
     how: dict[str, Any] = {"loss": mn.mse, "lr": ETA / CLASSES, "momentum": MOMENTUM, "batch": BATCH, "seed": seed}
@@ -51,13 +51,13 @@ def pair(data: str, channels: int, steps: int, n_train: int, n_test: int, seed: 
 
 
 def stays(data: str, channels: int, eta: float, model: str, steps: int, n_train: int, seed: int) -> dict[str, float]:
-    """The loss over the first and the last tenth of a run; one that ends at no finite loss raises: a record as well."""
+    """Return the loss over the first and the last tenth of a run; without a finite final loss raise: also a record."""
     train, test = ten_classes(data, n_train, 1, zero_mean=True)
     net = network(channels, train[0].shape[1:])
     theta0, x, y, x_test = placed(net.init(np.random.default_rng(seed), dtype=np.float32), *train, test[0])
     trains: mn.Model = net if model == "network" else mn.Linearized(net, theta0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # that the rate is too large is what is measured here
+        warnings.simplefilter("ignore", RuntimeWarning)  # whether the rate is too large is measured here
         losses, _ = trained(
             trains, theta0, (x, y), x_test, [steps], loss=mn.mse, optimizer=mn.SGD(eta / CLASSES, MOMENTUM),
             batch=BATCH, seed=seed,
@@ -70,7 +70,7 @@ def main(
     s: Setting, channels: tuple[int, ...], early: int, steps: int, seeds: int, long: int = 32, n_train: int = 10_000,
     n_test: int = 300,
 ) -> Found:  # fmt: skip
-    """Distances by channels, losses and accuracies of a longer run, and which runs diverge; draws them."""
+    """Return distances by channels, losses and accuracies of a longer run, and which runs diverge; draw them."""
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train}
     seed = range(seeds)
     brief = s.sweep(pair, {"channels": channels, "seed": seed}, steps=early, n_test=n_test // 3, **fixed)

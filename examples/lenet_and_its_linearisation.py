@@ -47,7 +47,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (1, 2, 5, 10, 25, 60), "n_train": 60_000, "n_test": 10_000, "epochs": 100, "seeds": 5},
 }
 PAPER = {("mnist", 0): (4.67, 0.48), ("mnist", 7): (27.65, 3.91), ("cifar10", 0): (20.22, 13.17)}
-"""Gaps at widths 1 and 60, in points."""
+"""(True if linearised, multiple of the rate)."""
 KINDS = {"LeNet": (False, 1), "LinLeNet": (True, 1), "LinLeNet, 10 x rate": (True, 10)}
 """Whether linearised, and the multiple of the rate."""
 
@@ -83,7 +83,7 @@ def main(
     s: Setting, widths: tuple[int, ...], shifts: tuple[int, ...] = (), n_train: int = 2000,
     n_test: int = 2000, epochs: int = 10, seeds: int = 2,
 ) -> Found:  # fmt: skip
-    """Accuracies of all kinds and the gaps at each width and shift, with 95 % intervals; draws them against width."""
+    """Return accuracies of all kinds and the gaps by width and shift, with 95 % intervals; draw them against width."""
     shifts = shifts or {"digits": (0, 2), "mnist": (0, 7)}.get(s.data, (0,))
     axes: dict[str, Any] = {"shift": shifts, "width": widths, "kind": tuple(KINDS), "seed": range(seeds)}
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "n_test": n_test, "epochs": epochs}

@@ -1,10 +1,10 @@
-"""A convolutional network in torch's arrays, lifted: the same outputs and gradients to rounding.
+"""Lift a convolutional network from torch's arrays: outputs and gradients are the same to rounding.
 
     python3 make.py python examples/lift_from_torch.py [--out FILE.png]
 
-Where torch is installed it computes the other side, outputs and gradients, by its own modules; elsewhere NumPy does, by
+If torch is installed, its own modules compute the reference outputs and gradients; otherwise NumPy does, by
 channels-first sums and a finite difference along each gradient.  The weights were trained here and written in torch's
-axes by `mn.unlift`: the way there is tested as well.  The kernel at these weights then classifies other digits.
+axes by `mn.unlift`, so that direction is tested as well.  The kernel at these weights then classifies other digits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def numpy_outputs(state: dict[str, Host], x: Host) -> Host:
 
 
 def there(state: dict[str, Host], x: Host, u: Host, d: dict[str, Host]) -> tuple[Host, float]:
-    """(f, the derivative of sum(f u) along d) by torch, or by NumPy."""
+    """Return (f, the derivative of sum(f u) along d) by torch, or by NumPy."""
     if torch is None:
         h = 1e-6  # a central difference in float64, right to about h^2 and 1e-16 / h
         plus, minus = (numpy_outputs({k: a + s * d[k].astype(float) for k, a in state.items()}, x) for s in (h, -h))
@@ -56,7 +56,7 @@ def there(state: dict[str, Host], x: Host, u: Host, d: dict[str, Host]) -> tuple
 
 
 def main(out: str | None = None, steps: int = 400) -> dict[str, float]:
-    """Largest differences over the largest entry, in both precisions; accuracies of the network and of its kernel."""
+    """Return the largest relative differences in both precisions, and accuracies of the network and of its kernel."""
     rng, found, drawn = np.random.default_rng(0), dict[str, float](), dict[str, tuple[Host, Host]]()
     x, y = mn.datasets.digits().subset(600, rng).one_hot()
     x, net = x.reshape(-1, 8, 8, 1), mn.Network(SPEC, (8, 8, 1), mn.PyTorch())
@@ -84,7 +84,7 @@ def main(out: str | None = None, steps: int = 400) -> dict[str, float]:
         plt.style.use("analytic.verify.look")
         figure, axes = plt.subplots(layout="constrained")
         for i, (dtype, (size, apart)) in enumerate(drawn.items()):
-            shown, eps = apart > 0, float(np.finfo(dtype).eps)  # the others agree in all digits
+            shown, eps = apart > 0, float(np.finfo(dtype).eps)  # the others agree to all digits
             axes.loglog(size[shown], apart[shown], f"C{i}.", ms=2, label=f"{dtype}: {shown.mean():.0%} of outputs")
             axes.axhline(eps, color=f"C{i}", ls="--", label=f"{dtype}: rounding of 1")
         axes.set(xlabel="size of an output", ylabel="difference between the two libraries")

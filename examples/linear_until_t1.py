@@ -2,12 +2,12 @@
 
     python3 make.py python examples/linear_until_t1.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-t1 is where the loss has halved.  The claims, in the feature regime, s = sqrt(h) alpha << 1, with two layers: |f_t -
-f_0| grows as t up to about t1, whatever s and h are.  At a given part of t1 it is of order sqrt(h), not 1, as the sum
+t1 is where the loss has halved.  The claims hold in the feature regime, s = sqrt(h) alpha << 1, with two layers: |f_t -
+f_0| grows as t up to about t1, for all s and h.  At a given fraction of t1 it is of order sqrt(h), not 1, as the sum
 over the last layer's neurons no longer averages out.  The reason: all pre-activations move at the rate 1/(sqrt(h)
-alpha), in every layer; measured here at t = 0 in five layers, where |dz/dt| at alpha = 1 should fall as h^(-1/2).
+alpha), in every layer. This is measured at t = 0 in five layers, where |dz/dt| at alpha = 1 should fall as h^(-1/2).
 
-The paper takes |f| over the test set; this is over the training set.
+The paper takes |f| over the test set; we take it over the training set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZES: dict[str, dict[str, Any]] = {
 PARTS = np.geomspace(0.01, 1.0, 13)
 """t / t1."""
 EARLY = slice(0, 7)
-"""Up to t1/10, where the exponent in t is fitted."""
+"""Times up to t1/10, over which the exponent in t is fitted."""
 TIMES = np.concatenate([np.geomspace(1e-3, 0.1, 40), np.geomspace(0.1, 20.0, 350)[1:]])
 
 
@@ -62,7 +62,7 @@ def speed(data: str, n_train: int, depth: int, width: int, seed: tuple[int, ...]
 
 
 def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: int, n_train: int) -> Found:
-    """Exponents of |f_t - f_0| in t and h, and of the pre-activations' speed in h."""
+    """Return exponents of |f_t - f_0| in t and h, and of the pre-activations' speed in h."""
     middle, small = widths[len(widths) // 2], scales[min(1, len(scales) - 1)]
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train}
     seed = range(seeds)
@@ -109,7 +109,7 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
         panels[1].set(xlabel="t / t1", ylabel="|f_t - f_0| / sqrt(h)", title=f"s = {small:g}, L = 2")
         panels[2].set(ylabel="|dz/dt| at t = 0, alpha = 1", title="L = 5")
         in_widths(panels[2], widths)
-        panels[2].set_ylim(top=3 * panels[2].get_ylim()[1])  # for the legend
+        panels[2].set_ylim(top=3 * panels[2].get_ylim()[1])  # room for the legend
         for panel in panels:
             panel.legend(fontsize=8)
 

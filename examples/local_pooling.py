@@ -9,7 +9,7 @@ the training set holds each image and its mirror image g x.  As k(g x, g x') = k
 
     f(x) = sum_i a_i (k(x, x_i) + k(x, g x_i)),     (K + G + ridge I) a = y,     G_ij = k(x_i, g x_j)
 
-The ridge has the least squared leave-one-out error on the training images.
+The ridge minimises the squared leave-one-out error on the training images.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(
     out: str | None = None, folder: str | None = None, train: int = 150, test: int = 300, layers: int = 3,
     windows: tuple[int, ...] = (1, 2, 3, 8), store: str | None = None, halve: bool = False,
 ) -> dict[str, float]:  # fmt: skip
-    """Return accuracies with and without flips, and CPU ms a pair; draws them into `out` if given."""
+    """Return accuracies with and without flips, and CPU ms per pair; draw them into `out` if given."""
     one, two = data(folder, train, test)
     x, x_test, y, found = one.x, two.x, np.eye(10)[one.labels] - 0.1, dict[str, float]()
     if halve:

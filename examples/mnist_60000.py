@@ -1,4 +1,4 @@
-"""Exact NTK regression on every image of MNIST, on two cores, with a kernel of 14 GB in 1 GB of memory.
+"""Run exact NTK regression on every image of MNIST, on two cores, with a kernel of 14 GB in 1 GB of memory.
 
     python3 make.py python examples/mnist_60000.py [--out FILE.png]                          1,500 digits, in seconds
     ... --data DIR --store FOLDER                                                           all 60,000 of MNIST
@@ -28,7 +28,7 @@ SPEC = mn.Sequential(*[mn.Dense(512, w_std=2**0.5), mn.ReLU()] * 2, mn.Dense(10)
 
 
 def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset, mn.datasets.Dataset]:
-    """Training and test images as vectors, float32: digits, or the first of MNIST's."""
+    """Return training and test images as vectors, float32: digits, or the first ones of MNIST."""
     if folder is None:
         return mn.datasets.digits(dtype=np.float32).split(train, test, np.random.default_rng(0))
     one, two = (mn.datasets.mnist(folder, split, dtype=np.float32).flat() for split in ("train", "test"))
@@ -40,7 +40,7 @@ def main(
     by: Literal["cholesky", "landmarks"] = "cholesky", tol: float = 1e-8, progress: bool = False,
     landmarks: int | None = None, workers: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
-    """Test accuracy, residual, steps and seconds; draws the margins of right and wrong answers into `out`."""
+    """Return test accuracy, residual, steps and seconds; draw the margins of right and wrong answers into `out`."""
     start = time.perf_counter()
     (one, two), kernel = data(folder, train, test), an.kernel(SPEC)
     x, y = one.one_hot(zero_mean=True)

@@ -3,12 +3,12 @@
     python3 make.py python examples/mup_lecture.py [--out DIR] [--data DIR]
 
 Section 2 is about a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D, weights of 1/sqrt(P),
-1/sqrt(D), 1/D and rates D/P, 1, 1/D.  It gives norms of weights, of features and of their first steps.  Section 1 has
-kappa = |D^2 f| / |D f|^2 of two layers: D^-1/2 in the NTK scaling, which is lazy, and 1 in the mean-field one.  What
-follows is measured on images, with two hidden tanh layers.  Features move by the same amount at every width in muP, and
-by n^-1/2 in the NTK parametrization.  A rate that is best for narrow networks is good for wide ones.  f - f_0 is
-trained: in muP f_0 falls as n^-1/2, and at n = 64 it is as large as y.  Features of f move there 1.6 times as far as at
-n = 512, those of f - f_0 .9 times.
+1/sqrt(D), 1/D and rates D/P, 1, 1/D.  It gives norms of weights, of features and of their first steps.  Section 1
+derives kappa = |D^2 f| / |D f|^2 of two layers: D^-1/2 in the NTK scaling, which is lazy, and 1 in the mean-field one.
+The other rows are measured on images, with two hidden tanh layers.  Features move by the same amount at every width in
+muP, and by n^-1/2 in the NTK parametrization.  The best rate for narrow networks is good for wide ones.  f - f_0 is
+trained, since f_0 in muP falls as n^-1/2, and at n = 64 it is as large as y.  Features of networks that train f move
+there 1.6 times as far as at n = 512, those of f - f_0 .9 times.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ NAMES = {"|W|": "|W{}|", "|dW|": "|dW{}|", "|h|": "|h{}|", "|dh|": "|dh{}|"}
 
 
 def linear(width: int, seed: int) -> dict[str, float]:
-    """Norms in a linear network before and after a step, and |W| over the edge of the spectrum of Gaussian matrices."""
+    """Return norms in a linear network before and after a step, and |W| over the spectral edge of Gaussian matrices."""
     found, ratios = norms(width, 1, seed)
     return {name: float(v[0]) for name, v in found.items()} | {f"edge {i}": r for i, r in enumerate(ratios.values())}
 
 
 def lazy(rule: str, width: int, seed: int) -> dict[str, float]:
-    """kappa of two layers with tanh, on four inputs of 16 numbers."""
+    """Return kappa of two layers with tanh, on four inputs of 16 numbers."""
     net = mn.Network(mn.zoo.mlp(1, width, 1, activation=mn.Tanh(), b_std=0.0), (16,), RULES[rule])
     x = np.random.default_rng([seed, 1]).standard_normal((4, 16))
     return {"kappa": kappa(net, net.init(np.random.default_rng(seed)), x, scales=ones(net)).kappa}
 
 
 def ones(net: mn.Network) -> dict[str, float]:
-    """One rate for all weights: the lecture's kappa is that of f as a function of theta."""
+    """Return one rate for all weights: the lecture's kappa is that of f as a function of theta."""
     return dict.fromkeys(net.layout.slices, 1.0)
 
 
 def deep(rule: str, width: int, shape: tuple[int, ...]) -> mn.Network:
-    """Two hidden layers with tanh, ten outputs."""
+    """Build two hidden layers with tanh and ten outputs."""
     return mn.Network(mn.zoo.mlp(2, width, 10, activation=mn.Tanh(), b_std=0.0), shape, RULES[rule])
 
 
 def moved(data: str, n_train: int, rule: str, width: int, seed: int) -> dict[str, float]:
-    """Root mean squares of what three steps of gradient descent change in pre-activations and outputs."""
+    """Return root mean squares of the changes of pre-activations and outputs in three steps of gradient descent."""
     train, _ = images(data, n_train, 1)
     x, y = train.standardise().one_hot()
     x = x.reshape(len(x), -1)
@@ -72,7 +72,7 @@ def moved(data: str, n_train: int, rule: str, width: int, seed: int) -> dict[str
 
 
 def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """The loss after STEPS steps of Adam at each rate, of the initial networks where it diverged."""
+    """Return the loss after STEPS steps of Adam at each rate; the initial loss if it diverged."""
     train, _ = images(data, n_train, 1)
     x, y = train.standardise().one_hot()
     x = x.reshape(len(x), -1)
@@ -82,7 +82,7 @@ def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]
     start, found = mn.mse(model(theta, x), y), []
     for adam in map(mn.Adam, RATES):
         try:
-            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # that training diverges
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # divergence is expected
                 *_, end = mn.train(model, theta, x, y, loss=mn.mse, optimizer=adam, steps=STEPS, every=STEPS)
             found.append(np.minimum(end.loss, start))
         except FloatingPointError:
@@ -91,13 +91,13 @@ def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]
 
 
 def exponents(widths: tuple[int, ...], values: Any) -> Any:
-    """The power of the width of each seed's values : (widths, seeds), averaged, with its interval."""
+    """Return the power of the width of each seed's values : (widths, seeds), averaged, with its interval."""
     log_n = np.log(widths) - np.mean(np.log(widths))
     return interval(log_n @ np.log(values) / (log_n @ log_n))
 
 
 def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int = 128) -> Found:
-    """Exponents of norms, kappa and features, and what the best rate of the narrowest network costs the widest."""
+    """Return exponents of norms, kappa and features, and the widest network's loss at the narrowest's best rate."""
     of_width = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(linear, of_width)
     P = 16

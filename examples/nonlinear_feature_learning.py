@@ -1,4 +1,4 @@
-"""Nonlinear networks whose features move: outputs and kernels of growing width against the infinitely wide limit.
+"""Compare nonlinear networks whose features move, at growing width, with the infinitely wide limit.
 
     python3 make.py python examples/nonlinear_feature_learning.py [--out FILE.png]
 
@@ -24,12 +24,12 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(phi: Any, n: int) -> mn.Sequential:
-    """Two hidden layers."""
+    """Return two hidden layers of width n."""
     return mn.Sequential(mn.Dense(n, w_std=1.5), phi, mn.Dense(n, w_std=1.5), phi, mn.Dense(1))
 
 
 def networks(phi: Any, by: Any, n: int, x: Host, y: Host, neurons: int) -> tuple[Host, Host]:
-    """Margins of neurons / n networks and mean diagonals of the tangent kernel of some: (STEPS + 1, networks)."""
+    """Return margins of neurons / n networks and mean diagonals of some tangent kernels: (STEPS + 1, networks)."""
     net, rng, margins = mn.Network(spec(phi, n), x.shape[1:], mn.MeanField()), np.random.default_rng(n), list[Any]()
     for _ in range(neurons // 10_000):
         theta0 = net.init(rng, ensemble=10_000 // n)
@@ -40,14 +40,14 @@ def networks(phi: Any, by: Any, n: int, x: Host, y: Host, neurons: int) -> tuple
 
 
 def exponent(widths: Host, distance: Host, error: Host) -> tuple[float, float]:
-    """(b, its standard error) of distance = A n^b, by least squares of logarithms weighted with their errors."""
+    """Return (b, its standard error) of distance = A n^b, by weighted least squares of logarithms."""
     rows = np.stack([np.ones(len(widths)), np.log(widths)], axis=1) * (distance / error)[:, None]
     fit = np.linalg.lstsq(rows, np.log(distance) * distance / error)[0]
     return float(fit[1]), float(np.linalg.inv(rows.T @ rows)[1, 1] ** 0.5)
 
 
 def main(out: str | None = None, neurons: int = 150_000, samples: int = 80_000) -> dict[str, float]:
-    """Exponents of the distance from the limit, of means and of one network, with their standard errors."""
+    """Return exponents of the distance from the limit, of means and of one network, with their standard errors."""
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()
     n, found, drawn = np.array(WIDTHS), dict[str, float](), {}
     for name, (phi, by) in CASES.items():
@@ -68,7 +68,7 @@ def main(out: str | None = None, neurons: int = 150_000, samples: int = 80_000) 
 
 
 def draw(out: str, n: Host, drawn: dict[str, Any]) -> None:
-    """Margins, kernels, distances."""
+    """Draw margins, kernels and distances."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

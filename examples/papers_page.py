@@ -1,4 +1,4 @@
-"""The pages of docs/papers, from the rows that table.py keeps there: index.md, one for each paper, and digits.md."""
+"""Write the pages of docs/papers from the rows that table.py keeps there: index.md, one per paper, and digits.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAPERS = {
     "terative linearis": "Iterative linearised training",
     "Pleiss": "Pleiss, lecture 11: spectral muP",
 }
-"""{what the docstring of a script says: title of the paper}"""
+"""{phrase in the docstring of a script: title of the paper}"""
 PAGES = dict(zip(PAPERS.values(), ("lee", "geiger", "samarin", "iterative", "mup"), strict=True)) | {
     "Other claims": "other"
 }
@@ -24,7 +24,7 @@ PAGES = dict(zip(PAPERS.values(), ("lee", "geiger", "samarin", "iterative", "mup
 DATA = {"digits": "8 x 8 digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 OF = {"seeds": "seeds", "images": "test images", "both": "seeds and test images", "": ""}
 NEAR = 4.0
-"""Runs within this factor of the paper's have a column of their own."""
+"""Runs within this factor of the paper's have their own column."""
 HEAD = """\
 # The papers, run again
 
@@ -62,7 +62,7 @@ CIFAR-10, the rules, and the counts; these rows repeat its claims at a small siz
 def page(results: dict[str, dict[str, Any]], docs: dict[str, str], again: dict[str, Any] | None = None) -> str:
     """Return the text of index.md: counts, ledger, undecided and differing rows.
 
-    results : {key: what `keep` wrote}.  docs : {script: docstring}.  again : of `added`.
+    results : {key: the result that `keep` wrote}.  docs : {script: docstring}.  again : the result of `added`.
     """
     results = {key: found for key, found in results.items() if found["data"] != "digits"}
     ruled = {key: found for key, found in results.items() if judged(found)}
@@ -93,7 +93,7 @@ def paper_pages(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dic
 
 
 def added(folder: Path) -> dict[str, Any]:
-    """The sum of what replicate.py keeps in a folder, a file for each script."""
+    """Sum the results that replicate.py keeps in a folder, one file per script."""
     total: dict[str, Any] = {"scripts": 0, "numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text("utf-8"))["counts"]
@@ -102,7 +102,7 @@ def added(folder: Path) -> dict[str, Any]:
 
 
 def replicated(again: dict[str, Any] | None) -> str:
-    """The sentence about rows that ran twice."""
+    """Return the sentence about rows that ran twice."""
     if not again or not again["scripts"]:
         return ""
     share = again["beyond"] / max(1, again["numbers"])
@@ -116,18 +116,18 @@ def replicated(again: dict[str, Any] | None) -> str:
 
 
 def judged(found: dict[str, Any]) -> bool:
-    """Say whether a result has rules: results from before them have none, and networks that the margins have seen."""
+    """Return True if a result has rules: older results have none, as margins were set after seeing their networks."""
     return "factors" in found
 
 
 def digits_page(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> str:
-    """The text of digits.md."""
+    """Return the text of digits.md."""
     own = {key: found for key, found in results.items() if found["data"] == "digits"}
     return DIGITS + sections(by_paper(own, docs), docs).lstrip("\n")
 
 
 def by_paper(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """{title of the paper: {key: result}}, in the order of PAPERS."""
+    """Return {title of the paper: {key: result}}, in the order of PAPERS."""
     groups: dict[str, dict[str, dict[str, Any]]] = {}
     for key, found in results.items():
         paper = next((title for says, title in PAPERS.items() if says in docs[found["script"]]), "Other claims")
@@ -136,19 +136,19 @@ def by_paper(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[s
 
 
 def sections(groups: dict[str, dict[str, dict[str, Any]]], docs: dict[str, str]) -> str:
-    """A section for each paper."""
+    """Return a section for each paper."""
     return "".join(
         f"\n## {paper}\n\n" + "\n".join(entries(of_paper, docs, "###")) for paper, of_paper in groups.items()
     )
 
 
 def largest(found: dict[str, Any]) -> float:
-    """Return how many times as large the paper's run is, at most."""
+    """Return the largest factor by which the paper's run is larger than ours."""
     return max(found["factors"].values(), default=1.0)
 
 
 def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str], level: str) -> Iterator[str]:
-    """The part of the page about each result of one paper; level : of its heading."""
+    """Yield the text about each result of one paper; level : of its heading."""
     for key, found in of_paper.items():
         name, data = found["script"], DATA[found["data"]]
         title = docs[name].partition("\n\n")[0].replace("\n", " ").rstrip(".")
@@ -175,7 +175,7 @@ def says_so(row: dict[str, Any]) -> str:
 
 
 def differing(results: dict[str, dict[str, Any]]) -> str:
-    """The last part: every row that is not what the paper says, with the cause that was tested, or "open"."""
+    """Return the last section: every row that differs from the paper, with the cause that was tested, or "open"."""
     rows = [(found, row) for found in results.values() for row in found["table"] if row["agrees"] is False]
     text = "\n## Where ours and a paper differ\n\n| claim | paper | here | cause |\n| --- | --- | --- | --- |\n"
     for found, row in rows:
@@ -185,5 +185,5 @@ def differing(results: dict[str, dict[str, Any]]) -> str:
 
 
 def cell(text: str) -> str:
-    """Text as a cell of a table."""
+    """Escape text for a cell of a table."""
     return " ".join(text.split()).replace("|", r"\|")

@@ -1,4 +1,4 @@
-"""One hidden layer as a flow of particles: every neuron follows a path of its own in the field that all of them make.
+"""Follow one hidden layer as a flow of particles: every neuron moves in the field that all of them generate.
 
     python3 make.py python examples/particle_flow.py [--out FILE.png]
 
@@ -17,7 +17,7 @@ Y = np.sin(2 * X[:, 1])
 
 
 def flow(particles: Any) -> Any:
-    """f at X after each step, (STEPS + 1, ..., N); particles : (..., n, 3), w and a at the start."""
+    """Return f at X after each step, (STEPS + 1, ..., N); particles : (..., n, 3), w and a at the start."""
     w, a, path = particles[..., :2], particles[..., 2:], []
     for _ in range(STEPS + 1):
         phi = np.tanh(w @ X.T)
@@ -28,7 +28,7 @@ def flow(particles: Any) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, neurons: int = 400_000) -> dict[str, float]:
-    """n times the distance of the mean of networks from the limit, and sqrt(n) times that of one, after all steps."""
+    """Return n times the distance of the networks' mean from the limit, and sqrt(n) times that of one, at the end."""
     few, limit = (flow(MultivariateNormalQMC(np.zeros(3), seed=0).random(2**k))[-1] for k in (12, 14))
     found, rows = {"limit: 2^12 particles less 2^14": float(np.abs(few - limit).max())}, []
     for n in widths:

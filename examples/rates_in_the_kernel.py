@@ -1,11 +1,11 @@
-"""Learning rates in the tangent kernel: a step of descent is -lr J S J' (f - y) / N, in muP and mean field too.
+"""Put learning rates into the tangent kernel: a step of descent is -lr J S J' (f - y) / N, in muP and mean field too.
 
     python3 make.py python examples/rates_in_the_kernel.py [--out FILE.png]
 
 With rates lr S for each tensor, gradient descent moves f by the kernel J S J', which is `mn.ntk`.  Here networks take
-one tiny step: J S J' gives df / lr, J J' alone is off by a power of the width.  kappa, how much the Jacobian changes on
-the way to a solution, has S as well, and falls with the width only where features do not move.  At infinite width
-J S J' is the NTK of `analytic.kernel`, the same for every width in the spec; networks approach it as n^-1/2.
+one tiny step: J S J' gives df / lr, while J J' is wrong by a power of the width.  kappa, the change of the Jacobian on
+the way to a solution, includes S as well, and falls with the width only if features do not move.  At infinite width J S
+J' is the NTK of `analytic.kernel`, the same for every width in the spec; networks approach it as n^-1/2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(n: int) -> mn.Sequential:
-    """Two hidden layers."""
+    """Return two hidden layers of width n."""
     return mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(1))
 
 
@@ -49,7 +49,7 @@ def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 3) -> dict[str, float]:
-    """Errors of the step at the first and the last width, exponents in width with their errors; draws them."""
+    """Return errors of the step at the first and the last width, exponents in width with their errors; draw them."""
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, np.random.default_rng(0)).parity()
     found, values = dict[str, float](), dict[str, dict[str, list[Host]]]()
     for name, way in (WAYS | PAIR).items():
@@ -72,7 +72,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, widths: tuple[int, ...], values: dict[str, dict[str, list[Host]]]) -> None:
-    """Factor of J J', kappa with S and without, distance from infinite width; standard errors, lines of theory."""
+    """Draw the factor of J J', kappa with S and without, and the distance from infinite width, with lines of theory."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

@@ -1,13 +1,13 @@
-"""Rerun the rows of docs/papers with other networks: do the intervals cover, and do the verdicts stay?
+"""Rerun the rows of docs/papers with other networks: do the intervals cover, and are the verdicts stable?
 
     python3 make.py replicate [KEY ...] [--rows K] [--minutes M] [--data DIR] [--out DIR] [--first-seed S]
 
-Takes the scripts that were judged and took at most M minutes of one core, or the results of docs/papers that are named
-(lee_cnn-cifar10), cheap ones first, until they have K rows.  Each runs again as it was kept, with seeds from S on.  Two
-numbers are compared that both have an interval, a ± half or (low to high).  If the intervals are right, 95 % of the
-differences lie within the root of the sum of squares of the two halves.  Numbers of one script share networks, so that
-the count scatters more than a binomial one.  A verdict flips if "yes" becomes "no", or "no" "yes".  What was found is
-kept in docs/papers/replicated/SCRIPT-DATA.json, and the page of the papers has the sum.
+It reruns judged scripts that took at most M minutes of one core, or the named results of docs/papers (e.g.
+lee_cnn-cifar10), cheap ones first, until K rows are reached.  Each runs again with its recorded settings, with seeds
+from S on. It compares pairs of numbers that both have an interval, a ± half or (low to high).  If the intervals are
+right, 95 % of the differences lie within the root of the sum of squares of the two half-widths.  Numbers of one script
+share networks, so the count scatters more than a binomial one.  A verdict flips if "yes" becomes "no", or "no" "yes".
+Results are stored in docs/papers/replicated/SCRIPT-DATA.json, and the page of the papers shows the sum.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLACE = PAGE.parent / "replicated"
 
 
 def intervals(text: str) -> list[tuple[float, float]]:
-    """(value, half) of each number with an interval, in the order of the text.
+    """Return (value, half) of each number with an interval, in the order of the text.
 
     >>> intervals("0.98 ± 0.03, b = -0.5 (-0.7 to -0.4) (x2)")
     [(0.98, 0.03), (-0.5, 0.15)]
@@ -40,7 +40,7 @@ def intervals(text: str) -> list[tuple[float, float]]:
 
 
 def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts over the rows of one script: numbers that have two intervals, differences beyond them, verdicts, flips."""
+    """Count over the rows of one script: numbers with two intervals, differences beyond them, verdicts, flips."""
     found: dict[str, Any] = {"numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
     for old, new in zip(before, after, strict=True):
         pairs = zip(intervals(old["here"]), intervals(new["here"]), strict=False)
@@ -57,7 +57,7 @@ def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[
 
 
 def main() -> None:
-    """Rerun, compare, keep, and print the sum."""
+    """Rerun, compare, store, and print the sum."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("keys", nargs="*", metavar="KEY", help="results of docs/papers, without .json (all)")
     parser.add_argument("--rows", type=int, default=1000, metavar="K", help="rows that are enough")

@@ -1,7 +1,7 @@
-"""Resume runs inside: killed training continues from its last snapshot, all its seeds together.
+"""Resume within runs: killed training continues from its last snapshot, with all its seeds.
 
-A run of `work` is the unit of a sweep: what is killed inside starts again.  Where one takes hours, `fit` keeps itself
-in the folder of `unfinished`, and `collected` keeps the state of any run of snapshots with what was read off them.
+A sweep resumes at whole runs of `work`: a run that is killed starts again.  If a run takes hours, `fit` saves itself in
+the folder of `unfinished`, and `collected` saves the state of any run of snapshots with the values read from them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from minintk.files.writing import digest
 from minintk.training.checkpoints import load, save
 
 PLACE = "MININTK_UNFINISHED"
-"""Where running.py says in which folder; nothing is kept without it."""
+"""The environment variable by which running.py names the folder; without it nothing is saved."""
 SECONDS = 120.0
-"""Between two snapshots on disk."""
+"""Seconds between two snapshots on disk."""
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def unfinished(*arguments: Any) -> Iterator[Path | None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield folder
-    except FloatingPointError:  # diverged, which is an end too
+    except FloatingPointError:  # diverged, which ends a run too
         rmtree(folder)
         raise
     rmtree(folder)
@@ -43,9 +43,9 @@ def unfinished(*arguments: Any) -> Iterator[Path | None]:
 def collected(
     run: Callable[[Any], Iterable[Any]], read: Callable[[Any], Any], theta0: mn.Array, *arguments: Any
 ) -> list[Any]:
-    """read(snapshot) of all snapshots of run(resume), in order; arrays, numbers and text.
+    """Return read(snapshot) for all snapshots of run(resume), in order; arrays, numbers and text.
 
-    run : `mn.train` or `mn.flow` with everything but resume=.  theta0 : whose library the state goes to.
+    run : `mn.train` or `mn.flow` with all arguments except resume=.  theta0 : whose library the state goes to.
     """
     with unfinished(*arguments) as folder:
         path, state, rows = folder and folder / "run.npz", None, []
@@ -54,7 +54,7 @@ def collected(
             rows = about["rows"]
         saved, seen = perf_counter(), state is None
         for snap in run(state):
-            if not seen:  # the snapshot that was saved comes again
+            if not seen:  # the saved snapshot is yielded again
                 seen = True
                 continue
             rows.append(read(snap))

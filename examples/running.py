@@ -32,17 +32,17 @@ SIZE = {
     "steps": ("steps", "epochs"),
     "seeds": ("seeds", "members", "repeats"),
 }
-"""What the factor between a paper's run and ours is measured in, and how a script's `main` calls it."""
+"""The size that measures a paper's run against ours, and the argument of a script's `main` for it."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of the command line: the defaults run a script inside a test, without files that stay.
+    """Settings of the command line; by default a script runs inside a test and leaves no files.
 
-    name : of the script.  out : folder for results, or None.  data : "digits" (inside the package), "mnist" or
+    name : the script's name.  out : folder for results, or None.  data : "digits" (inside the package), "mnist" or
     "cifar10".  part : (i, n), to make only that part of the runs, for job arrays.  workers : processes; 1 is this one.
-    first_seed : where the axes "seed" and "repeat" begin: other networks for the same claims.  sizes, papers : what
-    main was called with, and what it is called with at the paper's own size.
+    first_seed : first value of the axes "seed" and "repeat"; another one tests the same claims on other networks.
+    sizes, papers : the arguments of main, and those at the paper's own size.
     """
 
     name: str = ""
@@ -63,7 +63,7 @@ class Setting:
 
     @property
     def factors(self) -> dict[str, float]:
-        """Return how many times as large the paper's run is, by `SIZE`; without what is not known."""
+        """Return the factors by which the paper's run is larger, by `SIZE`, without unknown ones."""
         found: dict[str, float] = {}
         for name, keys in SIZE.items():
             for key in keys:
@@ -81,9 +81,9 @@ class Setting:
         batch: int | None = None,
         **fixed: Any,
     ) -> mn.Table:
-        """`mn.sweep` of work(**fixed, **point) over the grid, in this script's store.
+        """Run `mn.sweep` of work(**fixed, **point) over the grid, in this script's store.
 
-        SystemExit where another part of the runs is missing.
+        SystemExit if another part of the runs is missing.
         """
         moved = {name: [v + self.first_seed for v in grid[name]] for name in ("seed", "repeat") if name in grid}
         axes = {name: [value] for name, value in fixed.items()} | dict(grid) | moved
@@ -106,10 +106,10 @@ class Setting:
 
 
 def _die_with_stdin() -> None:
-    """End this process when the holder of the other end of stdin, `minintk reproduce`, has ended."""
+    """End this process when the process at the other end of stdin, `minintk reproduce`, has ended."""
 
     def wait() -> None:
-        while os.read(0, 1):  # not sys.stdin: its lock would be held when this process ends by itself
+        while os.read(0, 1):  # not sys.stdin, whose lock would be held when this process ends by itself
             pass
         os._exit(1)
 
@@ -117,7 +117,7 @@ def _die_with_stdin() -> None:
 
 
 def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
-    """--name, and what the other scripts call it: --widths, --n-train, --steps, --seeds.
+    """Return --name, and the names that other scripts use for it: --widths, --n-train, --steps, --seeds.
 
     >>> flags("members", []), flags("n_train", [])
     (['--members', '--seeds'], ['--n-train'])
@@ -154,7 +154,7 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     if args.data:
         os.environ["MININTK_DATA"] = str(Path(args.data).expanduser().resolve())
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
-    device_namespace(device)  # fails now if there is none
+    device_namespace(device)  # fails immediately if there is none
     os.environ["MININTK_DEVICE"] = device
     part = None
     if args.part:
@@ -167,7 +167,7 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
         return defaults | dict(sizes.get(scale, {})) | dict(given)
 
     out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)  # or fail now rather than at the end
+    out.mkdir(parents=True, exist_ok=True)  # fail now rather than at the end
     s = Setting(
         name, out, args.set or ("mnist" if args.data else "digits"), args.scale, part,
         cores() if device == "cpu" else 1, True, args.first_seed, whole(args.scale, given), whole("paper", {}),
@@ -175,7 +175,7 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     start, busy = perf_counter(), sum(os.times()[:4])
     try:
         found = main(s, **{**sizes[args.scale], **given})
-    finally:  # beside the numbers, which do not depend on it
+    finally:  # next to the numbers, which do not depend on it
         path = out / f"{s.key}.time.json"
         spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "core seconds": 0.0}
         spent["seconds"] += perf_counter() - start

@@ -1,11 +1,10 @@
-"""The cookbook of neural-tangents here: five noisy points of a sine, the two posteriors, and networks beside them.
+"""Redo the cookbook of neural-tangents: five noisy points of a sine, the two posteriors, and networks next to them.
 
     python3 make.py python examples/sine_cookbook.py [--out FILE.png]
 
-The data, the network and the regularisation are the notebook's; `THEIRS` are the means and standard deviations that
-neural-tangents 0.6.5 gives for them in float64, at every seventh of 50 points in [-pi, pi].  Its `diag_reg` is
-relative, ridge = diag_reg tr(K) / N.  Networks are compared with
-the ensemble that theory has after as many steps.
+The data, the network and the regularisation are the notebook's. `THEIRS` holds the means and standard deviations of
+neural-tangents 0.6.5 in float64, at every seventh of 50 points in [-pi, pi].  Its `diag_reg` is relative, ridge =
+diag_reg tr(K) / N.  Networks are compared with the theory of the ensemble after as many steps.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ THEIRS: dict[Any, tuple[tuple[float, ...], tuple[float, ...]]] = {
 
 
 def spec(width: int) -> mn.Sequential:
-    """The notebook's network."""
+    """Return the notebook's network."""
     how: dict[str, Any] = {"w_std": 1.5, "b_std": 0.05}
     return mn.Sequential(mn.Dense(width, **how), mn.Erf(), mn.Dense(width, **how), mn.Erf(), mn.Dense(1, **how))
 
 
 def main(out: str | None = None, width: int = 128, networks: int = 60, steps: int = 300) -> dict[str, float]:
-    """Largest differences from neural-tangents; how far the networks are from theory."""
+    """Return the largest differences from neural-tangents, and the distance of the networks from theory."""
     x, y, x_test = X[:, None], Y[:, None], np.linspace(-np.pi, np.pi, 50)[:, None]
     kernel, found, bands = an.kernel(spec(width)), dict[str, float](), dict[str, tuple[Array, Array]]()
     for kind, theirs in THEIRS.items():

@@ -1,4 +1,4 @@
-"""The spectral conditions of muP in a linear network, after one step: Pleiss, lecture 11, section 2.
+"""Check the spectral conditions of muP in a linear network, after one step: Pleiss, lecture 11, section 2.
 
     python3 make.py python examples/spectral_norms.py [--out FILE.png]
 
@@ -27,7 +27,7 @@ THEORY = {
 
 
 def norms(D: int, networks: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, float]]:
-    """{name: (networks,)} for every norm in the table, and {tensor: |W| / edge, averaged}."""
+    """Return {name: (networks,)} for every norm in the table, and {tensor: |W| / edge, averaged}."""
     rng = np.random.default_rng([seed, D])
     net = mn.Network(mn.Sequential(mn.Dense(D), mn.Dense(D), mn.Dense(1)), (P,), mn.SpectralMuP())
     theta = net.init(rng, ensemble=networks, dtype=np.float32)
@@ -45,7 +45,7 @@ def norms(D: int, networks: int, seed: int = 0) -> tuple[dict[str, Any], dict[st
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int = 20) -> dict[str, float]:
-    """{norm: fitted exponent in D}, half the 95 % intervals, and the largest deviation from the edge at D >= 512."""
+    """Return {norm: exponent in D}, half the 95 % intervals, and the largest deviation from the edge at D >= 512."""
     measured = [norms(D, networks) for D in widths]
     fits, results = {}, dict[str, float]()
     # the exponent of W1 is that of sqrt(D) + sqrt(P), close to sqrt(D) only for D >> P

@@ -5,8 +5,8 @@
 J = grad f(w_0, X) has a row for each image and output.  Its effective rank is exp(-sum p log p), p the singular values
 of J over their sum (Roy and Vetterli 2007); Samarin et al. 2022 draw it against width (figure 6) and the singular
 values themselves (figure 7).  The paper does not say whether the p are those of J or of the kernel J J', their squares.
-Both are given here; widths and shifts are ordered the same way by both.  J itself is never formed: the kernel (6000,
-6000) is contracted layer by layer in float64, and its eigenvalues are the squared singular values.
+Both are given here; they order widths and shifts in the same way.  J itself is never formed: the kernel (6000, 6000) is
+contracted layer by layer in float64, and its eigenvalues are the squared singular values.
 
 small, evening: 200 images at all widths, and, but for the digits, 600 at width 1.  paper: 600 at all widths up to 60.
 """
@@ -31,7 +31,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def spectrum(data: str, n: int, shift: int, width: int, seed: int) -> dict[str, Any]:
-    """sigma(J) : (10 n,), descending, from the eigenvalues of J J', those negative by rounding 0; effective ranks."""
+    """Return sigma(J) : (10 n,), descending, from eigenvalues of J J' (negative by rounding: 0); effective ranks."""
     train, _ = images(data, n, 1, seed)
     if shift:
         train = train.shifted(shift, np.random.default_rng(seed))
@@ -45,13 +45,13 @@ def spectrum(data: str, n: int, shift: int, width: int, seed: int) -> dict[str, 
 
 
 def effective_rank(sigma: np.ndarray[Any, Any]) -> float:
-    """exp of the entropy of sigma / sum sigma."""
+    """Return exp of the entropy of sigma / sum sigma."""
     p = sigma[sigma > 0] / sigma.sum()
     return float(np.exp(-np.sum(p * np.log(p))))
 
 
 def main(s: Setting, widths: tuple[int, ...], n: int = 200, seeds: int = 3, whole: int = 0) -> Found:
-    """Effective ranks of J and J J' at each width, plain and shifted, and quantiles of the singular values."""
+    """Return effective ranks of J and J J' at each width, plain and shifted, and quantiles of the singular values."""
     shifts = (0, 2 if s.data == "digits" else 7)
     runs = s.sweep(spectrum, {"shift": shifts, "width": widths, "seed": range(seeds)}, data=s.data, n=n)
     found: Found = {"widths": widths, "sigma": runs["sigma"][:, :, 0].tolist()}

@@ -2,9 +2,9 @@
 
     python3 make.py python examples/table.py [NAME ...] [--data DIR] [--out DIR] [--first-seed S]
 
-Runs what `PLAN` lists, each recorded in --out, so that an interrupted call resumes.  Its rows are kept as
-docs/papers/KEY.json, its figure as KEY.png in 128 colours; then the pages there are written from all that is kept.
-Without --data only the digits inside the package run.  With --ran nothing runs: what --out holds is kept.
+It runs the entries of `PLAN`, each recorded in --out, so that an interrupted call resumes.  A result's rows are kept as
+docs/papers/KEY.json, its figure as KEY.png in 128 colours; then the pages are rewritten from everything kept there.
+Without --data only the digits inside the package run.  With --ran nothing runs: the results in --out are kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PLAN = {
         "reduced_alexnet": ("small", 4), "iterative_linearisation": ("evening", 2),
     },
 }  # fmt: skip
-"""{images: {script: (scale, seeds)}}: what the pages show, cheap runs first."""
+"""{images: {script: (scale, seeds)}}: the results that the pages show, cheap runs first."""
 PAGE = EXAMPLES.parent / "docs" / "papers" / "index.md"
 
 
@@ -69,7 +69,7 @@ def keep(name: str, kind: str, out: Path) -> None:
 
 
 def kept_pages() -> dict[Path, str]:
-    """The pages, from all that docs/papers holds."""
+    """Return the pages, from everything in docs/papers."""
     docs = {name: ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for name, path in scripts().items()}
     files = sorted(PAGE.parent.glob("*.json"))
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in files}

@@ -9,7 +9,7 @@ How accurate is t1 ~ s?  After t ~ s the weights grow by lambda, d lambda/dt ~ l
 time s tau, lambda ~ (tau - t/s)^(-1/(L-1)).  The output s lambda^(L+1) is of order one a little earlier, t1 = s (tau -
 O(s^((L-1)/(L+1)))).  So the slope of log t1 in log s is below 1, and 1 - slope falls by 10^(1/3) = 2.15 per decade with
 two layers and by 10^(2/3) = 4.6 with five.  Exponents are fitted for each seed, per decade in s, and in h at fixed s.
-Weights inflate while outputs stand still, so the early flow takes steps of .2 % of t.
+Weights inflate while outputs barely move, so the early flow takes steps of .2 % of t.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHOWN = slice(0, None, 10)
 def learned(
     data: str, n_train: int, end: bool, depth: int, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """t1 by seed; if `end`, t2 and alpha^2 L at every tenth of TIMES too."""
+    """Return t1 by seed; if `end`, also t2, and alpha^2 L at every tenth of TIMES."""
     x, y = placed(*task(data, n_train, 100)[0])
     net, unit = network(width, depth), min(s, 1.0)
     theta0 = start(net, seed)
@@ -65,7 +65,7 @@ def learned(
 
 
 def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: int, n_train: int) -> Found:
-    """Exponents of t1 and t2 in s and of t1 in h; the loss against time."""
+    """Return exponents of t1 and t2 in s and of t1 in h; draw the loss against time."""
     middle, at = widths[len(widths) // 2], np.array(scales)
     grid: dict[str, Any] = {"depth": DEPTHS, "width": widths, "s": scales, "seed": range(seeds)}
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train}

@@ -1,14 +1,14 @@
-"""Measure how deep networks can be trained: about six depth scales xi (`analytic.phase`), and more at the edge.
+"""Measure how deep trainable networks can be: about six depth scales xi (`analytic.phase`), and more at the edge.
 
     python3 make.py python examples/trainable_depth.py [--seed 1] [--out FILE.png]
 
-Networks in the ordered phase, whose inputs become one as e^(-depth / xi), learn 150 digits by 150 steps.  w_std sets
+Networks in the ordered phase, whose inputs become equal as e^(-depth / xi), learn 150 digits in 150 steps.  w_std sets
 xi, at b_std^2 = .05.  The depth at which half the digits are learned is interpolated; intervals are Student's t.
 
 Protocol: width, rate, steps and depths were chosen on other seeds.  Seed 1 was run once, after this was written down.
-(1) The mean of depth / xi over all settings is 6 +- 1.5.  (2) Twice the xi trains at least 1.2 times the layers, for
-each activation.  (3) At 12 times the smaller xi, .2 more of the digits are learned at the edge of chaos, xi = infinity
-(Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).
+(1) The mean of depth / xi over all settings is 6 +- 1.5.  (2) Doubling xi makes at least 1.2 times as many layers
+trainable, for each activation.  (3) At 12 times the smaller xi, .2 more of the digits are learned at the edge of chaos,
+xi = infinity (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(
     out: str | None = None, activations: tuple[Any, ...] = ACTIVATIONS, scales: tuple[float, ...] = SCALES,
     width: int = 64, networks: int = 5, steps: int = 150, seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Trainable depth in units of xi, the halves of 95 % intervals, and the depths in layers."""
+    """Return trainable depths in units of xi, half-widths of 95 % intervals, and the depths in layers."""
     from scipy.stats import t as student
 
     found, curves = dict[str, float](), {}

@@ -2,15 +2,15 @@
 
     python3 make.py python examples/trajectories_of_lenet.py [--out DIR] [--data DIR]
 
-The paper: the paths of single outputs stay apart, their statistics become more alike with width.  Here the outputs are
-those of the right class, on test images, after each epoch.  Both networks start from the same weights and see the same
-mini-batches, with the rates and the loss of lenet_and_its_linearisation.py.  The target is 1.  With m, s the mean and
-the deviation over images,
+The paper finds that single outputs follow different paths, and that the statistics become more alike with width.  Here
+the outputs are those of the right class, on test images, after each epoch.  Both networks start from the same weights
+and see the same mini-batches, with the rates and the loss of lenet_and_its_linearisation.py.  The target is 1.  With m,
+s the mean and the deviation over images,
 
     statistics   root mean square over epochs of ((m - m_lin)^2 + (s - s_lin)^2)^1/2
     paths        root mean square over images and epochs of (f - m) / s - (f_lin - m_lin) / s_lin
 
-The second is 0 if images keep their places among the others, and 2^1/2 if their places are independent.
+The second is 0 if images keep their ranks among the others, and 2^1/2 if their ranks are independent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def apart(f: Any, lin: Any) -> dict[str, float]:
-    """The two distances of outputs (T, M) over time and images."""
+    """Return the two distances of outputs (T, M) over time and images."""
     moments = [np.stack([each.mean(1), each.std(1)]) for each in (f, lin)]
     places = [(each - m[:, None]) / s[:, None] for each, (m, s) in zip((f, lin), moments)]
     statistics = np.mean(np.sum((moments[0] - moments[1]) ** 2, axis=0))
@@ -44,7 +44,7 @@ def apart(f: Any, lin: Any) -> dict[str, float]:
 def trained(
     data: str, n_train: int, n_test: int, epochs: int, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Both distances for each seed, and m and s of both networks by epoch."""
+    """Return both distances for each seed, and m and s of both networks by epoch."""
     train, test = images(data, n_train, n_test)
     (x, y), (x_test, y_test) = placed(*train.standardise().one_hot()), test.standardise(fit=train).one_hot()
     net = mn.Network(lenet(x.shape[1:], width), x.shape[1:], mn.PyTorch())
@@ -76,7 +76,7 @@ def trained(
 def main(
     s: Setting, widths: tuple[int, ...], n_train: int = 2000, n_test: int = 1000, epochs: int = 10, seeds: int = 6
 ) -> Found:
-    """Distances of statistics and of paths at each width; draws means and deviations over training."""
+    """Return (T, E, M); both start equal"""
     grid: dict[str, Any] = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(trained, grid, together="seed", data=s.data, n_train=n_train, n_test=n_test, epochs=epochs)
     found: Found = {name: [interval(v) for v in runs[name]] for name in ("statistics", "paths")}

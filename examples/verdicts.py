@@ -1,8 +1,8 @@
-"""When a measured number is what a paper says: margins, two one-sided tests, one level for a row.
+"""Decide when a measured number agrees with a paper: margins, two one-sided tests, one level per row.
 
-A row "agrees" only where the whole interval of each of its numbers lies inside what the paper says and a margin, and
-"differs" where one lies outside; else it is undecided.  So more networks narrow an interval and never turn a right
-number into a wrong one, as they would if a number had to hold the paper's exactly: no finite width does.
+A row "agrees" only if the whole interval of each number lies inside the paper's range plus a margin, and "differs" if
+one lies outside; otherwise it is undecided.  So more networks narrow an interval and never turn a right number into a
+wrong one. They would if a number had to equal the paper's exactly, as no finite width does.
 
     kind of number          margin          why
     exponent                .1              a relative correction c / n to a power shifts its fit over a decade of
@@ -15,8 +15,8 @@ number into a wrong one, as they would if a number had to hold the paper's exact
     order (larger, falls)   none            the paper gives a direction and no size
     much smaller            a half          the paper gives a word; a factor of 2 is the least it can mean
 
-With several numbers in a row each is tested at a level by Holm's rule, so that all of a row's intervals together are
-wrong in 5 % of rows.  The margins were fixed before the runs they judge, which draw networks that no margin has seen.
+With several numbers in a row each is tested at a level by Holm's rule, so that the intervals of a row are jointly wrong
+in 5 % of rows.  The margins were fixed before the runs they judge, whose networks are new.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXPONENT, RATIO, LOSS, POINTS, MUCH = 0.1, 0.1, 0.05, 0.02, 0.5
 
 
 class Claim(NamedTuple):
-    """Say what a paper says of some numbers, tested.  rule : in words.
+    """A paper's claim about some numbers, tested.  rule : in words.
 
     tests : of each number (p, q), p the level at which it lies inside, q that at which it lies outside; one-sided.
     """
@@ -48,7 +48,7 @@ class Claim(NamedTuple):
         """True if all numbers lie inside, False if one lies outside, None if neither is shown at LEVEL."""
         p, q = np.array(self.tests).T
         most = (1 - LEVEL) / 2 / np.arange(len(p), 0, -1)
-        if np.all(np.sort(p) <= most):  # NaN, of a number without an interval, is not
+        if np.all(np.sort(p) <= most):  # NaN, for a number without an interval, is not
             return True
         return False if np.any(q <= most[0]) else None
 
@@ -66,14 +66,14 @@ class Claim(NamedTuple):
         p, q = np.array(self.tests).T
         if np.any((p == 1) & (q == 1)):
             return nan
-        away = np.sort(np.where(p < q, ndtri(1 - p), -ndtri(1 - q)))  # as standard normal; inf of what does not vary
+        away = np.sort(np.where(p < q, ndtri(1 - p), -ndtri(1 - q)))  # as standard normal; inf if it does not vary
         takes = ndtri(1 - (1 - LEVEL) / 2 / np.arange(1, len(p) + 1))  # Holm's rule
         if away[0] <= 0:
             return -float((takes[-1] / away[0]) ** 2) if away[0] else inf
         return float(np.max((takes / away) ** 2))
 
     def __and__(self, other: Claim) -> Claim:
-        """Both, at one level.
+        """Claim both, at one level.
 
         >>> (above([Measured(1, 0.5, df=9)]) & near([Measured(1, 0.05, df=9)], 1, RATIO)).rule
         '> 0; within 0.1 of 1'
@@ -81,7 +81,7 @@ class Claim(NamedTuple):
         return Claim(self.rule if self.rule == other.rule else f"{self.rule}; {other.rule}", self.tests + other.tests)
 
     def __invert__(self) -> Claim:
-        """Claim that one number at least lies outside.
+        """Claim that at least one number lies outside.
 
         >>> (~near([Measured(1.35, 0.05, df=9), Measured(1, 0.2, df=9)], 1, RATIO)).agrees
         True
@@ -104,7 +104,7 @@ def between(values: Iterable[Measured], low: float, high: float, rule: str) -> C
 
 
 def near(values: Iterable[Measured], target: float, margin: float) -> Claim:
-    """Claim that each number is `target`, to a margin.
+    """Claim that each number equals `target` up to a margin.
 
     >>> a, b, c = Measured(-0.55, 0.04, df=9), Measured(-0.55, 0.1, df=9), Measured(-0.8, 0.1, df=9)
     >>> [near([v], -0.5, EXPONENT).agrees for v in (a, b, c)], near([a, c], -0.5, EXPONENT).rule
@@ -151,7 +151,7 @@ def at_most(values: Iterable[Measured], power: float) -> Claim:
 
 
 def one_of(claim: Claim) -> Claim:
-    """Claim that one number at least lies inside.
+    """Claim that at least one number lies inside.
 
     >>> one_of(near([Measured(-1.2, 0.2, df=9), Measured(-0.5, 0.04, df=9)], -0.5, EXPONENT)).agrees
     True
@@ -161,7 +161,7 @@ def one_of(claim: Claim) -> Claim:
 
 
 def percent_of(claim: Claim) -> Claim:
-    """Return the claim, its rule in per cent or points: numbers that are shown as such.
+    """Return the claim with its rule in per cent or points, for numbers shown that way.
 
     >>> percent_of(near([Measured(0.01, 0.005, df=3)], 0, POINTS)).rule
     'within 2 of 0'
@@ -170,7 +170,7 @@ def percent_of(claim: Claim) -> Claim:
 
 
 def sure(holds: bool, rule: str) -> Claim:
-    """Claim something that does not vary: a count, a limit, numbers equal but for rounding.
+    """Claim something that does not vary: a count, a limit, numbers equal up to rounding.
 
     >>> sure(1e-15 < 1e-10, "< 1e-10").agrees
     True
@@ -179,7 +179,7 @@ def sure(holds: bool, rule: str) -> Claim:
 
 
 def unfinished(why: str) -> Claim:
-    """Give no verdict: of runs that have not come to the end at which the paper compares.
+    """Give no verdict, for runs that have not reached the end at which the paper compares.
 
     >>> unfinished("2 of 8 runs have not converged").agrees is None
     True

@@ -1,10 +1,10 @@
-"""A notebook of neural-tangents here: a network and its linearisation at the start, trained on the same batches.
+"""Redo a notebook of neural-tangents: a network and its linearisation at the start, trained on the same batches.
 
     python3 make.py python examples/weight_space_linearisation.py [--data DIR] [--out FILE.png]
 
 One hidden erf layer of width 512, momentum 0.9, cross-entropy, batches of 128, five epochs: the packaged digits, or
 with --data the 60,000 images of MNIST, as in the notebook.  Its loss is a mean over examples and ten outputs, ours a
-mean over examples, so its rate 1 is 0.1 here, and losses are divided by ten for comparison.
+mean over examples. So its rate 1 is 0.1 here, and losses are divided by ten for comparison.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ THEIRS = (
     (0.2529, 0.0750, 0.0498, 0.0585, 0.0514, 0.0446, 0.0408),
     (0.2529, 0.0759, 0.0513, 0.0595, 0.0530, 0.0467, 0.0423),
 )
-"""What the notebook prints on MNIST: the losses of the batches 0, 390, 780, ..., of the network and linearised."""
+"""The notebook's output on MNIST: losses of the batches 0, 390, 780, ..., of the network and its linearisation."""
 
 
 def examples(data: str | None) -> tuple[Array, Array]:
-    """Images of mean 0 and variance 1, and one-hot labels, float32."""
+    """Return images of mean 0 and variance 1, and one-hot labels, float32."""
     given = mn.datasets.digits() if data is None else mn.datasets.mnist(data, "train", dtype=np.float32)
     x, y = given.one_hot()
     return ((x - x.mean()) / x.std()).astype(np.float32), y.astype(np.float32)
 
 
 def main(out: str | None = None, data: str | None = None, width: int = 512, epochs: int = 5) -> dict[str, float]:
-    """The losses of seven batches of the run, per output, of both, and how far they are apart."""
+    """Return the losses of seven batches of the run, per output, of both models, and the distance between them."""
     x, y = examples(data)
     size = 128 if data else 32
     spec = mn.Sequential(mn.Dense(width, b_std=0.05), mn.Erf(), mn.Dense(10, b_std=0.05))

@@ -1,18 +1,18 @@
-"""Shared part of iterative_linearisation.py: windows of linearised training, and the bound on their rate.
+"""Define linearised training in windows, and the bound on their rate, for iterative_linearisation.py.
 
 A window of K steps from theta_0 moves theta by -lr J' sum_j L'(f_j), f_j the outputs of the linear model.  To first
-order in the gradient g that is -A g with A = (1 - (1 - lr G)^K) / G and G the Gauss-Newton curvature: descent with
+order in the gradient g this is -A g with A = (1 - (1 - lr G)^K) / G, where G is the Gauss-Newton curvature: descent in
 another metric.  Two things can go wrong, and `along_the_path` measures both along gradient flow.
 
 Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, 2 for even K;
                 lambda is the largest curvature on the path: 100 times that of the start in a LeNet with PyTorch's
-                initial weights.  They grow over many windows: a single one from the flow does not show it.
+                initial weights.  This growth takes many windows: one window started on the flow does not show it.
 Long windows    The linear model leaves the region where it is valid after a time K lr, and a window no longer lowers
-                the network's own loss.  The longest one that does, from every point, falls as 1 / lr.
+                the network's own loss.  The longest window that lowers the loss, from every point, falls as 1 / lr.
 
-A period and a rate inside both bounds should learn.  Neither holds back K = 1, which turns to flatter points where
-lr lambda > 2 (edge of stability; inside a window the curvature is frozen), nor K = infinity, which never meets the
-path's curvature.  So both survive rates at which finite K > 1 diverges.
+A period and a rate inside both bounds should train.  Neither bound limits K = 1, which turns to flatter points where lr
+lambda > 2 (edge of stability; inside a window the curvature is frozen), nor K = infinity, which never meets the path's
+curvature.  So both survive rates at which finite K > 1 diverges.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ import minintk as mn
 from minintk.arrays import array_namespace
 
 ROWS, LONGEST, POINTS, TEST = 2000, 2**14, 8, 500
-"""Rows of J up to which windows run on J J'; the longest window that a bound tries; points of a curve; test images."""
+"""Most rows of J for which windows use J J'; the longest window that a bound tries; points of a curve; test images."""
 CrossEntropy = mn.softmax_cross_entropy
 
 
 def problem(data: str, n_train: int, channels: int, seed: int) -> tuple[mn.Network, mn.Array, tuple[mn.Array, ...]]:
-    """The network, its initial weights (P,), and (x, y, x_test, y_test)."""
+    """Return the network, its initial weights (P,), and (x, y, x_test, y_test)."""
     train, test = images(data, n_train, TEST)
     arrays = placed(*train.standardise().one_hot(), *test.standardise(fit=train).one_hot())
     shape = train.x.shape[1:]
@@ -53,13 +53,13 @@ class Window:
         self.gram: mn.Array | None = None
 
     def product(self, u: mn.Array, often: bool = True) -> mn.Array:
-        """J J' u, by the Gram matrix if it will be used often and is small."""
+        """Return J J' u, by the Gram matrix if it is small and will be used often."""
         if self.gram is None and often and u.size <= ROWS:
             self.gram = self.J.gram().reshape((u.size, u.size))
         return self.J.jvp(self.J.vjp(u)) if self.gram is None else (self.gram @ u.reshape(-1)).reshape(u.shape)
 
     def step(self, lr: float, steps: int, last: bool = False) -> None:
-        """Gradient descent; FloatingPointError if it leaves the floating-point numbers.  last : f is not needed."""
+        """Take steps of gradient descent; FloatingPointError if numbers overflow.  last : f is not needed."""
         total, xp = 0 * self.f, array_namespace(self.f)
         for i in range(steps):
             u = CrossEntropy.cotangent(self.f, self.y)
@@ -73,7 +73,7 @@ class Window:
             raise FloatingPointError("the weights are no longer finite")
 
     def curvature(self) -> float:
-        """lambda_max of J' L'' J, by power iteration on L'' J J'."""
+        """Return lambda_max of J' L'' J, by power iteration on L'' J J'."""
         xp = array_namespace(self.f)
         p = xp.exp(self.f - xp.max(self.f, axis=-1, keepdims=True))
         p, v, size = p / xp.sum(p, axis=-1, keepdims=True), CrossEntropy.cotangent(self.f, self.y), 0.0
@@ -87,7 +87,7 @@ class Window:
 def descend(
     net: mn.Network, theta: mn.Array, x: mn.Array, y: mn.Array, lr: float, K: float, steps: int
 ) -> Iterator[Window]:
-    """The windows of a run, each at its end; K = inf is one window in twenty parts."""
+    """Yield the windows of a run, each at its end; K = inf is one window in twenty parts."""
     part = int(K) if inf > K else ceil(steps / 20)
     window = None
     for _ in range(0, steps, part):
@@ -98,11 +98,11 @@ def descend(
         yield window
 
 
-@np.errstate(over="ignore", invalid="ignore")  # divergence is an error of its own
+@np.errstate(over="ignore", invalid="ignore")  # divergence raises its own error
 def along_the_path(
     data: str, n_train: int, channels: int, t: float, low: float, rates: int, seed: int
 ) -> dict[str, Any]:
-    """Along descent at rate `low`: curvatures; for each rate low 2^r the longest window 2^k that lowers the loss."""
+    """Return curvatures of descent at rate `low`; for each rate low 2^r the longest window 2^k that lowers the loss."""
     net, theta, (x, y, *_) = problem(data, min(n_train, 200), channels, seed)
     steps = ceil(t / low)
     curvature, allowed = [], [LONGEST] * rates
@@ -127,7 +127,7 @@ def along_the_path(
 
 
 def beside_it(data: str, n_train: int, channels: int, t: float, lr: float, seed: int) -> dict[str, Any]:
-    """Test accuracy of SGD; means over training of the adaptive rule's, and of the fixed K with as many windows."""
+    """Return test accuracy of SGD; means over training of the adaptive rule's, and of fixed K with as many windows."""
     net, theta, (x, y, x_test, y_test) = problem(data, n_train, channels, seed)
     steps, every = ceil(t / lr), None
     how: dict[str, Any] = {"loss": CrossEntropy, "optimizer": mn.SGD(lr), "steps": steps}

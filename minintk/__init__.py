@@ -1,4 +1,4 @@
-"""minintk: a neural network in every form the theory of wide networks talks about, by hand, in NumPy or CuPy."""
+"""minintk: finite, linearised and infinitely wide neural networks, with hand-written derivatives, in NumPy or CuPy."""
 
 import warnings
 from pathlib import Path
@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # n
 
 
 def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
-    """Say what is wrong with the package `analytic` beside minintk, and the remedy; None if it is this distribution's.
+    """Say what is wrong with the package `analytic` next to minintk, and the remedy; None if it is this distribution's.
 
     Another one of that name, installed over ours, puts its `__init__.py` there, and takes it along when it is removed.
 
@@ -20,9 +20,9 @@ def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
     there = face.exists()
     try:
         if not face.parent.is_dir() or (there and b"lazy_loader.attach_stub" in face.read_bytes()):
-            return None  # ours, or minintk was taken along by itself
+            return None  # ours, or only minintk was moved
     except OSError:
-        return None  # files may not be read here, as in a process that grades
+        return None  # files cannot be read here, as in a process that grades
     what = "is of another distribution, installed over minintk's" if there else "is missing: another one was removed"
     return f"{face} {what}: pip uninstall -y analytic, then pip install --force-reinstall --no-deps minintk"
 

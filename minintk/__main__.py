@@ -1,4 +1,4 @@
-"""python -m minintk: the command line."""
+"""Run the command line: python -m minintk."""
 
 import sys
 

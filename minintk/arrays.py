@@ -68,7 +68,7 @@ def library(xp: Any) -> str:
 
 
 def on_host(xp: Any) -> bool:
-    """True if arrays of this namespace live in the host's memory, where threads can share them."""
+    """Return True if arrays of this namespace live in the host's memory, where threads can share them."""
     return xp is np or library(xp) == "numpy"
 
 
@@ -83,7 +83,7 @@ def to_host(a: Array | float) -> np.ndarray[Any, Any]:
 
 
 def own(a: Array) -> Array:
-    """Copy `a` for later evaluation: the caller can overwrite `a` before.
+    """Copy `a` for later use, since the caller can overwrite `a` before then.
 
     >>> a = np.zeros(2)
     >>> b = own(a)
@@ -109,7 +109,7 @@ def device_namespace(device: str) -> Any:
         one = import_module("cupy").zeros(1) + 1  # compiles a kernel
         import_module("cupyx.scipy.linalg")  # loads CUDA's libraries, which `import cupy` does not
         return array_namespace(one)
-    except Exception as error:  # CUDA's own errors among them
+    except Exception as error:  # including CUDA's own errors
         what = f"device 'gpu' needs CuPy, CUDA's libraries and an NVIDIA GPU ({type(error).__name__}: {error})"
         raise RuntimeError(f"{what}: {_gpu_remedy(error)}, or use device 'cpu'") from error
 
@@ -126,9 +126,9 @@ def _gpu_remedy(error: Exception) -> str:
 
 
 def available_memory(xp: Any) -> int:
-    """Return the bytes that can still be allocated where `xp` keeps its arrays (2**62 if the system does not tell).
+    """Return the bytes that can still be allocated where `xp` keeps its arrays (2**62 if the system does not say).
 
-    On the host: free memory within limits of control groups.  On a GPU: the current one's, within CuPy's pool limit.
+    On the host: free memory within control-group limits.  On a GPU: the current one's, within CuPy's limit.
     """
     if library(xp) == "cupy":
         free, _total = import_module("cupy").cuda.runtime.memGetInfo()
@@ -139,7 +139,7 @@ def available_memory(xp: Any) -> int:
 
 
 def free_host_memory(meminfo: str | Path = "/proc/meminfo") -> int:
-    """Return the free bytes of this machine; all its memory if that is all the system tells (macOS), else 2**62."""
+    """Return the free bytes of this machine; all its memory if the system says no more (macOS), otherwise 2**62."""
     try:
         fields = dict(line.split(":") for line in Path(meminfo).read_text(encoding="ascii").splitlines())
         return 1024 * int(fields["MemAvailable"].split()[0])
@@ -163,9 +163,9 @@ LIMITS = {
 
 
 def free_in_groups(root: str | Path = "/") -> int:
-    """Return the bytes that the control groups of this process leave it (containers, SLURM), 2**62 without a limit.
+    """Return the bytes that this process's control groups leave it (containers, SLURM), 2**62 without a limit.
 
-    A group's limit also covers the groups inside it, so the smallest counts.  root : of the file system.
+    A group's limit also covers the groups inside it, so the smallest counts.  root : path of the file system.
     """
     free = 2**62
     for group, files, usage, cached in limited_groups(str(root)):
@@ -177,7 +177,7 @@ def free_in_groups(root: str | Path = "/") -> int:
 
 @lru_cache
 def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
-    """Return (folder, files of limits, file of use, cache's name) of limited groups; cached, as a search is slow."""
+    """Return (folder, limit files, usage file, cache's name) of limited groups; cached, as a search is slow."""
     found = []
     for kind, group in control_groups(root, "memory"):
         limits, usage, cache = LIMITS[kind]
@@ -203,7 +203,7 @@ def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
         for _, names, path in lines:
             if owner not in names.split(","):
                 continue
-            inside = os.path.relpath(path, fields[3])  # a container can see only a part of the tree
+            inside = os.path.relpath(path, fields[3])  # a container sees only part of the tree
             parts = () if inside.startswith("..") else Path(inside).parts
             top = Path(root) / fields[4].lstrip("/")
             found += [(kind, top.joinpath(*parts[:n])) for n in range(len(parts) + 1)]
@@ -228,7 +228,7 @@ def text_of(path: Path) -> str:
 
 
 def check_floating(name: str, a: Array) -> None:
-    """Raise TypeError unless `a` is an array of float32 or float64, without a mask and not a numpy.matrix.
+    """Raise ValueError for an array on another GPU than the current one, where the results would be allocated.
 
     ValueError for an array on another GPU than the current one, where the results would be.
     """
@@ -262,7 +262,7 @@ def check_finite(name: str, a: Array) -> None:
 def check_finite_by(result: Array, name: str, a: Array) -> None:
     """Raise ValueError if `result`, computed from `a`, shows that `a` holds a NaN or an infinity.
 
-    Only the sum of `result` is checked: outputs are few, parameters many.  An overflow for finite `a` passes.
+    Only the sum of `result` is checked, since outputs are few and parameters many.  An overflow for finite `a` passes.
     """
     if on_host(array_namespace(result)) and not finite(result):  # a GPU would have to wait for the sum
         check_finite(name, a)

@@ -1,4 +1,4 @@
-"""Leaves out modules whose extra is not installed when pytest collects the examples of docstrings.
+"""Skip modules whose extra is not installed when pytest collects the examples in docstrings.
 
 `pytest --pyargs minintk analytic --doctest-modules` then works with the installed package, with and without extras.
 """

@@ -9,23 +9,23 @@ from minintk.arrays import control_groups, text_of
 
 
 def cores() -> int:
-    """Number of threads to work with: cores of this process's affinity and quota, at most OMP_NUM_THREADS."""
+    """Return the number of threads to use: cores in this process's affinity and quota, at most OMP_NUM_THREADS."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, cores_granted(), threads_asked())
 
 
 @cache
 def threads_asked() -> int:
-    """OMP_NUM_THREADS, its first number where it lists one for each level; 2**30 if it says none."""
+    """Return OMP_NUM_THREADS, its first number if it lists one per level; 2**30 if it is not set."""
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(asked) if asked.isdecimal() and int(asked) else 2**30
 
 
 @cache
 def cores_granted(root: str = "/") -> int:
-    """Whole cores that the control groups of this process grant it (containers, SLURM); 2**30 without a quota.
+    """Return the whole cores that this process's control groups allow (containers, SLURM); 2**30 without a quota.
 
-    With more threads than that, the system stops all of them for a part of each period.  root : of the file system.
+    With more threads than that, the system stops all of them for part of each period.  root : path of the file system.
     """
     granted = 2**30
     for kind, group in control_groups(root, "cpu"):

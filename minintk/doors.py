@@ -1,4 +1,4 @@
-"""The doors by which satellites enter: folders that can be deleted, looked for when they are first needed.
+"""Import satellites on demand: folders that can be deleted, looked up when they are first needed.
 
     networks     the layers of a network by cheaper ways     minintk/fast
     kernels      the recursion of kernels by cheaper ways    analytic/fast
@@ -7,7 +7,7 @@
     phase        where a network stands, in one line         analytic/phases
     roundings    what layers make of rounding errors         analytic/phases
 
-Nothing else of the core names a satellite, but the faces of the two packages, which import names when they are used.
+Nothing else in the core names a satellite, except the interfaces of the two packages, which import names on use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DOORS = {
 
 @cache
 def through(door: str, otherwise: Any = None) -> Any:
-    """Return what is behind a door; `otherwise` if that satellite was deleted.
+    """Return the object at a door, or `otherwise` if its satellite was deleted.
 
     >>> through("networks", "as written") is not None
     True

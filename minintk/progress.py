@@ -1,4 +1,4 @@
-"""Show progress of long work on stderr: a bar with the time left on a terminal, else a line every ten seconds."""
+"""Show progress of long work on stderr: a bar with the time left on a terminal, otherwise a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def _lines(what: str, total: float, say: Callable[[str], None], every: float = 1
 
 
 HOUR = 3600.0
-"""Seconds left from which `forewarned` warns."""
+"""Seconds of remaining work from which `forewarned` warns."""
 
 
 def forewarned(what: str, first: float = 0, every: float = 10.0) -> Callable[[float, float], None]:
     """Return progress(done, total), which warns once on stderr if an hour of work or more is left.
 
-    first : already done.   every : seconds of work before it estimates.
+    first : the work already done.   every : seconds of work before it estimates.
 
     >>> advance = forewarned("counting")
     >>> advance(1, 2)

@@ -1,4 +1,4 @@
-"""The laws every model obeys, for the tests of this package and of layers and models from outside.
+"""Test the laws that every model obeys, for this package and for layers and models from outside.
 
 Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
 and a numpy.random.Generator for its directions, and raises AssertionError with the law, both numbers and the tolerance.
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def roundings(model: Model, theta: Array, x: Array) -> float:
-    """m eps, the relative error that the roundings along a path through the network and back add up to.
+    """Return m eps, the relative error to which the roundings along a path through the network and back add up.
 
     >>> import minintk as mn
     >>> net, x = mn.Network(mn.Dense(2), (3,)), np.ones((4, 3))             # layer sizes 3 and 2
@@ -50,7 +50,7 @@ def roundings(model: Model, theta: Array, x: Array) -> float:
 
 
 def assert_close(law: str, got: Any, want: Any, tolerance: Any) -> None:
-    """AssertionError unless |got - want| <= tolerance everywhere, with the worst place; NaN is never close.
+    """Raise AssertionError unless |got - want| <= tolerance everywhere, with the worst place; NaN is never close.
 
     >>> assert_close("1 + 1 = 2", np.array([1.0, 3.0]), np.array([1.0, 2.0]), 1e-15)
     Traceback (most recent call last):
@@ -69,14 +69,14 @@ def assert_close(law: str, got: Any, want: Any, tolerance: Any) -> None:
 
 
 def assert_shape(law: str, a: Any, want: tuple[int, ...]) -> None:
-    """AssertionError unless a has the shape."""
+    """Raise AssertionError unless a has this shape."""
     if a.shape != want:
         raise AssertionError(f"{law}: expected shape {want}, got {a.shape}")
 
 
 def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Every law below that applies: `check_derivative` in float64, `check_ensemble` where theta is an ensemble,
-    those of kernels where examples do not see each other.
+    """Check every law below that applies: `check_derivative` in float64, `check_ensemble` if theta is an ensemble,
+    those of kernels if examples do not interact.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Erf(), mn.Dense(2)), (3,))
@@ -96,11 +96,11 @@ def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) 
 
 
 def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """<u, J v> = <J' u, v> for random u and v: jvp and vjp are the same map, forwards and transposed."""
+    """Check <u, J v> = <J' u, v> for random u and v: jvp and vjp are the same map, forward and transposed."""
     f, J = model.linearize(theta, x)
     u, v = _normal(rng, f.shape, theta), _normal(rng, theta.shape, theta)
     lead = J.lead
-    buffer = array_namespace(theta).full(tuple(theta.shape), float("nan"), dtype=theta.dtype)  # for = and not +=
+    buffer = array_namespace(theta).full(tuple(theta.shape), float("nan"), dtype=theta.dtype)  # tests = against +=
     Jv, Ju = to_host(J.jvp(v)), to_host(J.vjp(u, buffer))
     u, v = to_host(u), to_host(v)
     forwards = (u * Jv).reshape((*lead, -1)).sum(axis=-1)
@@ -111,9 +111,9 @@ def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """J v = d/ds f(theta + s v) at s = 0, by differences of fourth order, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h.
+    """Check J v = d/ds f(theta + s v) at s = 0 by fourth-order differences, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h.
 
-    theta in float64, and not on a kink.  Rounding puts the differences off by m eps T 1.5 / h, where T = |f| + |J|
+    theta in float64, and not on a kink.  Rounding changes the differences by m eps T 1.5 / h, where T = |f| + |J|
     |theta| is the size of f's terms.  Truncation adds h^4 / 30 times a fifth derivative, ten thousand times less at
     these steps.  A kink of ReLU may lie inside one stencil: the law holds where it does at one of three steps, h =
     2^-12, 2^-15, 2^-18.  For `minintk.Centred`, alpha (f - f_0), what is added up is alpha f and alpha f_0, of which
@@ -141,7 +141,7 @@ def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Genera
 
 
 def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """gram = J J' and trace_gram = its trace over outputs, of a batch with itself and with another; J S J' too."""
+    """Check gram = J J' and trace_gram, its trace over outputs, of a batch with itself and with another; J S J' too."""
     N, C = x.shape[0], model.outputs
     _, J = model.linearize(theta, x)
     _, J2 = model.linearize(theta, x[::-1][: (N + 1) // 2])
@@ -167,7 +167,7 @@ def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -
 
 
 def check_kernel(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """The tangent kernel is symmetric and has no eigenvalue below 0, to rounding."""
+    """Check that the tangent kernel is symmetric and has no negative eigenvalue, to rounding."""
     _, J = model.linearize(theta, x)
     n = x.shape[0] * model.outputs
     k = to_host(J.gram()).reshape((*J.lead, n, n))
@@ -179,7 +179,7 @@ def check_kernel(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 
 
 def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """jvp of (K, [E], P) and vjp of (K, [E], N, C) are K maps at once."""
+    """Check that jvp of (K, [E], P) and vjp of (K, [E], N, C) are K maps at once."""
     f, J = model.linearize(theta, x)
     v, u = _normal(rng, (3, *theta.shape), theta), _normal(rng, (3, *f.shape), theta)
     size = roundings(model, theta, x) * _norm(_rows(J)).max()
@@ -190,7 +190,7 @@ def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Member e of f, J v, J' u and of the kernel is what the member gives alone; theta : (E, P)."""
+    """Check that member e of f, J v, J' u and the kernel equals the result for this member only; theta : (E, P)."""
     if theta.ndim != 2:
         raise ValueError(f"check_ensemble expects theta of shape (E, P), got {tuple(theta.shape)}")
     f, J = model.linearize(theta, x)
@@ -200,7 +200,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
     for e in range(theta.shape[0]):
         one = slice(e, e + 1)
         part = model.members(one)
-        pick: Any = e if part is model else one  # a member of its own, where the model is anchored to no ensemble
+        pick: Any = e if part is model else one  # the member itself, if the model is not anchored to an ensemble
         apart = _results(model, *part.linearize(theta[pick], x), v[pick], u[pick])
         sizes = _sizes(model, _terms(part, theta[pick], x), float(rows[e]), v[e], u[e])
         for name, alone in apart.items():
@@ -209,12 +209,12 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
 
 
 def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """ntk and ntk_full by blocks, under every memory bound that they accept, are what J J' gives in one piece."""
+    """Check ntk and ntk_full by blocks, under every memory bound that they accept, against J J' in one piece."""
     _, J = model.linearize(theta, x)
     m, largest = roundings(model, theta, x), float(_norm(_rows(J)).max()) ** 2
     other = x[::-1][: (x.shape[0] + 1) // 2]
     _, J2 = model.linearize(theta, other)
-    plain = dict.fromkeys(model.layout.slices, 1.0)  # whatever the learning rates
+    plain = dict.fromkeys(model.layout.slices, 1.0)  # for any learning rates
     for x2, right in ((None, None), (other, J2)):
         full, trace = to_host(J.gram(right)), to_host(J.trace_gram(right)) / model.outputs
         for name, kernel, want in (("ntk_full", ntk_full, full), ("ntk", ntk, trace)):
@@ -229,10 +229,10 @@ def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 
 
 def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """f, J v, J' u and the kernel in float32 have that dtype, and are those of float64 to rounding.
+    """Check that f, J v, J' u and the kernel in float32 have that dtype, and equal those in float64 to rounding.
 
     For a model that takes both, a Network.  A result is off by m eps times the sum of its terms' size and its response
-    to a relative change of theta.  That response is measured: the largest to four random changes of size 2^-12.
+    to a relative change of theta.  That response is measured: the largest for four random changes of size 2^-12.
     """
     small = np.float32
     xp = array_namespace(theta, x)
@@ -265,7 +265,7 @@ def _results(model: Model, f: Array, J: Jacobian, v: Array, u: Array) -> dict[st
 
 
 def _sizes(model: Model, f: float, J: float, v: Array, u: Array) -> dict[str, float]:
-    """The size of what is added up to get each of `_results`; f, J : those of f and |J|."""
+    """Return the size of the terms that are summed in each of `_results`; f, J : the sizes of f and |J|."""
     v_norm, u_norm = (float(_norm(to_host(a).ravel())) for a in (v, u))
     return {"f": f, "J v": J * v_norm, "J' u": J * u_norm, "gram": J**2, "trace_gram": model.outputs * J**2}
 
@@ -279,7 +279,7 @@ def _terms(model: Model, theta: Array, x: Array) -> float:
 
 
 def _normal(rng: np.random.Generator, shape: Sequence[int], like: Array) -> Array:
-    """Normal numbers in the library and dtype of `like`, drawn on the host."""
+    """Draw normal numbers on the host, in the library and dtype of `like`."""
     return to_library(rng.standard_normal(tuple(shape)).astype(str(like.dtype)), array_namespace(like))
 
 
@@ -291,16 +291,16 @@ def _norm(a: Host) -> Host:
 
 
 def _rows(J: Jacobian) -> Host:
-    """J written down on the host, ([E], N C, P), in float64."""
+    """Write J as a matrix on the host, ([E], N C, P), in float64."""
     dense = to_host(J.dense()).astype(np.float64)
     return dense.reshape((*J.lead, dense.shape[-3] * dense.shape[-2], J.size))
 
 
 def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
-    """Every law for small networks with this layer first, in the middle, last and as a residual branch.
+    """Check every law for small networks with this layer first, in the middle, last and as a residual branch.
 
-    shape : of one example as it enters the layer, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  AssertionError with the law
-    that is broken, and the findings of `minintk.grade.diagnose_layer`: jvp, vjp or gram, which tensor, how it is wrong.
+    shape : of one example as it enters the layer, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  AssertionError, with the
+    broken law and the findings of `minintk.grade.diagnose_layer`: jvp, vjp or gram, which tensor, how it is wrong.
 
     >>> import minintk as mn
     >>> check_layer(mn.Dense(4, b_std=0.5), (3,))
@@ -311,7 +311,7 @@ def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametri
     except Exception as error:
         said = ""
         if (diagnose := through("diagnosis")) is not None:
-            with suppress(Exception):  # a layer may be too broken to be looked at
+            with suppress(Exception):  # a layer may be too broken to diagnose
                 said = str(diagnose(layer, shape, parametrization) or "")
         if not said:
             raise
@@ -334,14 +334,14 @@ def _laws(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization
         network = Network(spec, shape, parametrization)
         x = rng.standard_normal((4, *shape))
         theta = network.init(rng, ensemble=2)
-        theta += 0.5 * rng.standard_normal(theta.shape)  # away from zero-initialised biases
+        theta += 0.5 * rng.standard_normal(theta.shape)  # moves away from zero-initialised biases
         check_model(network, theta, x, rng)
         check_model(network, theta[0], x[:1], rng)
         check_float32(network, theta[0], x, rng)
 
 
 def weights(shape: Shape) -> s.Layer:
-    """A layer with weights that keeps this shape: those after it must pass u dy/dx on to it."""
+    """Return a layer with weights that keeps this shape, so that layers after it must pass u dy/dx on."""
     if len(shape) == 1:
         return s.Dense(shape[-1], b_std=0.5)
     return (s.Conv1d if len(shape) == 2 else s.Conv2d)(shape[-1], 1, b_std=0.5)

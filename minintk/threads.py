@@ -1,9 +1,9 @@
 """Share independent pieces of work among threads, with BLAS limited to one thread meanwhile.
 
 NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores; more BLAS threads would
-oversubscribe them.  Results do not depend on the number of threads: work is split by its size only, and added in order.
+oversubscribe them.  Results do not depend on the number of threads: work is split only by its size, and added in order.
 
-Any public call can run inside any other of the same thread (a handler, a callback), and any exception can leave it:
+Any public call can run inside any other in the same thread (a handler, a callback), and any exception can leave it:
 
     no thread waits for unstarted work                a call takes its own items, and waits for those that others took
     marks are never unset                             they live in a copied context, or end with the frame
@@ -37,7 +37,7 @@ _inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
 
 
 def inside() -> bool:
-    """True if the caller is a pool thread, or runs in `alone`: `parallel` is then a plain loop."""
+    """Return True if the caller is a pool thread, or runs in `alone`: `parallel` is then a plain loop."""
     return _inside.get()
 
 
@@ -66,15 +66,15 @@ class _Job:
             raise
 
     def wait(self) -> None:
-        """Wait until all threads that have entered have left, then raise an exception that came meanwhile.
-        A thread enters before it takes an item, so one that enters later finds none.  It leaves before it rings.
+        """Wait until all threads that have entered have left, then raise any exception that came in the meantime. A
+        thread enters before it takes an item, so one that enters later finds none.  It leaves before it rings the bell.
         """
         caught = None
         while True:
             try:
                 while len(self.left) < len(self.entered):
                     self.bell.get()
-                self.bell.put(None)  # for a call that this one interrupted in its wait
+                self.bell.put(None)  # for a call that this one interrupted while waiting
                 break
             except BaseException as error:  # a keyboard interrupt, a time limit
                 caught = error
@@ -193,11 +193,11 @@ class single_threaded_blas(AbstractContextManager[None]):
     def __enter__(self) -> None:
         key, me, here = id(self), get_ident(), _place()
         try:
-            _holders[key] = me, here, weakref.ref(self, lambda _: _leave(key))  # if no `__exit__` is reached
+            _holders[key] = me, here, weakref.ref(self, lambda _: _leave(key))  # in case `__exit__` is never reached
             for other, (thread, place, _) in list(_holders.items()):  # a kept frame, e.g. by a notebook, never exits
                 if thread == me and place[0] >= here[0] and place != here:
                     _holders.pop(other, None)
-            for job, depth in list(_own.__dict__.get("jobs", {}).items()):  # interrupted in its end
+            for job, depth in list(_own.__dict__.get("jobs", {}).items()):  # interrupted while ending
                 if depth >= here[0]:
                     job.end()
             while any(monotonic() - since < PATIENCE for who, since in list(_returning.items()) if who != me):
@@ -220,7 +220,7 @@ class single_threaded_blas(AbstractContextManager[None]):
 
 
 def _leave(key: int) -> None:
-    """Restore the threads after the last holder.  Either it sees a new holder, or that one sees it restoring."""
+    """Restore the threads after the last holder.  Either it sees a new holder, or the new holder sees it restoring."""
     _holders.pop(key, None)
     if _holders:
         return

@@ -1,6 +1,6 @@
 """Hold the sizes at which fast paths begin and end: one object with all numbers, measured on two cores with AVX-512.
 
-A piece of work is worth a thread from about .5 ms on, so work from twice that on is `cut`.
+A piece of work justifies a thread from about .5 ms on, so work from twice that on is `cut`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from dataclasses import dataclass
 class Thresholds:
     """Multiplications, numbers in memory and bytes, as the comments say."""
 
-    plain: int = 2**18  # multiplications of a batch, below which layers run as written, BLAS at its own threads
+    plain: int = 2**18  # multiplications of a batch below which plain layers run, with BLAS's own threads
     products: int = 2**24  # multiplications of a piece of a matrix product, or of several
-    compiled: int = 2**20  # multiplications of a convolution that is worth loading Numba
+    compiled: int = 2**20  # multiplications of a convolution that justify loading Numba
     convolution: int = 2**24  # multiplications of a piece of a convolution,
-    convolution_per_weight: int = 2**8  # and for each weight: every piece adds to all of them
-    share: int = 2**17  # numbers in the activations of a batch for each square of the count of its shares,
-    share_per_weight: int = 8  # and in a share for each weight: every share prepares all of them
-    contraction: int = 2**24  # multiplications of a kernel's contraction that is left to BLAS's own threads
+    convolution_per_weight: int = 2**8  # plus this many for each weight, as every piece adds to all of them
+    share: int = 2**17  # numbers in the activations of a batch, for each square of the number of its shares,
+    share_per_weight: int = 8  # plus this many in a share for each weight, as every share prepares all of them
+    contraction: int = 2**24  # multiplications of a kernel's contraction that uses BLAS's own threads
     cotangents: int = 2**19  # numbers in the cotangents of some outputs of a kernel
     vector: int = 2**20  # numbers of a piece of a vector in optimisers and copies
-    pixels: int = 2**21  # numbers of a piece of what BatchNorm sums or scales
-    patches_bytes: int = 3 * 2**20  # patches that are formed and multiplied at a time,
+    pixels: int = 2**21  # numbers of a piece that BatchNorm sums or scales
+    patches_bytes: int = 3 * 2**20  # bytes of patches that are formed and multiplied at a time,
     patches_bytes_gpu: int = 2**30  # and on a GPU
-    normalised: int = 2**16  # numbers that BatchNorm gets and that are worth loading Numba
-    gathering: float = 1.5  # times the multiplications of a convolution that gathering its gradient may take,
-    gathered_channels: int = 16  # and channels of the images from which it is worth it
+    normalised: int = 2**16  # numbers in BatchNorm's input that justify loading Numba
+    gathering: float = 1.5  # gathering a convolution's gradient may take this many times its multiplications,
+    gathered_channels: int = 16  # if its images have at least this many channels
     cotangent_bytes: int = 6 * 10**6  # the largest cotangent before the outputs of a kernel are taken in parts
     ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train on a core at a time
     vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
@@ -36,13 +36,13 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 PIECES = 16
-"""The most pieces that work is cut into: a power of two.  On more cores than that, some stay idle."""
+"""Largest number of pieces that work is cut into, a power of two.  More cores than that stay idle."""
 
 
 def cut(length: int, work: float, each: float) -> list[slice]:
-    """0 ... length in pieces of at least `each` of the work, 1, 2, 4, 8 or 16 of them, whatever the number of cores.
+    """0 ... Cut a length into 1, 2, 4, 8 or 16 pieces of at least `each` of the work, whatever the number of cores.
 
-    Sums depend on the pieces by rounding; so they do not depend on the cores.
+    Sums depend on the pieces by rounding errors, so the pieces do not depend on the cores.
 
     >>> cut(10, 2**20, 2**19), len(cut(100, 7, 1)), len(cut(100, 1000, 1)), len(cut(3, 1000, 1))
     ([slice(0, 5, None), slice(5, 10, None)], 4, 16, 2)

@@ -1,9 +1,9 @@
 """Import and compile where no signal handler runs.
 
-Python runs signal handlers in the main thread, between any two of its lines.  One that came in the middle of an import
-would find half a module, and one that left it by an exception would leave half a module behind.  A compiler that is
-entered twice, or left, may end the process.  In a thread of its own such work runs to its end, whatever the main thread
-is told meanwhile, and it is there for the next call.
+Python runs signal handlers in the main thread, between any two of its lines.  A handler in the middle of an import
+would find half a module, and one that leaves the import by an exception would leave half a module behind.  Entering a
+compiler twice, or leaving it, may end the process.  In its own thread such work runs to its end, whatever happens in
+the main thread, and its result is there for the next call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def undisturbed(work: Callable[[], T]) -> T:
-    """Return work(), called in a thread of its own if this is the main thread; raises what it raises.
+    """Return work(), called in another thread if this is the main thread; errors are raised again.
 
     A handler may run while the main thread waits, may call this again, and may leave by an exception: the work goes on.
 
@@ -36,6 +36,6 @@ def undisturbed(work: Callable[[], T]) -> T:
 
     try:
         Thread(target=run, name="minintk-undisturbed").start()
-    except RuntimeError:  # no threads, in a browser or when Python ends
+    except RuntimeError:  # no threads, as in a browser or when Python exits
         return work()
     return done.result()

@@ -3,9 +3,8 @@
     f(t) = (1 / 2 pi i) int e^{st} F(s) ds                  F is singular for real s <= 0
     z(u) = 0.5017 u cot(0.6407 u) - 0.6122 + 0.2645 i u     times J / t, -pi < u < pi, J nodes: error about 3.9^-J
 
-(Trefethen, Weideman and Schmelzer 2006.)  Powers q(z)^T of a step's operator are polynomials, so their
-contour must close.  It is a hyperbola from the left of 0, whose scale is the last step's, and an arc beyond the largest
-eigenvalue.
+(Trefethen, Weideman and Schmelzer 2006.) Powers q(z)^T of a step's operator are polynomials, so their contour must be
+closed.  Hyperbola starting left of 0, at the scale of the last step, and an arc beyond the largest eigenvalue.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     E loss(t) = (1 / 2 pi i)^2 int int e^{(s + s') t} E(s, s') / (s s') ds ds'       gradient flow
     E loss    = E(ridge / N, ridge / N)                                              ridge; ridge -> 0: t -> infinity
 
-with E(s, s') of `analytic.curves.equivalent`.
+It uses E(s, s') of `analytic.curves.equivalent`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from minintk.validate import number, numbers, times, whole
 
 @dataclass(frozen=True, eq=False)
 class LearningCurve:
-    """Test losses E (f(x) - y)^2, the noise of new labels included; built by `learning_curve`."""
+    """Test losses E (f(x) - y)^2, including the noise of new labels; built by `learning_curve`."""
 
     equivalent: Equivalent
 
     def flow(self, t: Any) -> Host:
         """Return the test loss at times t, of t's shape, () or (T,): gradient flow on the training loss from f = 0.
 
-        T steps of gradient descent at rate lr, lr lambda << 1, are t = T lr.  inf: the end of training, ridge(0).
+        T steps of gradient descent at rate lr, lr lambda << 1, are t = T lr.  t = inf is the end of training, ridge(0).
         ValueError unless t is a number >= 0 or a one-dimensional array of them.
         """
         axis = times(t)
         return np.array([self._at(float(one)) for one in axis.ravel()]).reshape(axis.shape)
 
     def ridge(self, ridge: float = 0.0) -> float:
-        """Return the test loss of regression with k + ridge I, as in `eigenlearning`; 0: the end of gradient flow.
+        """Return the test loss of regression with k + ridge I, as in `eigenlearning`; ridge 0 ends gradient flow.
 
-        Infinitely many examples take ridge = 0 only.  ValueError for another ridge there, and for a negative one.
+        With infinitely many examples, ridge must be 0.  ValueError for another ridge then, or a negative one.
         """
         ridge, e = number("ridge", ridge, zero=True), self.equivalent
         if ridge and isinf(e.N):
@@ -94,13 +94,13 @@ def learning_curve(
         width = inf: the kernel sum_k lambda_k phi_k(x) phi_k(x') itself
 
     modes : a spectrum, `sphere_modes`, `cube_modes`, `data_modes`, `power_law`.  power : (K,), the sum of v_k^2 over
-    each level's functions.  noise : the variance of labels, in training and in the test.
+    each level's functions.  noise : the variance of the label noise, in training and test.
 
     The formulas hold for Gaussian phi_k as width and examples grow; corrections are of order 1/width and 1/examples.
-    Real phi_k are close, as for `eigenlearning`, which is the case width = inf, t = inf.  A network in the lazy regime
-    differs: its kernel fluctuates, but its features are as many as its parameters.
-    ValueError for powers that are not (K,) and >= 0, for negative noise, and for sizes other than whole numbers or inf.
-    Sources: Bordelon, Atanasov and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
+    For real phi_k they are close, as for `eigenlearning`, which is the case width = inf, t = inf.  A network in the
+    lazy regime differs: its kernel fluctuates, but its features are as many as its parameters. ValueError for powers
+    that are not (K,) and >= 0, for negative noise, and for sizes other than whole numbers or inf. Sources: Bordelon,
+    Atanasov and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 
     >>> from analytic import power_law
     >>> modes, power = power_law(1.5, 1.8, count=10_000)

@@ -1,4 +1,4 @@
-"""The random-feature model on random examples, and what replaces its random matrices when they are large.
+"""Compute the loss of the random-feature model from deterministic equivalents of its large random matrices.
 
     inputs   z ~ N(0, I), one number a mode,      target y = sum_k v_k z_k + noise,     noise of variance sigma2
     model    f(z) = z' Lambda^1/2 W theta,        W: n columns of entries N(0, 1/n),    theta(0) = 0
@@ -35,8 +35,8 @@ from minintk.arrays import Host
 class Equivalent:
     """A spectrum, the target's power in it, and the sizes.
 
-    lam, h, v2 : (K,), eigenvalues, multiplicities, sums of v_k^2 over a level.  rest : the trace of what is left out.
-    n, N : parameters and examples, either may be inf.  sigma2 : the labels' variance.
+    lam, h, v2 : (K,), eigenvalues, multiplicities, sums of v_k^2 over a level.  rest : the trace of the modes left out.
+    n, N : parameters and examples, either may be inf.  sigma2 : the variance of the label noise.
     """
 
     lam: Host
@@ -60,7 +60,7 @@ class Equivalent:
         return kappa * data * width, data * width - kappa * slope * (width / self.N + data / self.n)
 
     def start(self, s: float) -> float:
-        """Return kappa of a real s > 0: the largest root, where s(kappa) increases from 0."""
+        """Return kappa at a real s > 0: the largest root, where s(kappa) increases from 0."""
         from scipy.optimize import brentq
 
         def excess(u: float) -> float:
@@ -75,9 +75,9 @@ class Equivalent:
         return float(np.exp(brentq(excess, np.log(s) - 1e-3, high, xtol=1e-14, rtol=1e-14, maxiter=1000)))
 
     def follow(self, s: Host) -> Host:
-        """Return kappa along a path (J,) that starts at a real s > 0, by Newton's method from neighbour to neighbour.
+        """Return kappa along a path (J,) that starts at a real s > 0, by Newton's method from point to point.
 
-        The step from one to the next is halved until Newton's method moves little: a guard against another branch.
+        Each step is halved until Newton's method moves little, which avoids jumping to another branch.
         """
         at, kappa, found = complex(s[0]), complex(self.start(float(s[0].real))), []
         for target in s:
@@ -96,7 +96,7 @@ class Equivalent:
         return np.array(found)
 
     def _newton(self, kappa: complex, s: complex) -> complex:
-        """Return the root of s(kappa) = s near a guess, or inf if Newton's method does not settle."""
+        """Return the root of s(kappa) = s near a guess, or inf if Newton's method does not converge."""
         for _ in range(30):
             value, slope = self.s(np.array(kappa))
             step = complex((value - s) / slope)

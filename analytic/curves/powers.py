@@ -1,4 +1,4 @@
-"""Power laws: their spectrum, the exponents of their learning curves, and how to divide a budget.
+"""Compute spectra of power laws, exponents of their learning curves, and the best split of a compute budget.
 
     lambda_k = k^-alpha,    v_k^2 = k^-beta,    alpha, beta > 1
 
@@ -23,8 +23,8 @@ from minintk.validate import number, whole
 def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Host]:
     """Return `count` modes lambda_k = k^-alpha and the power v_k^2 = k^-beta, (modes, power).
 
-    The first 200 modes have a level each; further levels share neighbours within 1 %, their mean eigenvalue and the
-    sum of their powers.  ValueError unless alpha, beta > 1 and count is a whole number from 1 to 10^12.
+    The first 200 modes have a level each; a further level merges neighbours within 1 %, with their mean eigenvalue and
+    summed power.  ValueError unless alpha, beta > 1 and count is a whole number from 1 to 10^12.
 
     >>> modes, power = power_law(2.0, 1.5, count=1000)
     >>> modes.eigenvalue[:3].round(4), float(modes.multiplicity.sum()), round(float(power.sum()), 4)
@@ -42,11 +42,11 @@ def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Hos
 
 @dataclass(frozen=True)
 class Exponents:
-    """Exponents of the loss minus the noise, for power laws; each while the other sizes do not limit it.
+    """Exponents of the loss minus the noise, for power laws; each holds while the other sizes do not limit the loss.
 
     flow : time, (beta - 1) / alpha.  sgd : steps of one-pass SGD, min(flow, 2 - 1/alpha).
     width : min(beta - 1, alpha).  examples : min(beta - 1, 2 alpha), without noise.
-    budget : one-pass SGD with the best width for a budget of width x steps.  best_width : that width's own.
+    budget : one-pass SGD at the best width for a budget of width x steps.  best_width : the exponent of that width.
     phase : "Ia", "II", "III" of Paquette et al.: which terms balance at the best width.
     """
 
@@ -85,9 +85,9 @@ def exponents(alpha: float, beta: float) -> Exponents:
 def compute_optimal(modes: Modes, power: Any, compute: Any, *, noise: float = 0.0) -> tuple[Host, Host]:
     """Return the best width and its test loss for each budget compute = width x time of gradient flow, both (B,).
 
-    The loss is minimised over widths from 1 to the budget, in their logarithm, to 1 %.  For power laws in phase III the
-    flow has the exponents of phase II: only SGD's noise makes the third.  ValueError as for
-    `learning_curve`, and for a budget below 2.
+    The loss is minimised over log width, from width 1 to the budget, to 1 %.  For power laws in phase III, gradient
+    flow has the exponents of phase II: phase III comes from the noise of SGD.  ValueError as for `learning_curve`, and
+    for a budget below 2.
 
     >>> widths, losses = compute_optimal(*power_law(1.5, 1.8, 10_000), [100.0, 1000.0])
     >>> widths.round(), losses.round(3)

@@ -1,13 +1,13 @@
-"""One-pass SGD by its Volterra equation, with the spectrum of random features as nodes of a contour.
+"""Compute one-pass SGD by its Volterra equation, with the spectrum of random features as nodes of a contour.
 
-A step of r on b new examples, in the eigenbasis of A = Lambda^1/2 W W' Lambda^1/2, for Gaussian inputs in the mean:
+For Gaussian inputs, on average, a step of r on b new examples, in the eigenbasis of A = Lambda^1/2 W W' Lambda^1/2:
 
     E r_j^2 <- q_j r_j^2 + (lr^2 / b) z_j^2 loss,    loss = |r|^2 + sigma2
 
     sum_j v_j^2 q(z_j)^T = (1 / 2 pi i) int q(z)^T (sum_k v_k^2 kappa / (lambda_k + kappa)) / z dz
     sum_j z_j^2 q(z_j)^T = (1 / 2 pi i) int q(z)^T (-z sum_k L_k) dz,        s(kappa) = -z
 
-Both are sums of powers q^T, so the equation is a linear recursion of one number a node: no sum over the past.
+Both are sums of powers q^T, so the equation is a linear recursion with one number per node: no sums over the past.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def loss(e: Equivalent, steps: int, lr: float, batch: int) -> Host:
 
 
 def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host, Host]:
-    """Return nodes z, weights of F and of K; sums over them have the value in their imaginary part."""
+    """Return nodes z and the weights of F and of K; the imaginary part of a weighted sum is its value."""
     if isinf(e.n):
         return e.lam + 0j, 1j * e.v2, 1j * e.h * e.lam**2
     z, dz = contours.closed(3 / (lr * steps), 1.1 * most)

@@ -1,7 +1,7 @@
-"""Compute a kernel's spectrum, and what kernel regression learns from n examples of each of its modes.
+"""Compute a kernel's spectrum, and how much of each mode kernel regression learns from n examples.
 
-The eigenfunctions of a kernel of the angle alone are harmonics on the sphere, parities on the cube.  With
-t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distribution of inputs,
+The eigenfunctions of a kernel that depends only on the angle are harmonics on the sphere and parities on the cube.
+With t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distribution of inputs,
 
     sphere S^{d-1}, |x|^2 = d     level l: spherical harmonics of degree l, h_l = (2l+d-2)/l binom(l+d-3, l-1) of them
         lambda_l = E[k(t) P_l(t)],    t with density ~ (1 - t^2)^((d-3)/2),    P_l Gegenbauer polynomials, P_l(1) = 1
@@ -24,8 +24,8 @@ with ridge, finds f^ = sum_i v^_i phi_i; averaged over draws of the examples,
 The first line is a conservation law: without ridge the learnabilities of all modes add up to n, for any kernel; this
 sum is exact for every draw.  The rest is exact for Gaussian eigenfunctions as n and the modes' numbers grow together:
 for pure noise without ridge, 10 equal modes and n = 8, E0 = 5, and the mean over draws is 1 + n / (10 - n - 1) = 9.
-For real eigenfunctions it is close, as measured.
-(Simon, Dickens, Karkada and DeWeese 2023; Bordelon, Canatar and Pehlevan 2020; Jacot et al. 2020.)
+For real eigenfunctions it is close, as measurements show. (Simon, Dickens, Karkada and DeWeese 2023; Bordelon, Canatar
+and Pehlevan 2020; Jacot et al. 2020.)
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ AngularKernel = Kernel | Callable[[Host], Host]
 class Modes:
     """Eigenvalues by level l = 0, 1, ...
 
-    eigenvalue : (K,).  multiplicity : (K,), how many eigenfunctions share it, in floating point as it gets large.
-    rest : k(1) minus the sum of all of them, the trace of the levels left out; 0 if there are none.
+    eigenvalue : (K,).  multiplicity : (K,), the number of eigenfunctions that share it, as floats since it can be huge.
+    rest : k(1) minus their sum, i.e. the trace of the levels left out; 0 if there are none.
     """
 
     eigenvalue: Host
@@ -60,11 +60,11 @@ class Modes:
 
 
 def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "ntk") -> Modes:
-    """Eigenvalues of degree 0 ... `degree` on the sphere |x|^2 = d in d >= 2 dimensions, uniform.
+    """Return the eigenvalues of degree 0 ... `degree` on the sphere |x|^2 = d in d >= 2 dimensions, uniform.
 
-    kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1]; it may have square roots at +-1,
-        as the quadrature is in the angle.
-    kind : which of a Kernel's two.
+    kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1]; square-root singularities at +-1
+        are fine, as the quadrature is in the angle.
+    kind : which of the two kernels of a Kernel to use.
 
     An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this happens at
     low degrees, as the cosine of random inputs is small there.  ValueError for d < 2, a negative degree, a kernel that
@@ -95,7 +95,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
 
 
 def cube_modes(kernel: AngularKernel, d: int, *, kind: Kind = "ntk") -> Modes:
-    """Eigenvalues of the levels 0 ... d on the cube {-1, 1}^d, uniform; arguments and errors as `sphere_modes`.
+    """Return eigenvalues of the levels 0 ... d on the cube {-1, 1}^d, uniform; arguments and errors as `sphere_modes`.
 
     >>> modes = cube_modes(lambda t: (10 * t) ** 2, d=10)            # (x.x')^2 = 10 + 2 sum of pairs of coordinates
     >>> modes.eigenvalue[:4].round(12), modes.multiplicity[:4]
@@ -116,13 +116,13 @@ def cube_modes(kernel: AngularKernel, d: int, *, kind: Kind = "ntk") -> Modes:
 
 
 def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
-    """The modes of inputs drawn from a data set, and the power of its targets in each.
+    """Return the modes of inputs drawn from a data set, and the power of its targets in each mode.
 
         k = M Q diag(lambda) Q',    v = Q' y / sqrt(M)
 
-    kernel : (M, M), of all examples.  y : (M, C).  Returns (modes, power), modes one by one, and power : (M,), v_i^2
-    summed over outputs: `eigenlearning(modes, n).test_error(power)` is the squared error that n << M examples leave.
-    Eigenvalues that are zero within rounding are set to zero.  Errors as for `analytic.gradient_flow`.
+    kernel : (M, M), of all examples.  y : (M, C), the targets.  Returns (modes, power), one level per mode, and power :
+    (M,), v_i^2 summed over outputs: `eigenlearning(modes, n).test_error(power)` predicts the squared error after n << M
+    examples. Eigenvalues that are zero within rounding are set to zero.  Errors as for `analytic.gradient_flow`.
 
     >>> modes, power = data_modes(np.diag([2.0, 4.0]), np.array([[1.0], [3.0]]))
     >>> modes.eigenvalue, power
@@ -152,7 +152,7 @@ def harmonics(d: int, level: int) -> int:
 
 
 def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> Host:
-    """k at angles of cosine t and sine `sine`, between inputs of |x|^2 = d."""
+    """Evaluate k at angles with cosine t and sine `sine`, between inputs of |x|^2 = d."""
     check_wanted(kind)
     if isinstance(kernel, Kernel):
         x, pole = np.zeros((len(t), d)), np.zeros((1, d))
@@ -168,7 +168,7 @@ def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> H
 
 
 def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
-    """(sum of values * polynomial, or 0 if that is rounding; the size of the rounding)."""
+    """Return (sum of values * polynomial, or 0 if it is within rounding; the size of the rounding)."""
     terms = values * polynomial
     total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
     return total if abs(total) > resolution else 0.0, resolution
@@ -179,7 +179,7 @@ class Eigenlearning:
     """The learnability of each mode from n examples; built by `eigenlearning`.
 
     kappa : the threshold; modes with lambda >> kappa are learned.  learnability : (K,), L of each level.
-    overfitting : E0, the factor by which noise in the labels grows.
+    overfitting : E0, the factor that multiplies the noise of the labels.
     """
 
     modes: Modes
@@ -190,9 +190,9 @@ class Eigenlearning:
     overfitting: float
 
     def test_error(self, power: Host, noise: float = 0.0) -> float:
-        """E (f^(x) - y)^2 at a new input with a noisy label; subtract `noise` for the error relative to f.
+        """Return E (f^(x) - y)^2 at a new input with a noisy label; subtract `noise` for the error relative to f.
 
-        power : (K,), sum of v_i^2 over each level's functions.  noise : the labels' variance, >= 0.
+        power : (K,), sum of v_i^2 over each level's functions.  noise : the variance of the label noise, >= 0.
         """
         each, levels = np.array(numbers(power)), len(self.learnability)
         if len(each) != levels or not (np.all(each >= 0) and noise >= 0):
@@ -202,14 +202,14 @@ class Eigenlearning:
         return float(self.overfitting * (np.sum((1 - self.learnability) ** 2 * each) + noise))
 
     def train_error(self, power: Host, noise: float = 0.0) -> float:
-        """(1/n) sum (f^ - y)^2 on the training examples: 0 without ridge."""
+        """Return (1/n) sum (f^ - y)^2 on the training examples: 0 without ridge."""
         return (self.ridge / (self.n * self.kappa)) ** 2 * self.test_error(power, noise)
 
 
 def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
-    """Learnability of every level from n >= 1 random examples, by regression with k + ridge I.
+    """Return the learnability of every level from n >= 1 random examples, by regression with k + ridge I.
 
-    Levels that `modes` leaves out, modes.rest in all, are too small to learn and act as ridge.  ValueError for a
+    Levels that `modes` leaves out (modes.rest in all) are too small to learn and act as ridge.  ValueError for a
     negative eigenvalue beyond rounding, and, without ridge, for n >= the number of modes, as all is learned then.
 
     >>> modes = Modes(np.array([1.0, 0.1]), np.array([1, 100]))
@@ -235,7 +235,7 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
 def check_modes(modes: Modes) -> tuple[Host, Host, float]:
     """Return eigenvalues >= 0, multiplicities and the rest in float64; rounding errors are set to zero.
 
-    TypeError unless it is `Modes`.  ValueError for other shapes than (K,) and (K,), and for negative eigenvalues.
+    TypeError unless `modes` is `Modes`.  ValueError for other shapes than (K,) and (K,), and for negative eigenvalues.
     """
     if not isinstance(modes, Modes):
         raise TypeError(

@@ -1,7 +1,7 @@
-"""The test loss at another number of examples, from the kernel and targets of one sample: nothing is fitted.
+"""Predict the test loss at another number of examples from the kernel and targets of one sample, without fitting.
 
 Let mu_i be the eigenvalues of the kernel of n examples, b = Q'y the targets in its eigenbasis, w_i = 1/(mu_i + delta).
-The sample has the scale kappa under the ridge delta; the quantities of the deterministic equivalent there are
+The sample has the scale kappa at ridge delta; its deterministic equivalents are
 
     kappa = 1 / sum w            p = sum L_k^2 = n - (sum w)^2 / sum w^2        q0 + sigma2 = sum b^2 w^2 / sum w^2
 
@@ -9,8 +9,8 @@ N examples under another ridge have the same kappa, so p and q0, but another los
 
     ridge = delta + (N - n) kappa            E(N, ridge) = (q0 + sigma2) / (1 - p / N)
 
-N = n is generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  What n examples do
-not resolve, kappa < 1 / sum 1/mu, is refused.  The page docs/learning-curves.md derives this.
+N = n is generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  kappa < 1 / sum
+1/mu, which n examples do not resolve, is refused.  The page docs/learning-curves.md derives this.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from minintk.validate import number, whole
 def predict_loss(kernel: Array, y: Array, *, examples: int, ridge: float) -> float:
     """Return the test loss E |f(x) - y|^2 of regression with k + ridge I on `examples` new examples.
 
-    kernel : (n, n), of a sample.  y : (n, C), its targets, noise included.  Errors are those of `eigenlearning`, of
-    order 1/n, and the sample's own noise, as of a mean over the examples that it leaves.
-    ValueError for a ridge below (examples - n) / sum 1/mu, whose scale the sample does not resolve: take a larger
-    sample, or more ridge.
+    kernel : (n, n), of the sample.  y : (n, C), its targets, noise included.  Errors are those of `eigenlearning`, of
+    order 1/n, plus the noise of the sample. ValueError for a ridge below (examples - n) / sum 1/mu, where the sample
+    does not resolve kappa: take a larger sample, or more ridge.
 
     >>> import minintk as mn
     >>> x = np.random.default_rng(0).standard_normal((400, 20)) / 20**0.5

@@ -1,1 +1,1 @@
-"""Cheaper ways for kernels: planes of pairs of pixels by Numba or CUDA, and formulas as compiled code."""
+"""Faster ways to compute kernels: planes of pixel pairs in Numba or CUDA, and formulas as compiled code."""

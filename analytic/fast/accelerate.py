@@ -1,4 +1,4 @@
-"""The door between the recursion of kernels as it is written and its cheaper ways."""
+"""Load the faster implementations of the kernel recursion, which is written without them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from minintk.undisturbed import undisturbed
 
 
 class Faster:
-    """The cheaper ways, each loaded when it is first asked for."""
+    """The faster implementations, each loaded at first use."""
 
     @cached_property
     def passes(self) -> Any:
-        """`analytic.fast.vectors.passes`; None without Numba's compiler, or, with a warning, if that does not load."""
+        """Return `analytic.fast.vectors.passes`; None if Numba is missing, or, with a warning, if it fails to load."""
         return getattr(with_numba("analytic.fast.vectors"), "passes", None)
 
     @cached_property
@@ -33,7 +33,7 @@ faster = Faster()
 
 
 def works() -> Iterator[Callable[[], object]]:
-    """Yield small works that between them take every compiled loop of kernels; none without Numba."""
+    """Yield small tasks that together run every compiled loop of kernels; none without Numba."""
     if faster.passes is None:
         return
     duals = s.ReLU(), s.Erf(), s.GELU(), s.RectifiedMonomial(2), s.Sin(), s.Exp(0.5, 0.5), s.Gaussian()

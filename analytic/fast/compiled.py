@@ -31,10 +31,10 @@ TEXTS: dict[str, Any] = {name: form.through for name, form in scalar_forms.FORMS
 
 @intrinsic(prefer_literal=True)
 def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stride: Any, n: Any, k: Any) -> Any:
-    """The entries from n on, as many as a vector has, through the text that the constant `key` names.
+    """Compute the entries from n on, as many as a vector has, with the formula that the constant `key` names.
 
-    All but n and stride are addresses: of D and Theta; of the first number of x and of x', each `stride` numbers
-    after the one before; of the text's k.  In a row, all pairs have the same x.
+    All but n and stride are addresses: of D and Theta; of the first number of x and of x' (further ones follow at
+    distance `stride`); of the formula's k.  In a row, all pairs have the same x.
     """
     name, item, tangent, row, numbers, constants, _ = literal_eval(key.literal_value)
 
@@ -59,15 +59,15 @@ def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stri
 
 @cache
 def version(module: str) -> int:
-    """Hash the sources of a module's loops and of what they use: Numba's cache watches only this file."""
+    """Hash the sources of a module's loops and of all they use, since Numba's cache watches only this file."""
     return crc32("".join(map(getsource, (arcs, scalar_forms, symbols, llvm, modules[module]))).encode())
 
 
 @cache
 def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants: int, row: bool = False) -> int:
-    """Return the address of a text compiled, which is called with addresses as in `advance`, and with the size for n.
+    """Compile a formula and return its address; it takes addresses as `advance` does, with the size for n.
 
-    Without `NUMBA_OPTIONS`: where the compiler may fuse a b + c, D would not be the same with Theta beside it.
+    `NUMBA_OPTIONS` are left out: if the compiler could fuse a b + c, D would depend on whether Theta is computed too.
     """
     item = dtype.itemsize
     written = version(getattr(TEXTS[name], "func", TEXTS[name]).__module__)

@@ -1,8 +1,8 @@
-"""Planes of pairs of pixels through all layers in CUDA: `source`, what `analytic.fast.numba_kernels` is on a CPU.
+"""Carry planes of pixel pairs through all layers in CUDA: `source` is the GPU's `analytic.fast.numba_kernels`.
 
-A block of threads takes the pairs of pixels at one offset of one pair of images through all layers, in the block's own
-memory.  Nothing is read from the GPU's memory on the way but the numbers of the pixels, and nothing is written but two
-sums, or a field.  The formulas are those of `analytic.images.activations`, entry by entry; `T` is the precision.
+A block of threads carries the pixel pairs at one offset of one image pair through all layers, in the block's shared
+memory.  It reads only the pixels' numbers from global memory, and writes only two sums, or a field.  The formulas are
+those of `analytic.images.activations`, entry by entry; `T` is the precision.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from analytic.fast.symbols import Code, Symbol
 from analytic.recursion.scalar_forms import FORMS
 
 KINDS = "WINDOW", "FORM", "COPY", "ADD"
-"""Kinds of steps, as `analytic.fast.offsets` numbers them."""
+"""Kinds of steps, numbered as in `analytic.fast.offsets`."""
 
 
 class Text(Code):
@@ -27,7 +27,7 @@ class Text(Code):
         self.count = 0
 
     def name(self, a: Any) -> str:
-        """A symbol's name, or a constant of the precision: one without (T) would make a float32 step double."""
+        """Return a symbol's name, or a constant with a cast (T), as a bare one would make a float32 step double."""
         return a.name if isinstance(a, Symbol) else f"(T){float(a)!r}"
 
     def write(self, operation: str, *arguments: Any) -> Symbol:
@@ -36,7 +36,7 @@ class Text(Code):
         return self.declare(texts.get(operation, f"{{0}} {operation} {{1}}").format(*names), operation)
 
     def declare(self, text: str, operation: str = "") -> Symbol:
-        """A symbol for the value of an expression."""
+        """Declare a symbol for the value of an expression."""
         symbol = Symbol(self, f"v{self.count}")
         self.count += 1
         self.statements.append(f"const {'int' if operation == '>' else 'T'} {symbol.name} = {text};")
@@ -47,7 +47,7 @@ class Text(Code):
 
 
 def entries(dtype: Any, form: tuple[str, int, int], *, tangent: bool) -> str:
-    """C for a form on all entries m of a plane; at: the place of their pixels' numbers, which are 0 outside."""
+    """Write C for a form on all entries m of a plane; at: the index of their pixels' numbers, which are 0 outside."""
     name, numbers, factors = form
     code = Text(dtype)
     k = tuple(code.declare(f"v[{i}]") for i in range(factors))
@@ -167,16 +167,16 @@ extern "C" __global__ void planes(
     }
 }
 """
-"""All layers on the plane at the offset (dy, dx) of a pair of images, by a block of threads; its sums of D and Theta.
+"""Carry the plane at offset (dy, dx) of an image pair through all layers, in a block of threads; sum D and Theta.
 
 shape, table, factors, values : see `analytic.fast.offsets`.   pairs : numbers of the images.   offsets : dx of the
-blocks.   across, along : how much a line counts, and pairs of places, (w, w).   field : gets the plane
-itself, if asked for in `shape`.   A phase between two barriers reads no entry that another thread writes.
+blocks.   across, along : the weights of lines, and of pairs of places, (w, w).   field : receives the plane itself, if
+`shape` asks for it.   Between two barriers, no thread reads an entry that another one writes.
 """
 
 
 def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool) -> str:
-    """The kernel `planes` in a precision, for D and Theta or for D alone, with the activations that it needs."""
+    """Write the kernel `planes` in a precision, for D and Theta or only D, with the activations that it needs."""
     T = {"float32": "float", "float64": "double"}[str(np.dtype(dtype))]
     kinds = "".join(f"#define {name} {k}\n" for k, name in enumerate(KINDS))
     cases = [f"case {k}: {{ {entries(dtype, form, tangent=tangent)} }} break;" for k, form in enumerate(forms)]
@@ -184,10 +184,10 @@ def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool
 
 
 def block_bytes(size: int, slots: int, threads: int, item: int) -> int:
-    """Bytes of a block's own memory: planes of `size` entries, for all slots and for sums over windows, and totals."""
+    """Return the bytes of a block's shared memory: planes of `size` entries for slots and window sums, and totals."""
     return 16 * threads + item * (2 * (slots + 1) * size + size % 2 + 64)
 
 
 def threads_for(size: int) -> int:
-    """Threads of a block: few enough that not many of them are idle in the last round through a plane."""
+    """Return the threads of a block: few enough that most are busy in the last pass over a plane."""
     return 128 if size > 512 else 64

@@ -1,4 +1,4 @@
-"""Formulas as instructions on whole vector registers, by llvmlite (`pip install minintk[fast]`)."""
+"""Compile formulas into instructions on whole vector registers, by llvmlite (`pip install minintk[fast]`)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from llvmlite import binding, ir
 from analytic.fast.symbols import Code, Symbol
 
 VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
-"""Bytes of a vector register."""
+"""Bytes in a vector register."""
 
 EXPONENTIAL_TERMS = {4: 6, 8: 12}
-"""By bytes per number: so many terms behind r of e^r - 1, |r| <= log(2) / 2, leave less than a rounding error."""
+"""By bytes per number: terms beyond r in e^r - 1, |r| <= log(2) / 2, that leave less than a rounding error."""
 
 
 class Vectors(Code):
@@ -29,7 +29,7 @@ class Vectors(Code):
         self.vector = ir.VectorType(self.number, self.lanes)
 
     def value(self, a: Any) -> Any:
-        """A symbol's value, or a number in all places of a vector."""
+        """Return a symbol's value, or a constant in all lanes of a vector."""
         return a.name if isinstance(a, Symbol) else ir.Constant(self.vector, [self.number(float(a))] * self.lanes)
 
     def write(self, operation: str, *arguments: Any) -> Symbol:
@@ -48,7 +48,7 @@ class Vectors(Code):
         return Symbol(self, how(*values), arguments if operation == "*" else ())
 
     def fused(self, operation: str, a: Any, b: Any) -> Symbol | None:
-        """a + b or a - b fused with a product wherever one is there: else D would differ with Theta beside it."""
+        """Fuse a + b or a - b with a product if one is there; otherwise D would depend on whether Theta exists."""
         if isinstance(a, Symbol) and a.factors:
             b = b if operation == "+" else self.write("*", b, -1.0)
             return self.write("fmuladd", *a.factors, b)
@@ -58,7 +58,7 @@ class Vectors(Code):
         return None
 
     def power_of_two(self, turn: Any) -> tuple[Any, Any]:
-        """Next to 1.5 2^m, m the digits of a number, are whole numbers alone: n stands in the last digits."""
+        """Round by adding 1.5 2^m, m the mantissa bits: the last digits of the sum then hold the integer n."""
         digits = {4: 23, 8: 52}[self.dtype.itemsize]
         moved = turn + 1.5 * 2.0**digits
         whole = ir.VectorType(self.integer, self.lanes)
@@ -68,7 +68,7 @@ class Vectors(Code):
         return moved - 1.5 * 2.0**digits, Symbol(self, self.builder.bitcast(bits, self.vector))
 
     def expm1(self, x: Any) -> Any:
-        """2^n (e^r - 1) + (2^n - 1),  r = x - n log 2, its log 2 in two parts, of which n times the first is exact."""
+        """Compute 2^n (e^r - 1) + (2^n - 1), r = x - n log 2, with log 2 in two parts; n times the first is exact."""
         half = np.float32 if self.dtype.itemsize == 8 else np.float16
         first, exact = float(half(log(2))), Decimal(2).ln()
         x = self.largest(x, log(self.tiny) + 2)
@@ -78,18 +78,18 @@ class Vectors(Code):
         return power * (r * r * self.polynomial(r, terms) + r) + (power - 1.0)
 
     def load(self, pointer: Any, at: Any) -> Symbol:
-        """The vector from a place on."""
+        """Load the vector that starts at an index."""
         found = self.builder.load(self.builder.bitcast(self.builder.gep(pointer, [at]), self.vector.as_pointer()))
         found.align = self.dtype.itemsize
         return Symbol(self, found)
 
     def store(self, symbol: Any, pointer: Any, at: Any) -> None:
-        """Write it from a place on."""
+        """Store the vector, starting at an index."""
         to = self.builder.bitcast(self.builder.gep(pointer, [at]), self.vector.as_pointer())
         self.builder.store(self.value(symbol), to).align = self.dtype.itemsize
 
     def spread(self, pointer: Any, at: Any) -> Symbol:
-        """The number at a place, in all places of a vector."""
+        """Load the number at an index into all lanes of a vector."""
         one = self.builder.load(self.builder.gep(pointer, [ir.IntType(64)(at) if isinstance(at, int) else at]))
         first = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), one, ir.IntType(32)(0))
         every = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)

@@ -1,9 +1,9 @@
-"""Planes of pairs of pixels at one offset through all layers, by Numba (`pip install minintk[fast]`).
+"""Carry planes of pixel pairs at one offset through all layers, by Numba (`pip install minintk[fast]`).
 
-`follow` takes what `analytic.fast.offsets` says in numbers: the steps, and for every step the numbers of the pixels.
-It is compiled once for each precision, and knows neither networks nor activations, which are functions called by their
-addresses (`analytic.fast.compiled.steps_of_form`).  A plane is one line of memory, line of pixels after line of
-pixels, each of `width` pairs, a multiple of 16, so every loop runs over neighbours and becomes vector instructions.
+`follow` takes the numbers that `analytic.fast.offsets` prepares: the steps, and the pixels' numbers for every step. It
+is compiled once for each precision, and knows neither networks nor activations: it calls activations by address
+(`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, one line of pixels after another, each of
+`width` pairs, a multiple of 16, so every loop vectorises.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ WINDOW, FORM, COPY, ADD = range(4)
 
 @jit
 def margin(D: Any, T: Any, half: Any, half2: Any) -> None:
-    """Pairs of which one pixel is outside: D is half of the variance of the other."""
+    """Set pairs with one pixel outside the image: D is half the variance of the pixel inside."""
     for n in range(D.size):
         D[n], T[n] = half[n] + half2[n], 0
 
 
 @jit
 def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
-    """out[k] = sum_s source[first + s step + k], s = 0 ... count - 1."""
+    """Compute out[k] = sum_s source[first + s step + k], s = 0 ... count - 1."""
     n, done = out.size, min(count, 3)
     a, b, c = source[first:], source[first + step :], source[first + 2 * step :]
     if done == 1:
@@ -46,7 +46,7 @@ def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
 @jit
 def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any, y2: Any, lines: Any, work: Any,
           start: Any, width: Any, shape: Any, tangent: Any) -> None:  # fmt: skip
-    """One plane through all steps; from line y of x and line y2 of x' on, `lines` lines at first."""
+    """Carry one plane through all steps, from line y of x and line y2 of x' on, with `lines` lines at first."""
     channels, top, bottom = shape
     V, low = work[-1], start - top * width
     n = (lines + top + bottom) * width
@@ -85,7 +85,7 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
 
 @jit
 def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
-    """The numbers of the pixels where planes need them, (steps, lines width), and 0 beyond the last part of a line.
+    """Copy the pixels' numbers into the layout of planes, (steps, lines width), with 0 beyond the last part of a line.
 
     others : 1 if parts are of image `first` and those beside it, 0 if all are of `first`.   column : of their pixels.
     """
@@ -106,7 +106,7 @@ def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any
 @jit
 def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, into: Any, field: Any, tangent: Any
           ) -> None:  # fmt: skip
-    """Add a plane's numbers to the pixels `into` of the field, or -1.   lines : (y, y2, how many, w, x's start)."""
+    """Add a plane's numbers to the field at the pixels `into`; skip -1.   lines : (y, y2, how many, w, x's start)."""
     y, y2, count, w, row = lines
     for line in range(count):
         for part in range(parts.shape[0]):
@@ -124,14 +124,14 @@ def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any,
 def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts: Any, offsets: Any, across: Any,
            shape: Any, start: Any, lefts: Any, rights: Any, work: Any, total: Any, into: Any, field: Any, tangent: Any
            ) -> None:  # fmt: skip
-    """total[0 and 1, b] = the sums of D and Theta over the planes of image `one` with that of number `two` + b `some`.
+    """Set total[0 and 1, b] to the sums of D and Theta over the planes of images `one` and `two` + b `some`.
 
     forms : addresses of the activations.   pairs : (one, two, some, each, row); if `each`, of images `one` + b `some`
     in the place of `one`; in the field from line `row` on.
-    offsets, across : of the planes, across their lines, and how much each line counts.
+    offsets, across : the planes' offsets across their lines, and the weight of each line.
     shape : (H, channels, top, bottom, left, W of the last grid).
     parts : of a line, (number of x' from `two` + b `some` on, first place, places, first pixel of x', and of x).
-    field : (2, pixels of x, images x', pixels of x'), which gets the planes, if it is not empty; see `store`.
+    field : (2, pixels of x, images x', pixels of x'), which receives the planes unless it is empty; see `store`.
     """
     (one, two, some, each, row), (H, channels, top, bottom, left, last), width = pairs, shape, total.shape[2]
     turned = parts.copy()

@@ -1,16 +1,16 @@
-"""Pairs of pixels offset by offset: a plane of pairs (p, p + o) goes through all layers while it is in cache.
+"""Compute pixel pairs offset by offset: a plane of pairs (p, p + o) passes through all layers while it is in cache.
 
 A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  So pairs at different offsets
-o do not mix before a pooling, which needs only their sum.  Where `Field` takes all pairs through one layer, `sums`
-takes the pairs at some offsets through all layers.
+o do not mix before a pooling, which needs only their sum.  `Field` carries all pairs through one layer; `sums` carries
+the pairs at some offsets through all layers.
 
     plane    for one offset o_y across the lines: lines of pairs, one for each y with y and y + o_y inside
     line     the pairs at several offsets o_x along the lines, one after another; those of several x' for small images
     margins  next to all these, pairs of which one pixel is outside, where D = q / 2 of the other, and Theta = 0
 
-The places of a line are the same for all y and o_y.  So the numbers of the pixels that an activation needs, sqrt(q / 2
-unit), are laid out in this order once for each image, 0 for pixels outside, and a plane reads them as two long arrays.
-On a GPU, where a plane is a block of threads (`analytic.fast.gpu_kernels`), a line holds the pairs at one offset.
+The places of a line are the same for all y and o_y.  So the pixels' numbers that an activation needs, sqrt(q / 2 unit),
+are laid out in this order once per image, with 0 for pixels outside. A plane reads them as two long arrays. On a GPU,
+where a plane is a block of threads (`analytic.fast.gpu_kernels`), a line holds the pairs at one offset.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from minintk.arrays import Array, array_namespace, on_host, raw_kernel, to_libra
 from minintk.threads import parallel
 
 WINDOW, FORM, COPY, ADD = range(4)
-"""Kinds of steps, as `analytic.fast.numba_kernels` and `gpu_kernels` know them."""
+"""Kinds of steps, as in `analytic.fast.numba_kernels` and `gpu_kernels`."""
 
 PLACES_IN_LINE = 320
-"""The most pairs in a line, more or less: a plane of 32 lines, its numbers and those of its pixels stay in cache."""
+"""Approximate maximum of pairs in a line: a plane of 32 lines, its numbers and its pixels' numbers stay in cache."""
 
 
 def split(program: Program) -> int:
@@ -54,7 +54,7 @@ def split(program: Program) -> int:
 
 
 def sums_suffice(program: Program, grid: tuple[int, int]) -> Readout | None:
-    """Return what reads these planes of (H, W) pixels if weighted sums are enough; None if a field has to follow."""
+    """Return a read-out of planes of (H, W) pixels if weighted sums are enough; None if a field has to follow."""
     count = split(program)
     for step in all_steps(program[:count]):
         grid = (step.axes[0].out, step.axes[1].out) if isinstance(step, Window) else grid
@@ -62,24 +62,24 @@ def sums_suffice(program: Program, grid: tuple[int, int]) -> Readout | None:
 
 
 PIXELS_ADDED_UP = 4
-"""So many pixels of a window that planes add up: 16 terms, half a rounding each, as `fields.ROUNDINGS` has it."""
+"""Most pixels of a window that planes sum: 16 terms, half a rounding each, as in `fields.ROUNDINGS`."""
 
 
 def added_up(step: Pool, xp: Any) -> bool:
-    """True if the planes can add up a pooling's windows, which must not overlap, without a field of all pixels."""
+    """Return True if the planes can sum a pooling's windows, which must not overlap, without a field of all pixels."""
     apart = all(a.stride >= a.kernel and not a.circular for a in step.axes)
     return on_host(xp) and apart and prod(a.kernel for a in step.axes) <= PIXELS_ADDED_UP
 
 
 @singledispatch
 def follows(step: Step) -> bool:
-    """True if the step acts on each offset separately and `encode` knows it."""
+    """Return True if the step acts on each offset separately and `encode` supports it."""
     return False
 
 
 @follows.register
 def _(step: Dual) -> bool:
-    form = form_of(step)  # of a kind that `FORMS` knows, as code is found there
+    form = form_of(step)  # a kind that `FORMS` has, since code is looked up there
     return isinstance(step, Homogeneous) or (form is not None and getattr(FORMS.get(form.name), "pair", 0) is form.pair)
 
 
@@ -90,7 +90,7 @@ def _(step: Normalise) -> bool:
 
 @follows.register(Affine)
 def _(step: Affine) -> bool:
-    return step.rest == 0  # else Theta of black pixels is not 0
+    return step.rest == 0  # otherwise Theta of black pixels is not 0
 
 
 @follows.register(Window)
@@ -127,7 +127,7 @@ class Steps:
         self.grid, self.channels = self.size, len(self.values)
 
     def add(self, kind: int, slot: int, e: int, *more: int, factors: tuple[float, ...] = ()) -> None:
-        """One step more."""
+        """Append one step."""
         self.table.append((*(kind, slot, e, self.size[0] - self.grid[0]), *more, *(0,) * (4 - len(more))))
         self.factors.append((*factors, *(0.0,) * (8 - len(factors))))
 
@@ -147,7 +147,7 @@ class Steps:
         self.add(FORM, slot, e, self.forms.index(code), len(numbers), factors=factors)
 
     def settle(self, half: PixelValues | None, slot: int) -> None:
-        """Add what is pending, and set what is outside the image to 0 again."""
+        """Add the pending term, and reset pairs outside the image to 0."""
         if self.pending is not None and half is not None:
             xp, tiny = array_namespace(half.left), np.finfo(half.left.dtype).tiny
             self.form(slot, LINEAR, [xp.maximum(half.left, tiny)])  # 0 is for pixels outside
@@ -211,9 +211,9 @@ def encode_all(program: Program, rows: tuple[Any, ...], steps: Steps, slot: int 
 
 
 def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the parts of lines, as in `numba_kernels.follow`, and each place's weight for each x', (places, some).
+    """Yield the parts of lines, as in `numba_kernels.follow`, and the weight of each place for each x', (places, some).
 
-    weights : (w, w), of the last grid.   reach : of windows, before a pixel and after it.   some : images x'.
+    weights : (w, w), of the last grid.   reach : how far windows reach before and after a pixel.   some : images x'.
     """
     more = sum(reach)
     left = [(image, offset) for offset in offsets_of(weights) for image in range(some)]
@@ -231,16 +231,16 @@ def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -
 
 
 def offsets_of(weights: Array) -> list[int]:
-    """The offsets at which some pair has weight; weights : (n, n), symmetric."""
+    """Return the offsets at which some pair has weight; weights : (n, n), symmetric."""
     return [o for o in range(1 - len(weights), len(weights)) if np.diagonal(weights, o).any()]
 
 
 @dataclass(frozen=True)
 class Planes:
-    """The planes of some images: their steps and where everything is.
+    """The planes of some images: their steps and the layout of their numbers.
 
-    readout : what reads them; all pairs of pixels if it is None.   tangent : whether Theta is asked for.
-    pool : a pooling whose windows are added up on the way into a field.
+    readout : how planes are summed; None keeps all pixel pairs.   tangent : True if Theta is requested.
+    pool : a pooling whose windows are summed while the field is filled.
     """
 
     steps: Steps
@@ -251,14 +251,14 @@ class Planes:
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
-        """The weights of pairs of lines, and of places in them: at most 1, so that global pooling has ones."""
+        """Return the weights of pairs of lines, and of places in them, scaled to at most 1 (1 for global pooling)."""
         if self.readout is None:
             return np.ones((self.steps.grid[0],) * 2), np.ones((self.steps.grid[1],) * 2)
         return self.readout.weights[:2]
 
     @cached_property
     def across(self) -> tuple[Array, Array]:
-        """The offsets across the lines, and how much each line counts there, (offsets, H)."""
+        """Return the offsets across the lines, and the weight of each line at each offset, (offsets, H)."""
         H, rows = self.steps.size[0], self.weights[0]
         found = [np.diagonal(rows, offset) for offset in offsets_of(rows)]
         padded = [np.concatenate((one, np.zeros(H - len(one)))) for one in found]
@@ -266,7 +266,7 @@ class Planes:
 
     @property
     def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The largest reach of a window before and after a pixel, across the lines and along them."""
+        """Return how far windows reach before and after a pixel, across the lines and along them."""
         windows = [row[4:8] for row in self.steps.table if row[0] == WINDOW] or [(0, 1, 0, 1)]
         rows, columns = ([(w[k], w[k + 1] - 1 - w[k]) for w in windows] for k in (0, 2))
         (top, bottom), (left, right) = (tuple(max(e) for e in zip(*ends, strict=True)) for ends in (rows, columns))
@@ -274,24 +274,24 @@ class Planes:
 
     @property
     def xp(self) -> Any:
-        """The images' library."""
+        """Return the array library of the images."""
         return array_namespace(self.steps.values[0])
 
     @cached_property
     def lines(self) -> tuple[int, list[tuple[Array, Array]]]:
-        """Return how many images x' a line holds, and the lines."""
+        """Return the number of images x' per line, and the lines."""
         (_, W), ends, columns = self.steps.size, self.reach[1], self.weights[1]
         some = max(1, PLACES_IN_LINE // sum(W - abs(k) + sum(ends) for k in offsets_of(columns)))
         return some, list(lines_of_places(W, columns, ends, some))
 
     @cached_property
     def arrays(self) -> tuple[Array, Array]:
-        """The steps' table and factors."""
+        """Return the table of the steps and their factors."""
         return np.array(self.steps.table, dtype=np.int64), np.array(self.steps.factors, self.workspace.dtype)
 
     @cached_property
     def laid_out(self) -> Array:
-        """The pixels' numbers, (n, steps, lines, places), with zeros around them."""
+        """Lay out the pixels' numbers, (n, steps, lines, places), padded with zeros."""
         (H, W), ((top, bottom), (left, right)), values = self.steps.size, self.reach, self.steps.values
         shape = values[0].shape[0], len(values), top + H + bottom, left + W + right
         out = self.xp.zeros(shape, dtype=self.workspace.dtype)
@@ -301,12 +301,12 @@ class Planes:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(H, W) of a field after these steps."""
+        """Return (H, W) of a field after these steps."""
         return self.steps.grid if self.pool is None else self.pool.grid
 
     @cached_property
     def into(self) -> Array:
-        """The pixel of a field, or the window of a pooling, that each pixel is in, or -1."""
+        """Return the index of the pixel, or pooling window, that each pixel belongs to, or -1."""
         if self.pool is None:
             return np.arange(prod(self.grid))
         rows, columns = (np.where(T.any(axis=0), T.argmax(axis=0), -1) for T in map(window_matrix, self.pool.axes))
@@ -314,7 +314,7 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """Return what is read of D and Theta, (2, n, m), float64, for n images and m from `first` on; same: half."""
+        """Return the read-out of D and Theta, (2, n, m), float64, for n images and m from `first` on; same: half."""
         assert self.readout is not None
         unit = self.readout.weights[2]
         if not on_host(self.xp):
@@ -340,7 +340,7 @@ class Planes:
         return out * unit
 
     def fill(self, out: Field) -> Field:
-        """Write the field of pairs of pixels, or windows, after these steps into `out`; 0 for pairs that go unread."""
+        """Write the field of pairs of pixels or windows after these steps into `out`; pairs never read become 0."""
         out.live, out.added_up = 1 + (self.tangent and self.steps.live), self.pool is not None
         out.a[...] = 0
         if on_host(self.xp):
@@ -358,7 +358,7 @@ class Planes:
         return out
 
     def follow(self, images: tuple[int, int], at: int, total: Array, field: Array, where: tuple[int, int]) -> None:
-        """The planes of one kind of line, of image x with those x' from a number on; where : (each, row) in Numba's."""
+        """Follow the planes of one kind of line, of image x with x' from a number on; where : (each, row) in Numba."""
         from analytic.fast.compiled import steps_of_form
         from analytic.fast.numba_kernels import follow
 
@@ -375,7 +375,7 @@ class Planes:
         self.workspace.give(lefts, rights, buffers)
 
     def launch(self, pairs: Array, field: Array | None, others: int = 1) -> Array:
-        """Return what is read of D and Theta, (pairs, 2), or the field, where each x meets so many others, on a GPU."""
+        """Return the read-out of D and Theta, (pairs, 2), or the field, on a GPU; `others` images for each x."""
         steps, values, xp = self.steps, self.laid_out, self.xp
         (H, W), w, (rows, columns) = steps.size, steps.grid[1], self.reach
         shape = (len(steps.table), H, W, values.shape[1], steps.channels, steps.slots, *rows, *columns, W - w,
@@ -391,7 +391,7 @@ class Planes:
         places, along_counts, counts = (to_library(a, xp) for a in (along, self.weights[1], self.across[1]))
         blocks = len(pairs), len(along)
         total, found = xp.zeros((len(pairs), 2), dtype=xp.float64), xp.zeros((*blocks, 2), dtype=xp.float64)
-        for k, dy in enumerate(self.across[0].tolist()):  # a launch for each offset across the lines
+        for k, dy in enumerate(self.across[0].tolist()):  # one launch per offset across the lines
             size = (H - abs(dy) + sum(rows)) * (W + sum(columns))
             threads = gpu_kernels.threads_for(size)
             memory = gpu_kernels.block_bytes(size, steps.slots, threads, values.dtype.itemsize)

@@ -1,12 +1,12 @@
-"""Read-outs of planes: poolings, then equal pixels or one window, are a weighted sum of the pairs of pixels.
+"""Read planes out: poolings, then equal pixels or one window, are a weighted sum of pixel pairs.
 
-Poolings average with T_1, ..., T_K, one matrix an axis, so A = T_K ... T_1 : (out, H).  What follows reads the mean
-over equal outputs, or the single one that is left:
+Poolings average with T_1, ..., T_K, one matrix per axis, so A = T_K ... T_1 : (out, H).  The next step reads the mean
+over equal outputs, or the single output left:
 
     D'' = sum_pp' (A' A / out)_pp' D_pp',  less what each pooling subtracts, as `steps.pooled_difference` has it
 
-A pair of pixels further apart than the windows reach has no weight.  So only planes at the other offsets are computed:
-2 % of them for windows of 3 x 3 on 32 x 32 pixels (the read-out of Li et al. 2019, section 4.2).
+Pixel pairs further apart than the windows reach have weight 0.  So only planes at the other offsets are computed: 2 %
+of them for windows of 3 x 3 on 32 x 32 pixels (the read-out of Li et al. 2019, section 4.2).
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from minintk.spec.windows import Axis
 
 
 def averages(step: Pool, k: int) -> tuple[Array, int]:
-    """Return (c T, c), T : (out, size) the means along axis k; c T holds whole counts unless edges are normalised."""
+    """Return (c T, c), T : (out, size) averaging along axis k; c T is whole unless edges are normalised."""
     if step.normalised:
         return averaging_matrix(np, step.axes[k], normalised=True), 1
     return window_matrix(step.axes[k]), step.axes[k].kernel
 
 
 def whole(axis: Axis) -> bool:
-    """Say whether every window is inside the image."""
+    """Return True if every window is inside the image."""
     return axis.circular or all(count == axis.kernel for count in axis.inside)
 
 
 @dataclass(frozen=True)
 class Readout:
-    """Hold what reads planes of (H, W) pixels: these poolings, then equal pixels or the single one that is left."""
+    """The read-out of planes of (H, W) pixels: poolings, then equal pixels or the single one left."""
 
     grid: tuple[int, int]
     pools: tuple[Pool, ...]
 
     @cached_property
     def weights(self) -> tuple[Array, Array, float]:
-        """A' A / out of both axes, (H, H) and (W, W), as parts of the largest, and the product of the largest."""
+        """Return A' A / out of both axes, (H, H) and (W, W), scaled to at most 1, and the product of the scales."""
         parts, largest, counts = [], 1.0, 1
         for k in (0, 1):
             A = np.eye(self.grid[k])
@@ -59,7 +59,7 @@ class Readout:
         return rows, columns, largest / counts
 
     def averaged(self, number: int, row: PoolCoefficients, layout: FieldLayout) -> PoolCoefficients:
-        """Return what the pooling subtracts, averaged as all that follows; shares drop out, equal pixels have one."""
+        """Return what the pooling subtracts, averaged over the later steps; shares drop out (equal pixels have one)."""
         own = row.own.right.reshape((-1, *row.grid))
         for k, axis in ((0, 1), (1, 2)):
             A = np.eye(row.grid[k])
@@ -71,7 +71,7 @@ class Readout:
 
 
 def readout(program: Program, grid: tuple[int, int]) -> Readout | None:
-    """The read-out that a program begins with, if planes of (H, W) pixels are all that it needs."""
+    """Return the read-out that a program begins with, if it reads planes of (H, W) pixels only through this."""
     pools = tuple(step for step in takewhile(lambda step: isinstance(step, Pool), program) if isinstance(step, Pool))
     rest = program[len(pools) :]
     one = bool(pools) and pools[-1].grid == (1, 1)

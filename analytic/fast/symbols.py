@@ -1,6 +1,6 @@
-"""Formulas as code: a `Form` is run once with symbols for numbers, and each operation on them writes an instruction.
+"""Turn formulas into code: a `Form` runs once on symbols, and each operation on them writes an instruction.
 
-So NumPy, LLVM (`analytic.fast.llvm`) and CUDA (`analytic.fast.gpu_kernels`) follow one text of the formula.
+So NumPy, LLVM (`analytic.fast.llvm`) and CUDA (`analytic.fast.gpu_kernels`) share one formula.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from analytic.recursion.scalar_forms import Arithmetic
 
 
 class Symbol:
-    """A number that exists when the code runs; `name` is what the code calls it.   factors : of a product."""
+    """A number known only when the code runs; `name` is its name in the code.   factors : of a product."""
 
     def __init__(self, code: Code, name: Any, factors: tuple[Any, ...] = ()) -> None:
         self.code, self.name, self.factors = code, name, factors
@@ -50,7 +50,7 @@ class Symbol:
 
 
 class Code(Arithmetic, ABC):
-    """Code that is being written, in a precision."""
+    """Code under construction, in one precision."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(np, dtype)
@@ -59,11 +59,11 @@ class Code(Arithmetic, ABC):
 
     @abstractmethod
     def write(self, operation: str, *arguments: Any) -> Symbol:
-        """The result of one more instruction, on symbols and Python's numbers.   fmuladd : a b + c, in whatever way."""
+        """Write one instruction on symbols and Python numbers; return the result.   fmuladd : a b + c, fused or not."""
 
     @abstractmethod
     def expm1(self, x: Any) -> Any:
-        """e^x - 1 for a symbol x <= 0, to the last digit."""
+        """Return e^x - 1 for a symbol x <= 0, to the last digit."""
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         return self.write("where", condition, a, b)
@@ -78,7 +78,7 @@ class Code(Arithmetic, ABC):
         return self.write("sqrt", x)
 
     def polynomial(self, z: Any, coefficients: tuple[float, ...]) -> Any:
-        """Its value at z, highest power first."""
+        """Return the polynomial's value at z, highest power first."""
         total: Any = coefficients[0]
         for c in coefficients[1:]:
             total = self.write("fmuladd", total, z, c)

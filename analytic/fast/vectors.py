@@ -1,9 +1,9 @@
-"""Kernels of vectors by Numba (`pip install minintk[fast]`): a line of a tile goes through all layers in cache.
+"""Compute kernels of vectors by Numba (`pip install minintk[fast]`): a line of a tile passes all layers in cache.
 
-NumPy takes a tile through a cache once for every operation.  Here a line of some hundred pairs passes one layer after
-another while it is in the nearest cache.  Every step is a text as in `analytic.recursion.scalar_forms`, compiled
-once for all programs and called by its address; the numbers of rows that it takes are in one table.  Steps without a
-text, those of others, and rows of zeros are NumPy's: a program is cut into parts.
+NumPy moves a tile through the cache once per operation.  Here a line of a few hundred pairs passes one layer after
+another while it is in the nearest cache.  Every step is a formula as in `analytic.recursion.scalar_forms`, compiled
+once for all programs and called by address; one table holds the numbers of rows that it takes.  Steps without such a
+formula, user-defined steps and rows of zeros run in NumPy: a program is cut into parts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def end(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]
 
 
 def turned(form: Any, m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
-    """p' as far as the angle gives it, tau' = slope gain gain' tau, as `closed_forms.ClosedForm`."""
+    """Compute p' from the angle, and tau' = slope gain gain' tau, as `closed_forms.ClosedForm`."""
     after, slope = form.turn(m, p, 1.0 - p, one, two, k)
     after = m.smallest(m.largest(after, 0.0), 1.0)
     return after, None if tau is None else tau * slope * (one[-1] * two[-1])
@@ -74,10 +74,10 @@ TEXTS |= {f"a row's {name}": partial(turned, form) for name, form in FORMS.items
 
 @compiled
 def follow(steps: Any, constants: Any, table: Any, p: Any, tau: Any, i: Any, j: Any, begin: Any, work: Any) -> None:
-    """Take the pairs of rows i, i + 1 ... with rows j, j + 1 ... through the steps.
+    """Carry the pairs of rows i, i + 1 ... and rows j, j + 1 ... through the steps.
 
-    steps : (address, its first line of the table at left, and at right).   tau : of no lines, if it is not asked for.
-    begin : 1 if tau is 0 before.   work : two lines of whole vectors, beyond which nothing is written.
+    steps : (address, its first line of the table at left, and at right).   tau : empty if not requested.
+    begin : 1 if tau is 0 at the start.   work : two lines of whole vectors; nothing is written beyond.
     """
     m, tangent = p.shape[1], tau.shape[0] > 0
     x, y = work[0], work[1]
@@ -103,7 +103,7 @@ Part = Callable[[Block], None]
 
 
 class Text(NamedTuple):
-    """A step as a text: its name, the numbers of rows at left and at right, (N,) or (1,) each, and its constants."""
+    """A step as a formula: its name, the numbers of rows at left and at right, (N,) or (1,) each, and its constants."""
 
     name: str
     left: tuple[Array, ...] = ()
@@ -112,14 +112,14 @@ class Text(NamedTuple):
 
 
 def as_written(step: Any, kind: type, *methods: str) -> bool:
-    """True if a step is of that class, or of a subclass that shares its methods, and nobody has exchanged these."""
+    """Return True if a step has that class, or a subclass sharing its methods, and none of them is monkeypatched."""
     found = [getattr(type(step), name, None) for name in ("pairs", *methods)]
     whole = [(kind.__module__, f"{kind.__name__}.{name}") for name in ("pairs", *methods)]
     return isinstance(step, kind) and [(one.__module__, one.__qualname__) for one in found if one] == whole
 
 
 def texts(step: Any, row: Any) -> list[Text] | None:
-    """Return a step as texts, one after another; None if it has none, or for rows of zeros."""
+    """Return a step as a list of formulas; None if it has none, or for rows of zeros."""
     if as_written(step, Begin):
         return [] if step.first is None else texts(step.first, row and row._replace(mix=None))
     if as_written(step, Affine, "tangents"):
@@ -156,7 +156,7 @@ class Lines:
 
     @staticmethod
     def of(found: list[Text], count: int, dtype: Any, tangent: bool, begin: bool) -> Lines:
-        """Compile texts for `count` rows."""
+        """Compile formulas for `count` rows."""
         rows: list[Array] = []
 
         def place(numbers: tuple[Array, ...]) -> int:
@@ -183,7 +183,7 @@ class Lines:
 
 
 def fork(step: Any, row: Any, one: list[Part], two: list[Part], block: Block) -> None:
-    """Do as `Fork.pairs`, with both programs in parts."""
+    """Run `Fork.pairs`, with both programs in parts."""
     other: Any
     with block.copy() as other:
         for run in two:
@@ -194,7 +194,7 @@ def fork(step: Any, row: Any, one: list[Part], two: list[Part], block: Block) ->
 
 
 def passes(program: Program, coefficients: tuple[Any, ...], count: int, dtype: Any, tangent: bool) -> list[Part]:
-    """Return the program in parts for blocks, compiled or NumPy's.   count : of all rows."""
+    """Return the program in parts for blocks, compiled or in NumPy.   count : the number of all rows."""
     found: list[Part] = []
     waiting: list[Text] = []
     begin = False

@@ -16,7 +16,7 @@ from analytic.recursion.state import Block, Distances, Dual, Pairs, RowState, Sc
 from minintk.arrays import Array
 
 TINY_ROOT = {4: 1e-16, 8: 1e-140}
-"""By bytes per number: replaces the square root of a variance of 0, so that division by its square stays finite."""
+"""By bytes per number: replaces sqrt(q) at q = 0, so that dividing by its square stays finite."""
 
 
 LARGE = 1e36
@@ -26,9 +26,9 @@ LARGE = 1e36
 class KinkedCoefficients(NamedTuple):
     """Coefficients of alpha x + beta |x|.
 
-    half : sqrt(q / 2 unit), and twice as much.   floor : lower bound of X, against a division by 0; a quarter of
-    a rounding error of the angle pi, in the largest U.   opposite : A / X of opposite pixels exceeds this; inf
-    if no two images are opposite.
+    half : sqrt(q / 2 unit), and twice as much.   floor : lower bound of X, against division by 0; a quarter of a
+    rounding error at the angle pi, for the largest U.   opposite : A / X of opposite pixels exceeds this; inf if no two
+    images are opposite.
     scale : factor of D and Theta, other than 1 only if their unit is too small or too large.
     zero : 1 for pixels with q = 0.   slope : phi'(0) for these, alpha for others.   Both None if their Theta is 0.
     """
@@ -126,7 +126,7 @@ def form_of(step: Dual) -> Form | None:
 
 
 class FormCoefficients(NamedTuple):
-    """Numbers of the pixels; the last is half of their variance after the activation, above 0.   unit : of D before."""
+    """The pixels' numbers; the last is half of their variance after the activation, above 0.   unit : of D before."""
 
     form: Form
     numbers: tuple[PixelValues, ...]
@@ -136,18 +136,18 @@ class FormCoefficients(NamedTuple):
 def prepare_form(
     form: Form, numbers: tuple[Array, ...], before: Pixels, after: Pixels, layout: FieldLayout
 ) -> FormCoefficients:
-    """Return the coefficients of a formula, from its numbers of the pixels."""
+    """Return the coefficients of a formula from its pixels' numbers."""
     xp = layout.xp
-    half = xp.maximum(after.q / 2, float(xp.finfo(layout.dtype).tiny))  # 0 is for pixels outside
+    half = xp.maximum(after.q / 2, float(xp.finfo(layout.dtype).tiny))  # 0 marks pixels outside
     return FormCoefficients(form, tuple(map(layout.spread, (*numbers, half))), before.unit)
 
 
 FINER = 16
-"""Formulas take so many times fewer pairs at a time than other steps: their many temporary arrays stay in cache."""
+"""Formulas process this many times fewer pairs at once than other steps, to keep their temporaries in cache."""
 
 
 def apply_form(row: FormCoefficients, field: Field) -> None:
-    """Take the field through a formula."""
+    """Apply a formula to the field."""
     xp, (ratio, rest) = field.xp, owed(field)
     m, constants = Arithmetic(xp, field.layout.dtype), (ratio, 2 * rest, row.unit, *row.form.constants)
     for piece in field.pieces(FINER):
@@ -251,7 +251,7 @@ class Aligned(Pairs):
         self.field, self.P = field, P
 
     def sides(self, v: Array) -> tuple[Array, Array]:
-        """Return numbers of the pixels (n P,), in shapes that broadcast to the pairs, (A, 1, P) and (1, B, P)."""
+        """Reshape the pixels' numbers (n P,) to broadcast against the pairs: (A, 1, P) and (1, B, P)."""
         images = v.reshape((-1, self.P))
         return images[self.field.i][:, None, :], images[self.field.j][None, :, :]
 

@@ -2,10 +2,10 @@
 
     K' = A(x) K A(x')',   Theta' = A(x) Theta A(x')',   A(x) = zeta(w_k^2 K_0(x, x)),   K_0 : of the inputs
 
-in place of a pooling's sums over windows, between the affine steps of values and outputs.  This is attention
-by d_k^-1 with W_q = W_k: G = k k' / d_k, a mean over d_k features, converges to a constant.  The outputs depend on G
-through h d_v terms of random sign, and each key moves it by 1 / d_k, so keys add nothing to Theta, nor do earlier
-layers through them (Hron et al. 2020).  A needs each image with itself, all pairs of positions, in float64 (`Mixing`).
+They replace a pooling's sums over windows, between the affine steps of values and outputs.  This is attention by d_k^-1
+with W_q = W_k: G = k k' / d_k, a mean over d_k features, converges to a constant.  The outputs depend on G through h
+d_v terms of random sign, and each key moves it by 1 / d_k, so keys add nothing to Theta, nor do earlier layers through
+them (Hron et al. 2020).  A needs each image with itself, all pairs of positions, in float64 (`Mixing`).
 
 For d_k^-1/2 and independent W_q, G stays Gaussian as heads grow in number too, with mean 0 and E G_as G'_bt = K_q(a, b)
 K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians: softmax has no
@@ -47,7 +47,7 @@ class Attend(Mixing):
 
     @property
     def recorded(self) -> tuple[int, int]:
-        """Return the shape of D and Theta of all pixels with all pixels."""
+        """Return the shape of D and Theta over all pairs of pixels."""
         return prod(self.grid), prod(self.grid)
 
     def law(self, law: Law) -> Law:
@@ -77,7 +77,7 @@ class MaskedMean(Attend):
 def _(step: Attend, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficients]:
     """Compute share, mean and own of A, as of a pooling's windows, from D and Theta of each image with itself."""
     known = next(tile.pools)
-    assert known is not None  # it is recorded: `analytic.images.rules.is_nonlinear`
+    assert known is not None  # it is recorded, see `analytic.images.rules.is_nonlinear`
     (d, theta), xp, layout = known, tile.layout.xp, tile.layout
     q = pixels.q.reshape((pixels.q.shape[0], -1))
     A, grid = step.weights((q[:, :, None] + q[:, None]) / 2 - pixels.unit * d, q)
@@ -109,7 +109,7 @@ def _(step: Attend, row: PoolCoefficients, field: Field) -> None:
 
 @dataclass(frozen=True)
 class Spread(ImageStep):
-    """One pixel's values at all pixels of a grid."""
+    """The values of one pixel, broadcast over a grid."""
 
     grid: tuple[int, int]
 

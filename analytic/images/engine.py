@@ -1,6 +1,6 @@
-"""Take one or a few pairs of images at a time through all layers.
+"""Carry one or a few pairs of images at a time through all layers.
 
-The images of a tile are prepared together, with variances in float64; then one thread takes its pairs field by field.
+A tile's images are prepared together, with variances in float64; each thread then computes pairs field by field.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
 
 
 def image_engine(plan: ImagePlan, inputs: Examples, asked: tuple[bool, bool]) -> ImageEngine:
-    """Take each image with itself through all layers, if needed.   asked : (NNGP, NTK)."""
+    """Return an engine, after carrying each image with itself through all layers if needed.   asked : (NNGP, NTK)."""
     firsts = (0, inputs.shape[0])[: len(inputs.x)] if plan.recorded else ()
     each = map(partial(self_kernels, plan, inputs), firsts)
     with single_threaded_blas():
@@ -64,17 +64,17 @@ def image_diagonals(program: Program, inputs: Examples) -> RowState:
 
 
 NUMBERS_OF_ONE_THREAD = 2**20
-"""Fields of at most so many numbers use one thread: switching threads between calls on short arrays costs more."""
+"""Fields up to this size use one thread: switching threads between calls on short arrays costs more."""
 
 
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
-    """True if a second thread would cost more than it saves."""
+    """Return True if a second thread would cost more than it saves."""
     numbers = prod(inputs.shape) * prod(plan.grid) ** (1 if plan.layout.diagonal else 2)
     return not plan.by_offsets and not by_quadrature(plan.program) and numbers <= NUMBERS_OF_ONE_THREAD
 
 
 BYTES_PER_GPU_BATCH = 2**27
-"""A GPU takes as many pairs of images at a time as fit in this many bytes for D, and as many for Theta."""
+"""A GPU processes as many image pairs at once as fit in this many bytes for D, and as many for Theta."""
 
 
 def pairs_at_once(plan: ImagePlan) -> int:
@@ -84,22 +84,22 @@ def pairs_at_once(plan: ImagePlan) -> int:
 
 
 NUMBERS_IN_TILE = 2**10
-"""Pixels, on either side, whose kernels are assembled in float64 at once, if all pairs of pixels are wanted."""
+"""Pixels per side whose kernels are assembled in float64 at once, if all pairs of pixels are wanted."""
 
 
 SHORTEST_TILE = 0.02
-"""Shortest duration of a tile on one core, in seconds, about: else preparing its images takes as long."""
+"""Shortest duration of a tile on one core, in seconds, roughly; below it, preparing the images takes as long."""
 
 SHORTEST_SUMMED = 5
-"""Tiles of summed planes last at least so many times longer: all cores share one."""
+"""Tiles of summed planes last at least this many times longer, as all cores share one tile."""
 
 
 FASTER = 8
-"""Speed of planes over fields for a pair of pixels, about."""
+"""Approximate speed-up of planes over fields, per pair of pixels."""
 
 
 def images_per_tile(plan: ImagePlan, n: int) -> int:
-    """Return how many images of n are prepared together on either side, independently of the number of threads."""
+    """Return how many images of n are prepared together per side; it must not depend on the number of threads."""
     host = on_host(plan.layout.xp)
     if plan.pixels[1] > 1:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
@@ -116,17 +116,17 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
 
 
 BUFFERS = {True: 12, False: 40}
-"""Most arrays of a piece's size that a step works on at a time, on the host; on a GPU a field is one piece."""
+"""Most piece-sized arrays that a step uses at a time, on the host; on a GPU a field is one piece."""
 
 BYTES_OF_A_PIXEL = 40, 100
-"""Most bytes of a prepared image's pixel, for each channel and for each step."""
+"""Most bytes per pixel of a prepared image, for each channel and for each step."""
 
 BYTES_OF_A_SERIES = 80_000
-"""Bytes of a pixel's coefficients, while computed, for an activation by quadrature; 35,000 stay."""
+"""Bytes of a pixel's coefficients while they are computed for an activation by quadrature; 35,000 remain afterwards."""
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Return bytes besides the results, of all threads, by measured maxima.   size : images on a tile's side."""
+    """Return the bytes of all threads besides the results, from measured maxima.   size : images per side of a tile."""
     n, host = max(inputs.shape), on_host(plan.layout.xp)
     size = min(size or images_per_tile(plan, n), n)
     shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
@@ -142,7 +142,7 @@ def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -
 
 
 def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
-    """Return bytes of some images that are prepared together, and of their coefficients."""
+    """Return the bytes of images that are prepared together, and of their coefficients."""
     steps = sum(1 for _ in all_steps(plan.program))
     pixel = BYTES_OF_A_PIXEL[0] * inputs.example[-1] + BYTES_OF_A_PIXEL[1] * steps
     pixel += BYTES_OF_A_SERIES * by_quadrature(plan.program)
@@ -150,7 +150,7 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
 
 
 def field_bytes(plan: ImagePlan, pairs: int) -> int:
-    """Return bytes of the fields of so many pairs of images, while they go through the layers."""
+    """Return the bytes of the fields of so many pairs of images, while they pass through the layers."""
     host, number = on_host(plan.layout.xp), 8 if plan.recorded else plan.layout.number
     field = pairs * number * prod(plan.field_grid) ** (1 if plan.layout.diagonal else 2)
     piece = min(field, BYTES_PER_PIECE + field // plan.field_grid[0]) if host else field  # at least a line of pixels
@@ -158,13 +158,13 @@ def field_bytes(plan: ImagePlan, pairs: int) -> int:
 
 
 def by_quadrature(program: Program) -> int:
-    """Return how many activations have no formula, so coefficients of unknown number."""
+    """Return how many activations have no formula, hence coefficients of unknown number."""
     duals = (step for step in all_steps(program) if isinstance(step, Dual))
     return sum(not isinstance(step, Homogeneous) and form_of(step) is None for step in duals)
 
 
 class PreparedImages:
-    """Images ready for the engine: one array per channel, scales, pixels."""
+    """Images ready for the engine: one array per channel, the scales, the pixels."""
 
     def __init__(self, plan: ImagePlan, x: Array) -> None:
         xp, layout = plan.layout.xp, plan.layout
@@ -198,14 +198,14 @@ class PreparedImages:
 
 @dataclass(frozen=True)
 class SelfKernels:
-    """Each image with itself: D and Theta after each pooling, (N, h, w), and the kernels."""
+    """The kernels of each image with itself: D and Theta after each pooling, (N, h, w), and the final kernels."""
 
     pools: list[tuple[Array, Array]]
     rows: RowState
 
 
 def selves_at_once(double: ImagePlan, n: int) -> int:
-    """Return how many of n images, each with itself, go through the layers at a time: `Selves` take more memory."""
+    """Return how many of n images pass through the layers at a time, each with itself: `Selves` take more memory."""
     if by_quadrature(double.program):  # coefficients by image
         return 1
     most = pairs_at_once(double)
@@ -213,7 +213,7 @@ def selves_at_once(double: ImagePlan, n: int) -> int:
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
-    """Take every image with itself through all layers, in float64: x1, or x2 if `first`, its first number, is > 0."""
+    """Carry every image with itself through all layers, in float64: x1, or x2 if `first`, its first number, is > 0."""
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
@@ -263,7 +263,7 @@ class ImageEngine:
 
     inputs : if symmetric, x2 = x1, only the upper triangle is computed.   pools : recorded, of x1 and x2.
     own : the diagonals, if they are known and x2 = x1.   asked : (NNGP, NTK).   size : images on a tile's side.
-    out, workspace : results of NNGP and NTK, and the threads' arrays, while they are filled.
+    out, workspace : results of NNGP and NTK, and the threads' arrays, during the run.
     """
 
     plan: ImagePlan
@@ -276,12 +276,12 @@ class ImageEngine:
     workspace: Any = None
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return bytes besides the results for these inputs, or for a block of them."""
+        """Return the bytes besides the results for these inputs, or for a block of them."""
         others = sum(8 * int(a.size) for pool in self.pools for pair in pool for a in pair)
         return others + working_memory(self.plan, inputs, self.size)
 
     def at(self, place: Place) -> ImageEngine:
-        """Return the evaluation of a block of whole tiles, without program and library: the same numbers and bits."""
+        """Return the engine for a block of whole tiles, without program and library; the numbers are the same."""
         (i, j), inputs, plan = place, self.inputs.at(*place), self.plan
         sides = [(self.pools[0], i), (self.pools[-1], j)][: len(inputs.x)] if self.pools else []
         pools = [[(d[at], theta[at]) for d, theta in pool] for pool, at in sides]
@@ -290,7 +290,7 @@ class ImageEngine:
         return replace(self, plan=bare, inputs=inputs, pools=pools, own=own)
 
     def under(self, program: Program) -> ImageEngine:
-        """Return the same with its program, whose functions cannot always be sent to other processes."""
+        """Return the engine with its program added: a program's functions cannot always be sent to other processes."""
         layout = replace(self.plan.layout, xp=self.inputs.xp)
         return replace(self, plan=replace(self.plan, program=program, layout=layout))
 
@@ -319,7 +319,7 @@ class ImageEngine:
         tell = progress or forewarned("the kernel of {} x {} images".format(*self.inputs.shape))
 
         def work(tile: tuple[slice, slice]) -> None:
-            with short_rows():  # in the threads that share a tile as well
+            with short_rows():  # also in the threads that share a tile
                 error = self.tile(*tile)
             with lock:
                 errors.append(error)
@@ -341,7 +341,7 @@ class ImageEngine:
         n, m = i.stop - i.start, j.stop - j.start
         first = 0 if same else n
         x = xp.concatenate(parts, axis=0)
-        if plan.summed:  # leave out the arrays of fields
+        if plan.summed:  # skip the arrays that fields need
             plan = replace(plan, layout=replace(plan.layout, diagonal=True))
         images = PreparedImages(plan, x)
         pools: list[tuple[Array, Array] | None] = [None] * len(plan.pooled)
@@ -373,7 +373,7 @@ class ImageEngine:
         return after.error
 
     def sides(self, values: Array, rows: slice, columns: slice) -> tuple[Array, Array]:
-        """Return numbers of the pixels, (n, h, w), of x and x' in the shapes of results, (E, N F, 1), (E, 1, M F)."""
+        """Reshape the pixels' numbers, (n, h, w), of x and x' to broadcast to results: (E, N F, 1), (E, 1, M F)."""
         E, F = self.plan.pixels
         v = self.plan.layout.xp.moveaxis(values.reshape((-1, F, E)), -1, 0)
         return v[:, rows].reshape((E, -1, 1)), v[:, columns].reshape((E, 1, -1))
@@ -387,7 +387,7 @@ class ImageEngine:
     def through_fields(
         self, images: PreparedImages, tile: Tile, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
-        """Return the pixels after all steps, D and Theta of the pairs, by all pixels of a few images at a time."""
+        """Return the pixels after all steps, D and Theta of the pairs, from all pixels of a few images at a time."""
         plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.asked[1]
         E, F = plan.pixels
         pixels, prepared = images.pixels, None
@@ -430,11 +430,11 @@ class ImageEngine:
             out[..., rows_of(j, F), rows_of(i, F)] = values.swapaxes(-1, -2)
 
     def batches(self, n: int, m: int, same: bool) -> Iterator[tuple[slice, slice]]:
-        """Yield the pairs of the tile, in batches that go through the layers together."""
+        """Yield batches of the tile's pairs that pass through the layers together."""
         most = pairs_at_once(self.plan)
         wide = min(m, most)
         deep = most // wide
-        if same or self.plan.by_offsets:  # half of an image with itself is discarded; and cores share planes
+        if same or self.plan.by_offsets:  # half of an image with itself is discarded; planes share the cores
             deep = min(deep, -(-n // 4))
         for a in range(0, n, deep):
             for b in range(a if same else 0, m, wide):

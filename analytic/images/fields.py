@@ -4,9 +4,9 @@ For pixels p of x and p' of x', with pre-activations u, u' of variances q, q' an
 
     D = E (u - u')^2 / 2 = (q + q') / 2 - K >= 0              Theta, the tangent kernel; None if not requested
 
-D is linear, so sums over windows act on it as on K.  It is exactly 0 for pixels that coincide, and gives the angle
-between u and u' without the difference of two nearly equal numbers.  A pixel outside the image is 0; paired with a
-pixel inside, of variance q, it has D = q / 2.
+D is linear in K, so sums over windows act on it in the same way.  It is exactly 0 for pixels that coincide, and gives
+the angle between u and u' without cancellation.  A pixel outside the image is 0; paired with a pixel inside, of
+variance q, it has D = q / 2.
 
 The variances go through all layers first, in float64 (`Pixels`); the distances of some pairs of images (`Field`)
 follow, in two arrangements (`analytic.images.pixel_pairs`).
@@ -45,9 +45,9 @@ class Pixels:
 
 
 class Edges(NamedTuple):
-    """Contributions of pairs of a pixel inside and one outside to D and to Theta, (2, n, H, W): q / 2, and 0.
+    """Contributions to D and Theta of pairs with one pixel outside, (2, n, H, W): q / 2, and 0.
 
-    half : before the sums over a window;  half_sum : after those across the lines.
+    half : before the sums over a window; half_sum : after those across the lines.
     """
 
     half: Array
@@ -55,8 +55,7 @@ class Edges(NamedTuple):
 
 
 ROUNDINGS, ROUNDINGS_OF_SERIES = 8.0, 64.0
-"""Pixels pooled by steps with formulas, or after a series, are equal if their D is below so many rounding errors of its
-terms."""
+"""Pixels pooled by steps with formulas, or after a series, count as equal if D is below this many rounding errors."""
 
 
 class Field(ABC):
@@ -84,19 +83,19 @@ class Field(ABC):
         return self.workspace.take((1 + self.asked, *self.shape(*grid)))
 
     def set_arrays(self, a: Array) -> None:
-        """Let d and theta be the parts of a."""
+        """Set d and theta to the parts of a."""
         self.a = a
         self.d: Array = a[0]
         self.theta: Array | None = a[1] if self.live == 2 else None
 
     def swap_in(self, a: Array, grid: tuple[int, int]) -> None:
-        """Replace the arrays by a, and give the old ones back."""
+        """Replace the arrays by a, and return the old ones to the workspace."""
         self.workspace.give(self.a)
         self.grid = grid
         self.set_arrays(a)
 
     def start_theta(self) -> Array:
-        """Start to carry Theta; the array holds arbitrary finite numbers at first."""
+        """Start to compute Theta; the array holds arbitrary finite numbers at first."""
         self.live = 2
         self.set_arrays(self.a)
         return self.a[1]
@@ -115,7 +114,7 @@ class Field(ABC):
 
     @abstractmethod
     def pieces(self, finer: int = 1) -> Iterator[slice]:
-        """Yield slices of d's first axis for an activation, one at a time; on the host `finer` times smaller ones."""
+        """Yield slices of d's first axis for an activation, one at a time; on the host `finer` times smaller."""
 
     def pick(self, values: PixelValues, piece: slice) -> tuple[Array, Array]:
         """Return the numbers of x in a piece, and those of x'."""
@@ -123,11 +122,11 @@ class Field(ABC):
 
     @abstractmethod
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
-        """Sum over both windows, shifted together."""
+        """Sum over windows of both images, shifted together."""
 
     @abstractmethod
     def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
-        """Average over each window by itself, by products with T_H and T_W."""
+        """Average over each image's windows separately, by products with T_H and T_W."""
 
     @abstractmethod
     def flatten(self) -> None:
@@ -147,5 +146,5 @@ class Field(ABC):
         return other
 
     def release(self) -> None:
-        """Give the arrays back to the workspace."""
+        """Return the arrays to the workspace."""
         self.workspace.give(self.a)

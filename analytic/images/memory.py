@@ -1,4 +1,4 @@
-"""Lay out the fields of a tile in memory, and lend a thread the arrays for them."""
+"""Allocate the fields of a tile, and manage the arrays that a thread reuses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ CACHE_LINE_BYTES = 64
 
 
 class PixelValues(NamedTuple):
-    """Numbers per pixel, one array per image, in the shapes of the fields' two sides: of x, and of x'."""
+    """Numbers per pixel, one array per image, shaped for the fields' two sides: of x, and of x'."""
 
     left: Array
     right: Array
 
 
 class Workspace(local):
-    """Arrays that each thread takes and gives back, each on a cache line; arrays of all shapes share the memory."""
+    """Arrays that a thread borrows and returns, aligned to cache lines; arrays of all shapes share the memory."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.dtype = xp, xp.dtype(dtype)
@@ -65,7 +65,7 @@ def rounded(n: int, step: int) -> int:
 
 @dataclass(frozen=True)
 class FieldLayout:
-    """The numbers that the fields of a tile hold.   diagonal : only of equal pixels."""
+    """The layout of the numbers in a tile's fields.   diagonal : True if fields hold only pairs of equal pixels."""
 
     xp: Any
     dtype: Any
@@ -77,7 +77,7 @@ class FieldLayout:
         return int(self.xp.dtype(self.dtype).itemsize)
 
     def spread(self, v: Array) -> PixelValues:
-        """Return v : (n, H, W) in the shapes of the two sides."""
+        """Reshape v : (n, H, W) for the two sides."""
         right = self.xp.astype(v.reshape((v.shape[0], -1)), self.dtype)
         return PixelValues(right if self.diagonal else right[..., None], right)
 

@@ -1,4 +1,4 @@
-"""Arrange pairs of pixels in a field, and apply sums over windows, pooling and flattening to them.
+"""Arrange pairs of pixels in a field, and apply window sums, pooling and flattening to them.
 
 Square     all pairs of pixels of some images x and some x', a matrix (pixels of all x, pixels of all x')
 Selves     the same of some images x', each with x = x'
@@ -17,8 +17,8 @@ from minintk.arrays import Array, on_host
 from minintk.spec.windows import Axis
 
 BYTES_PER_PIECE = 1_200_000
-"""Bytes of a field that an activation works on at a time: they stay in a core's cache through a whole formula, and are
-long enough that threads seldom wait for the interpreter lock between two NumPy calls."""
+"""Bytes of a field that an activation processes at a time. They fit a core's cache for a whole formula, and are enough
+that threads seldom wait for the interpreter lock between two NumPy calls."""
 
 
 class Square(Field):
@@ -41,7 +41,7 @@ class Square(Field):
         return self.split(self.d.shape[0], finer * self.d.shape[1])
 
     def split(self, n: int, width: int) -> Iterator[slice]:
-        """Yield slices of 0:n, of equal size, such that so many times `width` numbers stay in a core's cache."""
+        """Yield slices of 0:n, of equal size, such that this many times `width` numbers fit a core's cache."""
         count = -(-n * width * self.layout.number // BYTES_PER_PIECE) if on_host(self.xp) else 1
         step = -(-n // count)
         yield from (slice(start, min(start + step, n)) for start in range(0, n, step))
@@ -59,7 +59,7 @@ class Square(Field):
         h, w = rows.out, columns.out
         whole = [(p.start, p.stop) for p in self.split(h, A * W * B * h * W)] if plain(rows) else [(0, h)]
         alone = len(whole) == 1 and (h, w) == (H, W) and not trivial(rows) and not trivial(columns)
-        out = self.a if alone else self.new((h, w))  # a single piece can overwrite its input
+        out = self.a if alone else self.new((h, w))  # a single piece may overwrite its input
         if trivial(rows):
             self.along(self.a, out, columns, edges, (0, h))
         else:
@@ -82,7 +82,7 @@ class Square(Field):
         add_windows(source, target, axis, (2, 5), outside, piece[0])
 
     def along(self, a: Array, out: Array, axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
-        """Write into `out` the sums along the lines, for some lines of x, which a holds."""
+        """Write the sums along the lines into `out`, for the lines of x in a."""
         live, W = self.live, edges.half_sum.shape[3]
         outside = self.pixels_of_x(edges.half_sum)[:, :, slice(*piece)], edges.half_sum[:live, None, None, None, self.j]
         source, target = self.images(a[:live], W), self.images(out[:live], axis.out)[:, :, slice(*piece)]

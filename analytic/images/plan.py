@@ -18,7 +18,7 @@ from minintk.spec.shapes import Shape
 
 
 def planes() -> Any:
-    """Return `analytic.fast.planes`, which takes steps plane by plane; None without that satellite."""
+    """Return `analytic.fast.planes`, which runs steps plane by plane; None without that satellite."""
     faster = through("kernels")
     return faster and faster.planes
 
@@ -27,8 +27,8 @@ def planes() -> Any:
 class ImagePlan:
     """A plan for the kernels of a program, for images of one shape.
 
-    scaled : divide images by their norms.   recorded : record each image with itself (`SelfKernels`) first.
-    by_offsets : how many of the first steps go plane by plane (`planes`), by Numba or on a GPU.
+    scaled : True divides images by their norms.   recorded : True if each image is first recorded with itself.
+    by_offsets : how many of the first steps run plane by plane (`planes`), by Numba or on a GPU.
     pixels : (E, F), the shape of the results, (E, N F, M F): (P, 1) for P equal pixels at the end, (1, P) for all
     pairs of them.
     """
@@ -48,7 +48,7 @@ class ImagePlan:
 
     @property
     def pool(self) -> Pool | None:
-        """Return the pooling whose windows these steps sum already, so that no field has all pixels."""
+        """Return the pooling whose windows these steps already sum, so that no field has all pixels."""
         end = self.program[self.by_offsets] if 0 < self.by_offsets < len(self.program) else None
         return end if isinstance(end, Pool) and planes().added_up(end, self.layout.xp) else None
 
@@ -59,7 +59,7 @@ class ImagePlan:
 
     @property
     def summed(self) -> bool:
-        """True if these steps only leave sums."""
+        """True if these steps leave only sums."""
         return bool(self.by_offsets and planes().sums_suffice(self.program, self.grid))
 
     @property
@@ -100,6 +100,6 @@ def plan_images(
 
 
 def pixel_pairs_followed(program: Program, shape: Shape) -> int:
-    """Return the pairs of pixels to follow for each pair of inputs."""
+    """Return the number of pixel pairs to follow for each pair of inputs."""
     count = prod(grid(shape)) if needs_images(program) else 1
     return count * count if mixes_pixels(program) else count

@@ -32,14 +32,14 @@ FLOAT32_MAX_VARIANCE = 1e14
 
 
 def affine_steps(program: Program) -> Iterator[Affine]:
-    """Yield the weights and biases of all steps that have any."""
+    """Yield the affine step of every step with weights or biases."""
     for step in all_steps(program):
         if isinstance(step, Window | Affine):
             yield step.affine if isinstance(step, Window) else step
 
 
 def scale_free(program: Program) -> bool:
-    """True if f(s x) = s f(x) for s > 0."""
+    """Return True if f(s x) = s f(x) for s > 0."""
     known = all(isinstance(step, Window | Affine | Pool | Flat | Homogeneous | Masks) for step in all_steps(program))
     return known and all(affine.beta2 <= 0 and affine.rest == 0 for affine in affine_steps(program))
 
@@ -64,7 +64,7 @@ def field_precision(program: Program, inputs: Examples) -> Any:
     if scale_free(program) or not bool(xp.any(q > 0)):
         return inputs.dtype
     later = next((a.beta2 / a.w2 for a in affine_steps(program) if a.beta2 > 0), 0.0)
-    q = xp.where(q > 0, q, min(later, float(xp.max(q))))  # black images get that bias
+    q = xp.where(q > 0, q, min(later, float(xp.max(q))))  # black images get the bias's variance
     small, large = int(xp.argmin(xp.where(q > 0, q, xp.inf))), int(xp.argmax(q))
     low, high = float(q[small]), float(q[large])
     if high > FLOAT64_MAX_RATIO * low:
@@ -80,7 +80,7 @@ def field_precision(program: Program, inputs: Examples) -> Any:
 
 
 def holds_opposites(x: Array) -> bool:
-    """True if x_i = -x_j != 0 for some two of these images, in NumPy.
+    """Return True if x_i = -x_j != 0 for some pair of these images, in NumPy.
 
     >>> import numpy as np
     >>> holds_opposites(np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])), holds_opposites(np.array([[0.0], [2.0]]))

@@ -6,7 +6,7 @@
     activation    pixel pair by pixel pair, as for vectors
 
 with zeros outside the image (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).  A convolution shifts
-both pixels together, so a network that ends in Flatten only needs equal pixels; pooling mixes all pairs.
+both pixels together, so a network that ends in Flatten needs only equal pixels; pooling mixes all pairs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Pool(Mixing):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Return (H, W) after it."""
+        """Return (H, W) after the step."""
         return self.axes[0].out, self.axes[1].out
 
     @property
@@ -82,12 +82,12 @@ class Flat(ImageStep):
     """Flatten: pixels become features, so kernels are averaged over equal pixels."""
 
     def law(self, law: Law) -> Law:
-        """The features of different pixels have different variances, so no single dual activation applies."""
+        """Return the features of different pixels have different variances, so no single dual activation applies."""
         return replace(law, gaussian=False, alike=False)
 
 
 def trivial(axis: Axis) -> bool:
-    """True if every window is only the pixel itself."""
+    """Return True if every window is only the pixel itself."""
     return axis.kernel == 1 and axis.stride == 1 and axis.out == axis.size
 
 
@@ -117,23 +117,23 @@ def depth(program: Program) -> int:
 
 
 def needs_images(program: Program) -> bool:
-    """True if any step needs the pixels."""
+    """Return True if any step needs the pixels."""
     return any(isinstance(step, ImageStep) for step in all_steps(program))
 
 
 def mixes_pixels(program: Program) -> bool:
-    """True if any step averages over pairs of different pixels."""
+    """Return True if any step averages over pairs of different pixels."""
     return any(isinstance(step, Mixing) for step in all_steps(program))
 
 
 def is_nonlinear(program: Program) -> bool:
-    """True if any step is not linear."""
+    """Return True if any step is not linear."""
     kinds = Dual | Normalise | ProductOfParts | Mixing
     return any(isinstance(step, kinds) and not isinstance(step, Pool) for step in all_steps(program))
 
 
 def has_masks(program: Program) -> bool:
-    """True if K(x, x) of an example with itself differs from K(x, x') of an equal one: both have separate masks."""
+    """Return True if K(x, x) of an example with itself differs from that of an equal one, as with separate masks."""
     return any(isinstance(step, Masks) for step in all_steps(program))
 
 

@@ -1,4 +1,4 @@
-"""Apply each step to images: `prepare` acts on the variances of all pixels, then `apply` on some pairs of images."""
+"""Apply each step to images: `prepare` to the variances of all pixels, then `apply` to some pairs of images."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ LARGEST_OF_IMAGES = 1e300
 
 @dataclass(frozen=True)
 class Tile:
-    """The facts about a tile's images that `prepare` needs.
+    """The properties of a tile's images that `prepare` needs.
 
-    pools : for each pooling in turn, D, in its unit, and Theta of equal pixels of each image with itself after it; or
-        None, if no later step needs the variances: bounds replace them.
-    called : the names of the images, for messages.   opposite : True if x' = -x for some two of them.
+    pools : for each pooling in turn, D, in its unit, and Theta of equal pixels of each image with itself after it. None
+        if no later step needs the variances: bounds replace them.
+    called : the names of the images, for messages.   opposite : True if x' = -x for some pair of them.
     """
 
     layout: FieldLayout
@@ -58,7 +58,7 @@ def prepare(step: Step, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
 
 @singledispatch
 def apply(step: Step, coefficients: Any, field: Field) -> None:
-    """Take the field through the step."""
+    """Apply the step to the field."""
     raise TypeError(f"{type(step).__name__} is prepared for images: register analytic.images.steps.apply for it too")
 
 
@@ -68,7 +68,7 @@ def prepare_all(program: Program, pixels: Pixels, tile: Tile) -> tuple[Pixels, t
     for step in program:
         if not isinstance(step, Window | Affine | Pool | Flat):
             tile.check(pixels)
-        with np.errstate(over="ignore", invalid="ignore"):  # `check` reports it before any use
+        with np.errstate(over="ignore", invalid="ignore"):  # `check` reports it before it is used
             pixels, one = prepare(step, pixels, tile)
         coefficients.append(one)
     tile.check(pixels)
@@ -76,7 +76,7 @@ def prepare_all(program: Program, pixels: Pixels, tile: Tile) -> tuple[Pixels, t
 
 
 def apply_all(program: Program, coefficients: tuple[Any, ...], field: Field) -> None:
-    """Take the field through all steps."""
+    """Apply all steps to the field."""
     for step, one in zip(program, coefficients, strict=True):
         apply(step, one, field)
 
@@ -90,7 +90,7 @@ def half_variances(pixels: Pixels, layout: FieldLayout) -> PixelValues | None:
 
 
 def owed(field: Field) -> tuple[float, float]:
-    """Return (ratio, rest) of the pending term, which the caller adds now; Theta starts at 0 if it has not yet."""
+    """Return (ratio, rest) of the pending term, which the caller now adds; Theta starts at 0 if it is new."""
     pending, field.pending = field.pending or (0.0, 0.0), None
     if field.asked and field.theta is None and pending != (0.0, 0.0):
         field.start_theta()[...] = 0
@@ -138,7 +138,7 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowCoefficie
     q = 2 * unit * line_sum(half_sum, columns) + step.affine.beta2
     theta = mean * line_sum(across_sum(pixels.theta, rows), columns) + step.affine.ratio * q + step.affine.rest
     edges, xp = Edges(half[None], half_sum[None]), tile.layout.xp
-    if not tile.layout.diagonal:  # there, equal pixels are always outside together
+    if not tile.layout.diagonal:  # on a diagonal, equal pixels are outside together
         edges = Edges(*(xp.astype(xp.concat((v, xp.zeros_like(v)), axis=0), tile.layout.dtype) for v in edges))
     before, pending = half_variances(pixels, tile.layout), (step.affine.ratio, step.affine.rest / unit)
     return Pixels(q, theta, unit, pixels.error, pending=True), WindowCoefficients(before, edges, pending)
@@ -171,7 +171,7 @@ def _(step: Affine, row: WindowCoefficients, field: Field) -> None:
 class ForkCoefficients(NamedTuple):
     """Coefficients of branch and shortcut; ratio : the shortcut's unit divided by the branch's.
 
-    after_branch, after_shortcut : q / 2 in the unit, for the pending terms; for a product, always.
+    after_branch, after_shortcut : q / 2 in the unit, for the pending terms; always given for a product.
     """
 
     before: PixelValues | None
@@ -314,7 +314,7 @@ def pooled(
     row = PoolCoefficients(
         half_variances(pixels, layout),
         tuple(xp.astype(t, layout.dtype) for t in T),
-        layout.spread(own / 2),  # exact: D of a pixel with itself has to be 0 again
+        layout.spread(own / 2),  # exact, so that D of a pixel with itself is 0 again
         None if whole else layout.spread(xp.broadcast_to(share, mean.shape)),
         None if whole else layout.spread(mean / (2 * pixels.unit)),
         (step.axes[0].out, step.axes[1].out),
@@ -362,7 +362,7 @@ def _(step: Flat, before: PixelValues | None, field: Field) -> None:
 def follow(
     program: Program, pixels: Pixels, field: Field, tile: Tile, record: list[tuple[Array, Array]]
 ) -> tuple[Pixels, Field]:
-    """Take images, each with itself, through all steps, pixels and field together; `record` collects the pools."""
+    """Carry images, each with itself, through all steps, pixels and field together; `record` collects the pools."""
     for step in program:
         if isinstance(step, Fork):
             add_pending(field, half_variances(pixels, tile.layout))

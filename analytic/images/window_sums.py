@@ -33,7 +33,7 @@ def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
 
 
 def plain(axis: Axis) -> bool:
-    """True if there is one output per pixel, with zeros outside."""
+    """Return True if there is one output per pixel, with zeros outside."""
     return axis.stride == 1 and axis.out == axis.size and not axis.circular
 
 
@@ -71,7 +71,7 @@ def add_windows(
     """Write out = sum_s a[S p + s, S p' + s] along a pair of axes shifted together; out is not a.
 
     outside : the contribution of a pixel inside paired with one outside, left and right, broadcasting to a.
-    start : of a plain axis, the first output along the first axis.
+    start : the first output along the first axis, for a plain axis.
     """
     if plain(axis):
         shifted_sum(a, out, axis, along, outside, start)
@@ -110,9 +110,9 @@ def shifted_sum(
 ) -> None:
     """Compute `joint_sum` for a plain axis: all outputs of the second, some of the first, from `start`; out is not a.
 
-    For each shift, all axes after the first are one long run, which is faster than lines; entries to which another
-    line was added are then recomputed.  Positive shifts come first: a first write into another array then starts on a
-    cache line, else NumPy takes three times as long.
+    For each shift, all axes after the first are one contiguous run, which is faster than line by line; entries that
+    received a neighbouring line's numbers are then recomputed.  Positive shifts come first: the first write to another
+    array then starts on a cache line; otherwise NumPy takes three times as long.
     """
     (first, second), n, stop = along, a.shape[along[1]], start + out.shape[along[0]]
     run, step = prod(a.shape[first + 1 :]), prod(a.shape[second + 1 :])

@@ -1,4 +1,4 @@
-"""Regression with kernels that do not fit into memory, or whose factor does not.
+"""Solve kernel regression if the kernel or its factor does not fit into memory.
 
 Reading order:
 

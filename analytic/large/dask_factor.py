@@ -1,9 +1,9 @@
-"""The Cholesky factor of a stored kernel on the workers of a dask cluster, by dask's own blocked algorithm.
+"""Compute the Cholesky factor of a stored kernel on the workers of a dask cluster, by dask's own blocked algorithm.
 
     L L' = K + ridge I,    (L L')^-1 b = L^-T (L^-1 b)
 
 A task reads its block of K from the store, which every worker sees.  The blocks of L stay where they were computed, and
-dask computes again what a worker that dies has held.  K is padded by ones on the diagonal to whole blocks.
+dask recomputes those of a worker that dies.  K is padded by ones on the diagonal to whole blocks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def dask_client(executor: Any) -> Any:
 
 
 def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info: Any = None) -> Host:
-    """Return a block of K + ridge I, padded, (size, size), of K : (n, n) in a file; block_info : dask's."""
+    """Return a block of K + ridge I, padded, (size, size), of K : (n, n) in a file; block_info : dask's argument."""
     K = map_npy(path, (n, n), dtype, "the workers expect the kernel's folder where the caller has it")
     i, j = (size * at for at in block_info[None]["chunk-location"])
     out = np.eye(size, dtype=K.dtype) if i == j else np.zeros((size, size), K.dtype)
@@ -38,9 +38,9 @@ def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info:
 
 
 class DaskFactor:
-    """L of a Gram matrix that is stored, in the memory of a client's workers: N^2 numbers, and as many while it grows.
+    """L of a stored Gram matrix, in the memory of a client's workers: N^2 numbers, and as many during the work.
 
-    ValueError where K + ridge I is not positive definite.  MemoryError if the workers have too little, before the work.
+    ValueError if K + ridge I is not positive definite.  MemoryError if the workers have too little memory.
     """
 
     def __init__(self, gram: Gram, client: Any, size: int, progress: bool) -> None:
@@ -56,7 +56,7 @@ class DaskFactor:
 
     @cached_property
     def L(self) -> Any:
-        """A dask array, (whole, whole), computed."""
+        """Return L as a computed dask array, (whole, whole)."""
         import dask.array as da
         from distributed import as_completed, futures_of
 
@@ -79,7 +79,7 @@ class DaskFactor:
         return L
 
     def solve(self, b: Array) -> Host:
-        """(L L')^-1 b in the factor's precision, (n, C); in float64 outside."""
+        """Return (L L')^-1 b in the factor's precision, (n, C); in float64 outside."""
         import dask.array as da
 
         scale = np.maximum(np.max(np.abs(b), axis=0), np.finfo(np.float64).tiny)

@@ -1,6 +1,6 @@
-"""Infinitely wide networks as scikit-learn's estimators, and as a kernel of its Gaussian processes.
+"""Wrap infinitely wide networks as scikit-learn estimators, and as a kernel of its Gaussian processes.
 
-Needs the extra `sklearn`.
+They need the extra `sklearn`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ except ImportError as error:
 ACTIVATIONS: dict[str, s.Activation] = {
     "relu": s.ReLU(), "erf": s.Erf(), "tanh": s.Tanh(), "gelu": s.GELU(), "sin": s.Sin(), "leaky_relu": s.LeakyReLU(),
 }  # fmt: skip
-"""What `activation` may be by name; any `minintk.spec` activation works too."""
+"""Names for `activation`; any `minintk.spec` activation works too."""
 
 
 def network(depth: int, activation: str | s.Activation, w_std: float, b_std: float) -> s.Sequential:
-    """`depth` hidden layers and an output, all with these scales; kernels in NTK scaling know no widths."""
+    """Build `depth` hidden layers and an output, all with these scales; kernels in NTK scaling ignore widths."""
     if not isinstance(activation, s.Activation):
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation expects one of {', '.join(ACTIVATIONS)}, or a layer, got {activation!r}")
@@ -53,10 +53,10 @@ def network(depth: int, activation: str | s.Activation, w_std: float, b_std: flo
 
 
 RIDGES = 10.0 ** np.arange(-6, 1.25, 0.5)
-"""Of these times the mean of the kernel's diagonal ridge="loo" takes that of the least squared leave-one-out error."""
+"""Candidates of ridge="loo", times the mean of the kernel's diagonal; the least squared leave-one-out error wins."""
 
 PROBES = 4
-"""Columns of random signs z that estimate the trace of a smoother S by E z'S z."""
+"""Number of random-sign columns z that estimate the trace of a smoother S by E z'S z."""
 
 
 def _left_out(Y: Host, w: Host, inverse: Callable[[Host], Host], d: Host) -> Host:
@@ -66,7 +66,7 @@ def _left_out(Y: Host, w: Host, inverse: Callable[[Host], Host], d: Host) -> Hos
 
 
 def _best_ridge(k: Host, Y: Host, w: Host, ridges: Host) -> float:
-    """Return the ridge of least sum_i w_i |left-out error_i|^2, from W^1/2 k W^1/2 = Q diag(lam) Q'."""
+    """Return the ridge with the least sum_i w_i |left-out error_i|^2, from W^1/2 k W^1/2 = Q diag(lam) Q'."""
     root = np.sqrt(w)[:, None]
     lam, Q = eigh(root * k * root.T, overwrite_a=True, check_finite=False)
     R = root * Q
@@ -93,10 +93,10 @@ def shares(f: Host) -> Host:
 
 
 def _best_scale(f: Host, Y: Host, w: Host) -> float:
-    """Return the s of least sum_i w_i -log p_i(label of i), p = shares(f / s), to 1 %.
+    """Return the s with the least sum_i w_i -log p_i(label of i), p = shares(f / s), to 1 %.
 
-    On 2000 of the examples at most, 100 of them for 200 classes or more: one number needs no more, and each costs C.
-    One more example, of all labels in equal parts, keeps s from 0 where all of f are right.
+    At most 2000 of the examples are used, 100 for 200 classes or more: one number needs no more, and each costs C. An
+    extra example, with all labels in equal parts, keeps s away from 0 if all of f are right.
     """
     some = slice(None, None, -(-len(f) // max(100, min(2000, 20_000 // f.shape[1]))))
     f, w = f[some], w[some]
@@ -108,7 +108,7 @@ def _best_scale(f: Host, Y: Host, w: Host) -> float:
 
 
 def _examples(X: Host, image_shape: tuple[int, ...] | None) -> Host:
-    """Rows, or images of this shape."""
+    """Return rows, or images of this shape."""
     return X if image_shape is None else X.reshape(len(X), *image_shape)
 
 
@@ -178,12 +178,12 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return (mean[:, :C] + self.mean_, *spread)
 
     def leave_one_out(self) -> Host:
-        """Predict each training example by the network trained on all the others, (N, C), for time = inf.
+        """Predict each training example by the network trained on all other examples, (N, C), for time = inf.
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
-        m_i : the mean target of the others.  From one factorisation and N^3 / 3, with the ridge of the whole set.
-        Examples of weight 0 are left out.  ValueError for another time, for landmarks, and where G is singular.
+        m_i : the mean target of the other examples.  From one factorisation and N^3 / 3, with the ridge of the whole
+        set. Examples of weight 0 are left out.  ValueError for another time, for landmarks, and if G is singular.
         """
         check_is_fitted(self)
         if self._time != inf or self.landmarks is not None:
@@ -194,9 +194,9 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return _left_out(self._Y, self._w, partial(cho_solve, (L, True)), np.einsum("ij,ij->j", half, half))
 
     def _held_out(self) -> tuple[Host, Host, Host]:
-        """(`leave_one_out`, y, w); or, of a smoother S, by generalised cross-validation, y - (y - S y) / (1 - h).
+        """Return (`leave_one_out`, y, w); for a smoother S, generalised cross-validation, y - (y - S y) / (1 - h).
 
-        h : the mean of S_ii.  With landmarks it is over the examples that are not landmarks, if there are any.
+        h : the mean of S_ii.  With landmarks, the mean is over the examples that are not landmarks, if there are any.
         """
         limit, ens, N, C = self._limit, self._limit.ensemble, len(self._Y), len(self.mean_)
         if self._time == inf and self.landmarks is None and limit.factor is not None:
@@ -215,7 +215,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class _Trained(_Network):
-    """Networks trained to a time."""
+    """Networks trained up to a given time."""
 
     time: float = inf
     lr: float = 1.0
@@ -228,24 +228,24 @@ class _Regressor(RegressorMixin, _Network):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """X : (N, d), y : (N,) or (N, C), sample_weight : (N,), of each example's squared error."""
+        """Fit X : (N, d), y : (N,) or (N, C), with sample_weight : (N,) for each example's squared error."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
         self._flat = y.ndim == 1
         self._fit(X, np.asarray(y, dtype=np.float64).reshape(len(y), -1), sample_weight)
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Mean (M,) or (M, C); with its standard deviation, as large, in O(M N) memory, or covariance (M, M[, C])."""
+        """Return the mean (M,) or (M, C); also its standard deviation, in O(M N) memory, or covariance (M, M[, C])."""
         if return_std and return_cov:
             raise ValueError("predict expects return_std or return_cov, got both")
         wanted = {"std": True} if return_std else {"cov": True} if return_cov else {}
         mean, *spread = self._predict(X, **wanted)
-        if not self._flat:  # all outputs have one spread
+        if not self._flat:  # all outputs have the same spread
             return (mean, *(np.stack([s] * mean.shape[1], axis=-1) for s in spread)) if spread else mean
         return (mean[:, 0], *spread) if spread else mean[:, 0]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Host:
-        """Outputs of n_samples networks of the ensemble, (M, n_samples), or (M, C, n_samples)."""
+        """Draw outputs of n_samples networks of the ensemble, (M, n_samples), or (M, C, n_samples)."""
         mean, cov = self._predict(X, cov=True)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31, size=4))
         draws = np.stack([rng.multivariate_normal(m, cov, n_samples, method="eigh").T for m in mean.T], axis=1)
@@ -253,12 +253,12 @@ class _Regressor(RegressorMixin, _Network):  # type: ignore[misc]
 
 
 class NTKRegressor(_Regressor, _Trained):
-    """The ensemble of infinitely wide networks, all layers trained by gradient flow on squared error to a time.
+    """The ensemble of infinitely wide networks, all layers trained by gradient flow on squared error up to a time.
 
     spec : a `minintk` spec; or, without one, `depth` hidden layers with `activation`, w_std and b_std, for grids.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
     ridge : pull towards the initial weights; relative to the mean of Theta(x, x) unless relative=False; or "loo".
-    landmarks : a number of examples, or their indices, for `solve(by="landmarks")`: O(N M) work, the mean alone.
+    landmarks : a number of examples, or their indices, for `solve(by="landmarks")`: O(N M) work, only the mean.
     time : lr x steps on L = 1/(2N) sum |f - y|^2 if lr = 1, steps if lr is the network's own; inf: trained to the end.
     Targets are centred by their mean.  UnsupportedLayer for a spec without a kernel, ValueError for a singular kernel.
     Lee et al. 2019, eqs. (14) to (16).
@@ -286,14 +286,14 @@ class NNGPRegressor(_Regressor):
     _kind: ClassVar[Kind] = "nngp"
 
     def log_marginal_likelihood(self) -> float:
-        """log N(y; 0, K + ridge I) of the centred targets, summed over outputs."""
+        """Return log N(y; 0, K + ridge I) of the centred targets, summed over outputs."""
         check_is_fitted(self)
         return self._limit.log_marginal_likelihood()
 
 
 class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """X : (N, d), y : (N,), labels of two classes or more, sample_weight : (N,)."""
+        """Fit X : (N, d), y : (N,), labels of two classes or more, sample_weight : (N,)."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
@@ -304,24 +304,24 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Host:
-        """The class of the largest mean output, (M,)."""
+        """Predict the class with the largest mean output, (M,)."""
         (mean,) = self._predict(X)
         return self.classes_[mean.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Host:
-        """P(class k's output is the largest), (M, C): `shares` of the means / scale_."""
+        """Return P(class k's output is the largest), (M, C): `shares` of the means / scale_."""
         (mean,) = self._predict(X)
         return shares(mean / self.scale_)
 
     def predict_log_proba(self, X: Any) -> Host:
-        """log `predict_proba`, (M, C), not below log 1e-300."""
+        """Return log `predict_proba`, (M, C), at least log 1e-300."""
         return np.log(np.maximum(self.predict_proba(X), 1e-300))
 
 
 class NTKClassifier(_Classifier, _Trained):
-    """`NTKRegressor` on one column for each class, 1 for its examples and 0 for others; arguments as there.
+    """`NTKRegressor` on one column per class, 1 for its examples and 0 for others; arguments as there.
 
-    A class's probability is the share of outputs N(mean, scale_^2 I) whose largest it is; scale_ has the least log-loss
+    A class's probability is that of its output being the largest of N(mean, scale_^2 I); scale_ minimises the log-loss
     on the leave-one-out means (with landmarks or a finite time, those of generalised cross-validation).
 
     >>> import numpy as np
@@ -346,9 +346,8 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
     """K ("nngp") or Theta ("ntk") of a wide network as a kernel of `sklearn.gaussian_process`, with derivatives.
 
     w_std, b_std : factors of all w_std and b_std of the spec; without a spec, the scales of `depth` hidden layers.
-    Both are fitted by the evidence within their bounds ("fixed" to leave one), by derivatives
-    (`Kernel.derivatives`); depth and activation are choices for a grid.  Combine it as scikit-learn's own kernels are:
-    NetworkKernel() + WhiteKernel().
+    Both are fitted by the evidence within their bounds ("fixed" keeps one), by derivatives (`Kernel.derivatives`);
+    search depth and activation by a grid.  Combine it like scikit-learn's own kernels: NetworkKernel() + WhiteKernel().
 
     >>> import numpy as np
     >>> from sklearn.gaussian_process import GaussianProcessRegressor
@@ -371,7 +370,7 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
 
     @property
     def hyperparameters(self) -> list[Hyperparameter]:
-        """The factors whose logarithms are theta, in alphabetical order."""
+        """Return the factors whose logarithms are theta, in alphabetical order."""
         return [Hyperparameter(name, "numeric", getattr(self, f"{name}_bounds")) for name in sorted(PARAMETERS)]
 
     def _kernel(self) -> Kernel:
@@ -392,9 +391,9 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
         return K, np.stack(free, axis=-1) if free else K[..., :0]
 
     def diag(self, X: Any) -> Host:
-        """k(x, x), (N,)."""
+        """Return k(x, x), (N,)."""
         return getattr(self._kernel().diag(_examples(np.atleast_2d(X), self.image_shape)), self.kind)
 
     def is_stationary(self) -> bool:
-        """No: k depends on more than x - x'."""
+        """Return False: k depends on more than x - x'."""
         return False

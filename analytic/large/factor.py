@@ -1,14 +1,14 @@
-"""The Cholesky factor of a large kernel, block by block, in memory or in a folder that outlives the process.
+"""Compute the Cholesky factor of a large kernel, block by block, in memory or in a folder that outlives the process.
 
     L_rj = (K_rj - sum_{i<j} L_ri L_ji') L_jj^-T,      L_rr L_rr' = K_rr - sum_{i<r} L_ri L_ri'
 
-row by row of blocks, in the kernel's own precision.  Each block of K is read once; what is held in memory is one panel
-of K.  The blocks (0, 0), (1, 0), (1, 1), (2, 0), ... of L are numbered, and in a folder each is a file
+row by row of blocks, in the kernel's own precision.  Each block of K is read once; only one panel of K is held in
+memory.  The blocks (0, 0), (1, 0), (1, 1), (2, 0), ... of L are numbered, and in a folder each is a file
 
     17-1a2b3c4d.npy    named by its number and the checksum of its bytes, and written whole or not at all
 
-A process that opens the folder continues after the last block whose bytes agree with its name.  They do not depend on
-the number of threads.
+A process that opens the folder continues after the last block whose bytes match its name.  They do not depend on the
+number of threads.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from minintk.progress import progress_of
 from minintk.threads import parallel, single_threaded_blas
 
 PIECE = 512
-"""Rows that a thread takes at a time through all products of a block."""
+"""Rows that a thread carries at a time through all products of a block."""
 
 
 class Blocks(list[Host]):
-    """The finished blocks of L: in memory, or in `folder`, where those of an earlier process are found again.
+    """The finished blocks of L: in memory, or in `folder`, where a later process finds them again.
 
-    OSError, before the work, where the disk has no room for the others.
+    OSError, before the work, if the disk has no room for the rest.
     """
 
     def __init__(self, shapes: list[tuple[int, int]], dtype: np.dtype[Any], folder: Path | None) -> None:
@@ -57,7 +57,7 @@ class Blocks(list[Host]):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def append(self, block: Host) -> None:
-        """Keep the next block; OSError on a full disk."""
+        """Store the next block; OSError on a full disk."""
         if self.folder is not None:
             path = self.folder / f"{len(self)}-{checksums([block]).strip()}.npy"
             remove_parts(path)
@@ -69,7 +69,7 @@ class Blocks(list[Host]):
         return map_npy(path, self.shapes[len(self)], self.dtype, "delete it, and it is computed again")
 
     def _read(self, folder: Path) -> Host | None:
-        """The next block as an earlier process has left it; None without it, or with a warning where it is damaged."""
+        """Return the next block that an earlier process left; None without it, or with a warning if it is damaged."""
         for path in sorted(folder.glob(f"{len(self)}-*.npy")):
             with suppress(Unreadable):
                 block = self._mapped(path)
@@ -85,7 +85,7 @@ class Blocks(list[Host]):
 
 
 class Factor:
-    """L with L L' = K + ridge I, of the blocks of `gram`; ValueError, which names the pivot, if it does not exist."""
+    """L with L L' = K + ridge I, from the blocks of `gram`; ValueError, naming the pivot, if it does not exist."""
 
     def __init__(self, gram: Gram, folder: Path | None, progress: bool) -> None:
         self.rows, self.dtype = gram.blocks, gram.dtype
@@ -104,11 +104,11 @@ class Factor:
         return r * (r + 1) // 2 + j
 
     def block(self, r: int, j: int) -> Host:
-        """L_rj; where r = j, zeros above its diagonal."""
+        """Return L_rj; for r = j, with zeros above its diagonal."""
         return self.blocks[self._number(r, j)]
 
     def _row(self, r: int, gram: Gram, advance: Callable[[float], None]) -> None:
-        """The blocks of row r that are missing; `panel`, K at first, becomes L."""
+        """Compute the missing blocks of row r; `panel`, K at first, becomes L."""
         panel: Host = np.asarray(gram.panel(r))
         start, rows = self.rows[r].start, panel.shape[0]
         own = np.einsum("ii->i", panel[:, start:])  # a view of the diagonal
@@ -125,7 +125,7 @@ class Factor:
             panel[:, columns] = self.block(r, j)
 
     def _reduce(self, panel: Host, at: slice, r: int, j: int) -> None:
-        """L_rj of the rows `at`; for j = r, K_rr less what the blocks before leave of it, below the diagonal."""
+        """Compute L_rj of the rows `at`; for j = r, K_rr minus the products of earlier blocks, below the diagonal."""
         columns = self.rows[j]
         width = columns.stop - columns.start if j < r else at.stop
         target = panel[at, columns.start : columns.start + width]
@@ -136,7 +136,7 @@ class Factor:
             target[...] = triangular(self.block(j, j), target.T).T
 
     def _diagonal(self, block: Host, start: int, gram: Gram, largest: float) -> Host:
-        """L_rr; ValueError without one.   largest : entry of K in these rows, from which rounding follows."""
+        """Return L_rr, or raise ValueError.   largest : entry of K in these rows, for rounding."""
         (potrf,) = scipy_module(np, "linalg").get_lapack_funcs(("potrf",), (block,))
         L, info = potrf(block, lower=True, clean=True)
         if info:
@@ -150,7 +150,7 @@ class Factor:
         return np.asarray(L)
 
     def solve(self, b: Array) -> Host:
-        """(L L')^-1 b in the factor's precision, (n, C); in float64 outside."""
+        """Return (L L')^-1 b in the factor's precision, (n, C); in float64 outside."""
         size = np.maximum(np.max(np.abs(np.asarray(b)), axis=0), np.finfo(np.float64).tiny)
         z = np.asarray(b / size).astype(self.dtype)
         for r, at in enumerate(self.rows):

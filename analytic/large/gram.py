@@ -1,8 +1,8 @@
-"""The kernel of the training set by panels of rows, from disk or computed when needed.
+"""Read the kernel of the training set by panels of rows, from disk or computed when needed.
 
     panel r = K[r, :end of r]     the rows of block r up to and including the diagonal, so one half of K is read
 
-Products are in float64 whatever the precision of K, so that a residual is exact to float64 for the K that is stored.
+Products are in float64 whatever the precision of K, so a residual is exact to float64 for the stored K.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minintk.arrays import Array, array_namespace, on_host, to_library
 from minintk.threads import parallel
 
 BLOCK = 2048
-"""Rows of a panel, and of a block: a product of two blocks takes a core about 0.2 s."""
+"""Rows of a panel, and of a block: a product of two blocks takes about 0.2 s on a core."""
 
 
 class Gram:
@@ -30,7 +30,7 @@ class Gram:
         self.blocks = [slice(i, min(i + BLOCK, self.n)) for i in range(0, self.n, BLOCK)]
 
     def panel(self, r: int) -> Array:
-        """K[r, :end], (rows, end), without the ridge; the caller's own."""
+        """Return K[r, :end], (rows, end), without the ridge; the caller may modify it."""
         rows = self.blocks[r]
         if self.stored is not None:
             return to_library(np.array(self.stored[rows, : rows.stop]), self.xp)
@@ -40,7 +40,7 @@ class Gram:
         return self.xp.concat([self.of(self.x[rows], self.x[: rows.start]), own], axis=1)
 
     def product(self, v: Array) -> Array:
-        """(K + ridge I) v in float64, (n, C)."""
+        """Return (K + ridge I) v in float64, (n, C)."""
         xp = self.xp
         total = self.ridge * v
         for r, rows in enumerate(self.blocks):

@@ -1,15 +1,15 @@
-"""Kernel regression on M landmarks z among N examples: N M entries of the kernel in place of N^2.
+"""Solve kernel regression on M landmarks z among N examples: N M entries of the kernel instead of N^2.
 
     f(x) = k(x, z) a,    a minimises  sum_i w_i |f(x_i) - y_i|^2 + ridge a' K_mm a
 
-With K_mm = L L' and v = L' a the minimum solves, by conjugate gradients with P^-1 for a preconditioner,
+With K_mm = L L' and v = L' a the minimum solves, by conjugate gradients with the preconditioner P^-1,
 
     S v = L^-1 K_mn W y,    S = L^-1 K_mn W K_nm L^-T + ridge I
                             P = (N / M) L' W_m L + ridge I
 
-P is S if the sum over examples becomes N / M times that over landmarks.  K_nm is read by pieces of its rows: at each
-step, where all of it stays in memory, and otherwise once, for K_mn W K_nm : (M, M).  Memory is O(M^2 + piece).  With
-M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+P equals S with the sum over examples replaced by N / M times the sum over landmarks.  K_nm is read in pieces of its
+rows: at each step if all of it stays in memory, and otherwise once, for K_mn W K_nm : (M, M).  Memory is O(M^2 +
+piece).  With M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from minintk.progress import progress_of
 from minintk.threads import parallel
 
 PIECE = 2**22
-"""Bytes of a piece of K_nm, in float64: it stays in the cache between its two products, in a third of the time."""
+"""Bytes of a piece of K_nm, in float64: it stays in cache between its two products, in a third of the time."""
 
 TOGETHER = 64
-"""Pieces whose products are held until they are added up."""
+"""Pieces whose products are held until they are summed."""
 
 ROWS = 2048
-"""Rows of a piece that is read once, or M: the sum of products, (M, M), is read and written with each."""
+"""Rows of a piece that is read once, or M: each piece reads and writes the sum of products, (M, M)."""
 
 HELD = 2**32
-"""Bytes of K_nm that may stay in memory, if that is at most a quarter of what is free."""
+"""Bytes of K_nm that may stay in memory, if that is at most a quarter of the free memory."""
 
 KEPT = 60.0
-"""Seconds between two writes of the sums over pieces so far."""
+"""Seconds between two writes of the partial sums over pieces."""
 
 Sums = dict[str, Array]
 
 
 def chosen(landmarks: Any, n: int) -> Host:
-    """Return the landmarks' indices, ascending: a number of them drawn without replacement, or those given."""
+    """Return the landmarks' indices, ascending: the given ones, or a number of them drawn without replacement."""
     at = np.asarray(landmarks)
     if at.dtype.kind in "iu" and at.ndim == 0 and at >= 1:
         return np.sort(np.random.default_rng(0).choice(n, min(int(at), n), replace=False))
@@ -61,7 +61,7 @@ def chosen(landmarks: Any, n: int) -> Host:
 
 
 def weights(weight: Array | None, x: Array) -> Array:
-    """Return w, (N,), ones without it; ValueError unless it is finite, >= 0 and somewhere positive."""
+    """Return w, (N,), ones by default; ValueError unless it is finite, >= 0 and somewhere positive."""
     xp, n = array_namespace(x), int(x.shape[0])
     if weight is None:
         return xp.ones(n)
@@ -76,8 +76,8 @@ class Nystrom:
     """S as a product with vectors, for `solve`'s conjugate gradients, and right : L^-1 K_mn W y, (M, C).
 
     of : (x1, x2) -> their kernel.   y : (N, C), float64.   at : (M,), indices of the landmarks.   weight : (N,).
-    stored : K_nm, if it is on disk.   read, write : the sums of an earlier process.   ValueError if the kernel is not
-    positive semi-definite.
+    stored : K_nm, if it is on disk.   read, write : load and store the partial sums of an earlier process.   ValueError
+    if the kernel is not positive semi-definite.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Nystrom:
             self.right = triangular(self.L, self._sums(weight[:, None] * y, holds, read, write, advance))
 
     def _sums(self, wy: Array, holds: bool, read: Any, write: Any, advance: Callable[[float], None]) -> Array:
-        """K_mn W y; unless K_nm stays in memory K2 = K_mn W K_nm too, going on where an earlier process was killed."""
+        """Return K_mn W y, and K_mn W K_nm unless K_nm stays in memory; resume where an earlier process was killed."""
         xp, m = self.xp, len(self.at)
         sums = {"K2": xp.zeros((m, m)), "b": xp.zeros((m, wy.shape[1])), "pieces": xp.zeros(1)}
         if not holds:
@@ -120,7 +120,7 @@ class Nystrom:
         return b
 
     def _factor(self, K: Array, rounding: float) -> Array:
-        """L, lower triangular, of K + jitter I; the jitter is that of rounding, or more where a pivot is lost."""
+        """Return L, lower triangular, of K + jitter I; the jitter covers rounding, or more if a pivot is lost."""
         xp, m = self.xp, len(K)
         jitter = 10 * m**0.5 * rounding * float(xp.max(xp.abs(xp.diagonal(K)))) or 1e-300
         for scale in (1.0, 10.0, 100.0, 1000.0):
@@ -134,7 +134,7 @@ class Nystrom:
         )
 
     def rows(self, i: int) -> Array:
-        """Piece i of K_nm, (rows, M), in float64."""
+        """Return piece i of K_nm, (rows, M), in float64."""
         if self.stored is not None:
             return to_library(np.asarray(self.stored[self.pieces[i]], dtype=np.float64), self.xp)
         if (found := self.held.get(i)) is None:
@@ -144,7 +144,7 @@ class Nystrom:
         return self.xp.astype(found, self.xp.float64, copy=False)
 
     def product(self, v: Array) -> Array:
-        """S v, (M, C)."""
+        """Return S v, (M, C)."""
         a, total = self.coefficients(v), self.xp.zeros_like(v.T)
         if self.K2 is not None:
             return triangular(self.L, self.K2 @ a) + self.ridge * v
@@ -153,7 +153,7 @@ class Nystrom:
             K = self.rows(i)
             return (self.weight[self.pieces[i], None] * (K @ a)).T @ K
 
-        for i in range(0, len(self.pieces), TOGETHER):  # BLAS's own threads wait for each other in products so small
+        for i in range(0, len(self.pieces), TOGETHER):  # in such small products, BLAS's own threads wait for each other
             some = range(len(self.pieces))[i : i + TOGETHER]
             for found in parallel(part, some) if on_host(self.xp) else map(part, some):
                 total += found
@@ -164,7 +164,7 @@ class Nystrom:
         return triangular(self.B, triangular(self.B, r), trans=1)
 
     def coefficients(self, v: Array) -> Array:
-        """a = L^-T v."""
+        """Return a = L^-T v."""
         return triangular(self.L, v, trans=1)
 
     def residual(self, a: Array, y: Array) -> float:

@@ -1,11 +1,11 @@
-"""Kernel regression at any size: (K + ridge I) a = y by conjugate gradients, until a stated residual.
+"""Solve kernel regression at any size: (K + ridge I) a = y by conjugate gradients, to a given residual.
 
     preconditioner        work                     memory beside x                     on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
     "landmarks" L, B      steps times n M          M^2, for f = k(., z) a alone        k(x, z) and the state
 
-The factor is in the precision of K, for instance float32; residuals and steps are in float64.  So the steps also refine
-what rounding in the factor leaves.
+The factor is in the precision of K, for instance float32; residuals and steps are in float64.  So the steps also
+correct rounding errors of the factor.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Solved:
     """f(x) = k(x, X) a, with (K + ridge I) a = y; built by `solve`.
 
     coefficients : a, (N, C), float64.   residual : |y - (K + ridge I) a| / |y| in float64, the largest of the C
-    columns.   steps : of conjugate gradients.
+    columns.   steps : the steps of conjugate gradients.
     landmarks : None, or for by="landmarks" their indices, (M,).  Then f(x) = k(x, X[landmarks]) a with a : (M, C), and
     the residual takes a as 0 at the other examples: how far the full system is from solved.  It bounds nothing.
     """
@@ -66,7 +66,7 @@ class Solved:
     landmarks: Host | None = None
 
     def predict(self, x_test: Array) -> Array:
-        """f : (M, C) at x_test : (M, *shape of an example), in pieces of 256 MiB of the kernel."""
+        """Return f : (M, C) at x_test : (M, *shape of an example), using pieces of 256 MiB of the kernel."""
         self.ensemble.check(x_test)
         X, xp = self.ensemble.x, array_namespace(self.ensemble.x)
         X = X if self.landmarks is None else X[to_library(self.landmarks, xp)]
@@ -81,26 +81,26 @@ def solve(
     landmarks: Any = None, weight: Array | None = None, tol: float = 1e-8, store: Store = None,
     executor: Executor | None = None, progress: bool = False,
 ) -> Solved:  # fmt: skip
-    """f(x) = k(x, X) (k(X, X) + ridge I)^-1 y: the mean of `posterior`, for more examples than fit into memory.
+    """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y: the mean of `posterior`, for more examples than fit into memory.
 
-    kernel, x, y, ridge, kind : as in `posterior`, with no more than a few panels of 2048 rows of the kernel in memory.
-    by : "cholesky" factorises the kernel, on the host, and fails with the pivot's number where it is not positive
-        definite.  "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over
-        f = k(., z) a, an approximation in O(N M).
-    landmarks, weight : for by="landmarks": M examples to draw, 5000 unless given, or their indices; w, (N,), or ones.
-    tol : the residual |y - (K + ridge I) a| / |y| at which the steps end, of each column of y.
+    kernel, x, y, ridge, kind : as in `posterior`; only a few panels of 2048 rows of the kernel are in memory.
+    by : "cholesky" factorises the kernel, on the host, and fails with the pivot's number if it is not positive
+        definite.  "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over f = k(.,
+        z) a, an approximation in O(N M).
+    landmarks, weight : for by="landmarks": M examples to draw, 5000 by default, or their indices; w, (N,), or ones.
+    tol : the residual |y - (K + ridge I) a| / |y| at which the steps end, for each column of y.
     store : a folder for the kernel, its factor and the state: if the process is killed, the same call continues where
-        it stopped and gives the same bytes (docs/large-kernels.md).  Without it, the factor is in memory, half of
-        N^2 numbers, and blocks of the kernel are computed again for each step.
-    executor : computes the blocks of the kernel, which the steps read from `store`; that of a dask client factorises
-        too, on its workers, which see the folder (docs/clusters.md).
-    progress : bars with the time left, on stderr.
+        it stopped and gives the same bytes (docs/large-kernels.md).  Without it, the factor is in memory, half of N^2
+        numbers, and each step recomputes the blocks of the kernel.
+    executor : computes the blocks of the kernel, which the steps read from `store`. The executor of a dask client also
+        factorises, on its workers, which must see the folder (docs/clusters.md).
+    progress : show bars with the time left, on stderr.
 
-    ValueError for what `posterior` refuses, landmarks that are no examples, a kernel that is not positive definite, a
-    residual of 1 or more, and a store of another kernel.  RuntimeWarning if tol is not reached.  Who starts the
-    same solve in a folder helps with the kernel, waits for the factor, and has the result.  MemoryError, OSError before
-    the work where memory or disk do not suffice.  Hestenes and Stiefel 1952; beta as in Golub and Ye 1999; landmarks as
-    in Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+    ValueError for arguments that `posterior` refuses, landmarks that are not examples, a kernel that is not positive
+    definite, a residual of 1 or more, and a store of another kernel.  RuntimeWarning if tol is not reached.  A second
+    process that starts the same solve in a folder helps with the kernel, waits for the factor, and gets the result.
+    MemoryError or OSError, before the work, if memory or disk are too small.  Hestenes and Stiefel 1952; beta as in
+    Golub and Ye 1999; landmarks as in Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 
     >>> import numpy as np, minintk as mn, analytic as an
     >>> x = np.random.default_rng(0).standard_normal((20, 5))
@@ -135,7 +135,7 @@ def solve(
         mark = digest(f"minintk solve 2; {parts}", x, *(() if z is None else (z, w)))
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
-            told = _shares(advance) if progress else None  # the kernel's own says if it takes hours
+            told = _shares(advance) if progress else None  # the kernel warns itself if it takes hours
             stored = of(x, z, store=store if z is None else folder / "kernel", progress=told, executor=executor)
     with nullcontext() if folder is None else Claim(folder / "solve.lock", wait=True):
         K: Any = gram.Gram(of, x, ridge, stored)
@@ -165,7 +165,7 @@ def solve(
 def _gradients(
     K: gram.Gram | Nystrom, precondition: Precondition, y: Array, tol: float, state: Path | None, progress: bool
 ) -> tuple[Array, float, int]:
-    """(a, residual, steps): conjugate gradients for each column of y, with one product for all of them.
+    """Return (a, residual, steps) of conjugate gradients for each column of y, with one product for all of them.
 
         z = P^-1 r,   beta = -z'w / r'z (of before),   p = z + beta p
         q = (K + ridge) p,   alpha = r'z / p'q,   w = alpha q,   a += alpha p,   r -= w
@@ -187,7 +187,7 @@ def _gradients(
     with progress_of("residual", 1.0, progress) as advance:
         advance(share(residual))
         while True:
-            if not residual > tol or steps >= MOST_STEPS:  # also where it is NaN
+            if not residual > tol or steps >= MOST_STEPS:  # also if it is NaN
                 if fresh:
                     break
                 now |= {"r": y - K.product(now["a"]), "p": zero, "w": zero, "rz": xp.zeros_like(sizes)}
@@ -205,7 +205,7 @@ def _gradients(
 
 
 def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Array]) -> dict[str, Array]:
-    """One step; ValueError where p'(K + ridge)p shows a negative eigenvalue."""
+    """Make one step; ValueError if p'(K + ridge)p shows a negative eigenvalue."""
     xp, a, r = K.xp, now["a"], now["r"]
     z = precondition(r)
     beta = -xp.sum(z * now["w"], axis=0) / xp.where(now["rz"] > 0, now["rz"], xp.full_like(now["rz"], inf))
@@ -224,7 +224,7 @@ def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Arr
 
 
 def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
-    """progress(done, total) of a kernel, as advances; what an earlier process did is none of them."""
+    """Return progress(done, total) of a kernel, as advances; the work of an earlier process does not count."""
     last: list[int] = []
 
     def progress(done: int, total: int) -> None:
@@ -236,7 +236,7 @@ def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
 
 
 def _read(path: Path | None, like: Mapping[str, Array]) -> dict[str, Host] | None:
-    """The arrays of an earlier process, of the names and shapes of `like`; None without them, or with a warning."""
+    """Read the arrays of an earlier process, with names and shapes of `like`; None without them, or with a warning."""
     if path is None:
         return None
     try:
@@ -253,7 +253,7 @@ def _read(path: Path | None, like: Mapping[str, Array]) -> dict[str, Host] | Non
 
 
 def _write(path: Path | None, arrays: dict[str, Array]) -> None:
-    """Keep them for a later process, if there is a folder."""
+    """Store them for a later process, if there is a folder."""
     if path is None:
         return
     remove_parts(path)
@@ -263,7 +263,7 @@ def _write(path: Path | None, arrays: dict[str, Array]) -> None:
 
 
 def _check_memory(x: Array, y: Array, m: int, store: Store) -> None:
-    """MemoryError, before the work, with what is needed.   m : landmarks, 0 without them."""
+    """Raise MemoryError, before the work, with the required amount.   m : the number of landmarks, or 0."""
     (n, C), item = y.shape, int(x.dtype.itemsize)
     if m:
         need, remedy = 32 * m**2 + 24 * m * max(m, ROWS) + 8 * C * (6 * m + 4 * n), "take fewer landmarks"

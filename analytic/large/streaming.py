@@ -1,4 +1,4 @@
-"""Kernels by blocks: into memory by an executor, or into a store on disk that survives kills and is shared by many.
+"""Compute kernels by blocks: into memory by an executor, or into a store on disk that survives kills and can be shared.
 
 A store is a folder, as docs/long-runs.md describes it:
 
@@ -7,10 +7,10 @@ A store is a folder, as docs/long-runs.md describes it:
                         results: its number, and the checksum of its bytes in each of them
     blocks/             17.lock, the claim on a block
 
-A block is written into the results, and flushed to disk, before its line is written.  The same call on the same store
-computes the blocks without a line that fits them, and ends with the same bytes as one process that nobody interrupted.
-The checksums begin with the fingerprint's, so a line that fits shows whose the block is.  A damaged record costs the
-blocks of its damaged lines.
+A block is written to the results, and flushed to disk, before its line is written.  The same call on the same store
+computes the blocks without a matching line, and ends with the same bytes as one uninterrupted process. The checksums
+begin with the fingerprint's, so a matching line shows whose block it is.  A damaged record costs only the blocks of its
+damaged lines.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from minintk.threads import alone, single_threaded_blas
 KERNEL_NAMES = ("nngp", "ntk")
 
 Lines = dict[int, set[str]]
-"""{number of a block: the rest of its lines, " " and the checksum of its bytes in each result}: one, but for damage."""
+"""{number of a block: rest of its lines, " " and the checksum of its bytes in each result}: one unless damaged."""
 
 
 def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callable[[Host], Host]]]:
-    """(rows, columns, how a block lies there) of a block, and where the matrix is symmetric of its mirror image."""
+    """Return (rows, columns, transformation) of a block, and of its mirror image if the matrix is symmetric."""
     i, j = place
     return [(i, j, np.asarray)] + [(j, i, np.transpose)] * (symmetric and i != j)
 
 
 class KernelStore:
-    """The kernels of `inputs` in a folder.   asked : of NNGP and NTK.   size : rows, and columns, of a block.
+    """The kernels of `inputs` in a folder.   asked : (NNGP, NTK).   size : rows, and columns, of a block.
 
-    what : all that the results depend on except the inputs.   ValueError for a store of another kernel, and for files
-    that are no store; NotADirectoryError for a file; OSError for a full disk, or a folder that is read-only and not
-    finished.
+    what : everything except the inputs that the results depend on.   ValueError for a store of another kernel, and for
+    files that are not a store; NotADirectoryError for a file; OSError for a full disk, or a folder that is read-only
+    and unfinished.
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
@@ -78,7 +78,7 @@ class KernelStore:
             self._open()
 
     def _open(self) -> None:
-        """Make what is not there yet, remove what dead writers left, take damaged blocks off the record."""
+        """Create missing files, remove temporary files of killed writers, drop damaged blocks from the record."""
         for name in self.names:
             remove_parts(self._file(name))
         lines = self._lines()
@@ -98,7 +98,7 @@ class KernelStore:
         self._write_record({number: sums for number, sums in self.done.items() if number not in damaged})
 
     def _write_record(self, lines: Lines) -> None:
-        """A record of these lines, unless the one there is the same, to the last line's end."""
+        """Write a record of these lines up to the end of the last line, unless the present one is the same."""
         text = "".join(f"{n}{sums}\n" for n in sorted(lines) for sums in sorted(lines[n]))
         write_bytes(self.record, text.encode())
         self.done = lines
@@ -107,9 +107,9 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return what the record lists, without cut or damaged lines; None if there is none.
+        """Return the lines of the record, without cut or damaged ones; None if there is no record.
 
-        ValueError if there is the record of another kernel.
+        ValueError if the record belongs to another kernel.
         """
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
@@ -125,7 +125,7 @@ class KernelStore:
         return found
 
     def _reserve(self, name: str) -> None:
-        """A result full of NaN, whose space on disk is ours."""
+        """Create a result full of NaN, which reserves its space on disk."""
         nan = np.broadcast_to(np.asarray(np.nan, str(self.inputs.dtype)), self.inputs.shape)
 
         def write(file: BinaryIO) -> None:
@@ -135,7 +135,7 @@ class KernelStore:
         write_atomically(self._file(name), write, nan.nbytes)
 
     def results(self) -> list[Any]:
-        """NNGP and NTK as read-only numpy.memmap; None for one that is not asked for."""
+        """Return NNGP and NTK as read-only numpy.memmap; None for one that was not requested."""
         remedy = f"delete the store {str(self.folder)!r} and start again"
         shape, dtype = self.inputs.shape, str(self.inputs.dtype)
         try:
@@ -144,7 +144,7 @@ class KernelStore:
             raise Unreadable(f"{error.filename} is missing: {remedy}") from error
 
     def _sums(self, number: int, results: list[Any]) -> str:
-        """The checksums of a block's bytes, "" if those of its mirror image are others."""
+        """Return the checksums of a block's bytes, "" if those of its mirror image differ."""
         found = {
             checksums((turned(result[rows, columns]) for result in results if result is not None), self.begin)
             for rows, columns, turned in images_of(self.places[number], self.inputs.symmetric)
@@ -152,14 +152,14 @@ class KernelStore:
         return found.pop() if len(found) == 1 else ""
 
     def _damaged(self) -> list[int]:
-        """The blocks whose bytes, or those of their mirror image, fit no line; the others keep the line that fits."""
+        """Return the blocks whose bytes, or their mirror image's, match no line; the others keep their line."""
         results = self.results()
         found = {n: self._sums(n, results) for n in self.done}
         self.done |= {n: {sums} for n, sums in found.items() if sums in self.done[n]}
         return [n for n, sums in found.items() if sums not in self.done[n]]
 
     def finished(self, number: int) -> bool:
-        """True if a block is in the results, and fits its line if another process wrote it."""
+        """Return True if a block is in the results, and matches its line if another process wrote it."""
         if number in self.done:
             return True
         if (length := self.record.stat().st_size) != self._length:
@@ -169,7 +169,7 @@ class KernelStore:
         return number in self.done
 
     def keep(self, number: int, found: list[Array | None]) -> None:
-        """Write a block that this process has claimed and computed: into the results, then its line."""
+        """Write a block that this process has claimed and computed: to the results, then its line."""
         arrays = {name: to_host(a) for name, a in zip(KERNEL_NAMES, found, strict=True) if a is not None}
         with Claim(self.folder / "record.lock", wait=True):
             for name, block in arrays.items():
@@ -182,7 +182,7 @@ class KernelStore:
         self.done[number] = {sums}
 
     def _write(self, path: Path, place: Place, block: Host) -> None:
-        """Write a block into a result, row by row, and flush it; OSError, and no signal, on a full disk."""
+        """Write a block to a result, row by row, and flush it; a full disk raises OSError, not a signal."""
         with space_on_disk(path), open(path, "r+b") as file:
             npy_header(file)
             start = file.tell()
@@ -195,7 +195,7 @@ class KernelStore:
 
 
 def checksums(arrays: Iterable[Host], begin: int = 0) -> str:
-    """A space and the CRC-32 of the bytes, from `begin` on, eight hexadecimal digits, for each array."""
+    """Return a space and the CRC-32 of the bytes, from `begin` on, eight hexadecimal digits, for each array."""
     return "".join(f" {zlib.crc32(np.ascontiguousarray(a).data, begin):08x}" for a in arrays)
 
 
@@ -203,22 +203,22 @@ Engine = VectorEngine | ImageEngine
 """The evaluation of a kernel, or of a block."""
 
 Evaluate = Callable[[Engine], "tuple[list[Array | None], float]"]
-"""`Engine.at` -> NNGP and NTK of a block, None for one not asked for, and the bound on the quadratures' error."""
+"""`Engine.at` -> NNGP and NTK of a block, None for one not requested, and the bound on the quadratures' error."""
 
 PIXEL_PAIRS_PER_BLOCK = 2**31
 """Largest number of pixel pairs in one block of a store, or of an executor."""
 
 SHORTEST, LONGEST = 0.1, 2.0
-"""Seconds that a block takes at least, or its file costs as much, and at most, or workers wait for the last one."""
+"""Seconds that a block takes: at least, or its file costs as much; at most, or workers wait for the last one."""
 
 MOST = 512
-"""Rows of blocks: so many lines of a record at most."""
+"""Most rows of blocks, and so most lines of a record."""
 
 
 def block_size(shape: tuple[int, int], most: int, cost: float, unit: int = 1) -> int:
-    """Rows, and columns, of a block, a multiple of `unit`, the same on every machine.
+    """Return the rows, and columns, of a block, a multiple of `unit`, the same on every machine.
 
-    cost : seconds for an entry on one core, about.   unit : rows of a tile, which takes the place of a smaller block.
+    cost : approximate seconds per entry on one core.   unit : rows of a tile, the smallest possible block.
 
     >>> block_size((4000, 4000), 2048, 4e-8), block_size((200, 200), 2048, 3e-3), block_size((10**5, 10**5), 45, 4e-2)
     (1582, 17, 45)
@@ -234,12 +234,11 @@ def kernels_by_blocks(
     steps: Program, inputs: Examples, wanted: Wanted, unit: int, begin: Callable[[], Engine], evaluate: Evaluate,
     of: str, store: Store, executor: Executor | None,
 ) -> list[Array | None]:  # fmt: skip
-    """NNGP and NTK of x1 (and x2), in the store or in memory, with the bits of `Engine.run`.
+    """Compute NNGP and NTK of x1 (and x2), in the store or in memory, with the bits of `Engine.run`.
 
-    unit : rows of a tile.   begin : prepares all rows, if a block is to be computed.   evaluate : a block, here or in a
-    worker.   of : all that it depends on beside the inputs.
-    TypeError for anything but an executor, and for arrays on a device beside one; ValueError for two places of one
-    result; otherwise errors as in `KernelStore`, `Wanted`.
+    unit : rows of a tile.   begin : prepares all rows, if any block has to be computed.   evaluate : computes a block,
+    anywhere.   of : everything else that it depends on. TypeError for anything but an executor, and for arrays on a
+    device with an executor; ValueError for two places of one result; otherwise errors as in `KernelStore`, `Wanted`.
     """
     followed = pixel_pairs_followed(steps, inputs.example)
     most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
@@ -252,11 +251,11 @@ def kernels_by_blocks(
             raise TypeError("executor= is for arrays of NumPy; a GPU does not need it")
 
     def engine() -> Engine:
-        """Whose blocks fit, beside it, into what this process may take."""
+        """Return an engine whose blocks fit into the memory of this process next to it."""
         found = begin()
         if executor is None:
             n, m = inputs.shape
-            one = inputs.at(slice(0, min(size, n)), slice(max(0, m - size), m))  # if there are two, of two sides
+            one = inputs.at(slice(0, min(size, n)), slice(max(0, m - size), m))  # if there are two, one from each side
             replace(wanted, out=(None, None)).check(one, found.working_memory(one))
         return found
 
@@ -267,7 +266,7 @@ def kernels_by_blocks(
         results, error = fill(there, engine, evaluate, executor, wanted.progress)
         wanted.warn(error)
         return results
-    results, error = wanted.arrays(inputs, 16 * inputs.dtype.itemsize * size**2), 0.0  # eight blocks on their way
+    results, error = wanted.arrays(inputs, 16 * inputs.dtype.itemsize * size**2), 0.0  # eight blocks in flight
     places = list(blocks(inputs.shape, size, inputs.symmetric))
     advance = wanted.progress or forewarned("the kernel of {} x {} examples".format(*inputs.shape))
     whole = engine() if places else None
@@ -285,13 +284,13 @@ def kernels_by_blocks(
 
 
 def on_one_core(evaluate: Evaluate, block: Engine) -> tuple[list[Array | None], float]:
-    """evaluate(block) without threads, as the other cores have their own workers."""
+    """Run evaluate(block) without threads, as the other cores have their own workers."""
     with single_threaded_blas():
         return alone(evaluate, block)
 
 
 def begin_block(whole: Any, place: Place, evaluate: Evaluate, executor: Executor | None) -> Future[Any]:
-    """The kernels of the block at `place`, begun in a worker, or finished in this process without an executor."""
+    """Compute the kernels of the block at `place` in a worker, or in this process without an executor."""
     if executor is None:
         return InTurn().submit(evaluate, whole.at(place))
     return executor.submit(on_one_core, evaluate, whole.at(place))
@@ -301,9 +300,9 @@ def fill(
     store: KernelStore, engine: Callable[[], Engine], evaluate: Evaluate, executor: Executor | None,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[list[Any], float]:  # fmt: skip
-    """The results of a store, and the bound on the quadratures' error of what this call computed.
+    """Return the results of a store, and the bound on the quadratures' error of the blocks computed by this call.
 
-    Evaluates the blocks that are not finished and that no other process evaluates.
+    It evaluates the blocks that are not finished and that no other process evaluates.
     """
     total, error = len(store.places), 0.0
     advance = progress or forewarned(f"the kernel in {store.folder}", len(store.done))
@@ -322,6 +321,6 @@ def fill(
                 store.keep(number, found)
             error = max(error, one)
             advance(len(store.done), total)
-    advance(len(store.done), total)  # with what others have computed
+    advance(len(store.done), total)  # including blocks that others have computed
     remove_claims(store.claims.glob("*.lock"))
     return store.results(), error

@@ -1,4 +1,4 @@
-"""Beyond a kernel that stays fixed: infinite width with features that move, and finite width.
+"""Compute beyond the fixed kernel: infinite width with features that move, and finite width.
 
 Reading order:
 

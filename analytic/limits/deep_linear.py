@@ -1,4 +1,4 @@
-"""Feature learning at infinite width, linear networks of any depth: gradient descent by dynamical mean-field theory.
+"""Feature learning at infinite width in linear networks of any depth: gradient descent by mean-field theory.
 
 Write n for every hidden width, h^l for the hidden layers, l = 1 ... L, g^l = gamma0 n df/dh^l for the backward signal,
 and W^l ~ N(0, 1) for the weights between l and l + 1, which enter as sigma_l / sqrt(n) W^l.  In the basis of directions
@@ -43,10 +43,10 @@ from minintk.validate import number, whole
 
 
 class Signal:
-    """h of a layer on its way up, or g on its way down, over T steps, row by row in time.
+    """The signal h of a layer on its way up, or g on its way down, over T steps, row by row in time.
 
-    size : r of h, C of g.   own, echo, cov : M, A and H of h; N, B and G of g, whose equations are the same.
-    sigma2 : of the weights that it comes through.   At the ends, where it is given, cov is all I and echo 0.
+    size : r for h, C for g.   own, echo, cov : M, A and H for h; N, B and G for g, which obey the same equations.
+    sigma2 : variance scale of the weights before it.   At the ends, where the signal is given, cov is all I and echo 0.
     """
 
     def __init__(self, T: int, size: int, other: int, sigma2: float) -> None:
@@ -56,14 +56,14 @@ class Signal:
             self.cov[...] = np.tile(np.eye(size), (T, T))
 
     def at(self, k: int) -> slice:
-        """The rows of time k."""
+        """Return the rows of time k."""
         return slice(self.size * k, self.size * (k + 1))
 
     def advance(self, k: int, source: Signal, driven: Host, gamma2: float, back: Signal, beyond: Signal) -> None:
-        """Row k of own, echo and cov, from those before.
+        """Compute row k of own, echo and cov from earlier rows.
 
-        source : the signal that this one is made of, h^{l-1} for h^l.   back, beyond : the other direction's in this
-        layer and where this one goes next, g^l and g^{l+1}.   driven : lr e(s), a block for every time.
+        source : the signal from which this one is computed, h^{l-1} for h^l.   back, beyond : the other direction's
+        signals in this layer and in the next one, g^l and g^{l+1}.   driven : lr e(s), a block for every time.
         """
         now, i, j = self.at(k), self.size * k, back.size * k
         C = self.sigma2 * (source.cov[now, :i] @ driven[:i, :j] + source.echo[now, :j])
@@ -77,7 +77,7 @@ class Signal:
 
 
 def outputs(k: int, low: Signal, h: Signal, g: Signal, high: Signal) -> Host:
-    """F(k) = (M U B' + A R N')(k, k) : (r, C), the same in every layer; low, high : h^{l-1} and g^{l+1}."""
+    """Return F(k) = (M U B' + A R N')(k, k) : (r, C), the same in every layer; low, high : h^{l-1} and g^{l+1}."""
     i, j, at, to = h.size * k, g.size * k, h.at(k), g.at(k)
     F = h.sigma2 * (h.own[at, : at.stop] @ low.cov[: at.stop, :i]) @ g.echo[to, :i].T
     return np.asarray(F + g.sigma2 * h.echo[at, :j] @ (high.cov[:j, : to.stop] @ g.own[to, : to.stop].T))
@@ -97,23 +97,23 @@ class DeepLinearLimit:
     g: tuple[Signal, ...]
 
     def predict(self, k: Any = None, x_test: Array | None = None) -> Array:
-        """f after k steps, (M, C), or at all steps, (T, M, C), without k; on the training set or x_test : (M, d)."""
+        """Return f after k steps, (M, C), or at all steps, (T, M, C), without k; on the training set or x_test."""
         F = self.F if k is None else self.F[self._step(k)]
         return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ F)
 
     def features(self, layer: int, k: int, x: Array | None = None) -> Array:
-        """H^l(k, k) = E[h h'], (M, M): the kernel of hidden layer 1 ... L after k steps, of the training set or x."""
+        """H^l(k, k) = E[h h'], (M, M): the kernel of hidden layer 1 ... L after k steps, on the training set or x."""
         if not 1 <= layer < len(self.h):
             raise ValueError(f"layer expects 1 to {len(self.h) - 1}, a hidden one, got {layer!r}")
         H, _ = self._kernels(k)
         return self.problem.to_caller(self.problem.spread(layer, H[layer - 1], x))
 
     def ntk(self, k: int, x: Array | None = None) -> Array:
-        """Theta_k = sum_l sigma_l^2 H^l(k, k) tr G^{l+1}(k, k) / C, l = 0 ... L, (M, M), like `minintk.ntk`."""
+        """Return Theta_k = sum_l sigma_l^2 H^l(k, k) tr G^{l+1}(k, k) / C, l = 0 ... L, (M, M), like `minintk.ntk`."""
         return self.problem.ntk(*self._kernels(k), x)
 
     def _kernels(self, k: int) -> tuple[list[Host], list[Host]]:
-        """H^l(k, k) : (r, r) and G^l(k, k) : (C, C), l = 1 ... L."""
+        """Return H^l(k, k) : (r, r) and G^l(k, k) : (C, C), l = 1 ... L."""
         k = self._step(k)
         H, G = ([one.cov[one.at(k), one.at(k)] for one in ones] for ones in (self.h[1:], self.g[:-1]))
         return H, G
@@ -127,16 +127,16 @@ class DeepLinearLimit:
 def deep_linear_limit(
     spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0, lr: float, steps: int
 ) -> DeepLinearLimit:
-    """Full-batch gradient descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide linear network of any depth.
+    """Run full-batch gradient descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide linear network of any depth.
 
     spec : mn.Sequential(mn.Dense(n, w_std=...), ..., mn.Dense(C, w_std=...)); hidden widths do not matter.
     x : (N, d), y : (N, C).  gamma0 : how much features move, >= 0; 0 is descent with the NTK.  lr : t = lr * steps; at
     width n the weights' rate is lr gamma0^2 n (`analytic.limits.linear_problem`).  Gradient flow is c_1 lr + c_2 lr^2 +
     ... away.
 
-    With r = rank of x, O(L (r + C) ((r + C) steps)^2) numbers a step: 100 steps of 5 inputs, two hidden layers, .07 s.
-    UnsupportedLayer for an activation or a bias; ValueError for shapes, lr, gamma0; MemoryError before any work;
-    FloatingPointError if the descent diverges.
+    With r = rank of x, a step takes O(L (r + C) ((r + C) steps)^2) operations: 100 steps of 5 inputs, two hidden
+    layers, .07 s. UnsupportedLayer for an activation or a bias; ValueError for shapes, lr, gamma0; MemoryError before
+    any work; FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1))

@@ -1,13 +1,13 @@
-"""Finite width at initialisation: exact first and second moments of one input's output and tangent kernel.
+"""Compute exact first and second moments, at finite width and initialisation, of one input's output and tangent kernel.
 
 A bias-free network with gates d, phi(z) = d(z) z, where d depends only on the sign of z: none, ReLU, LeakyReLU, Abs.
 z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, and delta^l = df/dz^l, one output f:
 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
 
-The gates may be taken as fair coins, independent of the weights.  For reversing a neuron's row of W^l and column of
-W^{l+1} flips its gate, and each term of the sum stays the same function of weights and gates.  What remains is a
-product of Gaussian matrices, averaged one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
+The gates can be replaced by fair coins, independent of the weights.  Reversing a neuron's row of W^l and column of
+W^{l+1} flips its gate, and each term of the sum stays the same function of weights and gates.  The rest is a product of
+Gaussian matrices, averaged one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
 
     E |h^{l+1}|^4 = s_l^4 (3 n m4 + n (n-1) m2^2) E |h^l|^4,      n = n_{l+1},      E |delta^l|^4 likewise, downwards
     p = E (tr P P')^2,  q = E tr (P P')^2   of P = d^m s W ... s W d^{l+1}, from p = n m4 + n (n-1) m2^2, q = n m4:
@@ -16,8 +16,8 @@ product of Gaussian matrices, averaged one at a time.  With m2 = E d^2, m4 = E d
     E hatTheta   = |x|^2/d (L + 1) prod sigma_l^2 prod m2     = Theta(x, x), at every width
     E hatTheta^2 = sum_l s_l^4 E|h^l|^4 E|delta^{l+1}|^4 + 2 sum_{l < m} s_l^4 s_m^4 E|h^l|^4 p_lm E|delta^{m+1}|^4
 
-One hidden ReLU layer: n Var / Theta^2 = 3.  Deep networks: `depth_over_width`.  (Hanin and Nica 2020 prove the growth,
-exponential in depth / width; the recursion for p and q, with all constants, is derived here.)
+For one hidden ReLU layer, n Var / Theta^2 = 3.  For deep networks, see `depth_over_width`.  (Hanin and Nica 2020 prove
+the growth, exponential in depth / width; the recursion for p and q, with all constants, is derived here.)
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FiniteWidth:
 
     @property
     def relative(self) -> float:
-        """Var hatTheta / (E hatTheta)^2."""
+        """Return Var hatTheta / (E hatTheta)^2."""
         return self.variance / self.ntk**2
 
 
@@ -59,23 +59,23 @@ class _Hidden:
 
     @property
     def square(self) -> float:
-        """E (sum_i d_i^2)^2 = n m4 + n (n-1) m2^2."""
+        """Return E (sum_i d_i^2)^2 = n m4 + n (n-1) m2^2."""
         return self.n * self.m4 + self.n * (self.n - 1) * self.m2**2
 
     @property
     def fourth(self) -> float:
-        """E (sum_i d_i^2 g_i^2)^2 = 3 n m4 + n (n-1) m2^2, g ~ N(0, 1)."""
+        """Return E (sum_i d_i^2 g_i^2)^2 = 3 n m4 + n (n-1) m2^2, g ~ N(0, 1)."""
         return self.square + 2 * self.n * self.m4
 
 
 SLOPES: dict[type[s.Layer], float] = {s.Identity: 1.0, s.ReLU: 0.0, s.Abs: -1.0}
-"""d below zero, where it is 1 above."""
+"""d for negative z; it is 1 for positive z."""
 
 
 def finite_width(spec: s.Layer) -> FiniteWidth:
-    """The exact moments of a bias-free network of ReLU, LeakyReLU, Abs or nothing, at the widths in its spec.
+    """Return the exact moments of a bias-free network of ReLU, LeakyReLU, Abs or nothing, at the widths in its spec.
 
-    For one output, hatTheta_cc, one input, and the NTK parametrization (all its learning-rate scales are 1).
+    They hold for one output, hatTheta_cc, one input, and the NTK parametrization (all its learning-rate scales are 1).
     UnsupportedLayer for biases and other layers, ValueError without a hidden layer.
 
     >>> import minintk as mn
@@ -116,13 +116,13 @@ def finite_width(spec: s.Layer) -> FiniteWidth:
 
 
 def depth_over_width(beta: float, gate: float = 2.0) -> float:
-    """E hatTheta^2 / (E hatTheta)^2 of a deep and wide network, beta = depth / width, all hidden layers of one width.
+    """Return E hatTheta^2 / (E hatTheta)^2 of a deep and wide network with equal widths, beta = depth / width.
 
         e^(c beta) (1/3 + 4/3 (1/z - (1 - e^-z) / z^2)),    c = 3 gate - 1,    z = 3 gate beta
 
-    the limit of `finite_width` as depth and width go to infinity together.  gate = m4 / m2^2 : 2 for ReLU, so that it
-    grows as e^(5 beta); 1 for linear networks, e^(2 beta).  ValueError unless beta >= 0 and gate >= 1, and if the
-    result overflows.
+    This is the limit of `finite_width` as depth and width go to infinity together.  gate = m4 / m2^2 : 2 for ReLU, so
+    that it grows as e^(5 beta); 1 for linear networks, e^(2 beta).  ValueError unless beta >= 0 and gate >= 1, and if
+    the result overflows.
 
     >>> [round(depth_over_width(beta), 3) for beta in (0.0, 0.1, 1.0)]
     [1.0, 1.458, 76.969]
@@ -134,5 +134,5 @@ def depth_over_width(beta: float, gate: float = 2.0) -> float:
             f"depth_over_width expects beta up to {709 / (3 * gate - 1):.0f}, got {beta!r}: e^{exponent:.0f} overflows"
         )
     z = 3 * gate * beta
-    average = (1 / z + expm1(-z) / z**2) if z > 1e-4 else 0.5 - z / 6  # of e^(-z w), w: the distance of two layers
+    average = (1 / z + expm1(-z) / z**2) if z > 1e-4 else 0.5 - z / 6  # of e^(-z w), w: distance of two layers
     return exp(exponent) * (1 + 4 * average) / 3

@@ -1,10 +1,10 @@
-"""Hold what all feature-learning limits share: the chain of layers, the scales, and the data of linear networks.
+"""Hold what feature-learning limits share: the chain of layers, the scales, and the data of linear networks.
 
     f(x) = 1/(gamma0 sqrt(n)) f_net(x),    theta' = -gamma0^2 n grad L,    f_net the spec in the NTK parametrization
 
 with hidden widths n -> infinity and gamma0 fixed.  The division makes outputs small, so features have to move to fit
 the targets; the learning rate gamma0^2 n compensates for it, so f starts with the tangent kernel of f_net.  gamma0
-says how much features move: gamma0 -> 0 is the NTK's linearised training, gamma0 = 1 mean field (muP for these
+controls how much features move: gamma0 -> 0 is the NTK's linearised training, gamma0 = 1 mean field (muP for these
 networks).  At width n the limit corresponds to
 
     model = mn.Centred(net, theta0, alpha=1 / (gamma0 * n**0.5)),    lr = (t / steps) / alpha**2
@@ -12,7 +12,7 @@ networks).  At width n the limit corresponds to
 (f starts at zero in the limit; `Centred` subtracts its initial value at width n, of order 1/(gamma0 sqrt(n)).)
 
 A linear network depends on its inputs only through their span.  Let x~ = x / sqrt(d), and B, (d, r), be an orthonormal
-basis of the span of X~.  Then training changes F : (r, C) only, f(x) = (x~ B) F, driven by e = (X~ B)' (Y - f(X)) / N.
+basis of the span of X~.  Then training changes only F : (r, C), f(x) = (x~ B) F, driven by e = (X~ B)' (Y - f(X)) / N.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class LinearProblem:
         return self.Z.shape[1], self.Y.shape[1]
 
     def drive(self, F: Host) -> Host:
-        """e = Z' (Y - Z F) / N, (r, C): minus the gradient of L = 1/(2N) sum |f - y|^2 in F."""
+        """Return e = Z' (Y - Z F) / N, (r, C): minus the gradient of L = 1/(2N) sum |f - y|^2 in F."""
         return np.asarray(self.Z.T @ (self.Y - self.Z @ F) / len(self.Z))
 
     def in_basis(self, x: Array | None) -> tuple[Host, Host]:
-        """(x~, x~ B), (M, d) and (M, r); of the training set if x is None."""
+        """Return (x~, x~ B), (M, d) and (M, r); of the training set if x is None."""
         if x is None:
             return self.Z @ self.B.T, self.Z
         check_examples("x_test", x, (len(self.B),))
@@ -65,25 +65,25 @@ class LinearProblem:
         return tilde, tilde @ self.B
 
     def spread(self, layer: int, H: Host, x: Array | None) -> Host:
-        """E h h' of hidden layer 1 ... L at x, (M, M), from H : (r, r), that of the basis; 0 : of the inputs, H = I.
+        """E h h' of hidden layer 1 ... L at x, (M, M), from H : (r, r) in the basis; layer 0 is the inputs, with H = I.
 
-        Directions outside the training set's span keep what the weights were drawn with.
+        Directions outside the training set's span keep their initial covariance.
         """
         tilde, z = self.in_basis(x)
         start = float(np.prod(np.square(self.w_std[:layer])))
         return np.asarray(start * tilde @ tilde.T + z @ (H - start * np.eye(len(H))) @ z.T)
 
     def ntk(self, H: Iterable[Host], G: Iterable[Host], x: Array | None) -> Array:
-        """Theta = sum_l sigma_l^2 H^l tr G^{l+1} / C, l = 0 ... L, (M, M), like `minintk.ntk`.
+        """Return Theta = sum_l sigma_l^2 H^l tr G^{l+1} / C, l = 0 ... L, (M, M), like `minintk.ntk`.
 
-        H^1 ... H^L : (r, r), in the basis.  G^1 ... G^L : (C, C), the backward signals'; H^0 = I, G^{L+1} = I.
+        H^1 ... H^L : (r, r), in the basis.  G^1 ... G^L : (C, C), of the backward signals; H^0 = I, G^{L+1} = I.
         """
         spreads = [self.spread(at, h, x) for at, h in enumerate([np.eye(self.sizes[0]), *H])]
         shares = [*(np.trace(g) / len(g) for g in G), 1.0]
         return self.to_caller(sum(w**2 * g * h for w, g, h in zip(self.w_std, shares, spreads, strict=True)))
 
     def to_caller(self, a: Host) -> Array:
-        """A result in the caller's library and dtype."""
+        """Return a result in the caller's library and dtype."""
         return to_library(np.asarray(a, dtype=str(self.like.dtype)), array_namespace(self.like))
 
 
@@ -101,12 +101,12 @@ def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearPr
     tilde = np.asarray(to_host(x), dtype=np.float64) / sqrt(d)
     _, size, Bt = np.linalg.svd(tilde, full_matrices=False)
     B = Bt[size > max(N, d) * np.finfo(np.float64).eps * size[0]].T
-    Y = np.array(to_host(y), dtype=np.float64)  # a copy: the limits are evaluated later
+    Y = np.array(to_host(y), dtype=np.float64)  # a copy, since the limits are evaluated later
     return LinearProblem(tuple(layer.w_std for layer in dense), gamma0, tilde @ B, B, Y, own(x[:0]))
 
 
 def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[s.Layer, ...]]:
-    """All Dense layers of a spec, and the hidden ones' phi; UnsupportedLayer, ValueError for another kind of spec."""
+    """Return all Dense layers of a spec, and the hidden ones' phi; UnsupportedLayer, ValueError for other specs."""
     dense, phi = list[s.Dense](), list[s.Layer]()
     for layer in s.as_sequential(spec).layers:
         if isinstance(layer, s.Dense):
@@ -126,9 +126,9 @@ def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[s.Layer, ..
 def integrated(
     rate: Callable[[float, Host], Host], start: Host, times: Host, rtol: float, atol: float
 ) -> np.ndarray[Any, Any]:
-    """The solution of d state/dt = rate(t, state) from state : (n,) at times (T,) >= 0 in any order, (T, n).
+    """Solve d state/dt = rate(t, state) from state : (n,) at times (T,) >= 0 in any order, (T, n).
 
-    rtol, atol : error tolerated per step, atol + rtol |value|.  RuntimeError where the solver cannot keep to it.
+    rtol, atol : tolerated error per step, atol + rtol |value|.  RuntimeError if the solver cannot meet it.
     """
     from scipy.integrate import solve_ivp
 
@@ -142,7 +142,7 @@ def integrated(
 
 
 def check_data(x: Array, y: Array, C: int, x_test: Array | None = None) -> list[Array]:
-    """[x, x_test], or [x]; checks examples of one library for a limit: x : (N, d), y : (N, C), x_test : (M, d)."""
+    """Check examples of one library for a limit: x : (N, d), y : (N, C), x_test : (M, d); return [x, x_test] or [x]."""
     check_examples("x", x)
     check_targets(y)
     array_namespace(x, y)

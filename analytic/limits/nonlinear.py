@@ -1,4 +1,4 @@
-"""Feature learning at infinite width, any activation and depth: mean-field theory by sampled neurons.
+"""Feature learning at infinite width, for any activation and depth: mean-field theory by sampled neurons.
 
 The scales are those of `analytic.limits.linear_problem`: f = 1/(gamma0 sqrt(n)) f_net less its start, at the rate
 lr gamma0^2 n.  The hidden layers are h^l, phi^l = phi(h^l); the drive is e = (y - f)/N. The backward signal of every
@@ -16,10 +16,10 @@ Gaussian fields u, r and responses to what W^l(0) has carried before (Bordelon a
     xi  = r + gamma0 sigma_l^2 sum_{s<=k} B^{l+1}(k, s) phi^l(s)     B^l = <d g^l(k) / du(s)> / gamma0
     cov u = sigma_l^2 Phi^l,    cov r = sigma_l^2 G^{l+1},           f = <phi^L z^L> / gamma0
 
-Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0: 0 at the start, where z is independent of h, but not
-later.  For ReLU phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
-responses without it, as covariances of what the samples have anyway.  On samples it is the conditional law of a
-Gaussian matrix some of whose products are known (`DeferredGaussian`).  So n samples are, in law, one network of width n
+Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0. It is 0 at the start, where z is independent of h,
+but not later.  For ReLU phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>,
+gives the responses without it, as covariances of what the samples have anyway.  For samples this is the conditional law
+of a Gaussian matrix given some of its products (`DeferredGaussian`).  So n samples are, in law, one network of width n
 whose (n, n) weights are never drawn.  They are as close to the limit: n^(-1/2) each, and c / n in the mean.
 
 Gradient flow up to a time t is the limit of lr -> 0 with lr * steps = t; descent is O(lr) away from it.
@@ -45,10 +45,10 @@ from minintk.validate import generator, number, whole
 
 
 class DeferredGaussian:
-    """W, (n, n), known as Q, W Q and P, W' P; `add` changes it within the spans of P and Q.
+    """W, (n, n), known through W Q on Q and W' P on P; `add` changes it within the spans of P and Q.
 
     moved : D, (n, n), or None; the products are then those of W + D.
-    draw : (rows, columns) -> independent N(0, 1), in the library of the vectors that will come.
+    draw : (rows, columns) -> independent N(0, 1), in the library of the vectors used later.
 
     >>> import numpy as np
     >>> W = DeferredGaussian(3, lambda *shape: np.random.default_rng(0).standard_normal(shape))
@@ -64,22 +64,22 @@ class DeferredGaussian:
         self.moved: Array | None = None
 
     def times(self, v: Array) -> Array:
-        """W v, for v : (n, k)."""
+        """Return W v, for v : (n, k)."""
         self.Q, self.WQ = self._known(v, self.Q, self.WQ, self.P, self.WtP)
         return self.WQ @ (self.Q.T @ v) + (0.0 if self.moved is None else self.moved @ v)
 
     def transposed_times(self, u: Array) -> Array:
-        """W' u, for u : (n, k)."""
+        """Return W' u, for u : (n, k)."""
         self.P, self.WtP = self._known(u, self.P, self.WtP, self.Q, self.WQ)
         return self.WtP @ (self.P.T @ u) + (0.0 if self.moved is None else self.moved.T @ u)
 
     def add(self, u: Array, v: Array) -> None:
-        """W + u v', for u and v : (n, k) in the spans of P and Q."""
+        """Add u v' to W, for u and v : (n, k) in the spans of P and Q."""
         self.WQ = self.WQ + u @ (v.T @ self.Q)
         self.WtP = self.WtP + v @ (u.T @ self.P)
 
     def _known(self, v: Array, Q: Array, WQ: Array, P: Array, WtP: Array) -> tuple[Array, Array]:
-        """(Q, W Q) with the directions of v that Q lacked; less than 1e-7 of v counts as rounding."""
+        """Extend (Q, W Q) by the directions of v that Q lacks; less than 1e-7 of v counts as rounding."""
         xp = array_namespace(v, Q)
         q, size, _ = xp.linalg.svd(v - Q @ (Q.T @ v), full_matrices=False)
         q = q[:, size > 1e-7 * xp.linalg.vector_norm(v)]
@@ -92,12 +92,12 @@ class DeferredGaussian:
 
 
 GROUPS = 16
-"""Independent groups of samples: enough for a standard error, few enough to leave each one wide."""
+"""Independent groups of samples: enough for a standard error, few enough that each one is wide."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """Descent after each of 0 ... K steps, on M examples: the training set, and then x_test.
+    """The results after each of 0 ... K steps of descent, on M examples: the training set, then x_test.
 
     f : (K + 1, M, C).  features : (K + 1, L, M, M), Phi^l(k, k) of hidden layer l = 1 ... L at index l - 1.
     gradients : likewise, tr G^l(k, k) / C.  ntk : (K + 1, M, M), sum_l (sigma_l^2 Phi^l + b_l^2) tr G^{l+1} / C.
@@ -118,9 +118,9 @@ class FeatureLearningLimit(Trajectory):
 
 @dataclass(frozen=True)
 class Problem:
-    """The layers, Z : (M, r), all inputs / sqrt(d) in a basis of their span, y : (N, C), and what is chosen.
+    """The layers, Z : (M, r), all inputs / sqrt(d) in a basis of their span, y : (N, C), and the settings.
 
-    Adam depends on the basis: Z is then all inputs / sqrt(d) themselves.
+    Adam depends on the basis, so its Z holds all inputs / sqrt(d) themselves.
     """
 
     dense: tuple[s.Dense, ...]
@@ -135,7 +135,7 @@ class Group:
     """n neurons in each hidden layer.
 
     inputs : (n, r), between and outputs : (n, C), their weights; bias : (n, 1), b_l times those of each hidden layer;
-    shift : (1, C), by the output's bias, since the start.
+    shift : (1, C), the change due to the output's bias.
     """
 
     def __init__(self, problem: Problem, n: int, rng: np.random.Generator) -> None:
@@ -152,7 +152,7 @@ class Group:
         self.steps = Steps(problem.optimizer)
 
     def up(self) -> tuple[list[Array], list[Array], Array]:
-        """h^l and phi^l : (n, M), l = 1 ... L, and f : (M, C)."""
+        """Return h^l and phi^l : (n, M), l = 1 ... L, and f : (M, C)."""
         (first, *others), phi = self.problem.dense, list[Array]()
         h = [first.w_std * self.inputs @ self.problem.Z.T + self.bias[0]]
         for at, point in enumerate(self.problem.phi):
@@ -164,7 +164,7 @@ class Group:
         return h, phi, m * phi[-1].T @ self.outputs + self.shift
 
     def down(self, h: list[Array]) -> list[Array]:
-        """g^l : (n, M, C), l = 1 ... L."""
+        """Return g^l : (n, M, C), l = 1 ... L."""
         xp, dense = array_namespace(h[0]), self.problem.dense
         z, g = dense[-1].w_std * self.outputs[:, None, :], list[Array]()
         for at in reversed(range(len(h))):
@@ -175,7 +175,7 @@ class Group:
         return g
 
     def step(self, phi: list[Array], g: list[Array], e: Array) -> None:
-        """One step of the optimiser, from the drive e : (M, C)."""
+        """Make one step of the optimiser, from the drive e : (M, C)."""
         problem, steps, (first, *others) = self.problem, self.steps, self.problem.dense
         rate, steps.k = problem.optimizer.rate * problem.gamma0, steps.k + 1
         ge = [(one * e).sum(axis=2) for one in g]
@@ -197,7 +197,7 @@ class Group:
         self.shift = self.shift + b / problem.gamma0 * steps.entries("shift", b * e.sum(axis=0), rate)
 
     def descent(self, steps: int) -> Iterator[tuple[Array, Array, Array, Array]]:
-        """f, features, gradients and ntk, as in `Trajectory`, after each step."""
+        """Yield f, features, gradients and ntk, as in `Trajectory`, after each step."""
         Z, y, xp = self.problem.Z, self.problem.y, array_namespace(self.problem.Z)
         N, start = len(y), self.up()[2]
         for k in range(steps + 1):
@@ -218,21 +218,21 @@ def feature_learning_limit(
     spec: s.Layer, x: Array, y: Array, *, gamma0: float, lr: float | SGD | Adam, steps: int, samples: int,
     rng: np.random.Generator, x_test: Array | None = None,
 ) -> FeatureLearningLimit:  # fmt: skip
-    """Full-batch descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide network whose features move.
+    """Run full-batch descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide network whose features move.
 
     spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(C)), any activations, with biases or without; hidden
     widths do not matter.  x : (N, d), y : (N, C), x_test : (M, d).  gamma0 : how much features move, > 0; 1 is
-    `mn.MeanField()`, and 0 `gradient_descent` with the NTK.  lr : t = lr * steps; at width n the weights' rate is
-    lr gamma0^2 n (`analytic.limits.linear_problem`).  Or `mn.SGD(lr, momentum)`, or `mn.Adam(lr)`: at width n that of
-    `mn.Centred(net, theta0, 1 / gamma0)`, net with `mn.MeanField()`, at the rate lr gamma0 and eps = 0.
+    `mn.MeanField()`, and 0 would be `gradient_descent` with the NTK.  lr : t = lr * steps; at width n the weights' rate
+    is lr gamma0^2 n (`analytic.limits.linear_problem`).  It may also be `mn.SGD(lr, momentum)`, or `mn.Adam(lr)`: at
+    width n that of `mn.Centred(net, theta0, 1 / gamma0)`, net with `mn.MeanField()`, at the rate lr gamma0 and eps = 0.
     samples : neurons of each hidden layer, in 16 groups whose spread gives standard errors, of order samples^(-1/2);
     the bias, of order 16 / samples, is far smaller.
 
-    O(samples m^2) operations, m <= C (N + M)(steps + 1) the number of independent features: 64,000 samples, 4 examples,
-    20 steps and two hidden layers take 3 s.  Adam adds samples^2 / 8 bytes, and half as many operations a step.
-    UnsupportedLayer for other layers, or an activation without a derivative; ValueError for shapes, gamma0, lr,
-    samples; TypeError if rng is a seed, and for other optimisers; MemoryError before any work; FloatingPointError if
-    the descent diverges.
+    It takes O(samples m^2) operations, m <= C (N + M)(steps + 1) the number of independent features: 64,000 samples, 4
+    examples, 20 steps and two hidden layers take 3 s.  Adam needs another samples^2 / 8 bytes, and half as many
+    operations a step. UnsupportedLayer for other layers, or an activation without a derivative; ValueError for shapes,
+    gamma0, lr, samples; TypeError if rng is a seed, and for other optimisers; MemoryError before any work;
+    FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(512), mn.ReLU(), mn.Dense(1))
@@ -265,7 +265,7 @@ def feature_learning_limit(
 
 
 def _over_groups(problem: Problem, n: int, steps: int, rng: np.random.Generator, dtype: Any) -> FeatureLearningLimit:
-    """Means and standard errors over groups, one after the other."""
+    """Return means and standard errors over groups, computed one after the other."""
     xp, groups = array_namespace(problem.Z), (Group(problem, n, rng).descent(steps) for _ in range(GROUPS))
     with np.errstate(over="ignore", invalid="ignore"):  # reported
         runs = [[xp.stack(a) for a in zip(*group, strict=True)] for group in groups]

@@ -1,14 +1,14 @@
-"""Compute what one hidden layer of n neurons changes at order 1/n, while all other layers are infinitely wide.
+"""Compute the change due to one hidden layer of n neurons at order 1/n, if all other layers are infinitely wide.
 
 To first order in the inverse widths, the corrections of the layers add up, so one finite layer at a time will do.  The
 layers below it are a Gaussian process: its pre-activations z_j are independent for each neuron j, with the NNGP k and
-the NTK kappa of those layers.  The layers above it are one, too: the output is f = F(sigma(z_1), ..., sigma(z_n)),
+the NTK kappa of those layers.  So are the layers above it: the output is f = F(sigma(z_1), ..., sigma(z_n)),
 
     F ~ GP(K(c, p, q)),  c = mean_j sigma(z_ja) sigma(z_jb),  p = mean_j sigma(z_ja)^2,  q = mean_j sigma(z_jb)^2
 
 for examples a, b, and the network's NTK is a function T(c, p, q, rho) of these means and of rho = mean_j s_ab, below.
-A neuron is the pair of z_j and g_j = sqrt(n) dF/dsigma_j, g ~ GP(K_c).  Indices c, p, q, rho of K and T: derivatives;
-sigma, s1, s2, s3 are phi(z) and its derivatives; E is the mean over z ~ N(0, k).  With A = K or T, and
+A neuron is the pair of z_j and g_j = sqrt(n) dF/dsigma_j, g ~ GP(K_c).  Indices c, p, q, rho of K and T are
+derivatives; sigma, s1, s2, s3 are phi(z) and its derivatives; E is the mean over z ~ N(0, k).  With A = K or T, and
 
     alpha^A_a(b) = A_c sigma_b + 2 A_p sigma_a   tau_ab = kappa_ab s1_b   beta_ab = alpha^T_a(b) s1_a + K_c s2_a tau_ab
     s_ab = kappa_ab s1_a s1_b                   v = (sigma_a sigma_b, sigma_a^2, sigma_b^2, s_ab)     u = c, p, q, rho
@@ -41,7 +41,7 @@ from minintk.arrays import Host
 from minintk.models.power_series import Series, expanded
 
 ORDER = 5
-"""Derivatives of phi that the second derivatives of T need."""
+"""Number of derivatives of phi that the second derivatives of T need."""
 
 PRICE = ((1, 1, 1.0), (2, 0, 0.5), (0, 2, 0.5))
 """Derivatives of E phi^(i) phi^(j) in the covariance and the two variances, E phi^(i+1) phi^(j+1) and so on (Price)."""
@@ -66,25 +66,25 @@ class Jet(NamedTuple):
     second: Host
 
     def below(self, first: Host, second: Host) -> Jet:
-        """In (c, p, q, rho) of the layer below, if these have derivatives (4, 4, P, P), (4, 4, 4, P, P) in those."""
+        """Convert to (c, p, q, rho) of the layer below, whose derivatives are (4, 4, P, P), (4, 4, 4, P, P)."""
         bent = np.einsum("iab,iuvab->uvab", self.first, second)
         bent += np.einsum("ijab,iuab,jvab->uvab", self.second, first, first, optimize=True)
         return Jet(np.einsum("iab,iuab->uab", self.first, first), bent)
 
 
 def mean(a: Host, b: Host) -> Host:
-    """E a b over samples, (S, *A) and (S, *B) to (*A, *B)."""
+    """Return E a b over samples, (S, *A) and (S, *B) to (*A, *B)."""
     return np.tensordot(a, b, (0, 0)) / len(a)
 
 
 def derivatives(phi: s.Layer, z: Host) -> list[Host]:
-    """phi and its derivatives up to ORDER at z, from the power series of phi(z + t)."""
+    """Return phi and its derivatives up to ORDER at z, from the power series of phi(z + t)."""
     line: Series = [z, np.ones_like(z), *(None for _ in range(ORDER - 1))]
     return [np.zeros_like(z) if c is None else factorial(i) * c for i, c in enumerate(expanded(phi, np, line)[0])]
 
 
 def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
-    """Derivatives of a layer's (c, p, q, rho) in those of the layer below, for `Jet.below`.
+    """Return derivatives of a layer's (c, p, q, rho) in those of the layer below, for `Jet.below`.
 
     phi : the layer's derivatives at samples of its z.  kappa : w2 (c + rho) + b^2 of the layer below.
     """
@@ -113,8 +113,8 @@ def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
 class FiniteLayer:
     """One finite layer; formulas at the top of the file.
 
-    phi : sigma, s1, s2, s3, ... at samples of z, (S, P) each.  kappa : (P, P).  K, T : as functions of this layer's
-    means.  N : size of the training set.
+    phi : sigma, s1, s2, s3, ... at samples of z, (S, P) each.  kappa : (P, P).  K, T : jets in this layer's means.  N :
+    size of the training set.
     """
 
     phi: list[Host]
@@ -124,13 +124,13 @@ class FiniteLayer:
     N: int
 
     def moments(self) -> Moments:
-        """All of them, times n."""
+        """Return all moments, times n."""
         found = [self.second_derivatives(a) for a in range(len(self.kappa))]
         D2 = (np.array(rows) for rows in zip(*found, strict=True))
         return Moments(*self.kernel(), *(rows[:, : self.N] + rows[: self.N].swapaxes(0, 1) for rows in D2))
 
     def kernel(self) -> tuple[Host, Host]:
-        """n (E Theta - T), (P, N), and n Cov(Theta, Theta), (P, N, N, N)."""
+        """Return n (E Theta - T), (P, N), and n Cov(Theta, Theta), (P, N, N, N)."""
         n, K, K2 = slice(self.N), self.K.first[0], self.K.second[..., : self.N]
         a, b, s1 = self.phi[0][..., None], self.phi[0][:, None, n], self.phi[1]
         s_ab = self.kappa[:, n] * s1[..., None] * s1[:, None, n]
@@ -144,12 +144,12 @@ class FiniteLayer:
 
     @cached_property
     def alpha(self) -> tuple[Host, Host]:
-        """alpha^K_a(b) and alpha^T_a(b), (S, P, P)."""
+        """Return alpha^K_a(b) and alpha^T_a(b), (S, P, P)."""
         a, b = self.phi[0][..., None], self.phi[0][:, None]
         return self.K.first[0] * b + 2 * self.K.first[1] * a, self.T.first[0] * b + 2 * self.T.first[1] * a
 
     def second_derivatives(self, a: int) -> tuple[Host, Host]:
-        """n E D2_a(b, c) f_d and n E grad D2_a(b, c) . grad f_d, (P, N, N), for one a and all b."""
+        """Return n E D2_a(b, c) f_d and n E grad D2_a(b, c) . grad f_d, (P, N, N), for one a and all b."""
         _, s1, s2, s3, *_ = self.phi
         n, K, T, slope = slice(self.N), self.K.first[0], self.T.first, self.alpha[1][:, a]
         at1, at2, at3 = s1[:, [a]], s2[:, [a]], s3[:, [a]]

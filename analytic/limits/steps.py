@@ -1,17 +1,17 @@
-"""Steps of descent, momentum and Adam on the tensors of a group of neurons, whose square weights are never drawn.
+"""Steps of descent, momentum and Adam on the tensors of a group of neurons whose square weights are never drawn.
 
-With the direction g of a tensor, minus its gradient in units of 1 / (gamma0 n), and rate = lr gamma0:
+Let g be the direction of a tensor, minus its gradient in units of 1 / (gamma0 n), and rate = lr gamma0:
 
     SGD     v <- momentum v + g                                             W <- W + rate v
     Adam    m <- b1 m + (1 - b1) g,    r <- b2 r + (1 - b2) g^2             W <- W + rate s m^ / sqrt(r^)
 
-s is 1/sqrt(fan-in) for weights of inputs and between layers, else 1: the scales of `mn.MeanField()` for Adam, at which
+s is 1/sqrt(fan-in) for weights of inputs and between layers, else 1: the Adam scales of `mn.MeanField()`, at which
 every feature moves by order one.  eps = 0, as gradients shrink with the width; 0 / 0 counts as 0.
 
 The velocity of square weights is a sum of u v' over steps: momentum multiplies the factors u.  Adam's quotient acts on
-entries and has full rank, but it is a function of vectors that are known.  So W = W(0) + D, where products with W(0)
-are conditioned on earlier ones as before and D is held, n^2 numbers.  As n -> infinity a row of D v is a mean over the
-neurons of the layer below, given the row's own history (Yang and Littwin 2023, nonlinear outer products).
+entries and has full rank, but it is a function of known vectors.  So W = W(0) + D: products with W(0) are conditioned
+on earlier ones as before, and D is stored, n^2 numbers.  As n -> infinity a row of D v is a mean over the neurons of
+the layer below, given the row's own history (Yang and Littwin 2023, nonlinear outer products).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minintk.validate import number
 
 
 class Steps:
-    """The optimiser of one group, and its memory of every tensor.   k : the number of steps so far."""
+    """The optimiser of one group, with its memory of every tensor.   k : the number of steps so far."""
 
     def __init__(self, optimizer: SGD | Adam) -> None:
         self.optimizer, self.k, self.memory = optimizer, 0, dict[str, tuple[Any, Any]]()
@@ -52,7 +52,7 @@ class Steps:
 
 
 def check_optimizer(lr: float | SGD | Adam) -> SGD | Adam:
-    """Return the optimiser, SGD for a number; TypeError or ValueError for one that the limit does not follow."""
+    """Return the optimiser, SGD for a number; TypeError or ValueError for one that the limit does not support."""
     if not hasattr(lr, "step"):
         return SGD(lr=number("lr", lr))
     if not isinstance(lr, SGD | Adam) or type(lr) not in {SGD, Adam}:

@@ -1,4 +1,4 @@
-"""Feature learning at infinite width, linear networks of two layers: a closed ordinary differential equation.
+"""Feature learning at infinite width in linear networks of two layers: a closed ordinary differential equation.
 
     f(x) = 1/(gamma0 n) sum_i a_i w_i . x~,    a_i = sigma_2 A_i : (C,),    w_i = sigma_1 W_i : (r,)
 
@@ -12,9 +12,9 @@ Every neuron moves by the same linear map, so the second moments over neurons ob
     S = E[w w']              dS/dt = gamma0^2 sigma_1^2 (e F' + F e')            S_0 = sigma_1^2 I
     Q = E[a a']              dQ/dt = gamma0^2 sigma_2^2 (e' F + F' e)            Q_0 = sigma_2^2 I
 
-Only gamma0^2 enters.  At gamma0 = 0 features stay, S and Q are constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e is the
-NTK's gradient flow.  For gamma0 > 0, tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved: the features and the output
-weights gain the same.  (Bordelon and Pehlevan 2022 for gamma0; Saxe et al. 2014 for the linear network.)
+Only gamma0^2 enters.  At gamma0 = 0 features do not move, S and Q are constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e is
+the NTK's gradient flow.  For gamma0 > 0, tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved: features and output weights
+gain equally.  (Bordelon and Pehlevan 2022 for gamma0; Saxe et al. 2014 for the linear network.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TwoLayerLimit:
     problem: LinearProblem
 
     def moments(self, t: Any) -> tuple[Host, Host, Host]:
-        """(F, S, Q) at times t, a number or (T,), of shapes (T, r, C), (T, r, r), (T, C, C), on the host.
+        """Return (F, S, Q) at times t, a number or (T,), of shapes (T, r, C), (T, r, r), (T, C, C), on the host.
 
         ValueError for a time that is not finite and >= 0; RuntimeError if the solver cannot keep its accuracy.
         """
@@ -49,23 +49,23 @@ class TwoLayerLimit:
         return self._split(integrated(self._rate, state, np.atleast_1d(times(t, finite=True)), RTOL, ATOL))
 
     def predict(self, t: Any, x_test: Array | None = None) -> Array:
-        """f_t : (M, C), or (T, M, C) for a one-dimensional t, on x_test : (M, d) or, without it, the training set."""
+        """Return f_t : (M, C), or (T, M, C) for a one-dimensional t, on x_test : (M, d) or the training set."""
         F, _, _ = self.moments(t)
         f = self.problem.in_basis(x_test)[1] @ F
         return self.problem.to_caller(f if np.ndim(t) else f[0])
 
     def features(self, t: float, x: Array | None = None) -> Array:
-        """H_t = E[h h'] = x~ S x~', (M, M): the kernel of the hidden layer at time t; sigma_1^2 x~ x~' at t = 0."""
+        """Return H_t = E[h h'] = x~ S x~', (M, M): the hidden layer's kernel at time t; sigma_1^2 x~ x~' at t = 0."""
         _, (S,), _ = self.moments(t)
         return self.problem.to_caller(self.problem.spread(1, S, x))
 
     def ntk(self, t: float, x: Array | None = None) -> Array:
-        """Theta_t = sigma_2^2 x~ S x~' + sigma_1^2 x~ x~' tr Q / C, (M, M), a mean over outputs like `minintk.ntk`."""
+        """Return Theta_t = sigma_2^2 x~ S x~' + sigma_1^2 x~ x~' tr Q / C, (M, M), averaged over outputs."""
         _, S, Q = self.moments(t)
         return self.problem.ntk(S, Q, x)
 
     def _rate(self, t: float, state: Host) -> Host:
-        """d/dt (F, S, Q)."""
+        """Return d/dt (F, S, Q)."""
         F, S, Q = (a[0] for a in self._split(state[None]))
         (s1, s2), gamma0 = self.problem.w_std, self.problem.gamma0
         e = self.problem.drive(F)
@@ -77,14 +77,14 @@ class TwoLayerLimit:
         ])  # fmt: skip
 
     def _split(self, path: Host) -> tuple[Host, Host, Host]:
-        """(F, S, Q), (T, ...) each, of states (T, r C + r^2 + C^2)."""
+        """Split states (T, r C + r^2 + C^2) into (F, S, Q), (T, ...) each."""
         r, C = self.problem.sizes
         T, (F, S, Q) = len(path), np.split(path, [r * C, r * C + r * r], axis=1)
         return F.reshape(T, r, C), S.reshape(T, r, r), Q.reshape(T, C, C)
 
 
 def two_layer_limit(spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0) -> TwoLayerLimit:
-    """Gradient flow on L = 1/(2N) sum |f - y|^2 of an infinitely wide two-layer linear network whose features move.
+    """Run gradient flow on L = 1/(2N) sum |f - y|^2 of an infinitely wide two-layer linear network whose features move.
 
     spec : mn.Sequential(mn.Dense(n, w_std=sigma_1), mn.Dense(C, w_std=sigma_2)); n does not matter.
     x : (N, d), y : (N, C).  gamma0 : how much features move, >= 0; 0 is the NTK's gradient flow, 1 mean field.

@@ -1,4 +1,4 @@
-"""Phases of deep networks: what a block of layers, repeated many times, does to variances, angles and gradients.
+"""Phases of deep networks: the effect of a block of layers, repeated many times, on variances, angles and gradients.
 
 Reading order:
 

@@ -22,7 +22,7 @@ WIDTHS = "width", "channels"
 
 
 def repeated(spec: s.Layer) -> s.Sequential:
-    """Return the block that a network repeats; the spec itself if it repeats nothing, as one block of a deeper one.
+    """Return the block that a network repeats; the spec itself if it repeats nothing, as one block of a deeper network.
 
     Widths may differ from block to block.  Of several runs of equal blocks the longest counts, and in it the shortest
     block.  A spec that ends in layers like those it begins with, Dense(..), Tanh(), Dense(1), is a block and an output.
@@ -46,12 +46,12 @@ def repeated(spec: s.Layer) -> s.Sequential:
 
 
 def flat(layer: s.Layer) -> list[s.Layer]:
-    """Return the layers of a chain, those of nested chains among them."""
+    """Return the layers of a chain, including those of nested chains."""
     return [each for inner in layer for each in flat(inner)] if isinstance(layer, s.Sequential) else [layer]
 
 
 def unsized(layer: s.Layer) -> s.Layer:
-    """Return the layer, and those inside it, with widths of 1, so that layers of different widths compare equal."""
+    """Return the layer, and its inner layers, with widths of 1, so that layers of different widths compare equal."""
     if isinstance(layer, s.Several):
         return type(layer)(*map(unsized, layer))
     here: Any = layer
@@ -61,7 +61,7 @@ def unsized(layer: s.Layer) -> s.Layer:
 
 
 def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) -> Program:
-    """Return a block's steps of the recursion; UnsupportedLayer, with the reason, if they cannot follow each other.
+    """Return a block's steps of the recursion; UnsupportedLayer, with the reason, if blocks cannot follow each other.
 
     of : the whole network, whose number of residual branches some parametrizations need.
     """
@@ -87,7 +87,7 @@ def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) ->
 def on_vectors(layer: s.Layer) -> s.Layer:
     """Return the layer as it acts on examples whose pixels, or positions, are all equal; they stay equal.
 
-    UnsupportedLayer for one that tells pixels apart: a convolution with zeros outside, attention of another kind.
+    UnsupportedLayer for a layer that distinguishes pixels: a convolution with zeros outside, attention of another kind.
     """
     match layer:
         case s.Convolution():

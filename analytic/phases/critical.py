@@ -1,7 +1,7 @@
 """Critical initialisations of fully connected networks: w_std and b_std for which chi_1 = 1.
 
 With V(q) = E phi(u)^2 and D(q) = E phi'(u)^2 for u ~ N(0, q), a Dense layer and an activation have Q = w^2 V + b^2 and
-chi_1 = w^2 D.  So q itself runs along the edge of chaos:
+chi_1 = w^2 D.  So q can parametrise the edge of chaos:
 
     w^2 = 1 / D(q)        b^2 = q - V(q) / D(q)        (Schoenholz et al. 2017, section 3; Hayou et al. 2019)
 """
@@ -21,7 +21,7 @@ from minintk.spec.shapes import Site
 from minintk.validate import number
 
 SMALLEST, LARGEST, STEP, NOTHING = 1e-6, 1e6, 0.25, 1e-9
-"""The range of variances that is searched, steps in log q, and a relative distance from the edge that is zero."""
+"""The range of variances to search, the step in log q, and a relative distance from the edge that counts as 0."""
 
 
 class Critical(NamedTuple):
@@ -35,13 +35,13 @@ class Critical(NamedTuple):
 def critical(activation: s.Activation, *, b_std: float | None = None, q: float | None = None) -> Critical:
     """Return w_std and b_std at which a deep network of Dense layers and `activation` is at the edge of chaos.
 
-    b_std : that point of the edge with this bias, whose q* is stable: |dQ / dq| <= 1.
-    q : that point of the edge with this variance of pre-activations.
-    Neither : the point where variances keep too, dQ/dq = chi_1 = 1, that is, E phi(u) phi''(u) = 0.  GELU and Swish
-    have it at q > 0.  Tanh, erf and sine have it at b_std = 0 and q = 0, ReLU's family at b_std = 0 and any q (1 is
-    given).  TypeError for anything but an activation with a derivative.  ValueError for both arguments, and if there is
-    no such point, at q = 0 or at q from 1e-6 to 1e6.
-    Sources: Schoenholz et al. 2017 (tanh); He et al. 2015 (ReLU); Roberts, Yaida, Hanin 2022, chapter 5 (GELU, Swish).
+    b_std : select the point of the edge with this bias whose q* is stable: |dQ / dq| <= 1.
+    q : select the point of the edge with this variance of pre-activations.
+    Neither : the point where variances are kept too, dQ/dq = chi_1 = 1, that is, E phi(u) phi''(u) = 0.  GELU and Swish
+    have such a point at q > 0.  Tanh, erf and sine have it at b_std = 0 and q = 0, ReLU's family at b_std = 0 and any q
+    (1 is returned).  TypeError for anything but an activation with a derivative.  ValueError for both arguments, and if
+    there is no such point, at q = 0 or at q from 1e-6 to 1e6. Sources: Schoenholz et al. 2017 (tanh); He et al. 2015
+    (ReLU); Roberts, Yaida, Hanin 2022, chapter 5 (GELU, Swish).
 
     >>> import minintk as mn
     >>> [round(value, 9) for value in critical(mn.ReLU())]
@@ -63,7 +63,7 @@ def critical(activation: s.Activation, *, b_std: float | None = None, q: float |
 
 
 class Edge:
-    """The edge of chaos of one activation, as a curve in q.   maps : of the activation alone, Q = V, chi = D."""
+    """The edge of chaos of one activation, as a curve in q.   maps : of the activation only, Q = V, chi = D."""
 
     def __init__(self, maps: Maps) -> None:
         self.maps = maps
@@ -100,7 +100,7 @@ class Edge:
         )
 
     def doubly(self, activation: s.Activation) -> Critical:
-        """Return the point where dQ/dq = 1 too."""
+        """Return the point at which also dQ/dq = 1."""
         for q in self.roots(self.keeps, self.rough):
             if self.bias2(q) > -NOTHING:
                 return self.at(q, activation)
@@ -109,7 +109,7 @@ class Edge:
         raise ValueError(f"{activation!r} has no point with dQ/dq = chi_1 = 1: give b_std or q, of the edge of chaos")
 
     def start(self) -> Critical | None:
-        """Return the point b = 0 where small variances keep to first order, w = 1 / |phi'(0)|, or None."""
+        """Return the point b = 0 at which small variances are preserved to first order, w = 1 / |phi'(0)|, or None."""
         if any(abs(self.bias2(q)) > NOTHING for q in (1e-14, 1e-12)):
             return None
         q = 1.0 if all(abs(self.bias2(q)) <= NOTHING for q in (0.1, 1.0, 10.0)) else 0.0
@@ -128,7 +128,7 @@ class Edge:
         grid, found = np.exp(np.arange(log(SMALLEST), log(LARGEST), STEP)), list[float]()
         values = np.array([f(q) for q in grid.tolist()]) if rough is None else rough(grid)
         for k in np.flatnonzero((values[1:] * values[:-1] < 0) & np.isfinite(values[1:] + values[:-1])):
-            for out in (0, 1)[: 1 + (rough is not None)]:  # differences can take a root for one of the next cell
+            for out in (0, 1)[: 1 + (rough is not None)]:  # differences can shift a root to the next cell
                 ends = log(grid[max(k - out, 0)]), log(grid[min(k + 1 + out, len(grid) - 1)])
                 low, high = (f(exp(end)) for end in ends)
                 if low * high < 0 and min(abs(low), abs(high), *abs(values[k : k + 2])) > NOTHING:

@@ -1,4 +1,4 @@
-"""The phase of a deep network: fixed points of a block's maps, their slopes, and the depths at which inputs are lost.
+"""Find the phase of a deep network: fixed points of a block's maps, their slopes, and depth scales.
 
     q*   = Q(q*)              the variance of deep pre-activations           chi_q = Q'(q*)     xi_q = -1 / log |chi_q|
     c*   = c'(q*, c*)         the correlation of two deep inputs             chi, slope at c*   xi = -1 / log chi
@@ -26,10 +26,10 @@ from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import number, whole
 
 LOW, HIGH = 1e-16, 1e12
-"""A variance that falls below the first goes to 0, one that rises beyond the second has no bound."""
+"""A variance that falls below the first goes to 0; one that rises above the second is unbounded."""
 
 SAME, AT_THE_EDGE = 1e-13, 1e-9
-"""A relative change of the variance that is none, and a distance of chi_1 from 1 that is critical."""
+"""A relative change of the variance that counts as none, and a distance of chi_1 from 1 that counts as critical."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Phase:
     """Describe a network of many equal blocks; all numbers are those of one block.
 
     name : "ordered", "critical" or "chaotic", by chi_1; "unbounded" if variances grow without bound.
-    q : q*, the variance of pre-activations at the block's end; 0 or inf where it goes there.
-    c : c*, the correlation of two different inputs; nan if the block ends up keeping every angle.
+    q : q*, the variance of pre-activations at the block's end; 0 or inf if it converges there.
+    c : c*, the correlation of two different inputs; nan if the block in the end preserves every angle.
     chi_1, chi : dK'(x, x') / dK(x, x') at c = 1 and at c*.   chi_q : dQ / dq at q*.
-    xi, xi_q : depth scales of c and q, in blocks; inf where they change more slowly than exponentially.
-    added, added_c : what the block's own parameters add to Theta(x, x), and to Theta(x, x') at c*.
+    xi, xi_q : depth scales of c and q, in blocks; inf if they change more slowly than exponentially.
+    added, added_c : the contributions of the block's own parameters to Theta(x, x), and to Theta(x, x') at c*.
     block : the layers that repeat.
 
-    With Dropout, c is of examples with masks of their own; c* < 1 in every phase, and xi is finite.
+    With Dropout, c is for examples with their own masks; c* < 1 in every phase, and xi is finite.
     """
 
     name: Literal["ordered", "critical", "chaotic", "unbounded"]
@@ -93,14 +93,14 @@ class Phase:
 def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION, *, start: float = 1.0) -> Phase:
     """Return the phase of a network that repeats a block of layers: fixed points, slopes and depth scales.
 
-    spec : a network, whose repeated block is found (`Phase.block`), or the block alone.  Widths do not matter.
-    start : the variance at which the inputs enter, which chooses among several fixed points.
-    For every activation with a tangent kernel, quadrature or not, with biases, `Residual`, `Sum`, `Product`,
-    `LayerNorm` and `Dropout`.  Convolutions with circular padding, average pooling and attention (softmax,
-    scaling="linear") act on images of equal pixels, sequences of equal positions; other angles are not followed.
-    UnsupportedLayer, with the reason, where the recursion does not close on q and c.  ValueError for a start <= 0.
-    Sources: Poole et al. 2016; Schoenholz et al. 2017 (depth scales, Dropout); Yang and Schoenholz 2017 (Residual);
-    Xiao et al. 2018 (convolutions), 2020 (the NTK).  docs/phases.md has the derivation.
+    spec : a network, whose repeated block is found (`Phase.block`), or only the block.  Widths do not matter.
+    start : the variance at which the inputs enter; it selects one of several fixed points. It supports every activation
+    with a tangent kernel, quadrature or not, with biases, `Residual`, `Sum`, `Product`, `LayerNorm` and `Dropout`.
+    Convolutions with circular padding, average pooling and attention (softmax, scaling="linear") act on images of equal
+    pixels and sequences of equal positions; other angles are not followed. UnsupportedLayer, with the reason, if the
+    recursion does not close on q and c.  ValueError for a start <= 0. Sources: Poole et al. 2016; Schoenholz et al.
+    2017 (depth scales, Dropout); Yang and Schoenholz 2017 (Residual); Xiao et al. 2018 (convolutions), 2020 (the NTK).
+    docs/phases.md has the derivation.
 
     >>> import minintk as mn
     >>> print(phase(mn.Sequential(mn.Dense(512, w_std=1.5, b_std=0.3), mn.Tanh())))
@@ -131,7 +131,7 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
 
 
 def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:
-    """Return the line of `Network.summary`, or why there is none; nothing for a network without an activation."""
+    """Return the phase line of `Network.summary`, or why there is none; nothing for a network without an activation."""
     if not any(isinstance(layer, s.Activation) for layer in every(spec)):
         return ()
     try:
@@ -147,7 +147,7 @@ def scale(slope: float) -> float:
 
 
 def fixed_variance(maps: Maps, start: float) -> float:
-    """Return the fixed point of Q that is next to `start` on the way that the variance goes; 0 and inf are some."""
+    """Return the fixed point of Q that the variance reaches first from `start`, which may be 0 or inf."""
     from scipy.optimize import brentq
 
     q, rise = start, maps.log_gain(start)
@@ -165,10 +165,10 @@ def fixed_variance(maps: Maps, start: float) -> float:
 
 
 def fixed_angle(maps: Maps, q: float) -> float:
-    """Return p* = (1 - c*) / 2 that pairs with 0 <= c < 1 go to; nan if all angles stay.
+    """Return p* = (1 - c*) / 2, the limit of pairs with 0 <= c < 1; nan if all angles are preserved.
 
     c' grows with c and is convex on [0, 1], as a sum of terms b_n c^n with b_n >= 0.  So c* < 1 is the only root there
-    if c' < c just below 1, that is, if the slope exceeds 1 or masks move equal inputs apart.  Otherwise c* = 1.
+    if c' < c just below 1, that is, if the slope exceeds 1 or masks separate equal inputs.  Otherwise c* = 1.
     """
     from scipy.optimize import brentq
 

@@ -1,4 +1,4 @@
-"""Carry kernels through the layers: each layer is a step for pairs of vectors, each activation an expectation.
+"""Propagate kernels through the layers: each layer is a step for pairs of vectors, each activation an expectation.
 
 Reading order:
 

@@ -1,4 +1,4 @@
-"""The closed form of activations that are linear between kinks t_k and constant beyond: Hardtanh, ReLU6, Hardsigmoid.
+"""Compute the closed form of activations linear between kinks t_k and constant beyond: Hardtanh, ReLU6, Hardsigmoid.
 
 phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks h = t_k / s, l = t_l / s', U = s s',
 
@@ -9,7 +9,7 @@ phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks 
     e(b)    = exp(-(h^2 + l^2 - 2 h l cos b) / 2 sin(b)^2)                   (u = t_k and u' = t_l; Price's theorem)
 
 Different norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4.  If a > pi/2, this holds for u, -u' and phi(-x).
-As sum J_k = 0, W and e are taken less those at l = 0, or h = 0: no digit is lost where s or s' is large.
+As sum J_k = 0, the values of W and e at l = 0, or h = 0, can be subtracted: no digit is lost if s or s' is large.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from minintk.arrays import Array
 from minintk.layers.activation import Pointwise
 
 FAR, END = 40.0, 9.0
-"""Standard deviations beyond which the density is 0, and beyond which it is rounding."""
+"""Standard deviations beyond which the density is 0, and beyond which it is only rounding."""
 
 
 def rule(nodes: int, power: int = 1) -> list[tuple[float, float]]:
@@ -63,7 +63,7 @@ def lag(xp: Any, y: Array, parts: tuple[Array, Array], square: Array, far: Array
 
 
 def clipped(point: Pointwise) -> Form:
-    """Return the form of phi for vectors; rows of zeros are left of a kink at 0, as in ReLU."""
+    """Return the form of phi for vectors; rows of zeros lie left of a kink at 0, as in ReLU."""
     kinks = np.sort(np.asarray(point.kinks, dtype=np.float64))
     J = np.diff(point.derivative(np, (kinks[1:] + kinks[:-1]) / 2), prepend=0.0, append=0.0).tolist()
 

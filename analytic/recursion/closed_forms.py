@@ -2,10 +2,10 @@
 
     v  = E phi(u)^2        p' = (1 - c') / 2, c' = E phi(u) phi(u') / sqrt(v v')        slope = E phi'(u) phi'(u')
 
-for Gaussian u, u' of variances q, q' and covariance k, written in p = (1 - c)/2 and r = (1 + c)/2 in place of k, which
-are exact also for nearly parallel and nearly opposite rows.  Every formula for p' is a sum of terms that vanish with p
-and with q - q', so a rounding error changes no angle; E phi phi' would have to be subtracted from v.
-The angle's part is in `scalar_forms`, for images too; the papers' own forms are in `tests/oracles`, in 50 digits.
+They hold for Gaussian u, u' of variances q, q' and covariance k. They are written in p = (1 - c)/2 and r = (1 + c)/2
+instead of k, which are exact also for nearly parallel and nearly opposite rows.  Every formula for p' is a sum of terms
+that vanish with p and with q - q', so a rounding error changes no angle; E phi phi' would have to be subtracted from v.
+The angle's part is in `scalar_forms`, also for images; the papers' own forms are in `tests/oracles`, in 50 digits.
 Sources: Williams 1997 (erf), Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et
 al. 2020 (GELU).
 """
@@ -34,7 +34,7 @@ from minintk.layers.activation import pointwise
 class ClosedFormRow(NamedTuple):
     """numbers : of each row, by the form, and the gain sqrt(q / v).   alike : all q are equal, the numbers are (1,).
 
-    distances : from `norms`; s : sqrt(q), if rows of different norms have no distances, else None.
+    distances : from `norms`; s : sqrt(q), if rows of different norms have no distances, otherwise None.
     """
 
     numbers: tuple[Array, ...]
@@ -50,8 +50,8 @@ class ClosedForm(Dual):
     variance : (xp, q) -> v.   form : its `rows` and `turn`; on images its `pair`, if it has one.
     odd : phi(-x) = -phi(x), so r' is p' with p and r exchanged; for others, r' = 1 - p'.
     norms : phi, if `turn` leaves out the part of different norms (see `analytic.recursion.duals`), for variances up to
-        `reach`; above, `by_norms` computes that part of p': (xp, sqrt q, sqrt q') -> part.
-    parts : a tile is taken in so many, if `turn` has more than a dozen temporary arrays.
+        `reach`; above it, `by_norms` computes that part of p': (xp, sqrt q, sqrt q') -> part.
+    parts : the number of parts of a tile, if `turn` has more than a dozen temporary arrays.
     """
 
     variance: Callable[[Any, Array], Array]
@@ -75,7 +75,7 @@ class ClosedForm(Dual):
 
     def rows(self, rows: RowState) -> tuple[RowState, ClosedFormRow]:
         xp, after, alike, distances = array_namespace(rows.q), self.after(rows), rows.alike, None
-        norm = xp.where(after.q > 0, rows.q, 1.0)  # 1 for rows that vanish: their angles do not matter
+        norm = xp.where(after.q > 0, rows.q, 1.0)  # 1 for rows that vanish, whose angles do not matter
         if self.norms is not None and not alike and rows.ends[1] <= self.reach and float(norm.min()) > 0:
             distances = mismatch(self.norms, self.variance, seen(xp, norm), NORM_GRID)
         of = slice(1 if alike else None)
@@ -114,7 +114,7 @@ class ClosedForm(Dual):
 
 
 SATURATION = 40.0
-"""e^-2q is rounding beyond this: sines of such variances oscillate too fast for `mismatch`."""
+"""e^-2q is only rounding above this: sines of such variances oscillate too fast for `mismatch`."""
 
 
 # ------------------------------------------------------------------------------------------- the formulas
@@ -122,9 +122,9 @@ SATURATION = 40.0
 
 @lru_cache(maxsize=64)
 def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
-    """phi(x) = a sin(b x + c), as `scalar_forms.sine`, with V = 1 - C e^(-2q) = 2 v / a^2.
+    """Return phi(x) = a sin(b x + c), as `scalar_forms.sine`, with V = 1 - C e^(-2q) = 2 v / a^2.
 
-    Let d and s be D and S at p = 0.  Different norms add to p'
+    Let d and s be D and S at p = 0.  Different norms contribute to p'
 
         [(1 - e^-d)(1 + C e^-s) - C (e^-q - e^-q')^2 / 2 - (sqrt V - sqrt V')^2 / 2] / (2 sqrt(V V'))
 
@@ -151,7 +151,7 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
 
 @cache
 def gelu(name: str) -> ClosedForm:
-    """phi(x) = x Phi(x)."""
+    """Return phi(x) = x Phi(x)."""
 
     def variance(xp: Any, q: Array) -> Array:
         kappa = 1 / (1 + q)
@@ -162,7 +162,7 @@ def gelu(name: str) -> ClosedForm:
 
 
 def closed_form(layer: s.Activation) -> Dual:
-    """Return the step of an activation: in closed form if there is one, else by quadrature."""
+    """Return the step of an activation: in closed form if there is one, otherwise by quadrature."""
     name = type(layer).__name__
     match layer:
         case s.ReLU() | s.RectifiedMonomial(1):

@@ -1,6 +1,6 @@
 """Compute duals in closed form:  K' = E phi(u) phi(u'),  Theta' = Theta E phi'(u) phi'(u'),  (u, u') ~ N(0, K).
 
-Each is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.recursion.state`), so that nearly parallel
+Each is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.recursion.state`), so nearly parallel
 pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
 
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
@@ -29,11 +29,11 @@ def nonzero(xp: Any, q: Array) -> Array:
 
 
 LARGEST_SCALE = 1e33
-"""For s above this, phi(s z) / sqrt(E phi(s z)^2) is that of a step, for erf, or of ReLU, for GELU, up to 1e-16."""
+"""For s above this, phi(s z) / sqrt(E phi(s z)^2) equals that of a step (erf) or of ReLU (GELU), up to 1e-16."""
 
 
 NORM_GRID = 0.25
-"""Grid, in log sqrt(q), by which the rows' norms choose a cached curve of `mismatch`."""
+"""Grid in log sqrt(q) on which the rows' norms select a cached curve of `mismatch`."""
 
 
 def seen(xp: Any, q: Array) -> Array:
@@ -71,7 +71,7 @@ class Homogeneous(Dual):
 
     and with h = a/2 = asin(sqrt p), w = sin(a)/2 = sqrt(p (1 - p)):   p' = k0 p + (2 b2 / pi) (h - w).
 
-    NumPy has its own in-place code: by that of compiled code, `scalar_forms.bent`, a block takes 7 (float64) to 10
+    NumPy has its own in-place code: with that of compiled code, `scalar_forms.bent`, a block takes 7 (float64) to 10
     times as long.  The relative rounding error of h - w, eps / h^2, is at most that of p in a block, from a product.
     Single pairs, whose p has all its digits, use `folded`.
 
@@ -103,7 +103,7 @@ class Homogeneous(Dual):
                 xp.arcsin(u, out=h)
                 xp.subtract(1, p, out=w)
                 xp.sqrt(w, out=w)
-                w *= u  # not sqrt(p (1 - p)): h >= w also for the smallest p, and p' >= 0
+                w *= u  # not sqrt(p (1 - p)), so that h >= w also for the smallest p, and p' >= 0
                 xp.subtract(h, w, out=w)
                 w *= 2 * b2 / pi
                 h *= -4 * b2 / pi

@@ -1,17 +1,17 @@
-"""Dual activations by quadrature, for any phi: a Hermite (Mehler) series with a known error.
+"""Compute dual activations by quadrature, for any phi: a Hermite (Mehler) series with a known error.
 
 With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
 
     a_n(s) = E phi(s z) h_n(z),    b_n(s) = E phi'(s z) h_n(z)
     E phi(u) phi(u')   = sum_n a_n(s) a_n(s') c^n,         E phi'(u) phi'(u') = sum_n b_n(s) b_n(s') c^n
 
-The sums end at n_max.  The terms left out add up to E phi^2 - sum a_n^2 at c = 1 (Parseval), which bounds their sum at
-every c.  One more term stands for them, of degree n_max + 1, or n_max in the even phi' of an odd phi.  In p =
-(1 - c)/2, with a normalised to sum a_n^2 = 1, and with every term >= 0 for c >= 0:
+The sums end at n_max.  The omitted terms sum to E phi^2 - sum a_n^2 at c = 1 (Parseval), which bounds their sum at
+every c.  One more term represents them, of degree n_max + 1, or n_max in the even phi' of an odd phi.  In p = (1 -
+c)/2, with a normalised to sum a_n^2 = 1, and with every term >= 0 for c >= 0:
 
     p' = (1 - c')/2 = p sum_k W_k c^k + |a(s) - a(s')|^2 / 4,       W_k = sum over n > k of a_n(s) a_n(s')
 
-The a_n and b_n are integrals over panels of the z axis, graded towards 0 where s is large and split at phi's kinks.
+The a_n and b_n are integrals over panels of the z axis, graded towards 0 if s is large and split at phi's kinks.
 (Daniely et al. 2016 for the series; Mehler 1866.)
 """
 
@@ -35,10 +35,10 @@ NODES_PER_PANEL = 20
 """Gauss-Legendre nodes per panel."""
 
 END_OF_AXIS, LAST_END = 9.5, 38.0
-"""The z axis is cut off where the density is 1e-20, and later for an f that grows fast, before the density is 0."""
+"""The z axis is cut off at a density of 1e-20, or later for an f that grows fast, before the density is 0."""
 
 MANY_DEGREES, LARGEST_DEGREE = 256, 1024
-"""Enough for most series; and the largest n_max, and largest degree of an interpolation."""
+"""A degree that is enough for most series; the largest n_max, and largest degree of an interpolation."""
 
 NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
 """By bytes per number: a series is long enough once its relative loss is below this."""
@@ -47,19 +47,19 @@ LONGEST_STRETCH = 5.5
 """An interpolation covers at most this much of log s; it then needs a degree of about 100."""
 
 NARROW = 1e-3
-"""Shorter stretches are taken as twice as long as this: the interpolation's nodes stay apart."""
+"""Shorter stretches are doubled to twice this length, so that the interpolation's nodes stay apart."""
 
 SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
 
 MANY_NORMS = 64
-"""More norms than this are interpolated between; that takes 17 or 33 of them where they lie close together."""
+"""Above this number of norms, they are interpolated; that takes 17 or 33 of them if they lie close together."""
 
 NUMBERS_AT_ONCE = 2**21
-"""How many numbers the integrals work on at a time on a GPU,"""
+"""How many numbers the integrals process at a time on a GPU,"""
 
 NUMBERS_IN_CACHE = 2**17
-"""and on the host, where they take a dozen arrays of as many."""
+"""and on the host, where they use a dozen arrays of this size."""
 
 Function = Callable[[Array], Array]
 
@@ -69,9 +69,9 @@ legendre = cache(np.polynomial.legendre.leggauss)
 
 
 def panels(f: Function, s: Array) -> tuple[float, ...]:
-    """Ends of panels of the z axis for f(s z): every 0.5; near 0, from about 0.5 / s on, each twice the one before.
+    """Return ends of panels of the z axis for f(s z): every 0.5; near 0, from about 0.5 / s on, doubling.
 
-    The last is where f(s z)^2 times the density is rounding, at the largest of s, and END_OF_AXIS at least.
+    The last end is where f(s z)^2 times the density is only rounding, at the largest s, and at least END_OF_AXIS.
     """
     xp, top = array_namespace(s), s.max()
     z = xp.arange(0, LAST_END, 0.5, dtype=xp.float64)
@@ -87,7 +87,7 @@ def panels(f: Function, s: Array) -> tuple[float, ...]:
 def axis(
     xp: Any, s: Array, kinks: tuple[float, ...], panels: tuple[float, ...], nodes: int = NODES_PER_PANEL
 ) -> tuple[Array, Array]:
-    """Nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks other than 0, at kink / s."""
+    """Return nodes z and weights of E f(z): (1, K) for all rows, or (N, K) with kinks other than 0, at kink / s."""
     ends = xp.asarray(panels, dtype=xp.float64)[None, :]
     moving = [kink for kink in kinks if kink != 0]
     if moving:
@@ -102,14 +102,14 @@ def axis(
 
 
 def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
-    """work(s), computed for some rows at a time."""
+    """Return work(s), computed for some rows at a time."""
     xp = array_namespace(s)
     step = max(1, (NUMBERS_IN_CACHE if on_host(xp) else NUMBERS_AT_ONCE) // width)
     return xp.concatenate([work(s[i : i + step]) for i in range(0, s.shape[0], step)], axis=0)
 
 
 def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int = NODES_PER_PANEL) -> Array:
-    """E f(s z)^2, (N,)."""
+    """Return E f(s z)^2, (N,)."""
     xp, ends = array_namespace(s), panels(f, s)
 
     def work(s: Array) -> Array:
@@ -120,7 +120,7 @@ def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int
 
 
 def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Array:
-    """a_n(s) = E f(s z) h_n(z), n = 0 ... degree, (N, degree + 1)."""
+    """Return a_n(s) = E f(s z) h_n(z), n = 0 ... degree, (N, degree + 1)."""
     xp, ends = array_namespace(s), panels(f, s)
     top = MANY_DEGREES if degree <= MANY_DEGREES else LARGEST_DEGREE
     basis = None if any(kinks) else to_library(hermite_basis(ends, top)[:, : degree + 1], xp)
@@ -137,13 +137,13 @@ def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Arr
 
 @lru_cache(maxsize=8)
 def hermite_basis(panels: tuple[float, ...], degree: int) -> np.ndarray[Any, Any]:
-    """h_n at the nodes of `axis` without kinks, (K, degree + 1): planning a small kernel takes it many times."""
+    """Return h_n at the nodes of `axis` without kinks, (K, degree + 1); cached, as small kernels plan often."""
     z, _ = axis(np, np.ones(1), (), panels)
     return np.stack([h[0] for h in hermite_polynomials(np, z, degree)], axis=1)
 
 
 def rounding(f: Function, x: Array) -> Array:
-    """Return the change of f as x changes by two roundings: the roundings of x and, if terms cancel, those of f."""
+    """Return the change of f as x changes by two roundings: rounding of x and, if terms cancel, of f."""
     return f(x) - f(x * (1 + 2**-51))
 
 
@@ -152,10 +152,10 @@ Phi = Callable[[Any, Array], Array]
 
 
 def mismatch(phi: Phi, variance: Phi, s: Array, grid: float = 0.0) -> Distances | None:
-    """phi(s_i z) / sqrt(v_i) as vectors y_i, so that |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
+    """Return phi(s_i z) / sqrt(v_i) as vectors y_i, so |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
 
-    None if all s are equal.  phi is smooth, or has its only kink at 0.  variance : (xp, s^2) -> v.
-    grid : of log s, on which the ends of a `norm_curve` lie that is kept for other rows; 0: it ends at these s.
+    Return None if all s are equal.  phi is smooth, or has its only kink at 0.  variance : (xp, s^2) -> v.
+    grid : the grid of log s for the ends of a `norm_curve`, which is cached for other rows; 0: it ends at these s.
 
     The vectors have one entry per quadrature node and form a smooth curve in log s.  Stretch by stretch of log s, the
     curve is interpolated (Chebyshev) and rotated to its principal axes, of which a few suffice.
@@ -185,7 +185,7 @@ def stretches(low: float, high: float) -> list[float]:
 
 
 def norm_curve(phi: Phi, variance: Phi, low: float, high: float) -> list[np.ndarray[Any, Any]]:
-    """phi(s z) / sqrt(v) - y_0 on its principal axes, (degree + 1, axes) for each stretch of log s, as `chebyshev`."""
+    """Return phi(s z) / sqrt(v) - y_0 on its principal axes, (degree + 1, axes) per stretch of log s."""
     top, f = np.exp(np.asarray([high])), partial(phi, np)
     z, w = axis(np, top, (), panels(f, top))
 
@@ -199,11 +199,11 @@ def norm_curve(phi: Phi, variance: Phi, low: float, high: float) -> list[np.ndar
 
 
 kept_curve = lru_cache(maxsize=64)(norm_curve)
-"""The curve is one of phi, whatever the rows are."""
+"""The curve depends only on phi, not on the rows."""
 
 
 def chebyshev(xp: Any, curve: Function, low: float, high: float) -> Array:
-    """Coefficients, (degree + 1, K), of the Chebyshev interpolation of curve(s), (K,), in log s from low to high."""
+    """Return coefficients, (degree + 1, K), of the Chebyshev interpolation of curve(s), (K,), in log s."""
     middle, half = (low + high) / 2, max((high - low) / 2, NARROW)
     degree, lost, before = 8, 1.0, inf
     while lost > 4e-15 and degree < LARGEST_DEGREE and (lost > 1e-3 or lost < before / 2):  # else f's own roundings
@@ -217,7 +217,7 @@ def chebyshev(xp: Any, curve: Function, low: float, high: float) -> Array:
 
 
 def interpolated(part: Array, log_s: Array, low: float, high: float) -> Array:
-    """curve(s), (N, K), from its coefficients."""
+    """Return curve(s), (N, K), from its coefficients."""
     xp, middle, half = array_namespace(log_s), (low + high) / 2, max((high - low) / 2, NARROW)
     k = xp.arange(part.shape[0], dtype=xp.float64)
 
@@ -229,7 +229,7 @@ def interpolated(part: Array, log_s: Array, low: float, high: float) -> Array:
 
 
 def of_norms(curve: Function, s: Array) -> Array:
-    """curve(s), one row for each s; where many s lie close together, interpolated in log s."""
+    """Return curve(s), one row for each s, interpolated in log s if many s lie close together."""
     xp = array_namespace(s)
     log_s = xp.log(s) if s.shape[0] > MANY_NORMS else s
     ends = float(log_s.min()), float(log_s.max())
@@ -239,20 +239,20 @@ def of_norms(curve: Function, s: Array) -> Array:
 
 
 def principal(vectors: Array) -> Array:
-    """The principal axes of some vectors, as columns; of directions that only rounding reaches, none but the first."""
+    """Return the principal axes of some vectors, as columns, without directions of pure rounding except the first."""
     xp = array_namespace(vectors)
-    basis, within = xp.linalg.qr(vectors.T)  # few long vectors: that leaves a small square matrix
+    basis, within = xp.linalg.qr(vectors.T)  # few long vectors, so this leaves a small square matrix
     axes, size, _ = xp.linalg.svd(within)
     return basis @ axes[:, : max(1, int(xp.sum(size > 1e-15)))]
 
 
 class QuadratureRow(NamedTuple):
-    """Coefficients of rows: a_n and b_n sqrt(q / v), (n_max + 2, N); the last row stands for all higher degrees.
+    """Coefficients of rows: a_n and b_n sqrt(q / v), (n_max + 2, N); the last row represents all higher degrees.
 
     one_variance : all q are equal but for `RowState.spread`, and a, b hold a single column, of the middle between them.
     distances : of the a(s), None if one_variance.
-    used_a, used_b : which degrees occur (only odd ones if phi is odd).   odd : whether phi is odd.
-    short : the same of fewer degrees, as many as float32 needs; None in itself.
+    used_a, used_b : which degrees occur (only odd ones if phi is odd).   odd : True if phi is odd.
+    short : the same with fewer degrees, as many as float32 needs; None in itself.
     """
 
     one_variance: bool
@@ -265,7 +265,7 @@ class QuadratureRow(NamedTuple):
     short: QuadratureRow | None = None
 
     def taken(self, take: Take) -> QuadratureRow:
-        """Those of some rows."""
+        """Return the coefficients of some rows."""
         if self.one_variance:
             return self
         a, b, short = take(self.a, axis=1), take(self.b, axis=1), self.short and self.short.taken(take)
@@ -274,20 +274,20 @@ class QuadratureRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Quadrature(Dual):
-    """Any activation, from phi and phi' alone.  RowState.error bounds the error relative to sqrt(k(x, x) k(x', x')).
+    """Any activation, using only phi and phi'.  RowState.error bounds the error relative to sqrt(k(x, x) k(x', x')).
 
-    Rows of one norm, but for roundings, share one series: their q differ from the middle's by half of `spread` at most,
+    Rows of one norm, up to rounding, share one series: their q differ from the middle's by half of `spread` at most,
     four roundings of the inputs' precision.  The angles' error is that times the slope of W_k in log q, of order 1.
     """
 
     pointwise: Pointwise
 
     def variance(self, xp: Any, q: Array) -> Array:
-        """E phi(u)^2, for a phi without kinks but at 0."""
+        """Return E phi(u)^2, for a phi without kinks except at 0."""
         return mean_square(partial(self.pointwise.phi, xp), xp.sqrt(q))
 
     def rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
-        with single_threaded_blas():  # else the sums over nodes have other bits with other numbers of threads
+        with single_threaded_blas():  # otherwise the bits of sums over nodes depend on the number of threads
             return self._rows(rows)
 
     def _rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
@@ -302,11 +302,11 @@ class Quadrature(Dual):
             part = (q - low) / (high - low if high > low else 1.0)
             every_v, every_dv = (first + part * (last - first) for first, last in (v[:2], dv[:2]))
             s, v, dv = s[2:], v[2:], dv[2:]
-        zero = v == 0  # a row of zeros under phi(0) = 0: its kernel is 0 whatever its coefficients are
+        zero = v == 0  # a row of zeros with phi(0) = 0: its kernel is 0 whatever its coefficients are
         safe_s, safe_dv = xp.where(zero, 1.0, s), xp.where(dv == 0, 1.0, dv)
         ordered = xp.sort(s)
         degree, least, error = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
-        degree, least = degree + degree % 2, least + least % 2  # even: what stands for the rest of an odd phi is odd
+        degree, least = degree + degree % 2, least + least % 2  # even, since the term for the rest of an odd phi is odd
 
         def normalised(f: Function) -> Function:
             def coefficients(s: Array) -> Array:
@@ -328,11 +328,11 @@ class Quadrature(Dual):
             distances = mismatch(self.pointwise.phi, self.variance, xp.maximum(safe_s, SMALLEST_SCALE))
 
         def series(n: int, short: QuadratureRow | None) -> QuadratureRow:
-            """The degrees up to n, and one that stands for all others."""
+            """Return the degrees up to n, plus one that represents all others."""
             first = [xp.concatenate((h[:, : n + 1], remainder(xp, h[:, : n + 1])), axis=1) for h in (a, b)]
             first[1] *= slope
             odd = not bool(xp.any(xp.abs(first[0][:, ::2]) > 1e-16))
-            if odd:  # then phi' is even, and n is
+            if odd:  # then phi' is even, and so is n
                 first[1][:, n], first[1][:, n + 1] = xp.hypot(first[1][:, n], first[1][:, n + 1]), 0
             used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in first)
             one, two = (xp.asarray(h.T, copy=True) for h in first)
@@ -406,7 +406,7 @@ class Quadrature(Dual):
         pairs.clip()
 
     def next_p(self, pairs: Pairs, row: QuadratureRow, p: Array, c: Array, power: Array, work: list[Array]) -> None:
-        """p <- p sum_k W_k c^k + |a - a'|^2 / 4, with W_k summed as k falls.
+        """Set p <- p sum_k W_k c^k + |a - a'|^2 / 4, with W_k summed as k falls.
 
         power : c, or c^2 if phi is odd: W_2k = W_(2k-1) then, and the sum is W_0 + (c^2 + c) sum_{k>0} W_2k c^(2k-2).
         """
@@ -425,10 +425,10 @@ class Quadrature(Dual):
 
 
 def term(pairs: Pairs, row: QuadratureRow, a: Array, n: int, out: Array) -> Any:
-    """a_n(s_i) a_n(s_j); a single number if all q are equal."""
+    """Return a_n(s_i) a_n(s_j); a single number if all q are equal."""
     return a[n] ** 2 if row.one_variance else pairs.outer(a[n], a[n], out)
 
 
 def remainder(xp: Any, a: Array) -> Array:
-    """sqrt(1 - sum a_n^2), the term that stands for all higher degrees."""
+    """Return sqrt(1 - sum a_n^2), the term that represents all higher degrees."""
     return xp.sqrt(xp.maximum(1 - xp.sum(a * a, axis=1, keepdims=True), 0))

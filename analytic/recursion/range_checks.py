@@ -1,9 +1,9 @@
 """Check the range of inputs and variances, and raise a clear error outside it.
 
 Variances q = E u^2 are squares of inputs, in float64 for any precision of the inputs.  They have all their digits from
-SMALLEST_VARIANCE to LARGEST_VARIANCE, at every layer: rows x with |x| / sqrt(d) from 1e-153 to 1e153, if weights change
-no orders of magnitude.  Rows of zeros have their own formulas; next to a random bias in the first layer, smaller rows
-count as zero.  A result must fit the inputs' precision: in float32, K and Theta up to 3e38.
+SMALLEST_VARIANCE to LARGEST_VARIANCE, at every layer: rows x with |x| / sqrt(d) from 1e-153 to 1e153, if the weights
+preserve orders of magnitude.  Rows of zeros have their own formulas; next to a random bias in the first layer, smaller
+rows count as zero.  A result must fit the inputs' precision: in float32, K and Theta up to 3e38.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from minintk.arrays import Array
 SMALLEST_VARIANCE, LARGEST_VARIANCE = 1e-306, 1e306
 
 FLOAT32_VARIANCES = 1e-30, 1e30
-"""Products and quotients of numbers of two rows with such variances are in the range of float32."""
+"""Products and quotients of numbers of two rows with such variances are within the range of float32."""
 
 SPREAD = 8.0
-"""In roundings of the inputs' precision: variances that differ by less (normalised rows: 6) count as equal."""
+"""In rounding errors of the inputs' precision: variances that differ by less (normalised rows: 6) count as equal."""
 
 
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
-    """Return the rows after all steps, the coefficients of each, and True if the inputs' precision can hold these.
+    """Return the rows after all steps, the coefficients of each, and True if the inputs' precision can hold them.
 
     norms2 : |x|^2, (N + M,).   ValueError, with its name, for a row that leaves the range.
     """
@@ -44,7 +44,7 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
             if not SMALLEST_VARIANCE <= low <= high <= LARGEST_VARIANCE or not isfinite(float(after.theta.max())):
                 check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
             coefficients.append(row)
-            rows = after if after.spread else replace(after, spread=rows.spread)  # for steps of users
+            rows = after if after.spread else replace(after, spread=rows.spread)  # for user-defined steps
             low = float(xp.where(rows.q > 0, rows.q, 1.0).min()) if rows.has_zero_rows else low
             fits = fits and FLOAT32_VARIANCES[0] <= low and high <= FLOAT32_VARIANCES[1]
     return rows, tuple(coefficients), fits or inputs.dtype.itemsize == 8
@@ -60,7 +60,7 @@ def check_step(
         n = int(xp.argmax(bad))
         what = "Theta" if small <= float(q[n]) <= LARGEST_VARIANCE else "variance"
         value = float(theta[n] if what == "Theta" else q[n])
-        raise ValueError(  # NaN is infinity times 0, or E phi^2 of a phi that grows too fast
+        raise ValueError(  # NaN arises as infinity times 0, or as E phi^2 of a phi that grows too fast
             f"{inputs.called(n)} is out of range: its {what} is {inf if isnan(value) else value:.3g}{where}, and "
             f"kernels are computed for variances from {small or SMALLEST_VARIANCE:g} to {LARGEST_VARIANCE:g}, or for "
             "rows of zeros, at every layer (|x|^2 / d at the first): scale the example, or w_std, or leave it out"
@@ -68,7 +68,7 @@ def check_step(
 
 
 def check_results(inputs: Examples, q: Array, theta: Array) -> None:
-    """Raise ValueError, with its name, for an example whose K or Theta with another exceeds the inputs' precision.
+    """Raise ValueError, with its name, for an example whose K or Theta with another one exceeds the inputs' precision.
 
     q, theta : K(x, x) and Theta(x, x), or bounds on them, (N + M,): the entries are at most sqrt(q q').
     """

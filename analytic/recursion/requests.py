@@ -17,24 +17,24 @@ Place = tuple[slice, slice]
 Store = str | os.PathLike[str] | None
 
 SECONDS_PER_PAIR = 5e-9
-"""Seconds of a step of the recursion on one core, for a pair of pixels or vectors: measured 3e-9 to 2e-8."""
+"""Seconds of a recursion step on one core, for a pair of pixels or vectors: measured 3e-9 to 2e-8."""
 
 FEWEST = 12
 """Fewest rows of blocks, so that as many workers can share them."""
 
 ALWAYS_FREE = 2**25
-"""Bytes that a call takes without checking free memory: the check would take as long as a small kernel."""
+"""Bytes that a call may take without checking free memory: the check would take as long as a small kernel."""
 
 
 class Examples:
-    """The inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  Checked once, here.
+    """The inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  They are checked once, here.
 
     x : (x1, x2) or (x1,).   xp, dtype : their library and precision.   example : the shape of one example.
     shape : (N, M) of the kernel.   symmetric : x2 = x1.   begins : (name, first example) of each side.
     """
 
     def __init__(self, x1: Array, x2: Array | None = None, name: str = "x1"):
-        """Raise TypeError or ValueError for anything but a pair of inputs; `name` is x1's in messages."""
+        """Raise TypeError or ValueError for anything but a pair of inputs; `name` is x1's name in messages."""
         self.begins = (name, 0), ("x2", 0)
         self.symmetric = x2 is None or x2 is x1
         self.x: tuple[Array, ...] = (x1,) if x2 is None or x2 is x1 else (x1, x2)
@@ -76,7 +76,7 @@ class Examples:
 class Wanted:
     """The kernels that a call wants: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.kernel`.
 
-    warn : takes the bound on the quadratures' error.  pixels : (E, F) for arrays (E, N F, M F), as in `ImagePlan`.
+    warn : receives the bound on the quadratures' error.  pixels : (E, F) for arrays (E, N F, M F), as in `ImagePlan`.
     """
 
     asked: tuple[bool, bool]
@@ -91,9 +91,9 @@ class Wanted:
             number("memory", self.memory)
 
     def check(self, inputs: Examples, work: int, hint: str = "") -> tuple[int, ...]:
-        """Return the shape of a result, if the results fit.   work : bytes besides them.
+        """Return the shape of a result, if the results fit.   work : bytes in addition to the results.
 
-        MemoryError, with `hint`, if all exceeds the bound; ValueError for an `out` of other shape or precision.
+        MemoryError, with `hint`, if the total exceeds the bound; ValueError for an `out` of other shape or precision.
         """
         dtype, (N, M), (E, F) = inputs.dtype, inputs.shape, self.pixels
         shape = (N, M) if self.pixels == (1, 1) else (E, N * F, M * F)
@@ -121,7 +121,7 @@ class Wanted:
         return shape
 
     def arrays(self, inputs: Examples, work: int, hint: str = "") -> list[Array | None]:
-        """Return NNGP and NTK, empty; None for one that is not wanted; errors as from `check`."""
+        """Return NNGP and NTK, empty; None for one that is not wanted; errors as in `check`."""
         shape = self.check(inputs, work, hint)
         return [inputs.xp.empty(shape, dtype=inputs.dtype) if n else o for n, o in zip(self.new, self.out)]
 

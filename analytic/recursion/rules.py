@@ -5,7 +5,7 @@
     Residual, Sum  K' = K_1 + K_2               Theta' = Theta_1 + Theta_2
     Product        K' = K_1 K_2                 Theta' = Theta_1 K_2 + K_1 Theta_2
 
-(Lee et al. 2019, supplement, section E; Jacot et al. 2018.)  An activation needs Gaussian pre-activations, a sum
+(Lee et al. 2019, supplement, section E; Jacot et al. 2018.) An activation needs Gaussian pre-activations, a sum needs
 uncorrelated parts, a product independent ones.  If a spec violates this, `Step.law` raises UnsupportedLayer.
 
 To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.shapes.out_shape` and `lower`.
@@ -51,7 +51,7 @@ class Mix(NamedTuple):
     """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as points (cos psi, sin psi) of a circle.
 
     turn . back = sin((psi_i - psi_j)/2), the difference of two rows' mixtures.
-    tau_a, tau_b : factors of tau in place of A and B, if some q = 0 (`RowState.has_zero_rows`), else None.
+    tau_a, tau_b : factors of tau that replace A and B, if some q = 0 (`RowState.has_zero_rows`), else None.
     """
 
     a: Array
@@ -162,7 +162,7 @@ class Affine(Step):
         self.tangents(pairs, row)
 
     def tangents(self, pairs: Pairs, row: AffineRow) -> None:
-        """tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'."""
+        """Compute tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'."""
         tau = pairs.tau
         if tau is None:
             return
@@ -241,7 +241,7 @@ class Fork(Step):
 
     @abstractmethod
     def join_pairs(self, pairs: Pairs, row: Any, other: Pairs) -> None:
-        """Take the pairs of the branch to those of both together, given those of the shortcut."""
+        """Combine the pairs of the branch with those of the shortcut."""
 
     def rows(self, rows: RowState) -> tuple[RowState, tuple[Any, Any, Any]]:
         """Return the rows, and the coefficients of branch, shortcut and their combination."""
@@ -273,7 +273,7 @@ class ResidualSum(Fork):
 
 @dataclass(frozen=True)
 class Concatenation(ResidualSum):
-    """The same sum, of parts that are already weighted by their share of the features."""
+    """The same sum, for parts that are already weighted by their share of the features."""
 
     def law(self, law: Law) -> Law:
         """No feature is a sum of two parts, so nothing has to be uncorrelated; but their variances differ."""
@@ -293,7 +293,7 @@ class ProductOfParts(Fork):
     """
 
     def law(self, law: Law) -> Law:
-        """Products of Gaussians are not Gaussian.  Their mean factorises if the features of one part are alike."""
+        """Products of Gaussians are not Gaussian.  Their mean factorises if one part's features are alike."""
         if not (run_law(self.branch, law).alike or run_law(self.shortcut, law).alike):
             raise UnsupportedLayer(
                 "Product multiplies two parts whose features differ in variance (inputs, a Concat, or flattened "
@@ -368,7 +368,7 @@ FORKS: dict[type, type[Fork]] = {s.Sum: ResidualSum, s.Product: ProductOfParts, 
 
 @lower.register
 def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Program:
-    """Combine two at a time; the parts of a Concat are weighted by sqrt(n_i / n) first."""
+    """Combine two branches at a time; the parts of a Concat are weighted by sqrt(n_i / n) first."""
     programs = [lower(part, replace(site, residuals=0), parametrization) for part in layer]
     if isinstance(layer, s.Concat):
         widths = [out_shape(part, site.shape)[-1] for part in layer]
@@ -384,7 +384,7 @@ class Masks(Step):
     """Dropout, keep = 1 - rate:  K'(x, x) = K(x, x) / keep,  K'(x, x') = K(x, x'),  and the same for Theta;
 
     c' = keep c, so p' = keep p + rate / 2, r' = keep r + rate / 2 and tau' = keep tau.  Two rows are two examples with
-    separate masks, even if they are equal; K(x, x) is only on the diagonal of K(x1), never in K(x1, x2).
+    separate masks, even if they are equal; K(x, x) appears only on the diagonal of K(x1), never in K(x1, x2).
     """
 
     keep: float
@@ -423,7 +423,7 @@ class Normalise(Step):
         K' = K / sqrt((q + eps) (q' + eps)),   Theta' the same of Theta
 
     The statistics do not depend on the weights, so they have no derivative.  Angles and tau do not change.
-    Over pixels too, q + eps uses their mean q.   pixels : these axes, -2 for columns and -3 for rows.
+    If pixels are included, q + eps uses their mean q.   pixels : the pixel axes, -2 for columns and -3 for rows.
     """
 
     eps: float

@@ -1,11 +1,11 @@
-"""Write closed forms of one pair once: NumPy, Numba and CUDA run the same formula.
+"""Write closed forms for one pair once: NumPy, Numba and CUDA run the same formula.
 
 For pixels,
 
     D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
 
-for Gaussian u, u' of variances q, q' and covariance k.  The numbers of a pixel are the parts that depend only on u,
-computed once.  A formula takes both sides' numbers and D; with s = sqrt(q) most begin with
+for Gaussian u, u' of variances q, q' and covariance k.  The numbers of a pixel are the quantities that depend only on
+u, computed once.  A formula takes both sides' numbers and D; with s = sqrt(q) most begin by
 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 
@@ -28,7 +28,7 @@ from analytic.recursion.duals import asin_u, nonzero
 from minintk.arrays import Array
 
 OPPOSITE_ROUNDINGS = 8.0
-"""If B = U (1 + cos a) is less than so many roundings of A = U (1 - cos a), pixels are opposite, a = pi, B = 0."""
+"""If B = U (1 + cos a) is below this many roundings of A = U (1 - cos a), pixels are opposite: a = pi, B = 0."""
 
 
 class Arithmetic:
@@ -142,7 +142,7 @@ class Kinked(Form):
         D'     = [c D + a k - U sin a] scale            Theta' = [c - a] scale Theta
 
     The numbers of a pixel are h = sqrt(q / 2 unit) and c h^2, 0 outside; k = (ratio, 2 rest, c, b2, scale).  D is
-    rebuilt from A, as snapped to 2U, so that |x| of opposite pixels has D = 0 exactly, b2 2k being -2U.
+    computed from A, snapped to 2U, so that |x| of opposite pixels has D = 0 exactly, b2 2k being -2U.
     """
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
@@ -375,7 +375,7 @@ def exponential_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
 
 
 def exponential_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """c' = e^(-b^2 D),  D = (s - s')^2 / 2 + 2 s s' p."""
+    """Use c' = e^(-b^2 D), D = (s - s')^2 / 2 + 2 s s' p."""
     (s, w, _), (s2, w2, _), (b2, _) = one, two, k
     gap = s - s2
     t = m.expm1((gap * gap * 0.5 + (s * s2) * 2.0 * p) * (0.0 - b2))
@@ -429,7 +429,7 @@ def gaussian_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers
 
 
 def rectified(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any]:
-    """phi(x) = max(x, 0)^2, the arc-cosine kernel of order 2, with L = sin a - a cos a:
+    """Compute D' for phi(x) = max(x, 0)^2, the arc-cosine kernel of order 2, with L = sin a - a cos a:
 
         (2 pi / U^2) (E(U) - E(k)) = (2 pi + a) sin(a)^2 - 3 L cos a        (pi / 2U) dE / dk = L + pi cos a
 
@@ -443,7 +443,7 @@ def rectified(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any]:
 
 
 def rectified_square_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """D' = 3/4 (q - q')^2 + E(U) - E(k), by `rectified`."""
+    """Use D' = 3/4 (q - q')^2 + E(U) - E(k), by `rectified`."""
     (s,), (s2,) = one, two
     gap, U, A, B = sides(m, D, s, s2)
     turned, slope = rectified(m, A, B, U + U)
@@ -466,7 +466,7 @@ RECTIFIED_SQUARE = Form("rectified square", root_of, rectified_square_pair, (), 
 
 
 def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """phi(x) = sign x:  D' = 2a/pi, or (v + v')/2 if a pixel is 0; the slope, infinite, is never used."""
+    """Compute D' for phi(x) = sign x: D' = 2a/pi, or (v + v')/2 if a pixel is 0; the slope, infinite, is never used."""
     (s, v), (s2, v2) = one, two
     _, U, A, B = sides(m, D, s, s2)
     wide, p, half_sin = acute(m, A, B, U + U)

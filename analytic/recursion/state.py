@@ -6,10 +6,10 @@ For inputs x, x' and one layer's pre-activations u, u' with E u^2 = q, E u'^2 = 
     r   = (1 + c) / 2 = cos(a/2)^2        the same for nearly opposite inputs; None if 1 - p is exact enough
     tau = Theta / (2 sqrt(q q'))          the tangent kernel, halved as p is half of 1 - c; None if not requested
 
-An error eps in c changes a small angle by eps / a; a relative one in p changes it by eps * a.  Only p is carried, so no
-layer computes sqrt(1 - c^2) from a rounded c.  There are N variances and N^2 pairs.  So the variances go through all
-layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`).  The pairs follow tile by tile
-(`Step.pairs`) and combine the coefficients of two rows by short inner products, `dot`.
+An absolute error eps in c changes a small angle by eps / a; a relative error eps in p changes it by eps * a.  Only p is
+carried, so no layer computes sqrt(1 - c^2) from a rounded c.  There are N variances and N^2 pairs.  So the variances go
+through all layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`).  The pairs follow
+tile by tile (`Step.pairs`) and combine the coefficients of two rows by short inner products, `dot`.
 
 Pairs form a `Block`, rows against columns, or a `Listing`, one by one; the layers work on either.
 """
@@ -33,7 +33,7 @@ from minintk.spec.shapes import UnsupportedLayer
 class RowState:
     """q = E u^2 and theta = Theta(x, x) of every row, (N,), float64; error: bound on the quadratures' error so far.
 
-    spread : relative difference in q that rows of one norm can have, as the inputs' precision rounds.
+    spread : largest relative difference in q of rows of one norm, from rounding in the inputs' precision.
     """
 
     q: Array
@@ -73,7 +73,7 @@ class RowState:
 class Law:
     """The known properties of the distribution of a layer's outputs.
 
-    gaussian : they are Gaussian, independent, with mean 0: an activation can follow.
+    gaussian : they are Gaussian, independent, with mean 0, so an activation can follow.
     fresh : they are sums over the layer's own weights, so uncorrelated with everything before those weights.
     alike : all features of a pixel have one distribution, unlike those of the inputs, or of two concatenated parts.
     own : they depend on the input of the branch only through its own weights, so they are independent of it.
@@ -98,7 +98,7 @@ class Step(ABC):
 
     @abstractmethod
     def pairs(self, pairs: Pairs, row: Any) -> None:
-        """Take the pairs through the layer, in place, with the coefficients `row`; leave 0 <= p, r <= 1."""
+        """Apply the layer to the pairs, in place, with the coefficients `row`; leave 0 <= p, r <= 1."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def run_rows(program: Program, rows: RowState) -> tuple[RowState, tuple[Any, ...
 
 
 def run_pairs(program: Program, pairs: Pairs, coefficients: tuple[Any, ...]) -> None:
-    """Take the pairs through all steps, in place."""
+    """Apply all steps to the pairs, in place."""
     for step, row in zip(program, coefficients, strict=True):
         step.pairs(pairs, row)
 
@@ -235,7 +235,7 @@ class Scratch:
 
 
 class Borrowed:
-    """The buffers taken by one with statement; a class, as a generator would be slower in this innermost loop."""
+    """The buffers taken by one with statement; a class, since a generator would be slower in this innermost loop."""
 
     __slots__ = ("count", "scratch", "shape")
 
@@ -277,7 +277,7 @@ class Pairs(ABC):
 
     @abstractmethod
     def sides(self, v: Array) -> tuple[Array, Array]:
-        """Return v[i] and v[j] of numbers per row (N,), in shapes that broadcast to the pairs'."""
+        """Return v[i] and v[j] of numbers per row (N,), in shapes that broadcast to the pairs."""
 
     def outer(self, left: Array, right: Array, out: Array) -> Array:
         """Write out = left[i] right[j], from single columns (N,)."""
@@ -285,7 +285,7 @@ class Pairs(ABC):
 
     @abstractmethod
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
-        """Write out = |y_i - y_j|^2 / 4, up to rounding: it can be below 0."""
+        """Write out = |y_i - y_j|^2 / 4, up to rounding, which can make it negative."""
 
     def scale_tau(self, factor: Array | None) -> None:
         """Multiply tau by factor . factor of its two rows, if there is a factor."""

@@ -23,7 +23,7 @@ Formula = Callable[[Array, Array, Array], Array]
 
 
 def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formula) -> None:
-    """Register two formulas for the infinite-width kernels of your own activation, in place of quadrature.
+    """Register two formulas for the infinite-width kernels of your own activation, instead of quadrature.
 
     kappa, kappa_dot : (q, q', k) -> E phi phi' and E phi' phi', elementwise on arrays of one shape, for k^2 <= q q'
     up to rounding (an arccos needs its clip).  NTK entries of nearly parallel rows have errors of about 1e-8 in

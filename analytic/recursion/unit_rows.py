@@ -39,9 +39,9 @@ def product_rest(a: Array, b: Array, product: Array) -> Array:
 class Rows:
     """Rows of x1, or of x2, ready for the product.
 
-    x : the rows as given, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros; float64, as
+    x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros; float64, as
     bias : (N, 1), B / sqrt(2), and centre : (d or d + 1,), a point near the mean of the rows' `unit`.
-    single : True if float32 can hold scale.   kept : the results of `pick` for all rows in the precision of x.
+    single : True if float32 can hold scale.   kept : the results of `pick` for all rows, in the precision of x.
     """
 
     x: Array
@@ -66,7 +66,7 @@ class Rows:
         return out
 
     def unit_and_rest(self, rows: Array) -> tuple[Array, Array]:
-        """Return `unit` in float64, and the rounding error of its products: it decides angles of nearly equal rows."""
+        """Return `unit` in float64, and the rounding error of its products: it decides angles of near-equal rows."""
         xp, d = array_namespace(self.scale), self.x.shape[1]
         high = self.unit(rows, xp.float64)
         rest = xp.zeros_like(high)
@@ -127,7 +127,7 @@ def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
 
 
 SAMPLED = 256
-"""The centre is the mean of about as many rows of x1, and of x2; any point near the mean of all suffices."""
+"""The centre is the mean of about this many rows of x1, and of x2; any point near the mean of all suffices."""
 
 
 def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> list[Rows]:

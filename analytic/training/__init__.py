@@ -1,4 +1,4 @@
-"""Train in closed form, with a constant kernel from any source.
+"""Train in closed form with a constant kernel from any source.
 
 Reading order:
 

@@ -10,10 +10,10 @@ and |S^-1/2 (theta - theta_0)|.)  Gradient flow, d theta/dt = -lr grad L, is a l
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
 
 Gradient descent, theta <- theta - lr grad L, replaces e^(-lr t mu / N) by (1 - lr mu / N)^t; momentum couples theta and
-the velocity, a 2 x 2 block for each eigenvalue.  Without ridge this is Lee et al. 2019, eqs. (8) to (11): the paper's
+the velocity in a 2 x 2 block for each eigenvalue.  Without ridge this is Lee et al. 2019, eqs. (8) to (11); the paper's
 loss has no 1/N, so its eta is lr/N here.
 
-Unit of time: t = lr * steps with lr = 1, t = steps with the network's own lr.
+Units of time: t = lr * steps with lr = 1, t = steps with the network's own lr.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Dynamics(ABC):
 
             f_t(x) = f_0(x) + Theta(x, X) a_t,    theta_t = theta_0 + J' a_t = theta_0 + J.vjp(a_t)
 
-        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are left out: they change
+        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are left out, as they change
         neither outputs nor weights.  Lee et al. 2019, eq. (8).
         """
         t = times(t)
@@ -136,7 +136,7 @@ class Dynamics(ABC):
         """Return f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, all times in one matrix product."""
         xp, (n, c), T, size = array_namespace(r), r.shape, h.shape[0], power_of_two(r)
         a = self.spectrum.Q @ (h.T[:, :, None] * (r / size)[:, None, :]).reshape((n, T * c))
-        a = (a if k is None else xp.astype(k, a.dtype, copy=False) @ a) * size  # h r could be out of range
+        a = (a if k is None else xp.astype(k, a.dtype, copy=False) @ a) * size  # h r could overflow
         f = xp.moveaxis(a.reshape((a.shape[0], T, c)), 1, 0).reshape((T, -1, self.y.shape[1]))
         f = f if f0 is None else f + f0
         return xp.astype(f if t.ndim else f[0], self.dtype, copy=False)
@@ -182,7 +182,7 @@ class GradientDescent(Dynamics):
     def _moved(self, z: Array, t: Array) -> Array:
         """Return 1 - e_t, (T, n): M^t is a product of M^(2^j), stored as D = M^(2^j) - I with the digits of small z.
 
-        M^2 - I = D (2 I + D).  No eigenvalue of M appears, so nothing fails if two coincide, z = (1 +- sqrt(m))^2.
+        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so nothing fails if two coincide, z = (1 +- sqrt(m))^2.
         If they are near -1, (-1)^t e_t replaces e_t: it has 2 (1 + m) - z for z, and starts from (1, -2).
         """
         xp, m = array_namespace(z), self.momentum
@@ -217,8 +217,7 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
 
     One factorisation, O(N^3), for all t: about 6 s at N = 4000 on two cores.  Results have the dtype of the arrays.
     TypeError, ValueError for arrays of two libraries, wrong shapes, NaN, an asymmetric or indefinite kernel.
-    MemoryError, before any work, with what is needed and what is free.
-    Lee et al. 2019, eqs. (8) to (11).
+    MemoryError, before any work, with the required and the free memory. Lee et al. 2019, eqs. (8) to (11).
 
     >>> import numpy as np
     >>> flow = gradient_flow(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]]))
@@ -281,8 +280,8 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
 def critical_learning_rate(k_train: Array) -> float:
     """Return 2 N / (lambda_min + lambda_max), below which Theorem 2.1 holds, for L = 1/(2N) sum ||f - y||^2.
 
-    k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The theorem also needs lambda_min > 0.
-    ValueError for a kernel of zeros, or so small that every rate is stable.  Lee et al. 2019, Theorem 2.1.
+    k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The theorem also requires lambda_min > 0. ValueError for
+    a kernel of zeros, or so small that every rate is stable.  Lee et al. 2019, Theorem 2.1.
 
     >>> import numpy as np
     >>> critical_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))

@@ -43,7 +43,7 @@ def check_kernel(name: str, k: Array) -> None:
 
 
 def asymmetry(k: Array) -> tuple[float, float]:
-    """Return max |k - k'| and max |k| of a matrix k, by blocks, so without a second matrix."""
+    """Return max |k - k'| and max |k| of a matrix k, by blocks, to avoid a second matrix."""
     xp = array_namespace(k)
     step = 256 if on_host(xp) else 4096
     pieces = [slice(i, i + step) for i in range(0, k.shape[0], step)]
@@ -103,7 +103,7 @@ class Spectrum:
         return self.lam + self.ridge
 
     def reaches(self, k_test: Array) -> bool:
-        """True if k_test : (m, n) has a component in the directions that count as zeros, beyond rounding.
+        """Return True if k_test : (m, n) has a component in the directions that count as zeros, beyond rounding.
 
         With w = k_test k^+, the weights of the training set, an exact zero direction q is known up to
         |k_test q| <= resolution (1 + |w|): |w| times the error of k, and the error of k_test itself.
@@ -158,7 +158,7 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     lam, Q = xp.linalg.eigh(xp.astype(k, xp.float64, copy=False))
     smallest = float(lam[0])
     check_definite(smallest, float(lam[-1]), tau, ridge)
-    tau = max(tau, -smallest if ridge < -2 * smallest else 0.0)  # the kernel's own error, if it is visible
+    tau = max(tau, -smallest if ridge < -2 * smallest else 0.0)  # the kernel's own error, if visible
     zeros = int(xp.sum(lam + ridge <= tau))
     exact = tau * eps(lam) / eps(k)  # computed values of exact zeros are below this
     if zeros and float(xp.max(xp.abs(lam[:zeros]))) > exact:

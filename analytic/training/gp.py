@@ -85,7 +85,7 @@ class Ensemble:
     _dynamics: dict[Kind, Dynamics] = field(default_factory=dict, init=False)
 
     def predict(self, x_test: Array, t: Any = inf, *, kind: Kind = "ntk", cov: bool = False, std: bool = False) -> Any:
-        """Return the mean (M, C) of the outputs at time t, only or with its spread, the same for every output:
+        """Return the mean (M, C) of the outputs at time t, alone or with its spread, the same for every output:
 
         cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
 
@@ -104,7 +104,7 @@ class Ensemble:
         t : a number >= 0, inf included, or a one-dimensional array of them: the results then have a leading axis T.
             t = lr * steps if lr = 1, t = steps if lr is the network's; by="descent": steps.
         ValueError for a negative t or NaN, an indefinite kernel, and a singular one whose limit does not exist.
-        MemoryError, before any work, with what is needed and what is free.
+        MemoryError, before any work, with the required and the free memory.
         """
         check_wanted(kind, cov, std)
         self.check(x_test)
@@ -118,7 +118,7 @@ class Ensemble:
         mean, Q, spreads = one.predict(t, theta), one.spectrum.Q, []
         q = nngp @ Q  # K(x, X) Q
         p = q if kind == "nngp" else xp.astype(theta, xp.float64, copy=False) @ Q  # A_t = (p g_t) Q'
-        for g in one.gains(t, theta):  # of the NNGP g mu = 1 - e, so that g (g mu - 2) = -(1 - e^2) / mu
+        for g in one.gains(t, theta):  # with the NNGP g mu = 1 - e, so g (g mu - 2) = -(1 - e^2) / mu
             a = p * g
             b = (a * one.spectrum.mu if kind == "nngp" else a @ self._rotated) - 2 * q  # a b' = A K A' - 2 A K(X, x)
             spreads.append(spread(a, b, prior, eps(theta)))
@@ -207,12 +207,12 @@ def ensemble(
 ) -> Ensemble:  # fmt: skip
     """Return the ensemble of infinitely wide networks trained on (x, y) on L = 1/(2N) sum ||f - y||^2.
 
-    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example), y : (N, C), both copied.  Or existing kernels,
-        empirical ones or from a store: (nngp, ntk), each (n, n) over all n points, read when needed and not copied.
-        Then x : (N,) and x_test : (M,) are whole numbers, the points' rows.
+    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example), y : (N, C), both copied.  Alternatively, existing
+        kernels, empirical ones or from a store: (nngp, ntk), each (n, n) over all n points, read when needed and not
+        copied. Then x : (N,) and x_test : (M,) are whole numbers, the points' rows.
     by : "flow", gradient flow: with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
         "descent", gradient descent with this lr: t counts steps; `momentum` as in `gradient_descent`.  The two differ
-        by O(lr) at any time, and not at all in the end.
+        by O(lr) at any time, and not at all at the end.
     ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
     Each kernel of the training set is evaluated and factorised once, for all t: about 6 s at N = 4000 on two cores.
@@ -262,8 +262,8 @@ def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
 def spread(a: Array, b: Array, prior: Array, eps: float) -> Array:
     """Return the covariance prior + a b', (M, M), symmetrised; for prior : (M,), sqrt(prior + diag(a b')), (M,).
 
-    eps : the spacing of the kernel's numbers.  Variances that are 0 up to rounding (at training points) are set to
-    at least 0; ValueError for others below 0, if the result is (M,).
+    eps : the spacing of the kernel's numbers.  Variances that are 0 up to rounding (at training points) are clipped at
+    0; ValueError for other negative ones, if the result is (M,).
     """
     xp = array_namespace(a, prior)
     if prior.ndim == 2:

@@ -33,7 +33,7 @@ class Posterior:
     noise: Array | None = None
 
     def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
-        """Return the mean (M, C) at x_test : (M, *shape of an example), only or with its spread, for every output:
+        """Return the mean (M, C) at x_test : (M, *shape of an example), alone or with its spread, for every output:
 
         cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
 
@@ -41,9 +41,9 @@ class Posterior:
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        From a Cholesky factor if the kernel has one (1 s at N = 4000 on two cores).  A singular kernel gives the limit
-        t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if it does not exist.
-        MemoryError, before any work, with what is needed and what is free.
+        It uses a Cholesky factor if the kernel has one (1 s at N = 4000 on two cores).  A singular kernel gives the
+        limit t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if it does not exist. MemoryError,
+        before any work, with the required and the free memory.
         """
         check_wanted(self.kind, cov, std)
         ens = self.ensemble
@@ -126,12 +126,12 @@ class Posterior:
         item = int(ens.x.dtype.itemsize) if ens.x.dtype.kind == "f" else 8
         kernel = 0 if self.kind in ens._train else item
         factor = 0 if self._owned and item == 8 else 8
-        copied = 0 if on_host(array_namespace(ens.x)) else 8  # by CuPy's Cholesky
+        copied = 0 if on_host(array_namespace(ens.x)) else 8  # for CuPy's Cholesky
         return (kernel + factor + copied) * N * N
 
     @property
     def _owned(self) -> bool:
-        """True if no one else holds the kernel's matrix, so that the factor can overwrite it."""
+        """True if nothing else refers to the kernel's matrix, so that the factor can overwrite it."""
         return type(self.ensemble.kernel) in (Kernel, Given)
 
     @cached_property
@@ -157,7 +157,7 @@ class Posterior:
                 return factor
         if self.noise is not None:
             raise ValueError("the kernel and the noise of each example are singular together: give each more noise")
-        if L is k:  # its lower triangle is intact
+        if L is k:  # its lower triangle is unchanged
             for n in range(len(k)):
                 k[n, n + 1 :] = k[n + 1 :, n]
             k[i, i] = variances
@@ -216,7 +216,7 @@ def cholesky(k: Array) -> Array:
 
 
 def is_factor(L: Array, diagonal: Array) -> bool:
-    """True if L L' has this diagonal, up to rounding: a GPU's solver can fail silently."""
+    """Return True if L L' has this diagonal, up to rounding: a GPU's solver can fail silently."""
     xp = array_namespace(L)
     rounding = float(len(L) + 100) * eps(L) * float(xp.max(diagonal))
     return float(xp.max(xp.abs(xp.einsum("ij,ij->i", L, L) - diagonal))) <= rounding

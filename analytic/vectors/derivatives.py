@@ -39,7 +39,7 @@ def scaled(layer: s.Layer, name: str, factor: float) -> s.Layer:
 
 
 STEP = 1e-5
-"""h, in the logarithm."""
+"""The step h of the logarithm."""
 
 ROWS_AT_ONCE, BYTES_OF_A_PAIR = 2048, 8 * 6
 """Rows, and columns, of a block, and the bytes (six numbers) per pair besides the result."""

@@ -1,14 +1,14 @@
-"""Compute the Gram matrix by tiles: each goes through all layers while it is in cache.
+"""Compute the Gram matrix by tiles: each passes through all layers while it is in cache.
 
 The input rows are scaled to unit vectors (with the first layer's bias as one more coordinate), divided by sqrt(2), and
 centred near their mean:
 
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
-A matrix product computes it with an error of eps * |y|^2: too much for nearly parallel pairs, as an error dp changes
+A matrix product computes p with an error of eps * |y|^2: too large for nearly parallel pairs, as an error dp changes
 the angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`VectorEngine.angles`) are recomputed from
 differences of their rows, in float64, and go through the layers as a `Listing`.  A float32 tile with many such pairs is
-recomputed in float64 as a whole.
+recomputed entirely in float64.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from minintk.thresholds import THRESHOLDS
 def tile_width(xp: Any, n: int) -> int:
     """Return the columns of a tile of an n x n matrix; on the host it has twice as many rows.
 
-    A tile and the layers' working arrays fit a core's cache.  Still packing the factors of a product pays, and a ufunc
-    takes some tens of microseconds: a thread that waits for the interpreter lock sleeps longer.
-    A sixth of the matrix leaves a tile for each core, and little below the diagonal.
-    240 fills whole vectors; for a power of two, columns of a transposed tile would share a few cache lines.
+    A tile and the layers' working arrays fit a core's cache.  It is large enough to amortise packing the factors of a
+    product, and that a ufunc takes some tens of microseconds: a thread that waits for the interpreter lock sleeps
+    longer. A sixth of the matrix leaves one tile per core, and little below the diagonal. 240 fills whole vectors; for
+    a power of two, columns of a transposed tile would share a few cache lines.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
@@ -57,7 +57,7 @@ def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
 
 
 def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2): the rows through all layers, then the pairs; errors as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2): first the rows through all layers, then the pairs; errors as in `Wanted`."""
     engine = vector_engine(program, inputs, wanted.asked)
     wanted.warn(engine.rows.error)
     results = wanted.arrays(inputs, engine.working_memory(inputs))
@@ -66,7 +66,7 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
 
 
 def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) -> VectorEngine:
-    """Take the rows through all layers, and prepare the pairs.   asked : (NNGP, NTK)."""
+    """Carry the rows through all layers, and prepare the pairs.   asked : (NNGP, NTK)."""
     with one_blas_thread(inputs.shape, inputs.x[0]):
         prepared, rows, fine, fits = plan_vectors(program, inputs)
         coarse = None if not fits else fine if inputs.dtype.itemsize == 8 else fine.cast(inputs.dtype)
@@ -78,7 +78,7 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread, as more change bits and wait for each other; small products have one anyway."""
+    """Limit BLAS to one thread, since more change bits and wait for each other; small products use one anyway."""
     small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients of a row
     return nullcontext() if small else single_threaded_blas()
 
@@ -103,11 +103,11 @@ def with_ends(program: Program) -> Program:
 
 
 BUFFERS = 12
-"""The most arrays of a tile's size that a thread works on at a time."""
+"""The most arrays of a tile's size that a thread uses at a time."""
 
 
 def working_memory(inputs: Examples, coefficients: int = 0) -> int:
-    """Return bytes besides the results: the rows, and the tiles of all threads, in float64 if float32 is too coarse.
+    """Return the bytes besides results: the rows, and the tiles of all threads, in float64 if float32 is too coarse.
 
     coefficients : bytes of the rows' coefficients, with the work on them; an estimate by default.
     """
@@ -138,7 +138,7 @@ class VectorEngine:
     symmetric : x2 = x1; compute only the upper triangle.
     fine, coarse : the plan in float64, for single pairs, and in the inputs' precision, for blocks; None if that
         precision cannot hold it: blocks then use float64 too.
-    per_tile : rows and columns.   out : NNGP and NTK, while they are filled.
+    per_tile : rows and columns.   out : NNGP and NTK, during the run.
     """
 
     left: Rows
@@ -154,11 +154,11 @@ class VectorEngine:
     out: tuple[Array | None, ...] = (None, None)
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return bytes besides the results for these inputs, or a block of them, with the known coefficients."""
+        """Return the bytes besides the results for these inputs, or a block of them, with the known coefficients."""
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
-        """Return the evaluation of a block of whole tiles, without its program: the same numbers, so the same bits."""
+        """Return the engine for a block of whole tiles, without its program: the same numbers, so the same bits."""
         (i, j), same, first = place, self.symmetric and place[0] == place[1], self.first
         xp = array_namespace(self.left.scale)
         parts = [i] if same else [i, slice(first + j.start, first + j.stop)]
@@ -174,7 +174,7 @@ class VectorEngine:
         return replace(self, left=left, right=right, rows=rows, fine=fine, coarse=coarse, shape=shape, symmetric=same)
 
     def under(self, program: Program) -> VectorEngine:
-        """Return the same with its program, whose functions cannot always be sent to other processes."""
+        """Return the engine with its program added: a program's functions cannot always be sent to other processes."""
         fine = replace(self.fine, program=with_ends(program))
         coarse = fine if self.coarse is self.fine else self.coarse and replace(self.coarse, program=fine.program)
         return replace(self, fine=fine, coarse=coarse)
@@ -190,7 +190,7 @@ class VectorEngine:
         """Compute all tiles, on all cores, into NNGP and NTK."""
         with one_blas_thread(self.shape, self.left.x):
             right = self.right.keep()
-            once = self.shape[1] <= self.per_tile[1]  # if one tile needs a row of x1, do not keep it
+            once = self.shape[1] <= self.per_tile[1]  # if only one tile needs a row of x1, do not keep it
             left = right if self.symmetric else self.left if once else self.left.keep()
             replace(self, left=left, right=right, out=tuple(results)).fill(progress)
 

@@ -26,7 +26,7 @@ from minintk.arrays import Array, array_namespace, on_host
 from minintk.doors import through
 
 ROWS_WORTH_COMPILED = 64
-"""With fewer rows compiled passes save nothing, and an error's traceback shows the formula's own file without them."""
+"""With fewer rows compiled passes save nothing, and without them an error's traceback shows the formula's own file."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Begin(Step):
 
 
 class EndRow(NamedTuple):
-    """gain : G and 2 G, G = sqrt q of the outputs.   tau_gain : the same of `scale`, for Theta, if some q = 0."""
+    """gain : G and 2 G, G = sqrt q of the outputs.   tau_gain : the same for `scale`, for Theta, if some q = 0."""
 
     gain: tuple[Array, Array]
     tau_gain: tuple[Array, Array] | None
@@ -79,7 +79,7 @@ class End(Step):
 
 @dataclass(frozen=True)
 class VectorPlan:
-    """The program and coefficients that take pairs through the layers, in one precision."""
+    """The program and coefficients that carry pairs through the layers, in one precision."""
 
     program: Program
     coefficients: tuple[Any, ...]
@@ -102,7 +102,7 @@ class VectorPlan:
         return VectorPlan(self.program, cast(self.coefficients, dtype))
 
     def passes(self, xp: Any, count: int, dtype: Any, tangent: bool) -> list[Callable[[Block], None]]:
-        """Return passes for blocks, in order, compiled if `analytic.fast` is there and `count` rows suffice."""
+        """Return passes for blocks, in order, compiled if `analytic.fast` is available and there are enough rows."""
         passes = None
         if count >= ROWS_WORTH_COMPILED and on_host(xp):
             passes = getattr(through("kernels"), "passes", None)

@@ -1,4 +1,4 @@
-"""`minintk verify` as a function: real networks of growing width against infinite-width theory, with a verdict.
+"""`minintk verify` as a function: compare real networks of growing width with infinite-width theory, with a verdict.
 
     from analytic import verify
     result = verify.run(widths=(32, 64, 128, 256), activations=["erf"])

@@ -1,7 +1,7 @@
-"""The claims: what is measured at every width, the power of the width that theory predicts, and the verdict.
+"""Define the claims: a quantity at every width, the power of the width that theory predicts, and the verdict.
 
 A claim's exponent is fitted on the wider half of the widths: at width n a relative correction c/n to the leading power
-shifts the local exponent by about c/n.  On the wider half this is below MARGIN, which every verdict allows for.
+shifts the local exponent by about c/n.  On the wider half this is below MARGIN, which every verdict tolerates.
 
     equal       passes if the theory's exponent is within `critical` standard errors + MARGIN of the fitted one
     at most     passes if the fitted exponent exceeds the bound by no more than that
@@ -11,7 +11,7 @@ shifts the local exponent by about c/n.  On the wider half this is below MARGIN,
 
 The rows of `minintk verify --mup` are findings: an exponent passes if its whole interval, at the level CONFIDENCE, is
 within its tolerance of the theory's.  It fails if none of it is, and is undecided otherwise.  A mean passes within
-CRITICAL_Z standard errors.  A control is a wrong scale or theory, which the same measurement must refuse.
+CRITICAL_Z standard errors.  A control is a wrong scale or theory, which the same measurement must reject.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUMMARY: dict[Outcome, str] = {
 
 
 def overall(verdicts: Iterable[Outcome]) -> Outcome:
-    """fail if any fails, else undecided if any is undecided, else pass."""
+    """Return fail if any fails, else undecided if any is undecided, else pass."""
     found = set(verdicts)
     return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
 
@@ -46,8 +46,8 @@ FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 class Claim:
     """A quantity that `analytic.verify.networks.errors` measures under `key`, and the exponent that theory predicts.
 
-    formula : as HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : for kinked ones
-    it is only a bound.
+    formula : in HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : True if it is
+    only a bound for kinked ones.
     """
 
     key: str
@@ -59,7 +59,7 @@ class Claim:
     bound_if_kinked: bool = False
 
     def theory(self, activation: str) -> tuple[Literal["equal", "at most"], float]:
-        """The relation and the exponent for this activation."""
+        """Return the relation and the exponent for this activation."""
         if not isinstance(ACTIVATIONS[activation][0], KINKED):
             return "equal", self.smooth
         return "at most" if self.bound_if_kinked else "equal", self.kinked
@@ -95,7 +95,7 @@ CLAIMS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JudgedClaim:
-    """One claim, measured: values[i] : (S_i,) at widths[i], the fit on the wider half of them, and the verdict."""
+    """One measured claim: values[i] : (S_i,) at widths[i], the fit on the wider half of them, and the verdict."""
 
     activation: str
     claim: Claim
@@ -111,7 +111,7 @@ class JudgedClaim:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """The theory's exponent, "≤ −1/2" for a bound, the fitted one and its 95 % interval, as text."""
+        """Return the theory's exponent, "≤ −1/2" for a bound, the fitted one and its 95 % interval, as text."""
         theory = ("≤ " if self.relation == "at most" else "") + {-0.5: "−1/2", -1.0: "−1"}[self.theory]
         return theory, signed(self.fit.exponent), " to ".join(map(signed, self.fit.interval))
 
@@ -125,7 +125,7 @@ class JudgedClaim:
 
 
 def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Host], critical: float) -> JudgedClaim:
-    """Fit one claim on the wider half of the widths (two at least)."""
+    """Fit one claim on the wider half of the widths (at least two)."""
     wider = min(len(widths) // 2, len(widths) - 2)
     relation, theory = claim.theory(activation)
     fit = power_law(widths[wider:], values[wider:])
@@ -147,7 +147,7 @@ class Score:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """The time, z (its bound if it was clipped) and the range in which it passes, as text."""
+        """Return the time, z (its bound if it was clipped) and the range in which it passes, as text."""
         z = f"> {LARGEST_Z:.0f}" if self.z >= LARGEST_Z else signed(self.z, 1)
         return f"{self.t:g}", z, f"{'>' if self.control else '≤'} {self.critical:.2f}"
 
@@ -160,7 +160,7 @@ class Score:
 
 
 def critical_z(tests: int) -> float:
-    """The two-sided critical z of `tests` tests for a probability FAMILY_WISE_ERROR that any of them fails by chance.
+    """Return the two-sided critical z at which `tests` tests all pass but with probability FAMILY_WISE_ERROR.
 
     >>> round(critical_z(1), 3), round(critical_z(50), 2)
     (2.576, 3.72)
@@ -169,7 +169,7 @@ def critical_z(tests: int) -> float:
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """A number with a typographic minus sign.
+    """Format a number with a typographic minus sign.
 
     >>> signed(-0.504)
     '−0.50'
@@ -182,9 +182,9 @@ CONFIDENCE, CRITICAL_Z = 0.99, 3.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One row: a law, what theory says, what was measured, the verdict.
+    """One row: a law, the theory's prediction, the measurement, the verdict.
 
-    control : a wrong scale or theory; it passes if the measurement refuses it.  seconds : the row took.
+    control : True for a wrong scale or theory; it passes if the measurement rejects it.  seconds : the row took.
     """
 
     law: str
@@ -196,12 +196,12 @@ class Finding:
 
 
 def refused(found: Finding) -> Finding:
-    """The finding as a control: it passes if it failed, and proves nothing otherwise."""
+    """Return the finding as a control: it passes if it failed, and is undecided otherwise."""
     return replace(found, control=True, verdict="pass" if found.verdict == "fail" else "undecided")
 
 
 def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int], values: Sequence[Host]) -> Finding:
-    """The power of the width in values[i] : (S,) at widths[i], beside the expected one."""
+    """Compare the power of the width in values[i] : (S,) at widths[i] with the expected one."""
     fit = power_law(widths, values, confidence=CONFIDENCE)
     low, high = fit.interval
     verdict = judged(fit.interval, expected - tolerance, expected + tolerance)
@@ -210,12 +210,12 @@ def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int],
 
 
 def bounded(law: str, bound: float, value: float) -> Finding:
-    """A number that may not exceed its bound."""
+    """Check that a number does not exceed its bound."""
     return Finding(law, f"≤ {bound:g}", f"{value:.2g}", "pass" if value <= bound else "fail")
 
 
 def score(law: str, expected: float, found: float, error: float) -> Finding:
-    """A mean, its standard error, and how many of these it is from what is expected."""
+    """Return a mean, its standard error, and how many of these it is from the expected value."""
     z = abs(found - expected) / error
     measured = f"{signed(found, 4)} ± {error:.4f}, z = {z:.1f}"
     return Finding(law, signed(expected, 4), measured, "pass" if z <= CRITICAL_Z else "fail")

@@ -1,4 +1,4 @@
-"""`minintk verify`: real networks against the theory of wide ones; found by `minintk.lab.cli`."""
+"""Define `minintk verify`: real networks against the theory of wide ones; found by `minintk.lab.cli`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _verify(args: Namespace) -> int:
 
 
 def _verify_draws(args: Namespace) -> int:
-    """The gate on random networks; the same command resumes after an interruption."""
+    """Run the gate on random networks; the same command resumes after an interruption."""
     from analytic.verify import draw_report as report
 
     whole("draw", args.draw, 0)
@@ -74,7 +74,7 @@ def _verify_draws(args: Namespace) -> int:
 
 
 def _verify_mup(args: Namespace) -> int:
-    """Each finding as it comes, the report at the end."""
+    """Print each finding as it comes, and the report at the end."""
     from analytic.verify import laws
     from analytic.verify.claims import overall
 
@@ -92,7 +92,7 @@ def _verify_mup(args: Namespace) -> int:
 
 
 def _show(result: Result) -> None:
-    """The tables, in the terminal."""
+    """Print the tables in the terminal."""
     from analytic.verify.claims import FAMILY_WISE_ERROR, SUMMARY
 
     screen = console(110)

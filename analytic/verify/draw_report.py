@@ -32,7 +32,7 @@ def draws(
     count: int, store: str | Path, *, seed: int = 0, widths: Sequence[int] = WIDTHS, processes: int = 1,
     each_control: int = 4, progress: bool = False,
 ) -> tuple[Records, Records]:  # fmt: skip
-    """The records of `count` draws, and of each control on `each_control` draws, kept in the sweep `store`."""
+    """Return the records of `count` draws, and of each control on `each_control` draws, stored in the sweep `store`."""
     work = partial(record, seed=seed, widths=tuple(widths))
     grids = {"control": [""], "draw": range(count)}, {"control": CONTROLS, "draw": range(each_control)}
     with start_processes(processes) as executor:
@@ -42,7 +42,7 @@ def draws(
 
 
 def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
-    """The exponent of each seed, (S,), on the wider half of the widths; "trend": less that on the narrower half."""
+    """Return each seed's exponent, (S,), on the wider half of the widths; "trend": less that on the narrower half."""
     sizes, half = found["widths"], len(found["widths"]) // 2
     errors = np.array(found["linearisation" if quantity == "trend" else quantity])
     wider = slopes(sizes[half:], errors[:, half:])
@@ -50,7 +50,7 @@ def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
 
 
 def interval(values: Any) -> tuple[float, float]:
-    """(mean, half the 95 % interval) of independent values by Student's t; infinite for a single one."""
+    """Return (mean, half the 95 % interval) of independent values by Student's t; infinite for a single one."""
     from scipy.special import stdtrit
 
     a, S = np.asarray(values), len(values)
@@ -63,7 +63,7 @@ def _text(values: Any) -> str:
 
 
 def rows(records: Records) -> list[tuple[str, ...]]:
-    """(name, exponent ± its 95 % interval, verdict, rounds) of each record."""
+    """Return (name, exponent ± its 95 % interval, verdict, rounds) of each record."""
     return [
         (found[DIVERGED], "", "diverged", "")
         if DIVERGED in found
@@ -73,7 +73,7 @@ def rows(records: Records) -> list[tuple[str, ...]]:
 
 
 def by_class(records: Records) -> list[tuple[str, ...]]:
-    """(quantity, theory, smooth, ReLU's family) with the mean exponent over the draws of a class, and its interval."""
+    """Return (quantity, theory, smooth, ReLU's family), the mean exponent over a class of draws, its interval."""
     table = []
     for name, theory in QUANTITIES.items():
         means: dict[bool, list[Any]] = {True: [], False: []}
@@ -85,10 +85,10 @@ def by_class(records: Records) -> list[tuple[str, ...]]:
 
 
 def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
-    """(the verdict of law and controls, the counts and the levels in words).
+    """Return (the verdict on law and controls, the counts and levels in words).
 
-    fail: more refusals than chance explains, a draw that diverged, or a control that passed the gate.  undecided: a
-    control is neither refused nor passed.
+    fail: more rejections than chance explains, a draw that diverged, or a control that passed the gate.  undecided: a
+    control is neither rejected nor passed.
     """
     from scipy.stats import binom
 
@@ -109,7 +109,7 @@ def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
 
 
 def draw_figure(law: Records, controls: Records, path: Path) -> None:
-    """All exponents with their intervals, and their histogram by class; the theory's bound dashed."""
+    """Draw all exponents with their intervals, and their histogram by class; the theory's bound is dashed."""
     from matplotlib import style
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""The whole experiment: draw, train and measure networks of every width, judge every claim."""
+"""Run the whole experiment: draw, train and measure networks of every width, judge every claim."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LINEARISED_TOLERANCE = 1e-9
 
 
 def default_members(width: int) -> int:
-    """The default number of networks at a width, smaller for wide ones.
+    """Return the default number of networks at a width, smaller for wide ones.
 
     >>> [default_members(width) for width in WIDTHS]
     [48, 48, 48, 48, 24, 12, 6]
@@ -48,7 +48,7 @@ def default_members(width: int) -> int:
 
 
 def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
-    """(width, members) of the ensemble for the z-scores: at most 256 units, and half as many members.
+    """Return (width, members) of the ensemble for the z-scores: at most 256 units, and half as many members.
 
     The finite-width error O(1/n) is then a small fraction, O(n^-1/2), of the standard error of the sample.
 
@@ -87,7 +87,7 @@ class Study:
 
     @property
     def verdicts(self) -> list[Outcome]:
-        """One per claim, one per z-score, and one for the linearised network."""
+        """Return one verdict per claim, one per z-score, and one for the linearised network."""
         exact: Outcome = "pass" if self.linearised <= LINEARISED_TOLERANCE else "fail"
         return [row.verdict for row in self.rows] + [test.verdict for test in self.tests] + [exact]
 
@@ -108,12 +108,12 @@ class Result:
 
     @property
     def verdicts(self) -> list[Outcome]:
-        """One per check."""
+        """Return one verdict per check."""
         return [verdict for study in self.studies.values() for verdict in study.verdicts]
 
     @property
     def verdict(self) -> Outcome:
-        """fail if any check fails, else undecided if any is undecided, else pass."""
+        """Return fail if any check fails, else undecided if any is undecided, else pass."""
         return overall(self.verdicts)
 
 
@@ -133,11 +133,11 @@ def run(
     widths : of the hidden layers, at least two.  depth : number of hidden layers.  activations : names in ACTIVATIONS.
     data : "digits", "mnist", "cifar10", or a folder with MNIST's or CIFAR-10's files.
     seeds : networks at every width, at least two; by default `default_members(width)`.
-    device : "cpu" or "gpu".  seed : of all random numbers.
-    progress : a bar with the time left, on stderr.
+    device : "cpu" or "gpu".  seed : the seed of all random numbers.
+    progress : show a bar with the time left, on stderr.
 
-    About half a minute on two cores with the defaults.  ValueError, FileNotFoundError or RuntimeError (no GPU) for
-    invalid settings, before any work.
+    It takes about half a minute on two cores with the defaults.  ValueError, FileNotFoundError or RuntimeError (no GPU)
+    for invalid settings, before any work.
 
     >>> result = run(widths=(8, 16, 32), depth=1, activations=["erf"], seeds=4)
     >>> [row.claim.key for row in result.studies["erf"].rows][:3]
@@ -164,7 +164,7 @@ def run(
 def check_settings(
     widths: Sequence[int], depth: int, activations: Sequence[str], seeds: int | None, seed: int
 ) -> list[int]:
-    """The widths in increasing order; ValueError for invalid settings."""
+    """Return the widths in increasing order; ValueError for invalid settings."""
     if len(set(widths)) < 2 or min(widths) < 1:
         raise ValueError(f"widths expects two or more different widths >= 1, got {list(widths)}")
     whole("depth", depth)
@@ -179,7 +179,7 @@ def check_settings(
 
 
 def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critical: float) -> Study:
-    """All widths of one activation, and its ensemble."""
+    """Study all widths of one activation, and its ensemble."""
     given, widths = bench.given, list(count)
     narrowest = bench.net(widths[0])
     both = kernel(narrowest.spec).both(given.points)
@@ -217,7 +217,7 @@ def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, in
 
 
 def score(run: Trajectory, expected: Ensemble, critical: float) -> list[Score]:
-    """The z-scores of one ensemble on the first SCORED_IMAGES test images: the theory, and two wrong theories."""
+    """Return z-scores of one ensemble on the first SCORED_IMAGES test images: the theory, and two wrong theories."""
     points, seen, times = N_TRAIN + np.arange(SCORED_IMAGES), np.arange(N_TRAIN + N_TEST), np.array(TIMES)
     f = run.f[np.searchsorted(run.steps, times)][:, :, points]
 
@@ -252,7 +252,7 @@ class _Bench:
         return Network(network_spec(self.activation, width, self.depth), self.given.x.shape[1:])
 
     def rng(self, width: int, role: int = 0) -> np.random.Generator:
-        """An independent generator for each activation, width and role of the networks."""
+        """Return an independent generator for each activation, width and role of the networks."""
         return np.random.default_rng([self.seed, list(ACTIVATIONS).index(self.activation), width, role])
 
     def trained(self, width: int, members: int, lr: float, role: int = 0) -> Trajectory:
@@ -262,5 +262,5 @@ class _Bench:
 
 
 def _work(width: int, members: int) -> float:
-    """The time that networks take, in any unit; for depth 2, and close enough for other depths."""
+    """Estimate the time that networks take, in any unit; for depth 2, and close enough for other depths."""
     return members * width * (width + 400.0)

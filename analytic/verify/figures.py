@@ -1,4 +1,4 @@
-"""The figures, drawn without a window."""
+"""Draw the figures, without a window."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PANELS = {  # panel: (label of its axis, its claims)
     "outputs": ("distance of outputs, root mean square, sup over t", CLAIMS[6:]),
 }
 LEGEND: dict[str, Any] = {"fontsize": 8.5, "frameon": False}
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # a colour-blind safe palette (Okabe and Ito)
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # panel: (its axis label, its claims)
 MARKERS = ("o", "s", "^", "D")
 INK, FAINT = "#222222", "#999999"
 
 
 def figures(result: Result) -> Iterator[tuple[str, str, bytes]]:
-    """(file name, caption, PNG) of every figure."""
+    """Yield (file name, caption, PNG) of every figure."""
     for activation, study in result.studies.items():
         ensemble = study.ensemble
         drawn = exponent_figure(activation, study.rows)
@@ -46,7 +46,7 @@ _ENSEMBLE = (
 
 
 def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
-    """Error against width on logarithmic axes: kernels, weights, outputs."""
+    """Draw error against width on logarithmic axes: kernels, weights, outputs."""
     figure = Figure(figsize=(15, 5.2), layout="constrained")
     axes = figure.subplots(1, 3)
     for axis, (panel, (label, claims)) in zip(axes, PANELS.items(), strict=True):
@@ -65,7 +65,7 @@ def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
 
 
 def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
-    """One claim: points with bars, the fit with its band, the theory's line through the middle of the fit."""
+    """Draw one claim: points with bars, the fit with its band, the theory's line through the middle of the fit."""
     widths = np.array(row.widths, dtype=np.float64)
     logs = [np.log(v) for v in row.values]
     mean = np.exp([v.mean() for v in logs])
@@ -82,7 +82,7 @@ def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
 
 
 def ensemble_figure(ensemble: Trained) -> Any:
-    """Outputs on the arc at three times, and at its ends over time: networks against eqs. (14), (15)."""
+    """Draw outputs on the arc at three times, and at its ends over time: networks against eqs. (14), (15)."""
     figure = Figure(figsize=(15, 4.2), layout="constrained")
     axes = figure.subplots(1, 4, sharey=True)
     line = np.arange(N_TRAIN + N_TEST, N_TRAIN + N_TEST + N_LINE)
@@ -114,7 +114,7 @@ def _band(axis: Any, x: Any, mean: Any, sd: Any, colour: str, label: str | None)
 
 
 def _bars(axis: Any, x: Any, f: Any, colour: str, label: str | None) -> None:
-    """Sample mean and ± 2 sample standard deviations of f : (E, points)."""
+    """Draw sample mean and ± 2 sample standard deviations of f : (E, points)."""
     style = {"marker": "o", "ms": 3.5, "ls": "none", "lw": 0.9, "capsize": 2}
     axis.errorbar(x, f.mean(axis=0), 2 * f.std(axis=0, ddof=1), color=colour, label=label, **style)
 

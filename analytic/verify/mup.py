@@ -1,4 +1,4 @@
-"""The laws of muP: rates, features, depth, weight decay and steps that keep their size as networks grow."""
+"""Check the laws of muP: rates, features, depth, weight decay and steps that keep their size as networks grow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Frozen(SpectralMuP):
 
 
 class Shallow(SpectralMuP):
-    """Spectral muP that knows nothing of depth."""
+    """Spectral muP that ignores depth."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         return super().row(replace(role, branches=1), fan_in, fan_out, sigma)
@@ -53,12 +53,12 @@ class OneRate(SpectralMuP):
 
 
 def network(n: int, C: int, parametrization: Parametrization, **scales: float) -> Network:
-    """Two hidden layers of n units with tanh, for the digits."""
+    """Build two hidden layers of n units with tanh, for the digits."""
     return Network(zoo.mlp(2, n, C, activation=s.Tanh(), **scales), (64,), parametrization)
 
 
 def rates(seed: int) -> Iterator[Finding]:
-    """One small step of gradient descent: df / lr = - J S J' (f - y) / N, the kernel of training."""
+    """Check one small step of gradient descent: df / lr = - J S J' (f - y) / N, the kernel of training."""
     x, y = digits().standardise().subset(16, np.random.default_rng(seed)).parity()
     lr = 1e-7
     for name, parametrization in {"muP": SpectralMuP(), "mean field": MeanField()}.items():
@@ -92,7 +92,7 @@ def laziness(seed: int) -> Iterator[Finding]:
 
 
 def coordinates(seed: int) -> Iterator[Finding]:
-    """Features, their changes and every weight's first step keep their size as the width grows."""
+    """Check that features, their changes and every weight's first step keep their size as the width grows."""
     x, y = digits(dtype=np.float32).subset(32, np.random.default_rng(seed)).one_hot()
     for optimizer in (SGD(lr=0.1), Adam(lr=0.01)):
         at: Any = {"loss": mse, "optimizer": optimizer, "widths": (64, 128, 256, 512)}
@@ -105,7 +105,7 @@ def coordinates(seed: int) -> Iterator[Finding]:
 
 
 def depth(seed: int) -> Iterator[Finding]:
-    """The same as residual branches are added."""
+    """Check the same as residual branches are added."""
     x, y = digits(dtype=np.float32).subset(32, np.random.default_rng(seed)).one_hot()
     at: Any = {"loss": mse, "widths": (4, 8, 16, 32), "seeds": 8, "budget": 32}
 
@@ -120,7 +120,7 @@ def depth(seed: int) -> Iterator[Finding]:
 
 
 def furthest(law: str, check: CoordinateCheck) -> Finding:
-    """The row of a coordinate check that is furthest from 0, and the check's verdict."""
+    """Return the row of a coordinate check that is furthest from 0, with the check's verdict."""
     rows = [row for row in check.rows if row.quantity in ("h", "dh", "dW") and not (row.at_most and row.fit)]
     row = max(rows, key=lambda row: abs(row.fit.exponent) if row.fit else np.inf)
     measured = f"{row}".replace("-", "−") + f" (|{row.quantity}| of {row.name})"
@@ -128,7 +128,7 @@ def furthest(law: str, check: CoordinateCheck) -> Finding:
 
 
 class ScaledDecay(SGD):
-    """Gradient descent whose weight decay has the learning rate's scale too."""
+    """Gradient descent whose weight decay is also scaled by the learning-rate scale."""
 
     def scale_and_decay(self, g: Any, theta: Any, scales: Any, at: slice, lr: float = 1.0) -> None:
         super().scale_and_decay(g, theta, None, at, lr)
@@ -136,7 +136,7 @@ class ScaledDecay(SGD):
 
 
 def decay(seed: int) -> Iterator[Finding]:
-    """Weight decay takes the same share of every tensor at every width."""
+    """Check that weight decay shrinks every tensor by the same fraction at every width."""
     x, y = digits().standardise().subset(32, np.random.default_rng(seed)).one_hot()
     widths = (64, 256, 1024)
 
@@ -157,7 +157,7 @@ def decay(seed: int) -> Iterator[Finding]:
 
 
 def slowest(law: str, widths: Sequence[int], shares: Callable[[Network, int], Host]) -> Finding:
-    """The exponent furthest from 0, among those of all tensors."""
+    """Return the exponent furthest from 0, among those of all tensors."""
     nets = [network(n, 10, SpectralMuP(), b_std=0.0) for n in widths]
     found = np.array([[shares(net, k) for k in range(3)] for net in nets])  # (width, seed, tensor)
     rows = [exponent(law, 0.0, 0.02, widths, list(found[..., i])) for i in range(found.shape[-1])]
@@ -165,7 +165,7 @@ def slowest(law: str, widths: Sequence[int], shares: Callable[[Network, int], Ho
 
 
 def transfer(seed: int) -> Iterator[Finding]:
-    """The best learning rate of one width is good at the others."""
+    """Check that the best learning rate of one width is good at the others."""
     x, y = digits(dtype=np.float32).subset(96, np.random.default_rng(seed)).one_hot()
 
     def found(optimizer: Any, low: int, high: int, parametrization: Parametrization, widest: int = 512) -> Transfer:
@@ -186,18 +186,18 @@ def transfer(seed: int) -> Iterator[Finding]:
 
 
 REGRET = 2.0
-"""Losses that differ less count as equal: the seeds' own scatter reaches 1.5, a rate that moves as 1/n costs 5."""
+"""Losses that differ less count as equal: the scatter between seeds reaches 1.5, a rate that moves as 1/n costs 5."""
 
 
 def kept(law: str, found: Transfer) -> Finding:
-    """Hold what the best rate of one width costs at another, REGRET at most."""
+    """Check that the best rate of one width costs at most a factor REGRET at another."""
     verdict: Outcome = "undecided" if found.untrained else "pass" if found.regret <= REGRET else "fail"
     shift = f"best rate: 2^({found.shift}) a doubling".replace("-", "−")
     return Finding(law, f"1, ≤ {REGRET:g}", f"{found.regret:.2f}; {shift}", verdict)
 
 
 def muon(seed: int) -> Iterator[Finding]:
-    """All singular values of an orthogonalised step are lr sqrt(fan_out / fan_in)."""
+    """Check that all singular values of an orthogonalised step are lr sqrt(fan_out / fan_in)."""
     x, y = digits().standardise().subset(64, np.random.default_rng(seed)).one_hot()
     for law, optimizer in (("Muon", mn.Muon), ("spectral descent", mn.SpectralDescent)):
         off = 0.0
@@ -214,7 +214,7 @@ def muon(seed: int) -> Iterator[Finding]:
 
 
 def sharpnesses(seed: int) -> Iterator[Finding]:
-    """The largest stable rate does not depend on the width: lr x sharpness < 2, after some steps too."""
+    """Check that the largest stable rate does not depend on the width: lr x sharpness < 2, also after some steps."""
     x, y = digits().on_sphere().subset(20, np.random.default_rng(seed)).parity()
     widths = (128, 256, 512, 1024)
 

@@ -1,7 +1,7 @@
-"""Networks of one width: their kernels, their training by backpropagation, and their distance from the theory.
+"""Train networks of one width; measure their kernels and their distance from the theory.
 
-Networks are float32, as in practice; every measurement is float64 on the host.  Rounding changes the errors measured
-here by a relative 1e-5, up to 2e-2 where a unit of ReLU switches one step earlier, far less than they scatter.
+Networks are float32, as in practice; every measurement is float64 on the host.  Rounding changes the measured errors by
+a relative 1e-5, or up to 2e-2 if a ReLU unit switches one step earlier. This is far less than their scatter.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Host:
 
 
 def hidden_part(net: Network) -> Network:
-    """The network up to the last hidden layer's pre-activations; its theta is the first part of the whole theta."""
+    """Return the network up to the last hidden layer's pre-activations; its theta is the first part of the whole."""
     return Network(s.Sequential(*net.spec.layers[:-2]), net.input_shape, net.parametrization)
 
 
@@ -97,7 +97,7 @@ def _host(a: Any) -> Host:
 
 
 def _concatenated(parts: list[Trajectory]) -> Trajectory:
-    """One trajectory of all members."""
+    """Join trajectories into one of all members."""
     movement = {name: np.concatenate([p.movement[name] for p in parts]) for name in parts[0].movement}
     f = np.concatenate([p.f for p in parts], axis=1)
     ntk0, ntkT, nngp0 = (np.concatenate([getattr(p, a) for p in parts]) for a in ("ntk0", "ntk", "nngp0"))
@@ -105,7 +105,7 @@ def _concatenated(parts: list[Trajectory]) -> Trajectory:
 
 
 def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
-    """f_t on all points, (T, A), of one network with a constant tangent kernel, eqs. (9) to (11), in steps.
+    """Return f_t on all points, (T, A), of one network with a constant tangent kernel, eqs. (9) to (11), in steps.
 
     ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), the initial outputs.
     """
@@ -114,12 +114,12 @@ def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
 
 
 def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) -> dict[str, Host]:
-    """{claim: (E,)}: the distances whose scaling the theory predicts, of outputs as suprema of root mean squares.
+    """Return {claim: (E,)}: the distances whose scaling the theory predicts; for outputs, suprema of root mean squares.
 
     theory : with the kernels of all points.  hidden_nngp : (A, A), the analytic kernel of the last hidden layer.
     """
     N, Theta = len(theory.y), theory.of("ntk")(np.arange(run.f.shape[-1]))
-    seen = slice(N + n_test)  # without the arc, which is for figures
+    seen = slice(N + n_test)  # without the arc, which is only for figures
     train_set, test_set = slice(N), slice(N, N + n_test)
     k0, kT, nngp0 = (k[:, seen, seen] for k in (run.ntk0, run.ntk, run.nngp0))
     found: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The problem for networks of every width: real images, labels +-1, and the spec at a given width.
+"""Define the problem for networks of every width: real images, labels +-1, and the spec at a given width.
 
 Images are standardised and scaled to the sphere |x|^2 = d, so that the input kernel x x' / d has a unit diagonal.
 """
@@ -39,7 +39,7 @@ KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
 
 
 def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
-    """`depth` hidden layers of `width` units and one output."""
+    """Build `depth` hidden layers of `width` units and one output."""
     phi, w_std = ACTIVATIONS[activation]
     return zoo.mlp(depth, width, 1, activation=phi, w_std=w_std, b_std=B_STD)
 
@@ -61,12 +61,12 @@ class Problem:
 
     @property
     def points(self) -> Host:
-        """All inputs: training set, test set, line."""
+        """Return all inputs: training set, test set, line."""
         return np.concatenate([self.x, self.x_test, self.line])
 
 
 def problem(data: str | Path, rng: np.random.Generator) -> Problem:
-    """32 training and 16 test images of a data set, float64.
+    """Return 32 training and 16 test images of a data set, float64.
 
     data : "digits" (inside the package), "mnist" or "cifar10" (downloaded unless MININTK_DATA names a folder), or a
     folder with MNIST's or CIFAR-10's files.  FileNotFoundError if a folder has neither.

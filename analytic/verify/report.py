@@ -1,4 +1,4 @@
-"""The report: results.json, the figures, and report.html, which is self-contained."""
+"""Write the report: results.json, the figures, and report.html, which is self-contained."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from minintk.files.writing import made_folder, write_atomically
 
 
 def write(result: Result, out: str | Path, command: str = "analytic.verify.run(...)") -> Path:
-    """Write report.html, results.json and the figures into the folder `out`; returns the path of report.html.
+    """Write report.html, results.json and the figures to the folder `out`; return the path of report.html.
 
-    Everything is drawn before anything is written, and each file is replaced as a whole; other files in the folder
-    stay.  command : the command line shown in the report.
+    Everything is drawn before anything is written, and each file is replaced as a whole; other files in the folder are
+    kept.  command : the command line shown in the report.
     """
     from analytic.verify.figures import figures  # matplotlib is imported with the first figure
 
@@ -41,14 +41,14 @@ def write(result: Result, out: str | Path, command: str = "analytic.verify.run(.
 
 
 def versions() -> dict[str, str]:
-    """Versions of the software that the numbers depend on."""
+    """Return the versions of the software that the numbers depend on."""
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     packages = {name: import_module(name).__version__ for name in ("minintk", "numpy", "scipy", "matplotlib")}
     return {"Python": platform.python_version(), "machine": machine, **packages}
 
 
 def as_dict(result: Result, command: str) -> dict[str, Any]:
-    """The result as JSON data: every measurement of every network, fits, z-scores, settings, versions."""
+    """Return the result as JSON data: every measurement of every network, fits, z-scores, settings, versions."""
     return {
         "verdict": result.verdict, "command": command, "settings": result.settings, "data": result.problem.name,
         "labels": result.problem.labels, "critical_z": result.critical, "family_wise_error": FAMILY_WISE_ERROR,
@@ -71,7 +71,7 @@ def _study_dict(study: Study) -> dict[str, Any]:
 
 
 def html(result: Result, drawn: Sequence[tuple[str, str, bytes]], command: str) -> str:
-    """report.html: page.html, filled in."""
+    """Fill in page.html, as report.html."""
     known: dict[str, Any] = {
         "result": result, "settings": result.settings, "summary": SUMMARY[result.verdict], "command": command,
         "passed": result.verdicts.count("pass"), "versions": versions(), "margin": MARGIN, "resolution": RESOLUTION,

@@ -1,4 +1,4 @@
-"""z-scores: an ensemble of trained networks against the Gaussian process that the theory predicts.
+"""Compute z-scores of an ensemble of trained networks against the Gaussian process that the theory predicts.
 
 With E members, outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
 
@@ -6,8 +6,8 @@ With E members, outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
     covariance   rho (E - 1) (tr R - log det R - M),   R = Sigma^-1 S     ~ chi2(M (M + 1)/2),  S the sample covariance
 
 the first exactly for Gaussian outputs, the second (the likelihood ratio) with Bartlett's factor rho up to O(1/E^2).  A
-tail probability p is reported as the z of a normal number.  E members cannot detect the O(1/n) of width if sqrt(E) <<
-n.
+tail probability p is reported as the z of a normal number.  E members cannot detect the O(1/n) of the width if sqrt(E)
+<< n.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LARGEST_Z = 37.0
 
 
 def mean_z(f: Host, mean: Host, cov: Host) -> float:
-    """z of the sample mean of f : (E, M), against N(mean, cov)."""
+    """Return z of the sample mean of f : (E, M), against N(mean, cov)."""
     deviation = _whiten(cov, f.mean(axis=0) - mean)
     return z_of(chdtrc(len(mean), len(f) * float(deviation @ deviation)))
 
 
 def covariance_z(f: Host, cov: Host) -> float:
-    """z of the sample covariance of f : (E, M), E > M, against cov."""
+    """Return z of the sample covariance of f : (E, M), E > M, against cov."""
     E, M = f.shape
     if E <= M:
         raise ValueError(f"a covariance of {M} points expects more than {M} members, got {E}")
@@ -46,7 +46,7 @@ def scale_z(k: Host, expected: Host) -> float:
 
 
 def z_of(p: float) -> float:
-    """The z with P(Z > z) = p, between -LARGEST_Z and LARGEST_Z.
+    """Return the z with P(Z > z) = p, between -LARGEST_Z and LARGEST_Z.
 
     >>> round(z_of(chdtrc(1, 3.841459)), 3)                       # chi2(1) exceeds 3.841459 with p = 0.05
     1.645
@@ -55,5 +55,5 @@ def z_of(p: float) -> float:
 
 
 def _whiten(cov: Host, a: Host) -> Host:
-    """L^-1 a with L L' = cov."""
+    """Return L^-1 a with L L' = cov."""
     return np.linalg.solve(np.linalg.cholesky(cov), a)

@@ -1,6 +1,6 @@
-"""Attempts of a submission to change something outside, or to take the machine from others; see reading.py.
+"""Attempts of a submission to change something outside, or to block the machine for others; see reading.py.
 
-They return nothing that counts: what they have done is looked for outside.
+Their return value does not count: their effects are checked from outside.
 """
 
 import ctypes
@@ -130,7 +130,7 @@ def speaks_to_one_by_the_c_library(place):
 
 
 def signals_the_parent_by_a_pipe(place):
-    """A pipe of its own has an owner, who gets a signal when something comes: any process, any signal."""
+    """A pipe has an owner, who gets a signal when data arrive: any process, any signal."""
     import fcntl
 
     read, write = os.pipe()

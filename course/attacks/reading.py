@@ -1,7 +1,7 @@
-"""Attempts of a submission to read what it may not: each takes the places and returns the text, if it gets there.
+"""Attempts of a submission to read forbidden files: each takes the places and returns the text, if it succeeds.
 
 place : {"secret": a file, "folder": where it lies, "victim": another file, "parent": the grader's process, "port": of a
-server, "name": of an abstract socket}.  They are told here; a submission has to guess them.
+server, "name": of an abstract socket}.  The attempts are given these; a submission would have to guess them.
 """
 
 import ctypes
@@ -226,12 +226,12 @@ def of_the_library_without_the_finder(place):
 
 
 def names_in_the_frames(place):
-    """The names of the assignment's or of the library's folders, in some frame of the worker."""
+    """Search the frames of the worker for names of the assignment's or the library's folders."""
     frame, found = sys._getframe(), [sys.argv, sys.path, dict(os.environ)]
     while frame:
         found += [frame.f_code.co_filename, *frame.f_locals.items()] if frame.f_code.co_filename != __file__ else []
         frame = frame.f_back
-    text = repr(found).replace(repr(place), "")  # as the arguments of this call
+    text = repr(found).replace(repr(place), "")  # excludes the arguments of this call
     return "TOKEN" if place["library"] + os.sep + "minintk" in text or place["folder"] in text else ""
 
 
@@ -276,7 +276,7 @@ def files_of_the_parent(place):
 
 
 def with_the_frame_of_the_hook(place):
-    """From Python 3.13 on what a frame sees can be changed from outside, the tables of an audit hook too."""
+    """From Python 3.13 on, a frame's variables can be changed from outside, including the tables of an audit hook."""
     try:
         plainly(place)
     except PermissionError as error:
@@ -315,7 +315,7 @@ def by_openat2(place):
 
 
 def by_a_path_descriptor(place):
-    """Landlock lets anybody open a file for its path alone (O_PATH); then link it, or open it again."""
+    """Landlock lets anybody open a file for its path only (O_PATH); then link it, or open it again."""
     libc = ctypes.CDLL(None)
     fd = libc.open(place["secret"].encode(), 0o10000000)
     libc.linkat(fd, b"", -100, b"mine", 0x1000)
@@ -365,12 +365,12 @@ def in_another_namespace(place):
 
 
 def in_a_ring(place):
-    """io_uring opens files for a process, past the calls that a filter sees."""
+    """io_uring opens files for a process, bypassing the calls that a filter sees."""
     return "TOKEN" if ctypes.CDLL(None).syscall(425, 4, bytes(120)) >= 0 else ""
 
 
 def watching_the_folder(place):
-    """inotify tells the names of files that are opened there, and asks Landlock nothing."""
+    """inotify reports the names of files that are opened there, without consulting Landlock."""
     libc = ctypes.CDLL(None)
     return "TOKEN" if libc.inotify_add_watch(libc.inotify_init1(0), place["folder"].encode(), 0x20) >= 0 else ""
 
@@ -398,7 +398,7 @@ def more_than_its_limits_by_the_c_library(place):
 
 
 def by_preloading(place):
-    """A library of its own, opened by the loader: what it may not read it may not load."""
+    """Load a library through the loader: what may not be read may not be loaded."""
     os.environ["LD_PRELOAD"] = place["secret"]
     import importlib.machinery
 
@@ -413,7 +413,7 @@ def by_encodings(place):
 
 
 def by_a_trace(place):
-    """The hook's own frame, stopped by a trace function, which changes what it returns."""
+    """Stop the hook's own frame by a trace function, which changes what it returns."""
     sys.settrace(lambda frame, event, arg: None)
     sys.setprofile(lambda frame, event, arg: None)
     return plainly(place)
@@ -423,33 +423,33 @@ def by_a_trace(place):
 
 
 def by_a_device_of_its_own(place):
-    """As root a file in its own folder may be a disk, the memory or a terminal; (1, 7) is /dev/full."""
+    """As root, create a device file in the own folder: a disk, the memory or a terminal; (1, 7) is /dev/full."""
     os.mknod("device", 0o020600, os.makedev(1, 7))
     fd = os.open("device", os.O_RDONLY)
     return "TOKEN" if os.read(fd, 1) == bytes(1) else ""
 
 
 def by_a_cloned_mount(place):
-    """As root the folder again, as a mount of its own that hangs nowhere (open_tree)."""
+    """As root, clone the folder as a detached mount (open_tree)."""
     libc = ctypes.CDLL(None)
     tree = libc.syscall(428, -100, place["folder"].encode(), 1)
     return _all_of(libc, libc.openat(tree, b"answers.py", 0))
 
 
 def by_a_file_in_memory(place):
-    """Memory that no bound counts: memfd_create, 64 MiB each, never mapped."""
+    """Allocate memory that no limit counts: memfd_create, 64 MiB each, never mapped."""
     fd = os.memfd_create("more")
     return "TOKEN" if os.write(fd, bytes(2**20)) == 2**20 else ""
 
 
 def by_a_folder_of_its_own(place):
-    """Folders in folders, deeper than Python deletes: the grader fails, and they stay."""
+    """Nest folders deeper than Python can delete: the grader fails, and they stay."""
     os.mkdir("deep")
     return "TOKEN"
 
 
 def by_a_file_that_stays(place):
-    """As root a file that nobody may delete, until its flag is taken back (FS_IOC_SETFLAGS)."""
+    """As root, create a file that nobody may delete until its flag is removed (FS_IOC_SETFLAGS)."""
     libc, fd = ctypes.CDLL(None), os.open("stays", os.O_CREAT | os.O_RDWR)
     done = libc.ioctl(fd, 0x40086602, ctypes.byref(ctypes.c_long(0x10)))
     libc.ioctl(fd, 0x40086602, ctypes.byref(ctypes.c_long(0)))

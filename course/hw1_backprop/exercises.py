@@ -20,51 +20,51 @@ Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"relu": mn.ReLU, "tanh": mn.Tanh, "softplus": mn.Softplus}
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""What multiplies the activation, another number for each student; the authors' 1 is none of them."""
+"""Factors of the activation, one for each student; the authors' 1 is not among them."""
 SMOOTHINGS = tuple(k / 100 for k in range(5, 41))
-"""Which part of the targets is spread over all classes, another number for each student; the authors' is 0."""
+"""Fractions of the targets that are spread over all classes, one for each student; the authors' is 0."""
 SIZES = (("more inputs than outputs", 5, 4, 3), ("as many outputs as inputs", 4, 3, 3), ("one example", 1, 3, 4))
 
 # --------------------------------------------------------------------------------------------- what is right
 
 
 def affine(x: Array, W: Array, b: Array, variant: Variant) -> Array:
-    """x W + b, or x W' + b."""
+    """Return x W + b, or x W' + b."""
     return np.asarray(x @ (W if variant["weights"] == "in_out" else W.T) + b)
 
 
 def phi(z: Array, variant: Variant) -> Array:
-    """The activation, with its gain."""
+    """Return the activation, with its gain."""
     values = {"relu": np.maximum(z, 0), "tanh": np.tanh(z), "softplus": np.logaddexp(z, 0)}
     return np.asarray(variant["gain"] * values[variant["activation"]], dtype=z.dtype)
 
 
 def targets(labels: Array, C: int, variant: Variant) -> Array:
-    """Return the targets, (N, C): 1 for the label, less the part that all classes share."""
+    """Return the targets, (N, C): 1 for the label, minus the part that all classes share."""
     s = variant["smoothing"]
     return np.asarray((1 - s) * np.eye(C)[labels] + s / C)
 
 
 def layer(rng: np.random.Generator, d: int, n: int, variant: Variant) -> tuple[Array, Array]:
-    """A weight, of the variant's layout, and a bias."""
+    """Draw a weight, in the variant's layout, and a bias."""
     W = rng.standard_normal((d, n)) / np.sqrt(d)
     return (W if variant["weights"] == "in_out" else W.T.copy()), rng.standard_normal(n)
 
 
 def parameters(rng: np.random.Generator, widths: Sequence[int], variant: Variant) -> list[Array]:
-    """[W1, b1, W2, b2, ...]."""
+    """Return [W1, b1, W2, b2, ...]."""
     return [a for d, n in pairwise(widths) for a in layer(rng, d, n, variant)]
 
 
 def problem(
     rng: np.random.Generator, N: int, widths: Sequence[int], variant: Variant
 ) -> tuple[Array, Array, list[Array]]:
-    """(x, labels, params)."""
+    """Draw (x, labels, params)."""
     return rng.standard_normal((N, widths[0])), rng.integers(0, widths[-1], N), parameters(rng, widths, variant)
 
 
 def built(params: Sequence[Array], variant: Variant) -> tuple[mn.Network, Array]:
-    """The network of minintk with these parameters, and they as one vector."""
+    """Return minintk's network with these parameters, and the parameters as one vector."""
     turned = [p if p.ndim == 1 or variant["weights"] == "in_out" else p.T for p in params]
     layers: list[Any] = []
     for W in turned[::2]:
@@ -77,7 +77,7 @@ def built(params: Sequence[Array], variant: Variant) -> tuple[mn.Network, Array]
 
 
 def key(x: Array, labels: Array, params: Sequence[Array], variant: Variant) -> tuple[Any, list[Array]]:
-    """(loss, gradients), by minintk."""
+    """Return (loss, gradients), computed by minintk."""
     net, theta = built(params, variant)
     f, J = net.linearize(theta, x)
     y = targets(labels, f.shape[1], variant)
@@ -102,7 +102,7 @@ def dense(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 LARGE = "a million weights"
-"""What differences, or a complex step, cannot do in time."""
+"""A size that differences, or a complex step, cannot handle in time."""
 
 
 def dense_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -239,7 +239,7 @@ def gradients(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def total(parts: Sequence[tuple[Any, list[Array]]], weight: float = 1.0) -> tuple[Any, list[Array]]:
-    """The sum of the parts' losses and gradients, times the weight."""
+    """Return the sum of the parts' losses and gradients, times the weight."""
     return weight * sum(loss for loss, _ in parts), [weight * sum(some) for some in zip(*(g for _, g in parts))]
 
 
@@ -318,7 +318,7 @@ def noise(
     x: Array, labels: Array, params: Sequence[Array], batches: Sequence[int], draws: int, seed: int, variant: Variant,
     *, replace: bool = True,
 ) -> tuple[Array, float]:  # fmt: skip
-    """(K, draws): |g_B - g| of mean gradients, B of batches, and |g|; replace: examples may be drawn twice."""
+    """Return (K, draws): |g_B - g| of mean gradients, B of batches, and |g|; replace: examples may be drawn twice."""
 
     def gradient(at: Array) -> Array:
         grads = key(x[at], labels[at], params, variant)[1]

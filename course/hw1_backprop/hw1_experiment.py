@@ -6,7 +6,7 @@ BATCHES, DRAWS = (16, 32, 64, 128, 256, 512), 8
 
 
 def problem(seed, weights):
-    """(x, labels, params, batches, draws, seed), the arguments of batch_noise; weights: the layout of your variant."""
+    """Return (x, labels, params, batches, draws, seed) for batch_noise; weights: the layout of your variant."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(3, size=400)
     centres = np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]])

@@ -1,6 +1,6 @@
-"""Assignment 1, backpropagation by hand. Write the functions below; the handout says what each one gives.
+"""Assignment 1, backpropagation by hand. Write the functions below; the handout says what each one returns.
 
-Only NumPy may be imported. Inputs are never changed; float32 in gives float32 out.
+Only NumPy may be imported. Never modify the inputs; float32 in gives float32 out.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from variant import weights as WEIGHTS  # "in_out": y = x W + b;  "out_in": y = 
 
 
 def dense(x, W, b):
-    """x (N, d), W as your handout has it, b (n,) -> y (N, n), cache."""
+    """Map x (N, d), W as your handout has it, b (n,) to y (N, n) and a cache."""
     # BEGIN SOLUTION
     y = x @ (W if WEIGHTS == "in_out" else W.T) + b
     return y, (x, W)
@@ -20,7 +20,7 @@ def dense(x, W, b):
 
 
 def dense_backward(u, cache):
-    """u = dL/dy (N, n) -> dL/dx, dL/dW, dL/db, of the shapes of x, W and b."""
+    """Map u = dL/dy (N, n) to dL/dx, dL/dW, dL/db, of the shapes of x, W and b."""
     # BEGIN SOLUTION
     x, W = cache
     if WEIGHTS == "in_out":
@@ -30,7 +30,7 @@ def dense_backward(u, cache):
 
 
 def activate(z):
-    """z (N, n) -> phi(z), cache."""
+    """Map z (N, n) to phi(z) and a cache."""
     # BEGIN SOLUTION
     if ACTIVATION == "relu":
         return GAIN * np.maximum(z, 0), z
@@ -41,7 +41,7 @@ def activate(z):
 
 
 def activate_backward(u, cache):
-    """u (N, n) -> dL/dz (N, n)."""
+    """Map u (N, n) to dL/dz (N, n)."""
     # BEGIN SOLUTION
     z, u = cache, GAIN * u
     if ACTIVATION == "relu":
@@ -54,7 +54,7 @@ def activate_backward(u, cache):
 
 
 def log_softmax(z):
-    """z (N, C) -> log softmax of each row, (N, C)."""
+    """Map z (N, C) to log softmax of each row, (N, C)."""
     # BEGIN SOLUTION
     z = z - z.max(axis=1, keepdims=True)
     return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
@@ -63,7 +63,7 @@ def log_softmax(z):
 
 # BEGIN SOLUTION
 def targets(z, labels):
-    """1 for the label, less the part that all classes share."""
+    """Return 1 for the label, less the part that all classes share."""
     t = np.full_like(z, SMOOTHING / z.shape[1])
     t[np.arange(len(z)), labels] += 1 - SMOOTHING
     return t
@@ -79,7 +79,7 @@ def cross_entropy(z, labels):
 
 
 def cross_entropy_backward(u, cache):
-    """u = dL/dloss, a number -> dL/dz (N, C)."""
+    """Map u = dL/dloss, a number, to dL/dz (N, C)."""
     # BEGIN SOLUTION
     z, labels = cache
     scale = u / len(z) if LOSS == "mean" else u
@@ -88,7 +88,7 @@ def cross_entropy_backward(u, cache):
 
 
 def network(x, params):
-    """x (N, d), params [W1, b1, W2, b2, ...] -> logits (N, C), cache: dense, activate, dense, ..., dense."""
+    """Map x (N, d), params [W1, b1, W2, b2, ...] to logits (N, C) and a cache: dense, activate, dense, ..., dense."""
     # BEGIN SOLUTION
     caches = []
     for i in range(0, len(params), 2):
@@ -102,7 +102,7 @@ def network(x, params):
 
 
 def gradients(x, labels, params):
-    """-> loss, [dW1, db1, dW2, db2, ...]."""
+    """Return the loss and [dW1, db1, dW2, db2, ...]."""
     # BEGIN SOLUTION
     z, caches = network(x, params)
     loss, cache = cross_entropy(z, labels)
@@ -118,7 +118,7 @@ def gradients(x, labels, params):
 
 
 def gradients_in_parts(x, labels, params, size):
-    """The same as `gradients`, `size` examples at a time (fewer in the last part)."""
+    """Return the same as `gradients`, from `size` examples at a time (fewer in the last part)."""
     # BEGIN SOLUTION
     loss, total = 0, [np.zeros_like(p) for p in params]
     for i in range(0, len(x), size):
@@ -132,7 +132,7 @@ def gradients_in_parts(x, labels, params, size):
 
 
 def twice(x, W, b):
-    """x (N, n), W (n, n), b (n,) -> y, cache: one dense layer used two times, dense(activate(dense(x)))."""
+    """Map x (N, n), W (n, n), b (n,) to y and a cache: one dense layer used twice, dense(activate(dense(x)))."""
     # BEGIN SOLUTION
     z, first = dense(x, W, b)
     a, middle = activate(z)
@@ -142,7 +142,7 @@ def twice(x, W, b):
 
 
 def twice_backward(u, cache):
-    """u (N, n) -> dL/dx, dL/dW, dL/db."""
+    """Map u (N, n) to dL/dx, dL/dW, dL/db."""
     # BEGIN SOLUTION
     first, middle, last = cache
     da, dW2, db2 = dense_backward(u, last)
@@ -160,7 +160,7 @@ def sgd(p, g, v, lr, momentum):
 
 
 def train(x, labels, params, lr, momentum, steps):
-    """Full-batch steps from velocities of 0 -> parameters, and the array (steps,) of the losses before each step."""
+    """Take full-batch steps from velocities of 0; return the parameters, and the losses (steps,) before each step."""
     # BEGIN SOLUTION
     velocity, losses = [np.zeros_like(p) for p in params], []
     for _ in range(steps):

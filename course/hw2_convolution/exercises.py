@@ -19,19 +19,19 @@ Variant = Mapping[str, Any]
 SECONDS = 5.0
 
 LAYOUTS = tuple("".join(order) for order in permutations("NHWC") if order.index("H") < order.index("W"))
-"""The orders of the axes of images, rows before columns: another one for most students, never one of the authors'."""
+"""The orders of the axes of images, rows before columns: different for most students, never one of the authors'."""
 AUTHORS = "NHWC", "NCHW"
 
 # --------------------------------------------------------------------------------------------- what is right
 
 
 def shown(x: Array, variant: Variant) -> Array:
-    """Images (N, H, W, C) in the student's layout."""
+    """Return images (N, H, W, C) in the student's layout."""
     return np.ascontiguousarray(x.transpose(["NHWC".index(axis) for axis in variant["layout"]]))
 
 
 def layer(x: Array, layer: mn.Layer, W: Array = None, b: Array = None) -> tuple[Array, Any]:
-    """(y, its Jacobian in x) of one layer of minintk, images channels last in float64."""
+    """Return (y, its Jacobian in x) of one layer of minintk, for images channels last in float64."""
     net = mn.Network(mn.Sequential(layer, mn.Flatten()), x.shape[1:], mn.Standard())
     theta = (np.zeros(0) if W is None else np.concatenate([W.ravel(), b.ravel()])).astype(x.dtype)
     y, J = net.linearize(theta, x, wrt="x")
@@ -40,19 +40,19 @@ def layer(x: Array, layer: mn.Layer, W: Array = None, b: Array = None) -> tuple[
 
 
 def conv(x: Array, W: Array, b: Array, stride: int, pad: int, variant: Variant) -> Array:
-    """The convolution of images (N, H, W, C), by minintk."""
+    """Convolve images (N, H, W, C), by minintk."""
     V = W if variant["kernel"] == "correlation" else W[::-1, ::-1].copy()
     size = (V.shape[0], V.shape[1])
     return layer(x, mn.Conv2d(V.shape[3], size, stride=stride, padding=pad, b_std=1.0), V, b)[0]
 
 
 def max_pool(x: Array, size: int, stride: int, pad: int) -> tuple[Array, Any]:
-    """(y, Jacobian): ties go to the first in row-major order."""
+    """Return (y, Jacobian); ties go to the first in row-major order."""
     return layer(x, mn.MaxPool(size, stride=stride, padding=pad))
 
 
 def avg_pool(x: Array, size: int, stride: int, pad: int, variant: Variant) -> Array:
-    """The mean, over the window or over what of it is inside the image."""
+    """Average over the window, or over the part of it inside the image."""
     pool = mn.AvgPool(size, stride=stride, padding=pad)
     inside = layer(np.ones_like(x), pool)[0] if variant["average"] == "inside" else 1.0
     return layer(x, pool)[0] / inside
@@ -103,7 +103,7 @@ def conv_moved(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def asked(function: Any, variant: Variant) -> Any:
-    """Make what the student's function has to compute, in his layout, of one of the functions above."""
+    """Convert one of the functions above to the student's layout."""
 
     def right(x: Array, *args: Any) -> Array:
         y = function(x.transpose([variant["layout"].index(axis) for axis in "NHWC"]), *args, variant)
@@ -124,7 +124,7 @@ def conv_plain_backward(rng: np.random.Generator, variant: Variant) -> Iterator[
 
 
 def many(rng: np.random.Generator, variant: Variant, stride: int, pad: int) -> Iterator[Case]:
-    """A million weights, which differences, or a superposition of unit images, cannot do in time."""
+    """Yield cases with a million weights, too many for differences or a superposition of unit images."""
     x, (W, b) = shown(rng.standard_normal((2, 6, 6, 256)), variant), filters(rng, (3, 3), 256, 448)
     args, right = (x, W, b, stride, pad), asked(conv, variant)
     yield Gradient("conv", "conv_backward", args, title="a million weights", right=right, large=True)
@@ -155,7 +155,7 @@ POOLS = (("windows side by side", (2, 2, 4, 2), 2, 2), ("windows that overlap", 
 
 
 LARGE = "100,000 pixels"
-"""So many that differences run out of time, and loops over the windows do not."""
+"""So many that differences run out of time, but loops over the windows do not."""
 
 
 def max_plain(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -250,14 +250,14 @@ def averages_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Ca
 
 
 def covariances(x: Array, n: int, rng: np.random.Generator, variant: Variant) -> Array:
-    """(HW, HW): the mean over n random channels of products of two pixels after the ReLU."""
+    """Return Return (HW, HW): the mean over n random channels of products of two pixels after the ReLU."""
     h = conv(x, rng.standard_normal((3, 3, x.shape[3], n)), np.zeros(n), 1, 1, variant)
     a = np.maximum(h[0].reshape(-1, n), 0)
     return a @ a.T / n
 
 
 def apart(a: Array, b: Array) -> float:
-    """The distance of two arrays over the length of their mean."""
+    """Return the distance of two arrays divided by the length of their mean."""
     return float(2 * np.linalg.norm(a - b) / np.linalg.norm(a + b))
 
 

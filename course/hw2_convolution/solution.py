@@ -1,11 +1,11 @@
-"""Assignment 2, convolution and pooling by hand. Write the functions below; the handout says what each one gives.
+"""Assignment 2, convolution and pooling by hand. Write the functions below; the handout says what each one returns.
 
-Only NumPy may be imported. Inputs are never changed; float32 in gives float32 out.
+Only NumPy may be imported. Never modify the inputs; float32 in gives float32 out.
 """
 
 import numpy as np
 from variant import average as AVERAGE  # "window": divided by size^2; "inside": by the pixels inside the image
-from variant import kernel as KERNEL  # "correlation": W[a, c] meets pixel s i + a; "convolution": W turned around
+from variant import kernel as KERNEL  # "correlation": W[a, c] meets pixel s i + a; "convolution": W flipped
 from variant import layout as LAYOUT  # "NHWC": images (N, H, W, C); "NCHW": (N, C, H, W); or another order
 
 
@@ -33,7 +33,7 @@ def windows(x, size, stride):
 
 
 def placed(u, a, c, stride):
-    """The pixels that entry (a, c) of every window reads, as two slices."""
+    """Return the pixels that entry (a, c) of every window reads, as two slices."""
     return slice(a, a + stride * (u.shape[1] - 1) + 1, stride), slice(c, c + stride * (u.shape[2] - 1) + 1, stride)
 
 
@@ -49,7 +49,7 @@ def conv(x, W, b, stride, pad):
 
 
 def conv_backward(u, cache):
-    """u, of the shape of y -> dL/dx, dL/dW, dL/db."""
+    """Map u, of the shape of y, to dL/dx, dL/dW, dL/db."""
     # BEGIN SOLUTION
     X, V, stride, pad = cache
     u = last(u)
@@ -64,7 +64,7 @@ def conv_backward(u, cache):
 
 
 def max_pool(x, size, stride, pad):
-    """The largest entry of each window size x size, channel by channel -> y, cache; padding is never the largest."""
+    """Return the largest entry of each window size x size, channel by channel, and a cache; padding never counts."""
     # BEGIN SOLUTION
     X = padded(last(x), pad, -np.inf)
     w = windows(X, (size, size), stride)
@@ -74,7 +74,7 @@ def max_pool(x, size, stride, pad):
 
 
 def max_pool_backward(u, cache):
-    """u, of the shape of y -> dL/dx; of equal entries the first in reading order takes all."""
+    """Map u, of the shape of y, to dL/dx; of equal entries the first in reading order takes all."""
     # BEGIN SOLUTION
     X, which, size, stride, pad = cache
     u, dX = last(u), np.zeros_like(X)
@@ -85,7 +85,7 @@ def max_pool_backward(u, cache):
 
 
 def avg_pool(x, size, stride, pad):
-    """The mean of each window, divided as your handout says -> y, cache."""
+    """Return the mean of each window, divided as your handout says, and a cache."""
     # BEGIN SOLUTION
     X = last(x)
     inside = windows(padded(np.ones_like(X), pad), (size, size), stride).sum(axis=(4, 5))
@@ -96,7 +96,7 @@ def avg_pool(x, size, stride, pad):
 
 
 def avg_pool_backward(u, cache):
-    """u, of the shape of y -> dL/dx."""
+    """Map u, of the shape of y, to dL/dx."""
     # BEGIN SOLUTION
     shape, count, size, stride, pad = cache
     u = last(u) / count

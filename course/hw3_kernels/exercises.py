@@ -21,19 +21,19 @@ Array = Any
 Variant = Mapping[str, Any]
 
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""What multiplies the activation, another number for each student; the authors' 1 is none of them."""
+"""Factors of the activation, one for each student; the authors' 1 is not among them."""
 
 ROOT = 1e-6
-"""What is asked of roots of kernels: an eigenvalue that rounds to 1e-16 has the root 1e-8."""
+"""Tolerance for roots of kernels: an eigenvalue that rounds to 1e-16 has the root 1e-8."""
 
 PLAIN = 1e-7
-"""What is asked where an angle is the arccos of a rounded cosine, which knows it to 1.5e-8."""
+"""Tolerance if an angle is the arccos of a rounded cosine, which determines it only to 1.5e-8."""
 
 # --------------------------------------------------------------------------------------------- what is right
 
 
 def spec(variant: Variant, depth: int, w_std: float, b_std: float, width: int = 1) -> mn.Sequential:
-    """The network with `depth` hidden layers."""
+    """Build the network with `depth` hidden layers."""
     phi = mn.Sequential({"relu": mn.ReLU(), "erf": mn.Erf()}[variant["activation"]], mn.Scale(variant["gain"]))
     drawn = variant["bias"] == "drawn"
     layers: list[Any] = []
@@ -43,19 +43,19 @@ def spec(variant: Variant, depth: int, w_std: float, b_std: float, width: int = 
 
 
 def infinite(variant: Variant, x1: Array, x2: Array, depth: int, w_std: float, b_std: float) -> tuple[Array, Array]:
-    """(NNGP, NTK), (N, M) each."""
+    """Return (NNGP, NTK), (N, M) each."""
     nngp, ntk = an.kernel(spec(variant, depth, w_std, b_std)).both(x1, x2)
     return nngp, ntk
 
 
 def finite(variant: Variant, d: int, params: tuple[Array, ...], w_std: float, b_std: float) -> tuple[mn.Network, Array]:
-    """The network with one hidden layer and these parameters, which are also returned as one vector."""
+    """Build the network with one hidden layer and these parameters; also return them as one vector."""
     net = mn.Network(spec(variant, 1, w_std, b_std, params[0].shape[1]), (d,))
     return net, np.concatenate([p.ravel() for p in params])
 
 
 def drawn(variant: Variant, rng: np.random.Generator, d: int, n: int) -> tuple[Array, ...]:
-    """(W, b, a, c) at initialisation, in the order that the handout gives."""
+    """Draw (W, b, a, c) at initialisation, in the order that the handout gives."""
 
     def bias(size: int) -> Array:
         return rng.standard_normal(size) if variant["bias"] == "drawn" else np.zeros(size)
@@ -64,14 +64,14 @@ def drawn(variant: Variant, rng: np.random.Generator, d: int, n: int) -> tuple[A
 
 
 def moments(variant: Variant, K: Array, q1: Array, q2: Array) -> tuple[Array, Array]:
-    """E phi(u) phi(u'), and of the slopes."""
+    """Return E phi(u) phi(u'), and the same for the slopes."""
     dual = relu_dual if variant["activation"] == "relu" else erf_dual
     T, T_dot = dual(K, q1[:, None], q2[None, :])
     return variant["gain"] ** 2 * T, variant["gain"] ** 2 * T_dot
 
 
 def by_columns(variant: Variant, K: Array, q1: Array, q2: Array) -> tuple[Array, Array]:
-    """The moments where both variances are broadcast along the rows."""
+    """Return the moments with both variances broadcast along the rows."""
     found = [moments(variant, K[:, [j]], np.full(len(K), q1[j]), q2[[j]]) for j in range(len(q1))]
     T, T_dot = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
     return T, T_dot
@@ -89,7 +89,7 @@ def mistaken(
     slopes: bool = True,
     later: float = 1.0,
 ) -> tuple[Array, Array]:
-    """(NNGP, NTK) with a part of the recursion left out."""
+    """Return (NNGP, NTK) with a part of the recursion left out."""
     W, B, b = w_std**2, b_std**2, b_std**2 * (variant["bias"] == "drawn")
     K, q1, q2 = x1 @ x2.T / x1.shape[1], (x1**2).mean(1), (x2**2).mean(1)
     K, q1, q2, Theta = W * K + b, W * q1 + b, W * q2 + b, W * K + B
@@ -101,7 +101,7 @@ def mistaken(
 
 
 def between(x1: Array, x2: Array) -> Array:
-    """Angles (N, M), with the longest numbers of this machine."""
+    """Return angles (N, M), computed in the machine's longest floating-point type."""
     a, b = x1.astype(np.longdouble)[:, None, :], x2.astype(np.longdouble)[None, :, :]
     a, b = a * np.linalg.norm(b, axis=2, keepdims=True), b * np.linalg.norm(a, axis=2, keepdims=True)
     found = 2 * np.arctan2(np.linalg.norm(a - b, axis=2), np.linalg.norm(a + b, axis=2))
@@ -109,7 +109,7 @@ def between(x1: Array, x2: Array) -> Array:
 
 
 def tested(samples: Array, theory: Array, level: float) -> tuple[Array, bool]:
-    """(z, whether they agree)."""
+    """Return (z, True if they agree)."""
     z = (samples.mean(0) - theory) / (samples.std(0, ddof=1) / len(samples) ** 0.5)
     return z, bool(z.size * erfc(np.abs(z) / 2**0.5).min() >= level)
 
@@ -205,8 +205,8 @@ def near_parallel(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
             near = length * (x + apart * rng.standard_normal((4, 6)))
             yield Values("angles", (x, near), between(x, near), title=f"{apart:g} apart, {title}", rtol=1e-6)
     for title, x in hard_inputs(rng):
-        if not title.startswith(("zero", "ties")):  # no angle with a vector of zeros
-            other = np.concatenate([x, rng.standard_normal((1, x.shape[1]))])  # not all of the angles are 0
+        if not title.startswith(("zero", "ties")):  # the angle with a vector of zeros is undefined
+            other = np.concatenate([x, rng.standard_normal((1, x.shape[1]))])  # ensures that not all angles are 0
             yield Values("angles", (x, other), between(x, other), title=title, rtol=PLAIN)
 
 
@@ -218,13 +218,13 @@ NETWORKS = (("random", 3, 4, 3, 5), ("all sizes equal", 3, 3, 3, 3), ("one unit"
 def problem(
     rng: np.random.Generator, N: int, M: int, d: int, n: int
 ) -> tuple[Array, Array, tuple[Array, Array, Array, Array]]:
-    """(x1, x2, params), the biases other than zero, as they are once they have been trained."""
+    """Draw (x1, x2, params), with nonzero biases, as after some training."""
     params = (rng.standard_normal((d, n)), rng.standard_normal(n), rng.standard_normal(n), rng.standard_normal(1))
     return rng.standard_normal((N, d)), rng.standard_normal((M, d)), params
 
 
 def output(variant: Variant, x: Array, W: Array, b: Array, a: Array, c: Array) -> Array:
-    """f of the finite network with these parameters."""
+    """Return f of the finite network with these parameters."""
     net, theta = finite(variant, x.shape[1], (W, b, a, c), 1.3, 0.6)
     return net(theta, x)[:, 0]
 
@@ -270,7 +270,7 @@ def below(net: mn.Network, theta: Array, x1: Array, x2: Array, *names: str) -> A
 
 
 def otherwise(variant: Variant, rng: np.random.Generator, d: int, n: int) -> tuple[Array, ...]:
-    """(W, b, a, c) drawn in another order: weights before biases, or where there are none, a before W."""
+    """Draw (W, b, a, c) in another order: weights before biases, or, without biases, a before W."""
     if variant["bias"] == "drawn":
         W, a, b, c = (rng.standard_normal(shape) for shape in ((d, n), n, n, 1))
         return W, b, a, c
@@ -281,7 +281,7 @@ def otherwise(variant: Variant, rng: np.random.Generator, d: int, n: int) -> tup
 def sampled(
     variant: Variant, x: Array, width: int, seeds: Array, w_std: float, b_std: float, drawn: Any = drawn
 ) -> Array:
-    """Empirical kernels (S, N, N), of the networks that the handout says are to be drawn."""
+    """Return empirical kernels (S, N, N) of the networks that the handout asks for."""
     some = [drawn(variant, np.random.default_rng(int(seed)), x.shape[1], width) for seed in seeds]
     nets = [finite(variant, x.shape[1], params, w_std, b_std) for params in some]
     return np.array([mn.ntk(net, theta, x) for net, theta in nets])

@@ -6,11 +6,11 @@ LAGS, DRAWS = (1, 2, 4, 8), 20
 
 
 def circle(M=256):
-    """(M, 2): points of the circle |x|^2 = 2, 2 pi / M apart."""
+    """Return (M, 2): points of the circle |x|^2 = 2, 2 pi / M apart."""
     angles = 2 * np.pi * np.arange(M) / M
     return np.sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
 def problem(seed):
-    """(x, lags, draws, seed, w_std, b_std), the arguments of roughness."""
+    """Return (x, lags, draws, seed, w_std, b_std), the arguments of roughness."""
     return circle(), LAGS, DRAWS, seed, np.sqrt(2), 0.0

@@ -1,6 +1,6 @@
-"""Assignment 3, the kernels of a wide network. Write the functions below; the handout says what each one gives.
+"""Assignment 3, the kernels of a wide network. Write the functions below; the handout says what each one returns.
 
-NumPy and SciPy may be imported. Every array is float64. Inputs are never changed.
+NumPy and SciPy may be imported. Every array is float64. Never modify the inputs.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from variant import gain as GAIN  # what multiplies the activation
 
 
 def dense(K, Theta, w_std, b_std):
-    """K, Theta (N, M) of a layer's inputs -> K, Theta (N, M) of its outputs."""
+    """Map K, Theta (N, M) of a layer's inputs to K, Theta (N, M) of its outputs."""
     # BEGIN SOLUTION
     drawn = b_std**2 if BIAS == "drawn" else 0.0
     return w_std**2 * K + drawn, w_std**2 * Theta + w_std**2 * K + b_std**2
@@ -19,7 +19,7 @@ def dense(K, Theta, w_std, b_std):
 
 
 def angles(x1, x2):
-    """x1 (N, d), x2 (M, d), no zeros among them -> angles (N, M) between 0 and pi."""
+    """Return the angles (N, M), between 0 and pi, of x1 (N, d) and x2 (M, d), which have no zero rows."""
     # BEGIN SOLUTION
     n1, n2 = np.linalg.norm(x1, axis=1)[:, None, None], np.linalg.norm(x2, axis=1)[None, :, None]
     a, b = n2 * x1[:, None, :], n1 * x2[None, :, :]
@@ -29,7 +29,7 @@ def angles(x1, x2):
 
 # BEGIN SOLUTION
 def moments(K, q, q_prime):
-    """E phi(u) phi(u'), E phi'(u) phi'(u') entry by entry; the three arguments broadcast."""
+    """Return E phi(u) phi(u'), E phi'(u) phi'(u') entry by entry; the three arguments broadcast."""
     if ACTIVATION == "erf":
         r = (1 + 2 * q) * (1 + 2 * q_prime)
         T, T_dot = 2 / np.pi * np.arcsin(2 * K / np.sqrt(r)), 4 / np.pi / np.sqrt(r - 4 * K**2)
@@ -51,7 +51,7 @@ def dual(K, q1, q2):
 
 
 def kernels(x1, x2, depth, w_std, b_std):
-    """x1 (N, d), x2 (M, d) -> NNGP, NTK, both (N, M), of a network with `depth` hidden layers."""
+    """Return NNGP and NTK, both (N, M), of x1 (N, d), x2 (M, d) and a network with `depth` hidden layers."""
     # BEGIN SOLUTION
     d = x1.shape[1]
     K, Theta = dense(x1 @ x2.T / d, np.zeros((len(x1), len(x2))), w_std, b_std)
@@ -74,7 +74,7 @@ def slope(h):
 
 
 def hidden(x, params, w_std, b_std):
-    """h (N, n), what goes into the activation."""
+    """Return h (N, n), the input of the activation."""
     W, b, _, _ = params
     return w_std / np.sqrt(x.shape[1]) * x @ W + b_std * b
 
@@ -83,7 +83,7 @@ def hidden(x, params, w_std, b_std):
 
 
 def network(x, params, w_std, b_std):
-    """x (N, d), params = (W (d, n), b (n,), a (n,), c (1,)) -> f (N,)."""
+    """Map x (N, d), params = (W (d, n), b (n,), a (n,), c (1,)) to f (N,)."""
     # BEGIN SOLUTION
     _, _, a, c = params
     return w_std / np.sqrt(len(a)) * phi(hidden(x, params, w_std, b_std)) @ a + b_std * c
@@ -91,7 +91,7 @@ def network(x, params, w_std, b_std):
 
 
 def empirical_ntk(x1, x2, params, w_std, b_std):
-    """x1 (N, d), x2 (M, d), params as above -> sum over the parameters of df/dparam df'/dparam, (N, M)."""
+    """Return the sum over the parameters of df/dparam df'/dparam, (N, M), for x1 (N, d), x2 (M, d), params as above."""
     # BEGIN SOLUTION
     _, _, a, _ = params
     d, n = x1.shape[1], len(a)
@@ -103,7 +103,7 @@ def empirical_ntk(x1, x2, params, w_std, b_std):
 
 
 def sample(x, width, seeds, w_std, b_std):
-    """x (N, d), S seeds -> empirical tangent kernels (S, N, N) of S networks with a hidden layer of this width."""
+    """Return tangent kernels (S, N, N) of S networks with a hidden layer of this width, one for each seed; x (N, d)."""
     # BEGIN SOLUTION
     found = []
     for seed in seeds:
@@ -118,7 +118,7 @@ def sample(x, width, seeds, w_std, b_std):
 
 
 def z_test(samples, theory, level):
-    """samples (S, ...), theory (...) -> z (...), and whether the two agree at this level, True or False."""
+    """Return z (...) of samples (S, ...) against theory (...), and True if the two agree at this level, else False."""
     # BEGIN SOLUTION
     z = (samples.mean(axis=0) - theory) / (samples.std(axis=0, ddof=1) / np.sqrt(len(samples)))
     p = erfc(np.abs(z) / np.sqrt(2))
@@ -127,7 +127,7 @@ def z_test(samples, theory, level):
 
 
 def experiment(x, width, seeds, w_std, b_std, level):
-    """x (N, d) -> z (N, N) of sampled tangent kernels against the infinite network's, and whether they agree."""
+    """Return z (N, N) of sampled tangent kernels against the infinite network's, and whether they agree; x (N, d)."""
     # BEGIN SOLUTION
     return z_test(sample(x, width, seeds, w_std, b_std), kernels(x, x, 1, w_std, b_std)[1], level)
     # END SOLUTION

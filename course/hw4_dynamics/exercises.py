@@ -21,26 +21,26 @@ Array = Any
 Variant = Mapping[str, Any]
 
 KERNEL = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.5), mn.ReLU(), mn.Dense(1, b_std=0.5)))
-"""Of networks with one hidden layer: positive definite, unless two inputs are equal."""
+"""For networks with one hidden layer: positive definite, unless two inputs are equal."""
 
 WEIGHTS = tuple(k / 100 for k in range(30, 301) if abs(k - 100) > 9)
-"""What multiplies the loss, another number for each student; the authors' 1 is none of them."""
+"""Factors of the loss, one for each student; the authors' 1 is not among them."""
 
 TIMES = (0.0, 0.3, 4.0, 100.0)
-"""From the start to where little is left to learn, in units of 1 / the largest rate."""
+"""From the start to times when little is left to learn, in units of 1 / the largest rate."""
 
 PLAIN = 1e-7
-"""What is asked where an angle is the arccos of a rounded cosine."""
+"""Tolerance if an angle is the arccos of a rounded cosine."""
 
 LONG = 1e-6
-"""What is asked where rates far apart leave few digits: 10^8 steps, or t = inf."""
+"""Tolerance if widely different rates leave few digits: 10^8 steps, or t = inf."""
 
 # --------------------------------------------------------------------------------------------- what is right
 
 
 @dataclass(frozen=True)
 class Known:
-    """The kernels of inputs that are told by their numbers, (n, 1) each, from matrices of all of them."""
+    """Kernels of inputs given by their indices, (n, 1) each, from matrices of all of them."""
 
     K: Array
     Theta: Array
@@ -56,7 +56,7 @@ class Known:
 
 
 def part(k: Array, x1: Array, x2: Array | None) -> Array:
-    """The rows and columns with these numbers."""
+    """Return the rows and columns with these indices."""
     return np.asarray(k[np.ix_(x1[:, 0].astype(int), (x1 if x2 is None else x2)[:, 0].astype(int))])
 
 
@@ -67,7 +67,7 @@ def divisor(N: int, variant: Variant) -> float:
 
 @dataclass(frozen=True)
 class Problem:
-    """Training and test inputs, by their numbers, and their kernels; targets, and outputs at the start."""
+    """Training and test inputs, by index, and their kernels; targets, and outputs at the start."""
 
     variant: Variant
     kernel: Known
@@ -100,21 +100,21 @@ class Problem:
         return self.kernel.nngp(self.x_test)
 
     def laid(self, kind: str) -> Array:
-        """The kernel between test and training inputs, as the variant has it."""
+        """Return the kernel between test and training inputs, in the variant's layout."""
         found = getattr(self.kernel, kind)(self.x_test, self.x)
         return found if self.variant["layout"] == "test_first" else found.T.copy()
 
     @property
     def per(self) -> float:
-        """The divisor of the loss."""
+        """Return the divisor of the loss."""
         return divisor(self.N, self.variant)
 
     def time(self, t: float) -> float:
-        """The variant's t for t in units of 1 / the largest rate."""
+        """Return the variant's t for t in units of 1 / the largest rate."""
         return float(t * self.per / np.linalg.eigvalsh(self.Theta)[-1])
 
     def units(self, t: float) -> float:
-        """analytic's t, of the mean loss, for the variant's."""
+        """Return analytic's t, for the mean loss, from the variant's."""
         return t * self.N / self.per
 
     @cached_property
@@ -122,27 +122,27 @@ class Problem:
         return an.ensemble(self.kernel, self.x, self.y)
 
     def flow(self, t: float, f0: Array | float, test: bool = False) -> Array:
-        """Outputs at the variant's t."""
+        """Return outputs at the variant's t."""
         if not test:
             return self.trained.dynamics().predict(self.units(t), f0=f0)
         k, start = self.kernel.ntk(self.x_test, self.x), 0.0 if np.ndim(f0) == 0 else self.f0_test
         return self.trained.dynamics().predict(self.units(t), k, f0=f0, f0_test=start)
 
     def ensemble(self, t: float, layers: str = "") -> tuple[Array, Array]:
-        """(mean, covariance) at the variant's t, of what the variant trains, or of the layers named."""
+        """Return (mean, covariance) at the variant's t, for the layers that the variant trains, or the named ones."""
         kind: Kind = "ntk" if (layers or self.variant["trained"]) == "all" else "nngp"
         mean, cov = self.trained.predict(self.x_test, self.units(t), kind=kind, cov=True)
         return mean, cov
 
     def taken(self, t: float) -> Array:
-        """A_t (M, N), of what the variant trains."""
+        """Return A_t (M, N), for the layers that the variant trains."""
         kind = "ntk" if self.variant["trained"] == "all" else "nngp"
         each = getattr(self.kernel, kind)
         return an.gradient_flow(each(self.x), np.eye(self.N)).predict(self.units(t), each(self.x_test, self.x))
 
 
 def problem(rng: np.random.Generator, variant: Variant, N: int, M: int, C: int, x: Array | None = None) -> Problem:
-    """Random inputs (or these), targets, and outputs at the start."""
+    """Draw random inputs (or use these), targets, and outputs at the start."""
     x = rng.standard_normal((N, 3)) if x is None else x
     kernel = Known(*KERNEL.both(np.concatenate([x, rng.standard_normal((M, x.shape[1]))])))
     return Problem(variant, kernel, *(rng.standard_normal((n, C)) for n in (len(x), len(x), M)))
@@ -214,7 +214,7 @@ def descent(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def many_steps(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
-    """So slow in some directions that even a hundred million steps have not arrived."""
+    """Yield cases so slow in some directions that even a hundred million steps do not converge."""
     Q = np.linalg.qr(rng.standard_normal((10, 10)))[0]
     K, p = (Q * np.logspace(-9, 0, 10)) @ Q.T, problem(rng, variant, 10, 1, 2)
     K = (K + K.T) / 2
@@ -295,7 +295,7 @@ def moved(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         U, _, V = np.linalg.svd(rng.standard_normal((N, P)), full_matrices=False)
         J, y, f0 = (U * rng.uniform(0.5, 2, min(N, P))) @ V, rng.standard_normal(N), rng.standard_normal(N)
         per = divisor(N, variant)
-        best = np.linalg.lstsq(J, y - f0)[0]  # the shortest of all that fit best
+        best = np.linalg.lstsq(J, y - f0)[0]  # the shortest of all best fits
         for scaled in (0.7, 20.0, inf):
             t = scaled * per / float(np.linalg.norm(J, 2) ** 2)
             a = an.gradient_flow(J @ J.T, y[:, None]).coefficients(t * N / per, f0=f0[:, None])[:, 0]

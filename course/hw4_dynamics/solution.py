@@ -1,6 +1,6 @@
-"""Assignment 4, training in closed form. Write the functions below; the handout says what each one gives.
+"""Assignment 4, training in closed form. Write the functions below; the handout says what each one returns.
 
-NumPy and SciPy may be imported. Every array is float64. Inputs are never changed.
+NumPy and SciPy may be imported. Every array is float64. Never modify the inputs.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from variant import trained as TRAINED  # "all" layers of the ensemble, or the "
 from variant import weight as WEIGHT  # what multiplies the loss
 
 # BEGIN SOLUTION
-LOST = 1e-10  # of the largest eigenvalue: below it there is nothing but rounding
+LOST = 1e-10  # as a fraction of the largest eigenvalue: anything smaller is rounding
 
 
 def divisor(N):
@@ -19,18 +19,18 @@ def divisor(N):
 
 
 def eigen(K):
-    """Eigenvalues in units of what the loss divides by, those that are 0 set to 0, and eigenvectors."""
+    """Return eigenvalues divided by the loss's divisor, those that are 0 set to 0, and eigenvectors."""
     lam, V = np.linalg.eigh(K)
     return np.where(lam > LOST * lam[-1], lam, 0.0) / divisor(len(K)), V
 
 
 def rows(K_test):
-    """K_test as (M, N)."""
+    """Return K_test as (M, N)."""
     return K_test if LAYOUT == "test_first" else K_test.T
 
 
 def gain(lam, t):
-    """(1 - exp(-lam t)) / lam; where lam is 0: t, or nothing in the limit, since nothing depends on it."""
+    """Return (1 - exp(-lam t)) / lam; if lam is 0: t, or 0 in the limit, since no result depends on it."""
     some = np.where(lam > 0, lam, 1.0)
     if np.isinf(t):
         return (lam > 0) / some
@@ -38,7 +38,7 @@ def gain(lam, t):
 
 
 def matrix(K, t):
-    """(N, N), which takes y - f0 to the coefficients a_t."""
+    """Return the matrix (N, N) that maps y - f0 to the coefficients a_t."""
     lam, V = eigen(K)
     return V * gain(lam, t) @ V.T / divisor(len(K))
 
@@ -47,28 +47,28 @@ def matrix(K, t):
 
 
 def step(K, f, y, lr):
-    """K (N, N), outputs f (N, C), targets y (N, C) -> the outputs (N, C) after one step of gradient descent."""
+    """Return the outputs (N, C) after a step of gradient descent: K (N, N), outputs f (N, C), targets y (N, C)."""
     # BEGIN SOLUTION
     return f - lr / divisor(len(y)) * K @ (f - y)
     # END SOLUTION
 
 
 def flow(K, y, t, f0):
-    """Outputs (N, C) of gradient flow at time t, 0 <= t <= inf, from f0 (N, C)."""
+    """Return outputs (N, C) of gradient flow at time t, 0 <= t <= inf, from f0 (N, C)."""
     # BEGIN SOLUTION
     return f0 + K @ (matrix(K, t) @ (y - f0))
     # END SOLUTION
 
 
 def max_learning_rate(K):
-    """The largest learning rate of gradient descent that does not diverge."""
+    """Return the largest learning rate of gradient descent that does not diverge."""
     # BEGIN SOLUTION
     return float(2 / eigen(K)[0][-1])
     # END SOLUTION
 
 
 def descent(K, y, lr, steps, f0):
-    """Outputs (N, C) after a whole number of steps of gradient descent; ValueError where they would diverge."""
+    """Return outputs (N, C) after a whole number of steps of gradient descent; ValueError if they would diverge."""
     # BEGIN SOLUTION
     if lr > max_learning_rate(K):
         raise ValueError(f"lr = {lr:g} diverges: it has to stay below {max_learning_rate(K):g}")
@@ -78,21 +78,21 @@ def descent(K, y, lr, steps, f0):
 
 
 def predict(K, K_test, y, t, f0, f0_test):
-    """Outputs (M, C) of gradient flow on M other inputs; K_test as your handout has it, f0_test (M, C)."""
+    """Return outputs (M, C) of gradient flow on M other inputs; K_test as in your handout, f0_test (M, C)."""
     # BEGIN SOLUTION
     return f0_test + rows(K_test) @ (matrix(K, t) @ (y - f0))
     # END SOLUTION
 
 
 def weights(J, y, t, f0):
-    """J (N, P), y and f0 (N,) -> theta_t - theta_0 (P,) of gradient flow."""
+    """Return theta_t - theta_0 (P,) of gradient flow, from J (N, P), y and f0 (N,)."""
     # BEGIN SOLUTION
     return J.T @ (matrix(J @ J.T, t) @ (y - f0))
     # END SOLUTION
 
 
 def posterior(K, K_test, K_prior, y):
-    """K (N, N), K_test, K_prior (M, M), y (N, C) -> mean (M, C) and covariance (M, M) of the Gaussian process."""
+    """Return mean (M, C) and covariance (M, M) of the Gaussian process: K (N, N), K_test, K_prior (M, M), y (N, C)."""
     # BEGIN SOLUTION
     A = rows(K_test) @ np.linalg.inv(K)
     return A @ y, K_prior - A @ rows(K_test).T
@@ -101,7 +101,7 @@ def posterior(K, K_test, K_prior, y):
 
 # BEGIN SOLUTION
 def taken(K, K_test, Theta, Theta_test, t):
-    """A (M, N), which takes y - f0 to what training adds to the test outputs."""
+    """Return A (M, N), which maps y - f0 to the change of the test outputs by training."""
     return rows(Theta_test) @ matrix(Theta, t) if TRAINED == "all" else rows(K_test) @ matrix(K, t)
 
 
@@ -109,14 +109,14 @@ def taken(K, K_test, Theta, Theta_test, t):
 
 
 def ensemble_mean(K, K_test, Theta, Theta_test, y, t):
-    """Mean (M, C), at time t, of infinitely many trained networks."""
+    """Return the mean (M, C), at time t, of infinitely many trained networks."""
     # BEGIN SOLUTION
     return taken(K, K_test, Theta, Theta_test, t) @ y
     # END SOLUTION
 
 
 def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
-    """Their covariance (M, M), the same for each output."""
+    """Return their covariance (M, M), the same for each output."""
     # BEGIN SOLUTION
     A = taken(K, K_test, Theta, Theta_test, t)
     cross = A @ rows(K_test).T
@@ -128,7 +128,7 @@ def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
 
 
 def own_kernel(x):
-    """The tangent kernel (N, N) of one hidden ReLU layer with w_std = sqrt(2) and no biases, from assignment 3."""
+    """Return the tangent kernel (N, N) of one hidden ReLU layer, w_std = sqrt(2), no biases, from assignment 3."""
     # BEGIN SOLUTION
     K = 2 * x @ x.T / x.shape[1]
     size = np.sqrt(np.outer(K.diagonal(), K.diagonal()))
@@ -139,7 +139,7 @@ def own_kernel(x):
 
 
 def learning_curve(x, y, sizes, draws, seed):
-    """Squared error and part misclassified: trained on N of sizes, tested on the others: (2, K, draws)."""
+    """Return squared error and fraction misclassified: trained on N of sizes, tested on the others: (2, K, draws)."""
     # BEGIN SOLUTION
     K, found = own_kernel(x), []
     for N in sizes:

@@ -24,21 +24,21 @@ Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"tanh": mn.Tanh, "sin": mn.Sin, "erf": mn.Erf}
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""What multiplies the activation, another number for each student; the authors' 1 is none of them."""
+"""Factors of the activation, one for each student; the authors' 1 is not among them."""
 SIZES = (("wide", 4, 3, 7), ("more examples than parameters", 9, 2, 2), ("one example, one neuron", 1, 3, 1))
 
 # --------------------------------------------------------------------------------------------- what is right
 
 
 def network(shape: Sequence[int], variant: Variant) -> mn.Network:
-    """f(x) = phi(x W / sqrt(d)) a / sqrt(n), for W of this shape."""
+    """Build f(x) = phi(x W / sqrt(d)) a / sqrt(n), for W of this shape."""
     d, n = shape[-2:]
     phi = mn.Sequential(ACTIVATIONS[variant["activation"]](), mn.Scale(variant["gain"]))
     return mn.Network(mn.Sequential(mn.Dense(n), phi, mn.Dense(1)), (d,), mn.NTK())
 
 
 def vector(W: Array, a: Array) -> Array:
-    """(W, a) as one vector, or E of them: the order of the network's layout."""
+    """Return (W, a) as one vector, or E of them, in the order of the network's layout."""
     return np.concatenate([W.reshape(*W.shape[:-2], -1), a], axis=-1)
 
 
@@ -48,7 +48,7 @@ def rate(lr: float, N: int, variant: Variant) -> float:
 
 
 def descend(model: Any, theta: Array, x: Array, y: Array, step: float, steps: int) -> Array:
-    """The outputs before the first step and after each: (steps + 1, [E,] N)."""
+    """Return the outputs before the first step and after each: (steps + 1, [E,] N)."""
     found = []
     for _ in range(steps + 1):
         f, J = model.linearize(theta, x)
@@ -58,13 +58,13 @@ def descend(model: Any, theta: Array, x: Array, y: Array, step: float, steps: in
 
 
 def distance(f: Array, g: Array, variant: Variant) -> Array:
-    """The supremum over t (axis 0) of the norm over the examples (the last axis)."""
+    """Return the supremum over t (axis 0) of the norm over the examples (the last axis)."""
     apart = np.abs(f - g)
     return (np.sqrt(np.mean(apart**2, axis=-1)) if variant["norm"] == "rms" else apart.max(axis=-1)).max(axis=0)
 
 
 def deviations(x: Array, y: Array, W: Array, a: Array, lr: float, steps: int, variant: Variant) -> Array:
-    """() or (E,): how far networks get from their linearisations."""
+    """Return () or (E,): the largest distance of networks from their linearisations."""
     net, theta, step = network(W.shape, variant), vector(W, a), rate(lr, len(y), variant)
     own = descend(mn.Linearized(net, theta), theta, x, y, step, steps)
     return distance(descend(net, theta, x, y, step, steps), own, variant)
@@ -74,7 +74,7 @@ def measured(
     x: Array, y: Array, widths: Sequence[int], seeds: int, lr: float, steps: int, seed: int, variant: Variant,
     *, same: bool = False,
 ) -> Array:  # fmt: skip
-    """(K, seeds): deviations of the networks that the handout's `draw` gives; same: of equal seeds at all widths."""
+    """Return (K, seeds): deviations of the networks from the handout's `draw`; same: equal seeds at all widths."""
     d, found = x.shape[1], []
     for n in widths:
         rngs = [np.random.default_rng([seed, s] if same else [seed, n, s]) for s in range(seeds)]
@@ -85,19 +85,19 @@ def measured(
 
 
 def line(log_n: Array, log_v: Array, confidence: float) -> tuple[float, float, float]:
-    """(slope, low, high), by SciPy's regression."""
+    """Return (slope, low, high), by SciPy's regression."""
     found = linregress(log_n, log_v)
     reach = float(student_t.ppf((1 + confidence) / 2, len(log_n) - 2) * found.stderr)
     return float(found.slope), float(found.slope - reach), float(found.slope + reach)
 
 
 def fitted(widths: Sequence[int], values: Array, confidence: float) -> tuple[float, float, float]:
-    """(b, low, high) of values (K, S)."""
+    """Fit values (K, S) and return (b, low, high)."""
     return line(np.repeat(np.log(widths), values.shape[1]), np.log(values).ravel(), confidence)
 
 
 def decided(low: float, high: float, theory: float, against: float) -> str:
-    """pass, fail or undecided."""
+    """Return pass, fail or undecided."""
     half = abs(theory - against) / 2
     inside = (theory - half < low) + (high < theory + half)
     outside = high < theory - half or low > theory + half
@@ -113,13 +113,13 @@ def parameters(rng: np.random.Generator, d: int, n: int) -> tuple[Array, Array]:
 
 
 def problem(rng: np.random.Generator, N: int, d: int) -> tuple[Array, Array]:
-    """Points of the sphere |x|^2 = d and labels +-1 in turn."""
+    """Draw points of the sphere |x|^2 = d, with alternating labels +-1."""
     x = rng.standard_normal((N, d))
     return x * np.sqrt(d) / np.linalg.norm(x, axis=1, keepdims=True), np.where(np.arange(N) % 2, -1.0, 1.0)
 
 
 def runs(rng: np.random.Generator, variant: Variant) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """(title, (x, y, W, a, lr, steps)): short trainings, narrow enough that the features move."""
+    """Yield (title, (x, y, W, a, lr, steps)): short trainings, narrow enough that the features move."""
     for title, N, d, n, steps in (
         ("width 6, 8 steps", 4, 3, 6, 8),
         ("width 40, 5 steps", 5, 2, 40, 5),
@@ -225,10 +225,10 @@ def centred(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def learnt(rng: np.random.Generator, variant: Variant) -> tuple[str, tuple[Any, ...]]:
-    """One example until both models know it: they are furthest apart on the way, and together at the end."""
+    """Train on one example until both models fit it: they are furthest apart on the way, and agree at the end."""
     x, y = problem(rng, 1, 3)
     W, a = parameters(rng, 3, 40)
-    half = 0.5 / float(mn.ntk(network(W.shape, variant), vector(W, a), x)[0, 0])  # of the error, in a step; N = 1
+    half = 0.5 / float(mn.ntk(network(W.shape, variant), vector(W, a), x)[0, 0])  # halves the error in a step; N = 1
     return "one example, learnt", (x, y, W, a, half, 30)
 
 

@@ -1,6 +1,6 @@
-"""Assignment 5, lazy or learning. Write the functions below; the handout says what each one gives.
+"""Assignment 5, lazy or learning. Write the functions below; the handout says what each one returns.
 
-NumPy and SciPy may be imported. Inputs are never changed; everything is float64.
+NumPy and SciPy may be imported. Never modify the inputs; everything is float64.
 """
 
 import numpy as np
@@ -26,19 +26,19 @@ def slope(z):
 
 
 def draw(seed, n, s, d):
-    """Network number s of width n for inputs of d entries -> W (d, n), a (n,), all of N(0, 1)."""
+    """Draw network number s of width n for inputs of d entries -> W (d, n), a (n,), all from N(0, 1)."""
     rng = np.random.default_rng([seed, n, s])
     return rng.standard_normal((d, n)), rng.standard_normal(n)
 
 
 def outputs(x, W, a):
-    """x (N, d) -> f (N,): f(x) = phi(x W / sqrt(d)) a / sqrt(n)."""
+    """Map x (N, d) to f (N,): f(x) = phi(x W / sqrt(d)) a / sqrt(n)."""
     d, n = W.shape
     return phi(x @ W / np.sqrt(d)) @ a / np.sqrt(n)
 
 
 def vjp(x, W, a, u):
-    """u (N,) -> the gradient of sum_i u_i f(x_i), as dW (d, n) and da (n,): u J."""
+    """Map u (N,) to the gradient of sum_i u_i f(x_i), as dW (d, n) and da (n,): u J."""
     d, n = W.shape
     z = x @ W / np.sqrt(d)
     return x.T @ (u[:, None] * slope(z) * a) / np.sqrt(d * n), u @ phi(z) / np.sqrt(n)
@@ -48,7 +48,7 @@ def vjp(x, W, a, u):
 
 
 def jvp(x, W, a, dW, da):
-    """The change of f (N,) to first order when W changes by dW (d, n) and a by da (n,): J (dW, da)."""
+    """Return the change of f (N,) to first order when W changes by dW (d, n) and a by da (n,): J (dW, da)."""
     # BEGIN SOLUTION
     d, n = W.shape
     z, dz = x @ W / np.sqrt(d), x @ dW / np.sqrt(d)
@@ -57,14 +57,14 @@ def jvp(x, W, a, dW, da):
 
 
 def f_lin(x, W0, a0, W, a):
-    """The network linearised at (W0, a0), evaluated at (W, a): (N,)."""
+    """Evaluate the network linearised at (W0, a0) at the point (W, a): (N,)."""
     # BEGIN SOLUTION
     return outputs(x, W0, a0) + jvp(x, W0, a0, W - W0, a - a0)
     # END SOLUTION
 
 
 def tangent_kernel(x, W, a):
-    """Theta = J J' (N, N) at (W, a)."""
+    """Return Theta = J J' (N, N) at (W, a)."""
     # BEGIN SOLUTION
     d, n = W.shape
     z = x @ W / np.sqrt(d)
@@ -90,7 +90,7 @@ def train(x, y, W, a, lr, steps):
 
 
 def train_lin(x, y, W0, a0, lr, steps):
-    """The same for the network linearised at (W0, a0), trained from there on its own: (steps + 1, N)."""
+    """Do the same for the network linearised at (W0, a0), trained separately from there: (steps + 1, N)."""
     # BEGIN SOLUTION
     rate = lr / len(y) if LOSS == "mean" else lr
     W, a, f = W0, a0, [outputs(x, W0, a0)]
@@ -103,7 +103,7 @@ def train_lin(x, y, W0, a0, lr, steps):
 
 
 def train_centred(x, y, W, a, alpha, lr, steps):
-    """The same for alpha (f(W, a) - f(W0, a0)), where it starts, at the rate lr / alpha^2: (steps + 1, N)."""
+    """Do the same for alpha (f(W, a) - f(W0, a0)) from its start, at the rate lr / alpha^2: (steps + 1, N)."""
     # BEGIN SOLUTION
     rate = (lr / len(y) if LOSS == "mean" else lr) / alpha**2
     f0 = outputs(x, W, a)
@@ -137,7 +137,7 @@ def measure(x, y, widths, seeds, lr, steps, seed):
 
 
 def fit(widths, values, confidence):
-    """values (K, S) at widths (K of them) -> b of A n^b, and the low and high end of its interval: three numbers."""
+    """Fit A n^b to values (K, S) at K widths; return b, and the low and high end of its interval: three numbers."""
     # BEGIN SOLUTION
     log_n = np.repeat(np.log(widths), values.shape[1])
     log_v = np.log(values).ravel()
@@ -151,7 +151,7 @@ def fit(widths, values, confidence):
 
 
 def verdict(low, high, theory, against):
-    """The word "pass" if the whole interval is nearer to theory than against, "fail" if none is, else "undecided"."""
+    """Return "pass" if the whole interval is nearer to theory than against, "fail" if none is, else "undecided"."""
     # BEGIN SOLUTION
     half = abs(theory - against) / 2
     if theory - half < low and high < theory + half:

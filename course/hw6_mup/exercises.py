@@ -1,8 +1,8 @@
 """Define the exercises of assignment 6, and right answers: networks by minintk's ABC, tables by its coordinate check.
 
-A table is judged by what it does. The initial sizes are tried with their own right rates, and the rates with their own
-right initial sizes, so that each mistake costs its own exercise.  The tensor is named by its norms |W| and |dW|, the
-quantities behind `minintk.coordinate_check(...).blame`.
+A table is judged by its effect. The initial sizes are tested with the right rates for them, and the rates with the
+right initial sizes, so that each mistake costs only its own exercise.  The tensor is named by its norms |W| and |dW|,
+the quantities behind `minintk.coordinate_check(...).blame`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Triple = tuple[float, ...]
 PLACES = ("input", "hidden", "output")
 TENSORS = ("0.W", "2.W", "4.W")
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""What multiplies the activation, another number for each student; the authors' 1 is none of them."""
+"""Factors of the activation, one for each student; the authors' 1 is not among them."""
 LAST = 0.1
 """w_std of the output weights: f starts well below the targets."""
 SIZES: dict[str, tuple[int, int, int, int]] = {
@@ -54,7 +54,7 @@ def rule(variant: Variant) -> Literal["sgd", "adam"]:
 
 
 def plain(variant: Variant) -> tuple[Triple, Triple]:
-    """(b, c) of muP with a = 0."""
+    """Return (b, c) of muP with a = 0."""
     right = mn.exponents(mn.SpectralMuP(), rule(variant))
     return right.b, right.c
 
@@ -65,48 +65,48 @@ def shift(variant: Variant) -> int:
 
 
 def as_table(a: Sequence[float], b: Sequence[float], c: Sequence[float]) -> dict[str, tuple[float, float, float]]:
-    """{"input": (a, b, c), ...}."""
+    """Return {"input": (a, b, c), ...}."""
     return {place: (float(p), float(q), float(r)) for place, p, q, r in zip(PLACES, a, b, c, strict=True)}
 
 
 def parametrization(table: Table, variant: Variant) -> mn.ABC:
-    """The table as minintk has it."""
+    """Convert the table to minintk's parametrization."""
     a, b, c = zip(*(table[place] for place in PLACES), strict=True)
     return mn.ABC(a, b, c, rule(variant))
 
 
 def network(d: int, n: int, C: int, table: Table, variant: Variant) -> mn.Network:
-    """d -> n -> n -> C with gain tanh, no biases."""
+    """Build d -> n -> n -> C with gain tanh, no biases."""
     return mn.Network(spec(n, C, variant["gain"]), (d,), parametrization(table, variant))
 
 
 def spec(n: int, C: int, gain: float = 1.0) -> mn.Sequential:
-    """The network of every part; the exponents of a table are the same for every gain."""
+    """Return the spec of every part's network; the exponents of a table are the same for every gain."""
     phi = mn.Sequential(mn.Tanh(), mn.Scale(gain))
     return mn.Sequential(mn.Dense(n), phi, mn.Dense(n), phi, mn.Dense(C, w_std=LAST))
 
 
 def deviations(d: int, n: int, C: int, table: Table, variant: Variant) -> list[float]:
-    """The standard deviations of the three tensors, from the rows of minintk's table."""
+    """Return the standard deviations of the three tensors, from the rows of minintk's table."""
     layout = network(d, n, C, table, variant).layout
     return [float(tensor.row.std) for tensor in layout.tensors]
 
 
 def drawn(seed: int, n: int, s: int, d: int, C: int) -> list[Array]:
-    """The handout's `draw`."""
+    """Draw networks as the handout's `draw` does."""
     rng = np.random.default_rng([seed, n, s])
     return [rng.standard_normal(shape) for shape in ((d, n), (n, n), (n, C))]
 
 
 def vector(net: mn.Network, weights: Sequence[Array]) -> Array:
-    """Three arrays, or three stacks of E, as theta."""
+    """Return three arrays, or three stacks of E, as theta."""
     return np.concatenate([W.reshape(*W.shape[:-2], -1) for W in weights], axis=-1)
 
 
 def started(
     seed: int, n: int, seeds: int, d: int, C: int, table: Table, variant: Variant, *, same: bool = False
 ) -> Array:
-    """(E, P): the initial weights of networks 0 ... seeds - 1; same: of equal seeds at all widths."""
+    """Return (E, P): the initial weights of networks 0 ... seeds - 1; same: of equal seeds at all widths."""
     normals = []
     for s in range(seeds):
         rng = np.random.default_rng([seed, s] if same else [seed, n, s])
@@ -117,7 +117,7 @@ def started(
 
 
 def moved(net: mn.Network, theta: Array, x: Array, y: Array, lr: float, variant: Variant) -> Array:
-    """One step at the table's rates."""
+    """Make one step at the table's rates."""
     f, J = net.linearize(theta, x)
     g = J.vjp((f - y) / len(x))
     rates = np.concatenate([np.full(t.size, t.row.rate(rule(variant))) for t in net.layout.tensors])
@@ -125,19 +125,19 @@ def moved(net: mn.Network, theta: Array, x: Array, y: Array, lr: float, variant:
 
 
 def layers(net: mn.Network, theta: Array, x: Array) -> list[Array]:
-    """[h1, h2, f]."""
+    """Return [h1, h2, f]."""
     return [net.layer_outputs(theta, x)[at] for at in (0, 2, 4)]
 
 
 def size(h: Array, variant: Variant) -> Array:
-    """Over examples and features."""
+    """Return the size over examples and features."""
     return np.sqrt(np.mean(h**2, axis=(-2, -1))) if variant["size"] == "rms" else np.mean(np.abs(h), axis=(-2, -1))
 
 
 def sized(
     net: mn.Network, theta: Array, x: Array, y: Array, lr: float, steps: int, variant: Variant
 ) -> tuple[Array, dict[str, Array]]:
-    """((2, 3, [E]), wrong ones by name)."""
+    """Return ((2, 3, [E]), wrong ones by name)."""
     start = last = layers(net, theta, x)
     end = start
     for _ in range(steps):
@@ -162,9 +162,9 @@ def sized(
 
 @lru_cache
 def examined(b: Triple, c: Triple, by: Literal["sgd", "adam"]) -> tuple[mn.CoordinateCheck | None, dict[str, str]]:
-    """(the coordinate check of a table with a = 0, {place: what is wrong with it}); None where training diverges.
+    """Return (the coordinate check of a table with a = 0, {place: what is wrong with it}); None if training diverges.
 
-    Four networks of each width show a wrong exponent; where they do not, more are drawn until all of |h| and |dh| are
+    Four networks of each width reveal a wrong exponent; if they do not, more are drawn until all of |h| and |dh| are
     certain.
     """
     rng = np.random.default_rng(0)
@@ -186,7 +186,7 @@ def examined(b: Triple, c: Triple, by: Literal["sgd", "adam"]) -> tuple[mn.Coord
 
 
 def told(student: Submission) -> tuple[Triple, Triple, Triple] | str:
-    """(a, b, c) of the submission's table, or what is wrong with it."""
+    """Return (a, b, c) of the submission's table, or what is wrong with it."""
     said = student.call("table")
     if not isinstance(said, dict) or set(said) != set(PLACES):
         return "table() is to give a dict of 'input', 'hidden' and 'output'"
@@ -259,7 +259,7 @@ def shifted(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def some_table(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-    """Exponents that no theory has, so that none is left out unseen."""
+    """Draw exponents that no theory has, so that leaving one out shows."""
     return as_table(*np.round(rng.uniform(0.2, 0.6, (3, 3)) * rng.choice([-1, 1], (3, 3)), 3))
 
 
@@ -340,7 +340,7 @@ def sizes(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def tables(variant: Variant) -> Iterator[tuple[str, Table]]:
-    """(title, table): muP and the standard parametrization."""
+    """Yield (title, table): muP and the standard parametrization."""
     yield "muP", as_table((0, 0, 0), *plain(variant))
     yield "standard", as_table((0, 0, 0), (0, 0.5, 0.5), (0, 0, 0) if variant["optimizer"] == "sgd" else (1, 1, 1))
 
@@ -370,14 +370,14 @@ def coordinate_check(rng: np.random.Generator, variant: Variant) -> Iterator[Cas
 
 
 def slope(widths: Sequence[int], values: Array) -> Array:
-    """The slopes of values (K, ...) against log n."""
+    """Return the slopes of values (K, ...) against log n."""
     n = np.log(np.array(widths, dtype=float))
     n -= n.mean()
     return np.tensordot(n, values, 1) / (n @ n)
 
 
 def vertex(rates: Array, losses: Array) -> float:
-    """The rate at the parabola's vertex, by the slopes of its two chords."""
+    """Return the rate at the parabola's vertex, by the slopes of its two chords."""
     i, t = int(np.argmin(losses)), np.log(rates)
     if i in (0, len(rates) - 1):
         return float(rates[i])

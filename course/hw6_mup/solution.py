@@ -1,6 +1,6 @@
-"""Assignment 6, one learning rate for every width. Write the functions below; the handout says what each one gives.
+"""Assignment 6, one learning rate for every width. Write the functions below; the handout says what each one returns.
 
-Only NumPy may be imported. Inputs are never changed; everything is float64.
+Only NumPy may be imported. Never modify the inputs; everything is float64.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ SIGMA = {"input": 1.0, "hidden": 1.0, "output": 0.1}
 
 
 def draw(seed, n, s, d, C):
-    """Network number s of width n, d inputs, C outputs -> three arrays of N(0, 1), (d, n), (n, n) and (n, C)."""
+    """Draw network number s of width n, d inputs, C outputs -> three arrays of N(0, 1), (d, n), (n, n) and (n, C)."""
     rng = np.random.default_rng([seed, n, s])
     return [rng.standard_normal(shape) for shape in ((d, n), (n, n), (n, C))]
 
@@ -25,7 +25,7 @@ def draw(seed, n, s, d, C):
 
 
 def table():
-    """{"input": (a, b, c), "hidden": (a, b, c), "output": (a, b, c)}: muP in your handout's convention."""
+    """Return {"input": (a, b, c), "hidden": (a, b, c), "output": (a, b, c)}: muP in your handout's convention."""
     # BEGIN SOLUTION
     a, b = (0, 0, 0), (0, 0.5, 1)
     c = (-1, 0, 1) if OPTIMIZER == "sgd" else (0, 1, 1)
@@ -39,7 +39,7 @@ def table():
 
 
 def shifted(table, place, s):
-    """A table with a + s at `place`, which makes the same function at every step of training."""
+    """Return a table with a + s at `place`, which gives the same function at every step of training."""
     # BEGIN SOLUTION
     a, b, c = table[place]
     return {**table, place: (a + s, b - s, c - (2 * s if OPTIMIZER == "sgd" else s))}
@@ -50,7 +50,7 @@ def shifted(table, place, s):
 
 
 def initial(seed, n, s, d, C, table):
-    """The initial weights [W1 (d, n), W2 (n, n), W3 (n, C)] of network number s, made from `draw`."""
+    """Return the initial weights [W1 (d, n), W2 (n, n), W3 (n, C)] of network number s, made from `draw`."""
     # BEGIN SOLUTION
     weights = []
     for place, normal in zip(PLACES, draw(seed, n, s, d, C)):
@@ -61,7 +61,7 @@ def initial(seed, n, s, d, C, table):
 
 
 def forward(x, weights, table):
-    """x (N, d) -> [h1 (N, n), h2 (N, n), f (N, C)], what the layers give before the activation."""
+    """Map x (N, d) -> [h1 (N, n), h2 (N, n), f (N, C)], the outputs of the layers before the activation."""
     # BEGIN SOLUTION
     n, h = float(len(weights[1])), []
     for place, W in zip(PLACES, weights):
@@ -71,7 +71,7 @@ def forward(x, weights, table):
 
 
 def gradients(x, y, weights, table):
-    """The gradients [dW1, dW2, dW3] of L = 1/(2N) sum_i |f(x_i) - y_i|^2."""
+    """Return the gradients [dW1, dW2, dW3] of L = 1/(2N) sum_i |f(x_i) - y_i|^2."""
     # BEGIN SOLUTION
     n, h = float(len(weights[1])), forward(x, weights, table)
     inputs = [x, GAIN * np.tanh(h[0]), GAIN * np.tanh(h[1])]
@@ -86,7 +86,7 @@ def gradients(x, y, weights, table):
 
 
 def step(x, y, weights, table, lr):
-    """New weights after one step of your handout's optimiser, at the table's rates."""
+    """Return new weights after one step of your handout's optimiser, at the table's rates."""
     # BEGIN SOLUTION
     n, found = float(len(weights[1])), []
     for place, W, dW in zip(PLACES, weights, gradients(x, y, weights, table)):
@@ -100,7 +100,7 @@ def step(x, y, weights, table, lr):
 
 
 def sizes(x, y, weights, table, lr, steps):
-    """(2, 3): the size of h1, h2, f after the last step, and that of their change since the start."""
+    """Return (2, 3): the size of h1, h2, f after the last step, and that of their change since the start."""
     # BEGIN SOLUTION
     start = forward(x, weights, table)
     for _ in range(steps):
@@ -139,7 +139,7 @@ def best_rate(rates, losses):
 
 
 def transfer(x, y, widths, seeds, rates, table, steps, seed):
-    """-> the best rate of each width (K,), and the slope of log2 of the best rate against log2 of the width."""
+    """Return the best rate of each width (K,), and the slope of log2 of the best rate against log2 of the width."""
     # BEGIN SOLUTION
     best = []
     for n in widths:
@@ -160,7 +160,7 @@ def transfer(x, y, widths, seeds, rates, table, steps, seed):
 
 
 def feature_sizes(x, y, widths, seeds, tables, lr, steps, seed):
-    """Sizes of h2 at the start, and of its change, under T tables: (T, 2, K, seeds), for K widths."""
+    """Return sizes of h2 at the start, and of its change, under T tables: (T, 2, K, seeds), for K widths."""
     # BEGIN SOLUTION
     found = []
     for table in tables:

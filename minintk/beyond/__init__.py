@@ -1,1 +1,1 @@
-"""Beyond the kernel, in finite networks: the tensors by which it moves, and steps of a given spectral norm."""
+"""Beyond the kernel, in finite networks: the tensors that describe its movement, and steps of a given spectral norm."""

@@ -3,8 +3,8 @@
     df_a = - sum_b Theta_ab r_b,   dTheta_ab = - sum_c O3_abc r_c,   dO3_abc = - sum_d O4_abcd r_d,     r = dL/df
 
 Theta = J S J' with the learning-rate scales S, and O_(k+1) is the derivative of O_k along S grad f.  O3 and O4 are of
-order 1/width, O5 and O6 of order 1/width^2: with O4 frozen the error of outputs and kernel is of order 1/width^2, where
-it is 1/width with Theta frozen.  (Dyer and Gur-Ari 2020, section 4; Huang and Yau 2020, eq. (1.9).)
+order 1/width, O5 and O6 of order 1/width^2. With O4 frozen the error of outputs and kernel is of order 1/width^2; with
+Theta frozen it is of order 1/width.  (Dyer and Gur-Ari 2020, section 4; Huang and Yau 2020, eq. (1.9).)
 
 For a given r(t) the solution is Theta(t) = Theta - O3.s + O4.A with s_c = int r_c dt, A_cd = int r_c s_d dt.  Neither
 O3 nor O4 is ever formed.  O4_..cd is D^2Theta along S grad f_c and S grad f_d, plus DTheta along the derivative of
@@ -14,7 +14,7 @@ S grad f_c in the direction S grad f_d.  So both sums are derivatives of Theta a
     Theta(t) = Theta + DTheta[d1]                                       O3 frozen
     Theta(t) = Theta + DTheta[d1] + 1/2 D^2Theta[d1, d1] + Xi           O4 frozen,  Xi' = DTheta[d2']
 
-and products of Jacobians give these; Taylor mode (`minintk.models.taylor`) has each Jacobian as a linear map:
+products of Jacobians give these; Taylor mode (`minintk.models.taylor`) represents each Jacobian as a linear map:
 
     T1 = J,   T2 = J + D^2f[d1, .],   T3 = T2 + 1/2 D^3f[d1, d1, .]
     O3 frozen:  T2 S T1' + T1 S T2' - T1 S T1'        O4 frozen:  T2 S T2' + (T3 - T2) S T1' + T1 S (T3 - T2)' + Xi
@@ -52,7 +52,7 @@ def hierarchy(
     by: Solver = Solver(),  # noqa: B008 (frozen)
     memory: int | None = None,
 ) -> Iterator[Moment]:
-    """Gradient flow by the hierarchy of tangent kernels at theta0; yields a `Moment` at t = 0 and at each of `times`.
+    """Follow gradient flow by the hierarchy of tangent kernels at theta0; yield a `Moment` at t = 0 and at `times`.
 
     net : any model with an expansion, `Network` or `Centred`.  theta0 : ([E], P).  x : (M, *input_shape), all points,
     the N training points first.  y : (N, C).  A moment has the hierarchy's outputs f : ([E], M, C) and its tangent
@@ -61,13 +61,13 @@ def hierarchy(
     order : 2 freezes Theta, as in `Linearized`; 3 freezes O3; 4 freezes O4.  loss : a smooth one, so not `Hinge`.
 
     Late in the training of narrow networks the frozen O3 or O4 may make the kernel's smallest eigenvalues negative: the
-    loss then grows, and FloatingPointError says when it has no bound.  `flow` has no such end.
+    loss then grows, and FloatingPointError says when it has no bound.  `flow` does not have this problem.
 
     A time derivative takes one expansion of the network for order 3 and three for order 4, with C cotangents each.
-    memory : bytes it may take, half of what is free unless given; it grows as (M C)^2 and as P.
-    For ReLU and max-pooling the derivatives are those of the piece of f at theta0.  Training takes about sqrt(n) of n
-    units across their kinks; each changes the kernel by 1/n, with either sign, so together by n^-3/4: more than O3 and
-    O4 do, and unknown to both.  So orders 3 and 4 come no closer than order 2 there.
+    memory : bytes it may use, by default half of the free memory; it grows as (M C)^2 and as P. For ReLU and
+    max-pooling the derivatives are those of the smooth piece of f around theta0.  Training moves about sqrt(n) of n
+    units across their kinks; each changes the kernel by 1/n, with either sign, so together by n^-3/4. This is more than
+    O3 and O4 do, and neither sees it.  So orders 3 and 4 come no closer than order 2 there.
 
     ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion,
     MemoryError, with the bytes needed, for M C too large.
@@ -110,7 +110,7 @@ def _moments(system: Hierarchy, y: Array, settings: FlowSettings) -> Iterator[Mo
 
 
 class Hierarchy:
-    """z = (f, s, Xi) as one vector, ([E], M C + N C + (M C)^2), without Xi below order 4; a `System`."""
+    """The system of z = (f, s, Xi), ([E], M C + N C + (M C)^2), without Xi below order 4; a `System`."""
 
     ndims: ClassVar[int] = 1
 
@@ -127,29 +127,29 @@ class Hierarchy:
         self.theta_0 = self.product(self.T1, self.T1)
 
     def product(self, A: Jacobian, B: Jacobian) -> Array:
-        """A S B' : ([E], M C, M C)."""
+        """Return A S B' : ([E], M C, M C)."""
         k = A.gram_by(None if A is B else B, self.contraction)
         return k.reshape((*k.shape[:-4], self.size, self.size))
 
     def pull(self, J: Jacobian, u: Array) -> Array:
-        """S J' u : ([E], P), for a cotangent u : ([E], N, C) of the training points."""
+        """Return S J' u : ([E], P), for a cotangent u : ([E], N, C) of the training points."""
         everywhere = self.xp.zeros_like(self.f0)
         everywhere[..., : self.N, :] = u
         return J.vjp(everywhere) * self.S
 
     def expansion(self, d: Array, order: int) -> Jacobian:
-        """J + D^2f[d, .], and with order 3 + 1/2 D^3f[d, d, .]."""
+        """Return J + D^2f[d, .], and with order 3 also 1/2 D^3f[d, d, .]."""
         return self.model.expand(self.theta0, d, self.x, order)[1]
 
     def along(self, d: Array) -> Array:
-        """DTheta[d] = D^2f[d, .] S J' + J S D^2f[d, .]', of d as long as theta0: the difference is then no rounding."""
+        """Return DTheta[d] = D^2f[d, .] S J' + J S D^2f[d, .]', with d as long as theta0 against rounding."""
         xp, (size, of) = self.xp, (self.xp.sum(a * a, axis=-1, keepdims=True) ** 0.5 for a in (d, self.theta0))
         some = (size > 0) & (of > 0)
         c = xp.where(some, of, 1 + of) / xp.where(some, size, 1 + of)
         return _symmetric(self.product(self.expansion(c * d, 2), self.T1) - self.theta_0) / c[..., None]
 
     def kernel(self, z: Array) -> tuple[Array, Jacobian]:
-        """(Theta(t), T2)."""
+        """Return (Theta(t), T2)."""
         if self.order == 2:
             return self.theta_0, self.T1
         part = self.layout.unpack(z)
@@ -162,13 +162,13 @@ class Hierarchy:
         return self.product(T2, T2) + _symmetric(third) + part["xi"], T2
 
     def start(self) -> Array:
-        """f_0, s = 0, Xi = 0."""
+        """Return f_0, s = 0, Xi = 0."""
         z = self.xp.zeros((*self.f0.shape[:-2], self.layout.size), dtype=self.f0.dtype)
         self.layout.unpack(z)["f"][...] = self.f0
         return z
 
     def learn(self, z: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]:
-        """(f on the training points, -z')."""
+        """Return (f on the training points, -z')."""
         f = self.outputs(z, at)
         r = cotangent(f, y)
         kernel, T2 = self.kernel(z)
@@ -186,7 +186,7 @@ class Hierarchy:
         return self
 
     def moment(self, m: Moment) -> Moment:
-        """The moment with f and the kernel in place of the state z."""
+        """Return the moment with f and the kernel in place of the state z."""
         shape, f = self.f0.shape, self.xp.asarray(self.layout.unpack(m.f)["f"], copy=True)
         return replace(m, f=f, kernel=self.kernel(m.f)[0].reshape((*shape, *shape[-2:])))
 
@@ -197,7 +197,7 @@ def _symmetric(a: Any) -> Any:
 
 
 def _check_memory(model: Model, theta0: Array, M: int, memory: int | None) -> None:
-    """MemoryError if kernels (30, with the solver's stages), expansions and displacements together do not fit."""
+    """Raise MemoryError if kernels (30, with the solver's stages), expansions and displacements do not fit together."""
     budget = available_memory(array_namespace(theta0)) // 2 if memory is None else int(number("memory", memory))
     item, m, (layers, widest) = theta0.dtype.itemsize * prod(theta0.shape[:-1]), M * model.outputs, model.footprint
     kernels, rest = 30 * item * m**2, item * (6 * model.size + M * (20 * layers + 8 * model.outputs * widest))

@@ -1,12 +1,12 @@
-"""Spectral descent and Muon: every update has the spectral norm that muP asks for, by construction.
+"""Spectral descent and Muon: every update has the spectral norm that muP requires, by construction.
 
     SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| the spectral norm
     Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
-G is the gradient of W, or its running sum v <- momentum v + G; d is 1, but in residual branches (`Role.depth`).  So the
-effective weights, multiplier included, move by lr sqrt(fan_out / fan_in) at every width in any parametrization, in one
-direction or in all of them.  The second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023,
-section 5).  Muon's is the steepest step of its norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  A kernel of K x K
+G is the gradient of W, or its running sum v <- momentum v + G; d is 1 except in residual branches (`Role.depth`).  So
+the effective weights, multiplier included, move by lr sqrt(fan_out / fan_in) at every width in any parametrization, in
+one direction or in all of them.  The second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023,
+section 5).  Muon takes its norm's steepest step (Bernstein, Newhouse 2024; Jordan et al. 2024).  A kernel of K x K
 pixels is treated as the matrix (K K C_in, C_out), whose norm times K bounds that of the convolution; a bias as (1, n).
 """
 
@@ -24,7 +24,7 @@ from minintk.training.optimizers import Optimizer, check_settings
 from minintk.training.schedules import Schedule
 
 SWEEP = 3e-3
-"""The part of the singular values, from the largest down, that one sweep of Newton-Schulz steps brings to 1."""
+"""One sweep of Newton-Schulz steps brings singular values from the largest down to this fraction of it to 1."""
 TOLERANCE = 1e-3
 
 
@@ -32,8 +32,8 @@ TOLERANCE = 1e-3
 class SpectralDescent(Optimizer):
     """Normalised gradient descent, tensor by tensor, for networks with this layout, `net.layout`.
 
-    lr : the relative size of a step, a number or a schedule; steps do not shrink by themselves near a minimum, so one
-    that falls to 0.  s above are the `lr_scales` of `train`, 1 by default, and not the parametrization's.  A tensor
+    lr : the relative size of a step, a number or a schedule; steps do not shrink near a minimum, so use a schedule that
+    decays to 0.  The s above are the `lr_scales` of `train`, 1 by default, not those of the parametrization.  A tensor
     with zero gradient does not move.  Raises ValueError for lr <= 0, momentum outside [0, 1).
 
     >>> import numpy as np, minintk as mn
@@ -76,7 +76,7 @@ class SpectralDescent(Optimizer):
             theta[..., at] -= step
 
     def direction(self, G: Array) -> Array:
-        """G / |G|, or 0, for G : ([E], fan_in, fan_out)."""
+        """Return G / |G|, or 0, for G : ([E], fan_in, fan_out)."""
         return G / _or_one(spectral_norm(G, rtol=RTOL)[..., None, None])
 
 
@@ -98,19 +98,19 @@ class Muon(SpectralDescent):
     momentum: float = 0.9
 
     def direction(self, G: Array) -> Array:
-        """U V' of G = U diag V'."""
+        """Return U V' of G = U diag V'."""
         return orthogonalised(G)
 
 
 def orthogonalised(G: Array) -> Array:
-    """U V' of G = U diag(s) V', to TOLERANCE: singular values 1 in place of s, 0 where s = 0.  G : ([E], m, n).
+    """Return U V' of G = U diag(s) V', to TOLERANCE: singular values 1 in place of s, 0 where s = 0.  G : ([E], m, n).
 
         X <- 3/2 a X - 1/2 a^3 X X'X,        a^2 = 3 / (1 + low + low^2),        low <- 1/2 a low (3 - a^2 low^2)
 
-    from X = G / |G|: Newton-Schulz steps, matrix products alone, scaled for singular values between low and 1 (Chen,
-    Chow 2014).  Sweeps from low = SWEEP to 1 go on until |X X'X - X| (Frobenius) is within the tolerance, so that every
-    singular value is within half of it of 1, or within it of 0.  Those of G below about 1e-5 |G| in float32, 1e-13 |G|
-    in float64, may be rounding errors: they become 0.
+    Newton-Schulz steps start from X = G / |G|; they use only matrix products, scaled for singular values from low to 1
+    (Chen, Chow 2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X| (Frobenius) is within the tolerance, so
+    every singular value is within half of it of 1, or within it of 0.  Singular values of G below about 1e-5 |G| in
+    float32, 1e-13 |G| in float64, may be rounding errors: they become 0.
 
     >>> import numpy as np
     >>> np.linalg.svd(orthogonalised(np.diag([100.0, 1.0, 0.01, 0.0])), compute_uv=False).round(3)
@@ -118,8 +118,8 @@ def orthogonalised(G: Array) -> Array:
     """
     xp = array_namespace(G)
     X = G.swapaxes(-1, -2) if G.shape[-1] > G.shape[-2] else G
-    X = X / _or_one(xp.max(xp.abs(X), axis=(-2, -1), keepdims=True))  # so that nothing overflows
-    X = X / _or_one(xp.sqrt(_size(X.swapaxes(-1, -2) @ X)))  # sum(s^4)^(1/4) is a bound of |X|
+    X = X / _or_one(xp.max(xp.abs(X), axis=(-2, -1), keepdims=True))  # avoids overflow
+    X = X / _or_one(xp.sqrt(_size(X.swapaxes(-1, -2) @ X)))  # sum(s^4)^(1/4) is an upper bound of |X|
     least = 1.0
     while least > float(xp.finfo(X.dtype).eps) ** 0.7:
         low, least = SWEEP, SWEEP * least
@@ -129,7 +129,7 @@ def orthogonalised(G: Array) -> Array:
             low *= 0.5 * a * (3 - a * a * low * low)
         if float(xp.max(_size(X @ (X.swapaxes(-1, -2) @ X) - X))) <= TOLERANCE:
             break
-    else:  # s <- s^3 (5 - 3 s^2) / 2 parts what is left between 0 and 1
+    else:  # s <- s^3 (5 - 3 s^2) / 2 separates the remaining values between 0 and 1
         for _ in range(8):
             A = X.swapaxes(-1, -2) @ X
             X = X @ (2.5 * A - 1.5 * (A @ A))
@@ -137,11 +137,11 @@ def orthogonalised(G: Array) -> Array:
 
 
 def _or_one(size: Array) -> Array:
-    """The sizes, with 1 in place of 0."""
+    """Return the sizes, with 1 in place of 0."""
     return array_namespace(size).where(size > 0, size, 1 + size)
 
 
 def _size(X: Array) -> Array:
-    """The Frobenius norm, ([E], 1, 1)."""
+    """Return the Frobenius norm, ([E], 1, 1)."""
     xp = array_namespace(X)
     return xp.sqrt(xp.sum(X * X, axis=(-2, -1), keepdims=True))

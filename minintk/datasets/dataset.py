@@ -1,6 +1,6 @@
-"""Hold a labelled data set, with the transformations for experiments on wide networks.
+"""A labelled data set, with the transformations for experiments on wide networks.
 
-Every method returns a new Dataset, of NumPy arrays; `parity`, `binary` and `one_hot` end a chain with (x, y).
+Every method returns a new Dataset of NumPy arrays; `parity`, `binary` and `one_hot` end a chain with (x, y).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Dataset:
     labels : (N,), whole numbers; example i belongs to classes[labels[i]].
     classes : names, by default "0", "1", ...
     image_shape : (H, W, C) if the examples are images, also if they are stored flat.
-    dtype : of `x` if raw holds bytes; otherwise raw's own.
+    dtype : the dtype of `x` if raw holds bytes; otherwise that of raw.
 
     raw and labels are read while the data set is in use and not copied, as they can be a `numpy.memmap`.
     TypeError or ValueError for arrays that do not match each other, and for NaN or infinity.
@@ -154,16 +154,16 @@ class Dataset:
         return self.image_shape
 
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
-        """Shift each image by a uniform (dy, dx) up to max_shift, filling in 0: black only before `standardise`."""
+        """Shift each image by a uniform (dy, dx) up to max_shift, filling with 0 (black only before `standardise`)."""
         check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
         moved = shift(self.images().raw, shift.draw(len(self), rng))
         return replace(self, raw=moved.reshape(self.raw.shape))
 
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:
-        """x <- (x - mean) / std, with one mean and std per channel of an image, or per feature.
+        """Standardise: x <- (x - mean) / std, with one mean and std per channel of an image, or per feature.
 
-        `fit` : the data set for mean and std (the training set).  ValueError if a channel is constant.
+        `fit` : the data set that determines mean and std (the training set).  ValueError if a channel is constant.
 
         >>> from minintk.datasets import digits
         >>> x = digits().standardise().x
@@ -182,11 +182,11 @@ class Dataset:
         return replace(self, raw=x.reshape(self.raw.shape))
 
     def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
-        """x <- (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
+        """Project: x <- (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
 
-        `fit` : the data set for mean, V and the variances (1/N sum): the training set before its own pca.  The largest
-        loading of each component is positive.  Geiger et al. 2020 use k = 10.
-        ValueError if the data vary in fewer than k directions.
+        `fit` : the data set that determines mean, V and the variances (1/N sum): the training set before its own pca.
+        The largest loading of each component is positive.  Geiger et al. 2020 use k = 10. ValueError if the data vary
+        in fewer than k directions.
 
         >>> from minintk.datasets import digits
         >>> train, test = digits().split(1000, 500, np.random.default_rng(0))
@@ -199,7 +199,7 @@ class Dataset:
         whole("k", k, 1, d)
         mean = source.x.mean(axis=0, dtype=np.float64)
         X = source.x - mean
-        lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # the smaller matrix; eigenvalues ascend
+        lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # use the smaller matrix; eigenvalues ascend
         lam, U = lam[::-1], U[:, ::-1]
         rank = int(np.sum(lam > max(N, d) * np.finfo(source.dtype).eps * lam[0]))
         if k > rank:
@@ -210,7 +210,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
 
     def on_sphere(self) -> Dataset:
-        """x <- sqrt(d) x / |x|, so the input kernel x x' / d has a unit diagonal; ValueError for zero examples.
+        """Scale x <- sqrt(d) x / |x|: the input kernel x x' / d has a unit diagonal; ValueError for zero examples.
 
         >>> from minintk.datasets import digits
         >>> x = digits().on_sphere().x

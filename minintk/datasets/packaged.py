@@ -1,4 +1,4 @@
-"""Provide data without files of the user: digits and sentences of the package, points on a sphere or a cube."""
+"""Provide data without files: digits and sentences in the package, points on a sphere or a cube."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ATTRIBUTION = (
 
 def packaged(name: str) -> dict[str, Array]:
     """Read the arrays of a file inside the package."""
-    from importlib.resources import as_file, files  # here because it takes a tenth of the package's import time
+    from importlib.resources import as_file, files  # imported here: it takes a tenth of the package's import time
 
     with (
         as_file(files("minintk.datasets") / f"{name}.npz") as path,
@@ -89,8 +89,8 @@ class Text:
 def sentences() -> Text:
     """Load 1,800 sentences of 8 to 24 words from novels, 600 each by Jane Austen, Arthur Conan Doyle and H. G. Wells.
 
-    In lower case without punctuation; names of people and places are the word "name".  In random order.
-    Source: see `Text.attribution`.
+    The text is lower case without punctuation; names of people and places are replaced by the word "name".  The order
+    is random. Source: see `Text.attribution`.
 
     >>> text = sentences()
     >>> text

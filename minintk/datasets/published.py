@@ -1,15 +1,15 @@
-"""Read MNIST and CIFAR-10, from a folder given by the caller or by $MININTK_DATA, or downloaded once.
+"""Read MNIST and CIFAR-10 from a folder (given by the caller or by $MININTK_DATA), or download them once.
 
-A given folder must hold the files.  They are downloaded only if no folder is given (by pooch, into the user's cache,
+A given folder must contain the files.  They are downloaded only if no folder is given (by pooch, into the user's cache,
 verified by the checksums in this package).
 
-MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, four files in the IDX format.  It has two zero bytes, a
-type (0x08: bytes), the number of axes, four bytes for the length of each (most significant byte first), then the
-values, last axis fastest.
+MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, four files in the IDX format.  An IDX file has two zero
+bytes, a type (0x08: bytes), the number of axes, four bytes for the length of each (most significant byte first), then
+the values, last axis fastest.
 
 CIFAR-10: 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, from the published Python batches.  These are
 pickles, and loading a pickle can call any function, or set the state of a NumPy array to any bytes.  So its
-instructions are parsed, never executed: the bytes of the array and the labels appear in them literally.
+instructions are parsed, never executed: the array's bytes and the labels appear in them literally.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _mnist_file(folder: str | os.PathLike[str] | None, name: str) -> np.ndarray[
     place = named_folder(folder)
     if place is None:
         return read_idx(download(f"{MNIST_URL}{name}.gz", f"sha256:{MNIST_SHA256[name]}")[0])
-    other = name.replace("-idx", ".idx")  # the name that some programs give to it
+    other = name.replace("-idx", ".idx")  # some programs rename it like this
     return read_idx(find(place, ("mnist", "MNIST/raw"), (name, f"{name}.gz", other, f"{other}.gz")))
 
 

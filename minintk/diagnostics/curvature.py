@@ -52,9 +52,9 @@ def kappa(
 
     |D f| by ARPACK on J S J'.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
     times, from `starts` fixed starting points; the result is a lower bound, the best local maximum found.
-    scales : S by tensor, as for `mn.ntk`; default the parametrization's for gradient descent.
-    ValueError for arguments that do not fit, and if J is zero; FloatingPointError if J' J overflows;
-    UnsupportedLayer for a model without an expansion.
+    scales : S by tensor, as for `mn.ntk`; default: the parametrization's for gradient descent. ValueError for arguments
+    that do not fit, and if J is zero; FloatingPointError if J' J overflows; UnsupportedLayer for a model without an
+    expansion.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x
@@ -78,7 +78,7 @@ def kappa(
         raise ValueError("kappa expects outputs that depend on theta: J is zero here")
     best = 0.0
     for start in range(starts):
-        draw = np.random.default_rng(start).standard_normal(model.size)  # fixed; breaks symmetries of a network
+        draw = np.random.default_rng(start).standard_normal(model.size)  # fixed; it breaks symmetries of a network
         v, _ = _unit(to_library(draw.astype(str(theta.dtype)), xp))
         best = max(best, _ascend(model, theta, x, v, steps, J, S**0.5))
     return Kappa(residual * best / slope**2, best, slope, residual)
@@ -139,8 +139,8 @@ def sharpness(
     """Return the largest eigenvalue of S^1/2 H S^1/2 at theta : (P,), H the Hessian of the loss on x.
 
     x : (N, *input_shape), y : (N, C).  loss : `mn.mse` or another one with a `hessian`.  scales : as for `kappa`.
-    rtol : of the eigenvalue, by ARPACK's Lanczos steps on exact products; its vectors are on the host.
-    ValueError or TypeError for arguments that do not fit, UnsupportedLayer for a model without an expansion,
+    rtol : relative tolerance of the eigenvalue, by ARPACK's Lanczos steps on exact products; its vectors are on the
+    host. ValueError or TypeError for arguments that do not fit, UnsupportedLayer for a model without an expansion,
     FloatingPointError if products with H overflow, RuntimeError if ARPACK does not converge.
 
     >>> import minintk as mn
@@ -178,9 +178,9 @@ def max_learning_rate(
 
     theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another one with a `hessian`.  y : (N, C), if L'' depends
     on the targets (for no loss of this package).  momentum : m in [0, 1) of the heavy ball, as in `mn.SGD`.
-    scales : S by tensor, as for `mn.ntk`; default the parametrization's for gradient descent.
-    rtol : of the eigenvalue, by ARPACK's Lanczos steps; no kernel is formed.  Their 20 vectors on the host are as long
-    as the outputs, N C, for a squared loss, as long as theta otherwise.
+    scales : S by tensor, as for `mn.ntk`; default: the parametrization's for gradient descent.
+    rtol : relative tolerance of the eigenvalue, by ARPACK's Lanczos steps; no kernel is formed.  Their 20 vectors on
+    the host have the length of the outputs, N C, for a squared loss, and otherwise that of theta.
 
     ValueError or TypeError for arguments that do not fit, and if every rate is stable, as J S J' L'' is zero;
     FloatingPointError if products overflow, RuntimeError if ARPACK does not converge to rtol.
@@ -235,7 +235,7 @@ def _scales(model: Model, theta: Array, scales: Mapping[str, float] | None) -> A
 
 def _pulled(J: Jacobian, u: Array) -> Array:
     """Return J' u : (P,), which can overflow: `_largest_eigenvalue` checks it."""
-    out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # NaN where a layer forgets to write
+    out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # a layer that forgets to write leaves NaN
     J.pull(u, out)
     return out
 
@@ -256,7 +256,7 @@ def _largest_eigenvalue(product: Callable[[Array], Array], like: Array, rtol: fl
         raise FloatingPointError(f"the kernel or the Hessian overflows {dtype}: take smaller x, theta, y or scales")
     if not np.any(first):
         return 0.0
-    if size == 1:  # ARPACK needs two
+    if size == 1:  # ARPACK needs at least two
         return float(first[0] / start[0])
     H = LinearOperator((size, size), matvec=matvec, dtype=np.float64)
     try:

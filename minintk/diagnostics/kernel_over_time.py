@@ -1,4 +1,4 @@
-"""Measure the tangent kernel along a training run: its movement, its eigenvectors, and the layers' shares."""
+"""Measure the tangent kernel along a training run: its movement, its eigenvectors, and the share of each layer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from minintk.validate import whole
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelPath:
-    """The kernel Theta_t at S times, compared with the first, Theta_0; all on the host.
+    """The kernel Theta_t at S times, compared with the initial one, Theta_0; all on the host.
 
     t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred, of Theta_t with y y', at most 1.
     effective_rank : between 1 and N.  eigenvalues : the k largest, descending.  overlap : |U_0' U_t|^2 / j for the
-    spaces U of the first j = 1 ... k eigenvectors, 1 if the space stays, about j / N for a random one; meaningless
-    if eigenvalues j and j + 1 are equal.  share : {layer: its part of the trace}, with the sum 1.
-    Each is (S, [E]); eigenvalues and overlap are (S, [E], k).
+    spaces U of the first j = 1 ... k eigenvectors: 1 if the space does not move, about j / N for a random one;
+    meaningless if eigenvalues j and j + 1 are equal.  share : {layer: its fraction of the trace}, summing to 1. Each is
+    (S, [E]); eigenvalues and overlap are (S, [E], k).
     """
 
     t: Host
@@ -42,11 +42,11 @@ def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k:
     """Compute the `KernelPath` of a model's NTK along a run, on x : (N, *input_shape) with labels y : (N, C).
 
     run : snapshots of `mn.train` or moments of `mn.flow`, theta : ([E], P); the first is the start.  A model that
-    re-anchors is taken from the snapshot.  k : eigenvectors, at most N.
+    re-anchors is taken from each snapshot.  k : the number of eigenvectors, at most N.
 
     Each of the S points costs a kernel on N examples for every layer with weights, and two decompositions of an N x N
     matrix: choose a few hundred examples, and snapshots at increasing distances.
-    TypeError for a run without theta, ValueError for an empty one; else as `ntk` and `target_alignment`.
+    TypeError for a run without theta, ValueError for an empty one; otherwise as `ntk` and `target_alignment`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))

@@ -98,7 +98,7 @@ def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
     """Return <K, L>_F / (|K|_F |L|_F), () or (E,), of kernels ([E], N, N); 1 for positive multiples of each other.
 
     centred : first K <- H K H, H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  For A A' and B B',
-    A, B : (N, features) two of `Network.layer_outputs`, this is linear CKA, in [0, 1] and unchanged by rotations of
+    A, B : (N, features) from `Network.layer_outputs`, this is linear CKA, in [0, 1] and invariant to rotations of
     either (Kornblith et al. 2019).  ValueError if a kernel is zero, also after centring.
 
     >>> import numpy as np

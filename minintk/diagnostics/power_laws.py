@@ -51,7 +51,7 @@ class PowerLaw:
         return self.prefactor * np.asarray(n, dtype=np.float64) ** self.exponent
 
     def band(self, n: Any) -> tuple[Any, Any]:
-        """Return (low, high) at each width n: the confidence band of the fitted line, from the bootstrap fits."""
+        """Return (low, high) at each width n: the bootstrap confidence band of the fitted line."""
         logs = self.draws[:, :1] + self.draws[:, 1:] * np.log(np.asarray(n, dtype=np.float64))
         tail = 50 * (1 - self.confidence)
         low, high = np.exp(np.percentile(logs, [tail, 100 - tail], axis=0))
@@ -70,14 +70,14 @@ def power_law(
 
         log v_ns = A + b log n + e_ns,    least squares over all widths n and seeds s
 
-    so a width is weighted by its number of seeds.  The interval is a bootstrap over seeds: their deviations e from
-    the mean of their width are scaled by sqrt(S/(S-1)), as the mean is estimated.  They are pooled, resampled for every
+    so each width is weighted by its number of seeds.  The interval is a bootstrap over seeds: deviations e from the
+    mean of each width are scaled by sqrt(S/(S-1)), since the mean is estimated.  They are pooled, resampled for every
     width and seed, and refitted.  The scatter of a few seeds is itself uncertain, so the spread of the refitted lines
-    is multiplied by the ratio of Student's t, sum_n (S_n - 1) degrees of freedom, to the normal quantile.  Pooling
+    is multiplied by the ratio of Student's t, with sum_n (S_n - 1) degrees of freedom, to the normal quantile.  Pooling
     assumes equal scatter of log v at all widths.  Deviations of the means from the line do not enter the interval.
 
-    widths : (K,), at least two different ones.  values : K arrays, values[i] : (S_i,) at widths[i], with two seeds or
-        more at one of them.  rng : for the bootstrap, numpy.random.default_rng(0) by default.
+    widths : (K,), at least two different ones.  values : K arrays, values[i] : (S_i,) at widths[i], with at least two
+        seeds at one of them.  rng : the bootstrap's generator, numpy.random.default_rng(0) by default.
     ValueError for values that are not positive and finite, for too few of them, and for resamples < 1.
 
     >>> rng = np.random.default_rng(1)
@@ -134,7 +134,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of a sequential test: seeds per width, looks, last confidence; exponent and interval of a single fit."""
+    """Outcome of a sequential test: seeds per width, looks, last confidence; a single fit's exponent and interval."""
 
     outcome: Outcome
     text: str
@@ -146,7 +146,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """True if the outcome is a pass; undecided is not."""
+        """True if the outcome is a pass; undecided is not a pass."""
         return self.outcome == "pass"
 
     def __str__(self) -> str:

@@ -34,7 +34,7 @@ def t2(t: Array, loss: Array) -> Any:
     """Return the first time at which the loss is zero, () or (E,), on the host; inf if never.
 
     t : (T,), increasing.  loss : (T,) or (T, E).  The hinge loss reaches zero in finite time, a squared loss or
-    cross-entropy does not.  The result is one of t: the loss is not linear before it is zero, so do not interpolate.
+    cross-entropy does not.  The result is one of t: loss is not linear just before zero, so do not interpolate.
 
     >>> float(t2(np.array([0.0, 1.0, 2.0]), np.array([4.0, 0.0, 0.0])))
     1.0

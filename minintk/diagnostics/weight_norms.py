@@ -35,8 +35,8 @@ Map = Callable[[Array], Array]
 def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     """Return |W|, the largest singular value of W : ([E], m, n); () or (E,).
 
-    By Lanczos steps of W'W: the largest Ritz value, a lower bound at least as accurate as power iteration.  It stops if
-    eight steps increase it by less than rtol / 4.
+    Uses Lanczos steps of W'W: the largest Ritz value is a lower bound at least as accurate as power iteration.  It
+    stops if eight steps increase it by less than rtol / 4.
 
     >>> round(float(spectral_norm(np.diag([3.0, 1.0, 2.0]))), 6)
     3.0
@@ -63,7 +63,7 @@ def largest_singular_value(
 ) -> Array:
     """Return the norm of a linear map, () or (E,), by Lanczos from `start` : ([E], *shape), shape with `ndims` axes.
 
-    clear : three steps suffice if they find less; for 400 tangent kernels they found .54 to 1 of the squared norm.
+    clear : stop after three steps below it; for 400 tangent kernels these found .54 to 1 of the squared norm.
     """
     xp, last = array_namespace(start), tuple(range(-ndims, 0))
     size = prod(start.shape[start.ndim - ndims :])
@@ -176,7 +176,7 @@ def gaussian_norms(net: Network) -> dict[str, float]:
 
     This is the edge of the Marchenko-Pastur law; a random |W| differs from it by O(n^-2/3).  window = K K for a
     convolution: its Fourier transform is a Gaussian matrix at each frequency (for circular padding and stride 1;
-    otherwise approximately).  For a bias, multiplier std sqrt(n).  TypeError for anything but an `mn.Network`.
+    otherwise approximately).  For a bias it is multiplier std sqrt(n).  TypeError for anything but an `mn.Network`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())

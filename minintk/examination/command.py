@@ -1,4 +1,4 @@
-"""`minintk examine`; found by `minintk.lab.cli`."""
+"""Define the command `minintk examine`, found by `minintk.lab.cli`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ EXPECTED = "a network, (net, theta) as mn.lift returns, or a function without ar
 
 
 def loaded(place: str, rng: np.random.Generator) -> tuple[Network, Any]:
-    """Return (net, theta) of FILE.py:NAME; theta of a network alone is drawn with `rng`."""
+    """Return (net, theta) of FILE.py:NAME; if only a network is given, theta is drawn with `rng`."""
     file, colon, name = place.rpartition(":")
     path = Path(file).expanduser()
     if not colon or not path.is_file():
         raise ValueError(f"examine expects FILE.py:NAME, got {place!r}: name {EXPECTED}")
-    sys.path.insert(0, str(path.resolve().parent))  # as for a script
+    sys.path.insert(0, str(path.resolve().parent))  # as Python does for a script
     try:
         names = runpy.run_path(str(path))
         if name not in names:
@@ -41,7 +41,7 @@ def loaded(place: str, rng: np.random.Generator) -> tuple[Network, Any]:
 
 
 def examples(path: str) -> tuple[Any, Any]:
-    """Return x and y of an .npz file, in float32; classes, (N,) whole numbers, as one-hot rows."""
+    """Return x and y of an .npz file, in float32; classes, (N,) whole numbers, become one-hot rows."""
     remedy = "write it by np.savez(path, x=x, y=y)"
     with reading(path, "an .npz file with arrays x and y", remedy) as file:
         arrays = read_npz(file)

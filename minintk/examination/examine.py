@@ -1,4 +1,4 @@
-"""Examine a network: which regime it trains in, which rate is safe, what moves, how wide it would have to be."""
+"""Examine a network: which regime it trains in, which rates are stable, what moves, and which width would be lazy."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from minintk.training.optimizers import SGD
 from minintk.validate import generator, number, whole
 
 FRACTION = 0.25
-"""The rate of a run over its own largest stable one at the start, unless a rate is given."""
+"""The default rate, as a fraction of the run's largest stable rate at the start."""
 WORK, MOST = 1e8, 256
-"""Multiplications of a forward pass on all examples, and examples, at most, unless they are given."""
+"""Default limits: multiplications of a forward pass on all examples, and the number of examples."""
 STEPS, SHARPNESS, CURVED = 8, 5, 3
-"""Steps that take as long as a stable rate; stable rates, as a sharpness; replicates whose Hessian is measured."""
+"""Steps that take as long as one stable rate; stable rates per sharpness; replicates whose Hessian is measured."""
 
 
 def examine(
@@ -41,20 +41,20 @@ def examine(
 
         gap = max_t |f_t - f_lin,t| / max_t |f_lin,t - f_0|
 
-    The network and its linearisation at theta are trained alike, by gradient descent on full batches.  Replicates give
-    the intervals: networks with other initial weights if theta looks like a draw of `net.init`, else the same network
-    on random halves of the examples.
+    The network and its linearisation at theta are trained identically, by gradient descent on full batches.  Replicates
+    give the intervals: networks with other initial weights if theta looks like a draw of `net.init`, otherwise the same
+    network on random halves of the examples.
 
     regime : "lazy" for a gap below 5 %; "rich" for a gap and a movement of the tangent kernel above 25 %; "between";
-    "undecided" where a 95 % interval holds a border, and where the runs show no training.  findings : each of a kind,
+    "undecided" if a 95 % interval contains a threshold, or if the runs do not train.  findings : each has a kind:
     "unstable", "dead", "badly scaled" or "short".
 
-    net : a `Network`, of a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C); float32 is used.
-    loss : of the runs, with a `hessian`.  lr : the rate to examine, a quarter of each network's largest stable one
-    unless given.  steps : of each run, 200, or fewer where they cost much.  examples : how many are used, drawn at
-    random, 256 or fewer.  replicates : runs, at least 3.  widths : False leaves out networks of other widths.
-    seconds : of this thread.  What would take longer is "undecided: too dear" in the notes; the verdict does not
-    depend on it unless steps do.  progress : called with a line before each part; the first says how long all takes.
+    net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C); float32 is used.
+    loss : the loss of the runs, with a `hessian`.  lr : the rate to examine; by default a quarter of each network's
+    largest stable rate.  steps : of each run, 200, or fewer if they are expensive.  examples : how many are used, at
+    random, at most 256.  replicates : at least 3.  widths : False skips networks of other widths.
+    seconds : of this thread.  Parts that would take longer are "undecided: too dear" in the notes; the verdict needs
+    none of them except steps.  progress : called with a line before each part; the first estimates the total.
 
     TypeError for another model, ValueError for arguments that do not fit.
     Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
@@ -88,14 +88,14 @@ def examine(
     if 32 * cost < 1:
         factors, seeds = (0.5, 1.5, 4.0), 8
     others = "other initial weights" if fresh else "random halves of the examples, as theta is no draw of net.init"
-    with warnings.catch_warnings(), np.errstate(all="ignore"):  # overflow is a finding
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # overflow is reported as a finding
         warnings.simplefilter("ignore", RuntimeWarning)
         seen = [signals(one.net, one.theta, one.x)[0] for one in problems]
         findings = tuple(wrong.at_start(problems, seen))
         try:
             first, rate, each = _costs(problems[0])
             most, every = 1 + (replicates - 1) * (1.0 if fresh else 0.5), widths * min(1.0, 128 / n) * len(hows)
-            every *= seeds * sum(factor**1.5 for factor in factors)  # small networks are not cheaper by their work
+            every *= seeds * sum(factor**1.5 for factor in factors)  # small networks cost more than their work suggests
             steps, points, curved, wide, needed = _afforded(seconds, rate, each, steps, least, most, every)
             say(f"about {max(needed, 1):.0f} s on an idle machine")
             bounds = [first, *(one.stable_rate() for one in problems[1:])]
@@ -130,10 +130,10 @@ def examine(
 
 
 def _costs(one: Problem) -> tuple[float, float, float]:
-    """Return the stable rate, and the seconds of this thread that it takes and that a tangent kernel takes."""
+    """Return the stable rate, and the seconds of this thread that it and a tangent kernel take."""
     n, few, clock = len(one.x), max(2, len(one.x) // 8), list[float]()
     part = Problem(one.net, one.theta, one.x[:few], one.y[:few], one.loss)
-    for work in (part.stable_rate, lambda: layer_kernels(one.net, one.theta, part.x)) * 2:  # the first time compiles
+    for work in (part.stable_rate, lambda: layer_kernels(one.net, one.theta, part.x)) * 2:  # the first call compiles
         clock.append(time.thread_time())
         work()
     kernel, start = time.thread_time() - clock[-1], time.thread_time()
@@ -143,9 +143,9 @@ def _costs(one: Problem) -> tuple[float, float, float]:
 def _afforded(
     seconds: float, rate: float, kernel: float, steps: int, least: int, runs: float, widths: float
 ) -> tuple[int, int, int, bool, float]:
-    """Return what there is time for: steps, points of the first run, Hessians, other widths; and the seconds of it all.
+    """Return what the time allows: steps, points of the first run, Hessians, other widths; and the total seconds.
 
-    rate, kernel : seconds of each.  runs : in units of the first; widths : of networks of other widths.
+    rate, kernel : seconds of each.  runs : in units of the first run; widths : runs of networks of other widths.
 
     >>> _afforded(80.0, 0.08, 0.1, 200, 10, 5, 6), _afforded(80.0, 8.0, 10.0, 50, 10, 3, 6)
     ((200, 8, 3, True, 28.48), (10, 2, 0, False, 138.0))
@@ -182,7 +182,7 @@ def _checked(net: Any, theta: Array, x: Array, y: Array) -> tuple[Network, Array
 
 
 def _replicas(first: Problem, replicates: int, fresh: bool, rng: np.random.Generator) -> list[Problem]:
-    """Return the problem itself and others: other initial weights, or halves of the examples, in pairs that add up."""
+    """Return the problem and its replicates: other initial weights, or complementary halves of the examples."""
     found, order, half = [first], np.arange(0), len(first.x) // 2
     while len(found) < replicates:
         theta, x, y = first.theta, first.x, first.y
@@ -233,7 +233,7 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
 
 
 def _laws(one: Problem, hows: Iterable[Any], say: Callable[[str], None], **asked: Any) -> tuple[WidthLaw, ...]:
-    """Return the gap against width in each parametrization, on 128 examples at most."""
+    """Return the gap against width in each parametrization, on at most 128 examples."""
     found = []
     for how in hows:
         say(f"networks of {', '.join(f'{f:g}' for f in asked['factors'])} times the width, {how!r}")
@@ -251,7 +251,7 @@ def _scaling(one: Problem, rate: float, say: Callable[[str], None]) -> dict[str,
         return {}
     try:
         from minintk.lab.experiments.coordinate_check import coordinate_check
-    except ModuleNotFoundError:  # the laboratory was taken away
+    except ModuleNotFoundError:  # the laboratory was deleted
         return {}
     say("coordinate check")
     sizes = [width // 4, width // 2, width] if width > 256 else [width, 2 * width, 4 * width]

@@ -1,4 +1,4 @@
-"""The figures of a report: the run, the layers, the widths."""
+"""Draw the figures of a report: the run, the layers, the widths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minintk.examination.judge import LAZY, RICH
 
 
 def figures(report: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield (file name, caption, Figure) of what the `Report` has."""
+    """Yield (file name, caption, Figure) of each figure that the `Report` has data for."""
     if report.run is not None:
         yield "run.png", "The network examined and its linearisation, from one start.", run(report)
         if report.run.kernel is not None:
@@ -80,7 +80,7 @@ def layers(report: Any) -> Any:
 
 
 def widths(report: Any) -> Any:
-    """Draw gaps against width with the fitted lines and the asked 5 %."""
+    """Draw gaps against width with the fitted lines and the 5 % target."""
     laws = [(law, law.fit) for law in report.laws if law.fit is not None]
     figure, panels = canvas(len(laws))
     for axes, (law, fit) in zip(panels, laws, strict=True):

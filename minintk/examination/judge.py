@@ -1,6 +1,6 @@
-"""From measurements to intervals and the verdict.
+"""Turn measurements into intervals and a verdict.
 
-The verdict judges two distances, each an interval: the gap from the linearisation, and the kernel's movement.
+The verdict uses two distances, each with an interval: the gap to the linearisation, and the kernel's movement.
 
     lazy         gap < 5 %
     rich         gap > 25 % and kernel > 25 %
@@ -22,11 +22,11 @@ Kind = Literal["unstable", "dead", "badly scaled", "short"]
 Ends = tuple[float, float]
 
 LAZY, RICH = 0.05, 0.25
-"""Borders of the regimes."""
+"""Thresholds of the regimes."""
 PARTS = "share", "weights", "features"
 """Keys of statements about one layer begin with these."""
 LEARNED = 0.1
-"""The least share of the way to y that shows training."""
+"""The least progress towards y that counts as training."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong: of a kind, in words with numbers, and what to do about it."""
+    """how : how it was measured."""
 
     kind: Kind
     text: str
@@ -58,11 +58,11 @@ class Finding:
 
 
 def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
-    """Return the value and its 95 % interval from R replicates, the network examined first.
+    """Return the value and its 95 % interval from R replicates; the first is the network examined.
 
-    drawn : the others have other initial weights; the value is the mean, its standard error s / sqrt(R).  Otherwise
-    they are the same network on random halves of the examples; the value is the first, and s of the halves is its
-    standard error (delete-half jackknife; Shao, Wu 1989).  Student's t, of logarithms if all values are positive.
+    drawn : True if the others have other initial weights; the value is the mean, its standard error s / sqrt(R).
+    Otherwise they are the same network on random halves of the examples; the value is the first, and the halves' s is
+    its standard error (delete-half jackknife; Shao, Wu 1989).  Student's t, on logarithms if all values are positive.
 
     >>> value, (low, high) = interval([1.0, 2.0, 4.0], drawn=True)
     >>> round(value, 6), round(low * high, 6)
@@ -84,12 +84,12 @@ def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
 
 
 def above(ends: Ends, border: float) -> bool | None:
-    """Return True if the interval is above the border, False if below, None if it holds it."""
+    """Return True if the interval is above the border, False if below, None if it contains it."""
     return True if ends[0] > border else False if ends[1] < border else None
 
 
 def regime(gap: Ends, kernel: Ends, learned: float, broken: str = "") -> tuple[Regime, str]:
-    """Return the verdict and its reason.  learned : the share of the way to y; broken : why no run can be judged.
+    """Return the verdict and its reason.  learned : the progress towards y; broken : why no run can be judged.
 
     >>> regime((0.01, 0.03), (0.02, 0.04), 0.8)[0], regime((0.5, 0.9), (1.0, 1.2), 0.8)[0]
     ('lazy', 'rich')

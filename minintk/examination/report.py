@@ -23,7 +23,7 @@ MEANS = {
     "rich": "Do not replace the network by its tangent kernel: it learns features.",
     "undecided": "Ask again with more replicates, examples or steps.",
 }
-"""What to do in each regime."""
+"""Advice for each regime."""
 LAYERS = "layer", "size", "gain", "dead", "share of kernel", "weights moved", "inputs moved"
 
 
@@ -31,9 +31,9 @@ LAYERS = "layer", "size", "gain", "dead", "share of kernel", "weights moved", "i
 class Report:
     """The findings of `mn.examine`.  `print(report)` shows all of it; `report.write(folder)` makes a page with figures.
 
-    regime : "lazy", "between", "rich" or "undecided", and the reason.  findings : what is wrong.  statements : {key:
-    number with its interval}.  signals : by layer at the start, of the network examined.  run : its run.  laws : gap
-    against width.  scaling : {layer: exponents of the coordinate check}.  rate : of the runs.
+    regime : "lazy", "between", "rich" or "undecided", and the reason.  findings : detected problems.  statements :
+    {key: number with its interval}.  signals : by layer at the start, of the network examined.  run : its run.  laws :
+    gap against width.  scaling : {layer: exponents of the coordinate check}.  rate : the learning rate of the runs.
     """
 
     regime: Regime
@@ -51,7 +51,7 @@ class Report:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Say what to do, a sentence each: for the findings, the rate, the widths, the regime."""
+        """Say what to do about the findings, the rate, the widths and the regime, one sentence each."""
         found = [finding.advice for finding in self.findings]
         if (safe := self.statements.get("safe")) is not None and self.run is not None and self.run.rates.size:
             bound, start = min(safe.interval[0], float(self.run.rates.min())), self.statements["rate"].value
@@ -73,7 +73,7 @@ class Report:
         return rows
 
     def rows(self) -> list[Sequence[str]]:
-        """Return (what, number with interval, how) of every statement that is not about one layer."""
+        """Return (name, number with interval, how it was measured) of every statement about the whole network."""
         return [(s.name, str(s), s.how) for key, s in self.statements.items() if not key.startswith(PARTS)]
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class Report:
         return {name: getattr(self, name) for name in plain} | found
 
     def write(self, out: str | Path) -> Path:
-        """Write examine.html, examine.txt, examine.json and the figures into the folder `out`; returns the page's path.
+        """Write examine.html, examine.txt, examine.json and the figures to the folder `out`; return the page's path.
 
         Everything is drawn before anything is written.
         """
@@ -124,7 +124,7 @@ class Report:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table in plain text, each column as wide as its widest cell; nothing without rows."""
+    """Yield the lines of a plain-text table, each column as wide as its widest cell; nothing without rows."""
     wide = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows) if rows else ():
         yield "  ".join(f"{cell:<{n}}" for cell, n in zip(row, wide, strict=True)).rstrip()

@@ -1,10 +1,10 @@
-"""Train a network beside its own linearisation and measure how far they part.
+"""Train a network beside its own linearisation and measure how far they diverge.
 
     gap(t) = |f_t - f_lin,t| / max_s |f_lin,s - f_0|        on all examples and outputs; the largest over the run counts
 
 Both start at theta_0, with the same full batches, loss and rate.  f_lin = f_0 + J(theta_0) (theta - theta_0) (Lee et
 al. 2019, eq. 5).  The other distances are relative to the start: |Theta_t - Theta_0| / |Theta_0| of the tangent kernel,
-the largest along the run; |h_T - h_0| / |h_0| of the inputs of each layer, |w_T - w_0| / |w_0| of each tensor.
+its maximum along the run; |h_T - h_0| / |h_0| of the inputs of each layer; |w_T - w_0| / |w_0| of each tensor.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Problem:
     loss: Loss
 
     def stable_rate(self, theta: Array | None = None) -> float:
-        """Return 2 / lambda_max(J S J' L''), the bound of the model linearised at theta."""
+        """Return 2 / lambda_max(J S J' L''), the stability bound of the model linearised at theta."""
         at = self.theta if theta is None else theta
         return max_learning_rate(self.net, at, self.x, self.loss, y=self.y, rtol=RTOL)
 
     def sharpness(self, theta: Array) -> float:
-        """Return the largest eigenvalue of the loss's Hessian, 2 / `stable_rate` for layers without a second order."""
+        """Return the largest eigenvalue of the loss's Hessian, or 2 / `stable_rate` if a layer has no second order."""
         try:
             return sharpness(self.net, theta, self.x, self.y, loss=self.loss, rtol=RTOL)
         except (UnsupportedLayer, RuntimeError):
@@ -56,10 +56,10 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run, measured.
+    """The measurements of one run.
 
     steps : (S,), with loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a
-    loss was not finite, or ended above ten times its start; the rest is then missing, as for constant kernels.
+    loss was not finite, or ended above ten times its start; the rest is then missing, as it is for constant kernels.
     at : (K,) steps of the kernel and of rates, 2/lambda_max of J S J' L''.  sharpness : at the start and the end.
     """
 
@@ -78,10 +78,10 @@ class Run:
 
 
 def snapshots(model: Any, problem: Problem, lr: float, steps: int) -> tuple[list[Snapshot], bool]:
-    """Train `model` from theta_0; returns the snapshots, and True if training diverged."""
+    """Train `model` from theta_0; return the snapshots, and True if training diverged."""
     found, every = list[Snapshot](), max(1, steps // POINTS)
     with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)  # rates too large are what is to be found
+        warnings.simplefilter("ignore", RuntimeWarning)  # rates that are too large are what we look for
         run = train(
             model, problem.theta, problem.x, problem.y, loss=problem.loss, optimizer=SGD(lr), steps=steps, every=every
         )
@@ -94,7 +94,7 @@ def snapshots(model: Any, problem: Problem, lr: float, steps: int) -> tuple[list
 
 
 def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]]:
-    """Train both models; returns losses and gap, and the network's snapshots."""
+    """Train both models; return losses and gap, and the network's snapshots."""
     snaps, diverged = snapshots(problem.net, problem, lr, steps)
     lins, diverged_too = snapshots(Linearized(problem.net, problem.theta), problem, lr, steps)
     both = [run[: min(len(snaps), len(lins))] for run in (snaps, lins)]
@@ -108,9 +108,9 @@ def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]
 
 
 def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: int, hessian: bool) -> Run:
-    """Train both models and measure everything, the kernel and the stable rate at `points` of the run.
+    """Train both models and measure everything, with kernel and stable rate at `points` points of the run.
 
-    start : the stable rate at the start.  hessian : False leaves out the sharpness.
+    start : the stable rate at the start.  hessian : False skips the sharpness.
     """
     run, snaps = parted(problem, lr, steps)
     if run.diverged:
@@ -131,7 +131,7 @@ def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: i
 
 
 def moved_features(net: Network, theta0: Array, theta: Array, x: Array) -> dict[str, float]:
-    """Return |h_T - h_0| / |h_0| of what each layer with weights reads, but for the first."""
+    """Return |h_T - h_0| / |h_0| of the input of each layer with weights, except the first."""
     before, after = trace(net, theta0, x), trace(net, theta, x)
     pairs = {name: [to_host(seen[name].x).reshape(len(x), -1) for seen in (after, before)] for name in list(before)[1:]}
     return {name: float(relative_distance(a, b)) for name, (a, b) in pairs.items()}

@@ -1,4 +1,4 @@
-"""The size of signals by layer at the start: dead units, features that explode or vanish.
+"""Measure signals by layer at the start: dead units, exploding or vanishing features.
 
 For each layer with weights: h is its output, x its input.
 
@@ -21,7 +21,7 @@ from minintk.models.network import Network
 
 @dataclass(frozen=True)
 class Signal:
-    """The signal at one layer; see the module.  dead : None for layers that read the inputs of the network."""
+    """The signal at one layer; see the module.  dead : None for layers that read the network's inputs."""
 
     size: float
     gain: float
@@ -34,7 +34,7 @@ def rms(a: Any) -> float:
 
 
 def signals(net: Network, theta: Array, x: Array) -> tuple[dict[str, Signal], float]:
-    """Return the signal of every layer with weights, and the multiplications of a forward pass for one example.
+    """Return the signal of every layer with weights, and the number of multiplications in a forward pass per example.
 
     >>> from minintk import Dense
     >>> found, work = signals(Network(Dense(2), (3,)), np.ones(6), np.ones((4, 3)))
@@ -55,7 +55,7 @@ def signals(net: Network, theta: Array, x: Array) -> tuple[dict[str, Signal], fl
 
 
 def apart(f: Array) -> float:
-    """Return |f - mean f| / |f| over examples: 0 if the outputs do not tell examples apart."""
+    """Return |f - mean f| / |f| over examples: 0 if the outputs are the same for all examples."""
     a = to_host(f).astype(np.float64)
     return float(np.linalg.norm(a - a.mean(axis=0)) / max(float(np.linalg.norm(a)), 1e-300))
 
@@ -70,7 +70,7 @@ def drawn(net: Network, theta: Array) -> bool:
 
 
 def uneven(x: Array) -> float:
-    """Return the largest standard deviation of a column over the median one that is not 0; 1 for images."""
+    """Return the largest standard deviation of a column over the nonzero median; 1 for images."""
     spread = to_host(x).astype(np.float64).std(axis=0)
     spread = spread[spread > 0]
     return float(spread.max() / np.median(spread)) if x.ndim == 2 and spread.size else 1.0

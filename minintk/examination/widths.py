@@ -1,9 +1,9 @@
-"""Wider and narrower networks of the same spec, and the width at which the linearisation is within 5 %.
+"""Train wider and narrower networks of the same spec; estimate the width whose linearisation is within 5 %.
 
     gap = A n^b,    n* = (0.05 / A)^(1/b)
 
-The gaps of a few seeds at three widths are fitted (`power_law`); n* has the interval of the bootstrap's lines.  It is
-refused where this interval spans more than a factor of 4, or where b is not surely negative.
+The gaps of a few seeds at three widths are fitted (`power_law`); n* gets its interval from the bootstrap fits.  No n*
+is given if this interval spans more than a factor of 4, or if b may not be negative.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from minintk.spec.shapes import has_weights
 from minintk.training.losses import Loss
 
 TARGET, FACTOR = 0.05, 4.0
-"""The gap that is asked for; the largest ratio of the ends of an interval that is an answer."""
+"""The target gap; the largest ratio of interval ends that counts as an answer."""
 
 
 def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: bool = True) -> Any:
-    """Return the spec with `factor` times as many features and channels in every layer with weights but the last ones.
+    """Return the spec with `factor` times as many features and channels in all layers with weights but the last.
 
     Sizes are rounded, at least 1.  Depthwise convolutions stay depthwise.  sizes : takes the widths found, as they
     were.  last : True if no weights come after the spec.
@@ -55,7 +55,7 @@ def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: 
 
 
 def narrowest(spec: s.Layer) -> int:
-    """Return the least width of a hidden layer, 0 if there is none."""
+    """Return the smallest width of a hidden layer, 0 if there is none."""
     widened(spec, 1, found := list[int]())
     return min(found, default=0)
 
@@ -64,8 +64,8 @@ def narrowest(spec: s.Layer) -> int:
 class WidthLaw:
     """The gap against width: gaps[i] : (S,) at widths[i].
 
-    width : of the narrowest hidden layer of the network examined, as are widths.  fit : None if nothing was measured.
-    needed : the width for 5 %, None if it is refused; why : the reason.
+    width : narrowest hidden layer of the network examined; so are widths.  fit : None if nothing was measured.
+    needed : the width for 5 %, None if unknown; why : the reason.
     """
 
     parametrization: str
@@ -78,7 +78,7 @@ class WidthLaw:
 
     @property
     def answer(self) -> str:
-        """The width for 5 % with its interval, "refused" without one."""
+        """Return the width for 5 % with its interval, or "refused"."""
         if self.needed is None:
             return "refused"
         return "{} ({} to {})".format(*(f"{float(f'{n:.3g}'):.0f}" for n in (self.needed.value, *self.needed.interval)))
@@ -117,7 +117,7 @@ def gaps_by_width(
 
 
 def law(parametrization: str, width: int, widths: tuple[int, ...], gaps: tuple[Host, ...]) -> WidthLaw:
-    """Fit gap = A n^b and solve for n*; refuse an exponent, or a width, that the seeds do not decide.
+    """Fit gap = A n^b and solve for n*; refuse if the seeds do not determine b or n*.
 
     >>> rng, widths = np.random.default_rng(0), (50, 100, 200)
     >>> gaps = tuple(10 / n * np.exp(0.02 * rng.standard_normal(4)) for n in widths)

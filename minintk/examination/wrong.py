@@ -1,4 +1,4 @@
-"""Say what is wrong with a network: findings from the signals at the start, and from the runs."""
+"""Say what is wrong with a network, from the signals at the start and from the runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from minintk.examination.runs import Problem, Run
 from minintk.examination.signals import Signal, apart, rms, uneven
 
 DEAD = 0.5
-"""A layer is dead if more of its features than this are the same for all examples."""
+"""A layer is dead if more than this fraction of its features is the same for all examples."""
 LEAST, MOST = 0.05, 20.0
-"""Sizes of inputs and targets, and of hidden signals over the inputs', that are no finding."""
+"""Acceptable sizes of inputs and targets, and of hidden signals relative to the inputs."""
 ROUNDING = 2**-23
-"""Hidden signals are dead below this share of the inputs: float32 loses them beside anything of the inputs' size."""
+"""Hidden signals are dead below this fraction of the inputs: float32 loses them next to the inputs' size."""
 OUTPUT = 3.0
-"""Outputs at the start are too large beyond this multiple of the targets."""
+"""Outputs at the start are too large above this multiple of the targets."""
 SHARE = 0.01
-"""A layer does not learn that makes less than this times its even part of the kernel."""
+"""A layer does not learn if it contributes less than this times its even share of the kernel."""
 UNEVEN = 100.0
 """Columns of x are badly scaled if one spreads this many times as far as the median."""
 
@@ -30,7 +30,7 @@ def typical(values: Sequence[float]) -> str:
 
 
 def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) -> Iterator[Finding]:
-    """Yield what the signals at the start show, by the median over replicates."""
+    """Yield findings from the signals at the start, by the median over replicates."""
     bad: Kind = "badly scaled"
     first, names, outputs = problems[0], list(seen[0]), [one.net(one.theta, one.x) for one in problems]
     size, targets, dead = rms(first.x), rms(first.y), False
@@ -72,9 +72,9 @@ def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) 
 def along(
     problems: Sequence[Problem], runs: Sequence[Run], statements: Mapping[str, Statement], rate: float, given: bool
 ) -> Iterator[Finding]:
-    """Yield what the runs show: instability, layers that do not learn, runs that are too short.
+    """Yield findings from the runs: instability, layers that do not learn, runs that are too short.
 
-    given : True if the caller chose the rate; a run past 2 / lambda_max is then a finding too.
+    given : True if the caller chose the rate; a rate above 2 / lambda_max is then a finding too.
     """
     bound, count = statements["rate"], len(runs)
     counts = {

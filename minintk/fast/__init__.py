@@ -1,8 +1,7 @@
-"""Fast paths for networks, equal to the layers as they are written.
+"""Fast paths for networks, with the results of the plain layers.
 
-`accelerate.faster` takes a network's layers and returns the same maps by cheaper ways; `accelerate.shut` makes networks
-without it.
-Reading order:
+`accelerate.faster` replaces a network's layers by faster ones for the same maps; `accelerate.shut` makes networks
+without them. Reading order:
 
     accelerate       what is taken for what: ReLU after pooling, which convolution goes which way
     dense            large products split over the cores, thin ones by compiled loops

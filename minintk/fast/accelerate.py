@@ -1,6 +1,6 @@
-"""Take the layers of a network by cheaper ways: `faster`.
+"""Replace the layers of a network by faster ones: `faster`.
 
-A network asks once, when it is made, and gets the same maps by cheaper ways: one bound layer for outputs and sweeps,
+A network asks once, when it is made, and gets faster layers for the same maps: one bound layer for outputs and sweeps,
 one for kernels:
 
     max(relu(x)) = relu(max(x))    so ReLU waits for the pooling, which leaves a quarter of the numbers
@@ -10,7 +10,7 @@ one for kernels:
     Dense                          its large products split over the cores
     batch, outputs                 split over the cores; of a batch that BatchNorm couples, each layer's loops
 
-The first of equal positive maxima is the same before ReLU and after it, and where no maximum is positive, relu' = 0.
+The first of equal positive maxima is the same before and after ReLU; if no maximum is positive, relu' = 0.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from minintk.spec.shapes import Shape, has_weights, kept_shapes, out_shape
 
 
 def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
-    """The layers of a network by cheaper ways: the same outputs and derivatives up to rounding.
+    """Return faster layers for a network: the same outputs and derivatives up to rounding.
 
-    coupled : whether an example's output depends on the others of its batch, which then stays in one piece.
+    coupled : True if an example's output depends on others in its batch, which then stays in one piece.
     """
     sizes = [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
     size = sum(sizes), max(sizes)
@@ -55,7 +55,7 @@ def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: 
 
 
 def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundChain:
-    """The layers that work on images, up to Flatten or GlobalAvgPool, with their batch split over the cores."""
+    """Return the layers on images, up to Flatten or GlobalAvgPool, with their batch split over the cores."""
     before, count, numbers = shape, 0, 0
     while count < len(layers.layers) and len(shape) > 1:
         after = out_shape(spec.layers[count], shape)
@@ -71,7 +71,7 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundCh
 
 
 def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
-    """The layers by cheaper pieces; for `kernels`, in their order and by pieces that have a cheap gram."""
+    """Return the chain with faster pieces; for `kernels`, only pieces with a fast gram, in their order."""
     if kernels:
         return BoundChain(tuple(cheaper(inner, kernels=True) for inner in chain.layers))
     found = tuple(cheaper(inner, kernels=False) for inner in relu_after_pooling(chain.layers))
@@ -79,7 +79,7 @@ def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
 
 
 def cheaper(layer: Bound, *, kernels: bool) -> Bound:
-    """The layer, and the layers inside it, by cheaper pieces; a subclass of one of ours keeps its own methods."""
+    """Replace a layer, and its inner layers, by faster pieces; a subclass of one of ours keeps its own methods."""
     if type(layer) is BoundChain:
         return cheaper_chain(layer, kernels=kernels)
     if isinstance(layer, BoundBranches):
@@ -94,7 +94,7 @@ def cheaper(layer: Bound, *, kernels: bool) -> Bound:
 
 
 def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
-    """The layers with MaxPool and the ReLU before it exchanged."""
+    """Exchange each MaxPool with the ReLU before it."""
     found = list(layers)
     for i in range(1, len(found)):
         if exchangeable(found[i - 1], found[i]):
@@ -103,13 +103,13 @@ def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
 
 
 def exchangeable(before: Bound, layer: Bound) -> bool:
-    """True if the two layers commute: ReLU and MaxPool do, as ReLU is increasing."""
+    """Return True if the two layers commute: ReLU and MaxPool do, as ReLU is increasing."""
     return rectifies(before) and type(layer) is BoundMaxPool
 
 
 @contextmanager
 def shut() -> Iterator[None]:
-    """Networks that are made inside run their layers as they are written.
+    """Make networks inside run the plain layers.
 
     >>> import minintk as mn
     >>> with shut():
@@ -126,7 +126,7 @@ def shut() -> Iterator[None]:
 
 
 def works() -> Iterator[Callable[[], object]]:
-    """Yield small works that between them take every compiled loop of networks; none without Numba."""
+    """Yield small tasks that together run every compiled loop of networks; none without Numba."""
     if not numba_is_here() or loops() is None:
         return
     layers = s.Conv2d(16, 3), s.BatchNorm(), s.ReLU(), s.Conv2d(16, 3), s.MaxPool(2), s.GlobalAvgPool(), s.Dense(1)

@@ -1,9 +1,9 @@
-"""Loops compiled by Numba, kept on disk where every byte is checked before it runs (`pip install minintk[fast]`).
+"""Compile loops by Numba and cache them on disk; every byte is checked before it runs (`pip install minintk[fast]`).
 
-Numba trusts its cache: a damaged file raises errors from deep inside, or ends the process.  Here each compiled loop is
-a file of its own, [SHA-256 of (what it is, its code)] [its code]: a file that does not fit is compiled again.  What it
-is includes the loop's source, the types of its arguments, Numba's version and the processor, so that neither another
-version nor another machine finds it.  A folder that cannot be written to costs a warning, and the time to compile.
+Numba trusts its cache: a damaged file raises obscure errors, or crashes the process.  Here each compiled loop is a file
+of its own, [SHA-256 of (key, code)] [code]: a file that does not match is compiled again.  The key includes the loop's
+source, the types of its arguments, Numba's version and the processor, so that neither another version nor another
+machine finds the file.  A folder that is not writable costs a warning, and the time to compile.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from numba.extending import intrinsic as typed_intrinsic
 from minintk.undisturbed import undisturbed
 
 NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
-"""No exception for a division by 0; the compiler may round a b + c once instead of twice, and reorder nothing."""
+"""No exception for a division by 0; the compiler may fuse a b + c into one rounding, but reorder nothing."""
 
 PATIENCE = 1.0
-"""Seconds of compiling after which the user is told."""
+"""Seconds of compiling after which the user is informed."""
 
 KEPT: list[Any] = []
-"""Loops of which the `address` was given away."""
+"""Keeps loops alive whose `address` was handed out."""
 
-intrinsic: Any = typed_intrinsic  # its type has a wrong number of arguments
+intrinsic: Any = typed_intrinsic  # its declared type has a wrong number of arguments
 
 
 class CheckedFile(IndexDataCacheFile):
-    """A file for each key, in place of Numba's index and numbered files."""
+    """One file per key, in place of Numba's index and numbered files."""
 
     def file(self, key: Any) -> tuple[Path, bytes]:
-        """Return where the code for a key is kept, and the key as bytes."""
+        """Return the path of the code for a key, and the key as bytes."""
         signature, machine, (_, closure) = key
         name = sha256(repr((signature, machine, closure)).encode()).hexdigest()[:16]
         path = Path(self._cache_path, f"{Path(self._index_name).stem}.{name}.nbc")
         return path, repr((self._index_name, self._version, self._source_stamp, key)).encode()
 
     def load(self, key: Any) -> Any:
-        """Return what was saved, or None if the file is missing, unreadable, damaged, or of another key or module."""
+        """Return the saved data, or None if the file is missing, unreadable, damaged, or for another key or module."""
         path, identity = self.file(key)
         try:
             content = path.read_bytes()
@@ -60,11 +60,11 @@ class CheckedFile(IndexDataCacheFile):
             return None
         try:
             return pickle.loads(data)  # noqa: S301  what `save` wrote, as Numba's own cache has it
-        except (ImportError, AttributeError):  # its module has another name now
+        except (ImportError, AttributeError):  # its module was renamed
             return None
 
     def save(self, key: Any, data: Any) -> None:
-        """Write the file beside its place and move it there, so that others find the old file or the new one."""
+        """Write a temporary file and rename it, so that other processes find the old file or the new one."""
         path, identity = self.file(key)
         data = self._dump(data)
         with self._open_for_write(str(path)) as to:
@@ -72,7 +72,7 @@ class CheckedFile(IndexDataCacheFile):
 
 
 class CheckedCache(FunctionCache):
-    """Numba's cache of a function, through `CheckedFile`; says when compiling takes long.   RuntimeError"""
+    """Numba's cache of a function, through `CheckedFile`; reports slow compilation.   RuntimeError"""
 
     spent, started, told = 0.0, 0.0, False
 
@@ -101,24 +101,24 @@ class CheckedCache(FunctionCache):
 
 @cache
 def not_kept(reason: str) -> None:
-    """Warn, once for each reason."""
+    """Warn, once per reason."""
     warnings.warn(f"compiled loops cannot be kept, so the next start compiles them again: {reason}", RuntimeWarning, 2)
 
 
 def compiled(f: Any, options: Any = NUMBA_OPTIONS) -> Any:
-    """Return f, compiled for this machine when it is called with types of arguments that are new."""
+    """Return f, compiled for this machine when it is first called with new argument types."""
     made = njit(nogil=True, **options)(f)
     try:
         made._cache = CheckedCache(f)
-    except (RuntimeError, OSError):  # neither its folder nor one of the user's can be written to, or it has no source
+    except (RuntimeError, OSError):  # no writable cache folder, or f has no source
         not_kept(f"{f.__module__} has no folder that can be written to; set NUMBA_CACHE_DIR")
-    compile_for = made._compile_for_args  # called where the types of the arguments are new
+    compile_for = made._compile_for_args  # called for new argument types
     made._compile_for_args = lambda *args, **named: undisturbed(partial(compile_for, *args, **named))
     return made
 
 
 def address(loop: Any, count: int) -> int:
-    """Return the address of a compiled loop's machine code, with so many whole numbers, for `call`."""
+    """Return the address of a compiled loop's machine code, which takes `count` whole numbers, for `call`."""
     made = undisturbed(partial(loop.get_compile_result, types.void(*[types.int64] * count)))
     KEPT.append(loop)
     return int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))

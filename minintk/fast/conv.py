@@ -1,7 +1,7 @@
 """Convolutions on patches of several windows, some examples at a time:  y = P(x) V + c b,   V = m V(W)
 
-The function of `minintk.layers.conv` and its derivatives, with the patches of `minintk.fast.patches`: they stay in a
-core's cache from the copy to the product, and the cores take examples in turn.
+The map of `minintk.layers.conv` and its derivatives, with the patches of `minintk.fast.patches`: patches stay in a
+core's cache from copy to product, and the cores share the examples.
 
 jvp     dy = P(dx) V + m P(x) V(dW) + c db
 vjp     dW = m V'(P(x)' u),   db = c sum u,   dx = P'(u V')
@@ -30,12 +30,12 @@ from minintk.thresholds import THRESHOLDS, cut
 
 
 def scaled(m: float, a: Array) -> Array:
-    """m a; a itself where m = 1."""
+    """Return m a; a itself if m = 1."""
     return a if m == 1 else m * a
 
 
 def summed(work: Callable[[Any], Array], pieces: Sequence[Any]) -> Array:
-    """The sum over pieces, in their order."""
+    """Return the sum over pieces, in their order."""
     total, *others = parallel(work, pieces)
     for part in others:
         total += part
@@ -43,29 +43,29 @@ def summed(work: Callable[[Any], Array], pieces: Sequence[Any]) -> Array:
 
 
 def kernels(parts: Sequence[Patches], x: Array) -> Any:
-    """Return `minintk.fast.numba_loops` if Numba loads and the work of all parts is worth that; else None."""
+    """Return `minintk.fast.numba_loops` if Numba loads and all parts together have enough work; otherwise None."""
     work = prod(x.shape[:-3]) * sum(patches.work for patches in parts)
     worth = work >= THRESHOLDS.compiled and all(patches.direct for patches in parts) and on_host(array_namespace(x))
     return loops() if worth else None
 
 
 def pieces(work: int, x: Array, weights: int = 0) -> list[slice]:
-    """Pieces of the examples in x : (..., N, H, W, C), with so much work for each; the sum of each has `weights`."""
+    """Cut the examples in x : (..., N, H, W, C) into pieces, given the work per example and the `weights` of a sum."""
     N, each = x.shape[-4], max(THRESHOLDS.convolution, THRESHOLDS.convolution_per_weight * weights, 1)
     return cut(N, N * work if on_host(array_namespace(x)) else 0, each)
 
 
 def chunks(piece: slice, step: int) -> list[slice]:
-    """A piece in parts of about one size, at most `step` examples, whose patches stay in a core's cache."""
+    """Cut a piece into about equal parts of at most `step` examples, whose patches fit a core's cache."""
     N = piece.stop - piece.start
     count = max(1, -(-N // step))
     return [slice(piece.start + i * N // count, piece.start + (i + 1) * N // count) for i in range(count)]
 
 
 def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
-    """P(x) V + b : (..., N, *windows.out, n), chunk by chunk of examples; b : (..., 1, B n).
+    """Compute P(x) V + b : (..., N, *windows.out, n), chunk by chunk of examples; b : (..., 1, B n).
 
-    before : what x goes through on its way into the frames of compiled loops, only where these are taken (`kernels`).
+    before : applied to x as it is copied into the frames of compiled loops, only if these are used (`kernels`).
     """
     windows, R, N = patches.windows, patches.R, x.shape[-4]
     lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])
@@ -94,7 +94,7 @@ def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Bef
 
 
 def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array, work: int) -> None:
-    """Write some parts of y from x; each part : the arguments of `numba_loops.correlate`.  work : for each example."""
+    """Write some parts of y from x; each part : the arguments of `numba_loops.correlate`.  work : per example."""
     x = np.ascontiguousarray(x)
 
     def some(at: slice) -> None:
@@ -106,9 +106,9 @@ def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array,
 
 @dataclass(frozen=True)
 class BlockedConvJacobian(LayerJacobian):
-    """Holds x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m V(W) : ([E], K, B C_out).
+    """J at x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m V(W) : ([E], K, B C_out).
 
-    before : see `correlate`; the derivative is that in what x becomes there.
+    before : see `correlate`; the derivative is with respect to its output.
     """
 
     layer: BlockedConv
@@ -135,7 +135,7 @@ class BlockedConvJacobian(LayerJacobian):
         return None if p.ends_sweep else self._input_gradient(u)
 
     def _weight_gradient(self, u: Array) -> Array:
-        """P(x)' u : (..., K, B C_out), summed over chunks of examples."""
+        """Return P(x)' u : (..., K, B C_out), summed over chunks of examples."""
         patches, windows, R = self.layer.patches, self.layer.patches.windows, self.layer.patches.R
         shape = (*np.broadcast_shapes(self.x.shape[:-4], u.shape[:-2]), patches.K, u.shape[-1])
         direct = kernels([patches], self.x) if len(shape) == 2 else None
@@ -165,7 +165,7 @@ class BlockedConvJacobian(LayerJacobian):
         return summed(work, pieces(patches.work, self.x, prod(shape)))
 
     def _gathered(self, u: Array) -> Array:
-        """dx on the canvas or in the image, from u : (..., N, H_out, W_out, C_out); `minintk.fast.gather`."""
+        """Return dx on the canvas or in the image, from u : (..., N, H_out, W_out, C_out); `minintk.fast.gather`."""
         gathers, windows = self.layer.gathers, self.layer.patches.windows
         W = scaled(self.layer.plain.parameters.m, self.W)
         W = W.reshape((*W.shape[:-2], *windows.window, *self.layer.patches.channels))
@@ -194,7 +194,7 @@ class BlockedConvJacobian(LayerJacobian):
         return dx
 
     def _input_gradient(self, u: Array) -> Array:
-        """P'(u V') : (..., N, *before), gathered, or chunk by chunk of examples."""
+        """Return P'(u V') : (..., N, *before), gathered, or chunk by chunk of examples."""
         layer, patches, R = self.layer, self.layer.patches, self.layer.patches.R
         if layer.gathers:
             dx = self._gathered(u.reshape((*u.shape[:-2], u.shape[-2] // R, *patches.windows.out, patches.channels[1])))
@@ -226,20 +226,20 @@ class BlockedConvJacobian(LayerJacobian):
         return conv_gram(self.layer.plain.parameters, windows, self.x, a, other.x, b, kernel)
 
     def cotangents(self, u: Array) -> Array:
-        """u : (C, [E], N, positions, n), written out for every member and example."""
+        """Return u : (C, [E], N, positions, n), expanded for every member and example."""
         *positions, n = self.layer.plain.after
         shape = (u.shape[0], *self.V.shape[:-2], self.x.shape[-4], *positions, n)
         return array_namespace(u).broadcast_to(u, shape).reshape((*shape[: -len(positions) - 1], prod(positions), n))
 
 
 def rows(at: slice, R: int) -> slice:
-    """The rows of P that belong to these images."""
+    """Return the rows of P that belong to these images."""
     return slice(at.start * R, at.stop * R)
 
 
 @dataclass(frozen=True)
 class BlockedConv:
-    """A convolution in its place, `plain`, on patches of several windows."""
+    """A convolution that replaces `plain`, on patches of several windows."""
 
     plain: BoundConv
     patches: Patches
@@ -247,7 +247,7 @@ class BlockedConv:
 
     @staticmethod
     def of(plain: BoundConv) -> BlockedConv:
-        """With the fastest patches."""
+        """Build it with the fastest patches."""
         windows, channels = plain.windows, plain.parameters.W.shape[-2:]
         gathers = [] if plain.parameters.ends_sweep else Gather.of(windows, channels)  # type: ignore[arg-type]
         return BlockedConv(plain, Patches.of(windows, channels), gathers)  # type: ignore[arg-type]
@@ -257,17 +257,17 @@ class BlockedConv:
         return self.plain.tensors
 
     def __call__(self, w: Weights, x: Array, before: Before | None = None) -> tuple[Array, BlockedConvJacobian]:
-        """y and J; before : see `correlate`."""
+        """Return y and J; before : see `correlate`."""
         x, W = images(x, self.plain.before), self.plain.matrix(w)
         V = self.unrolled(W)
         return self.product(x, V, self.bias_row(w), before), BlockedConvJacobian(self, x, W, V, before)
 
     def unrolled(self, W: Array) -> Array:
-        """m V(W) : ([E], K, B C_out)."""
+        """Return m V(W) : ([E], K, B C_out)."""
         return scaled(self.plain.parameters.m, self.patches.unroll(W))
 
     def bias_row(self, w: Weights) -> Array | None:
-        """c b for each of the B windows of a row of P : (..., 1, B C_out)."""
+        """Return c b for each of the B windows of a row of P : (..., 1, B C_out)."""
         p = self.plain.parameters
         if p.b is None:
             return None
@@ -276,11 +276,11 @@ class BlockedConv:
         return row.reshape((*b.shape[:-2], 1, -1))
 
     def rows_of(self, u: Array) -> Array:
-        """u : (..., N, *after) as rows (..., N R, B C_out)."""
+        """Return u : (..., N, *after) as rows (..., N R, B C_out)."""
         *lead, N = u.shape[: u.ndim - len(self.plain.after)]
         return u.reshape((*lead, N * self.patches.R, self.patches.B * self.plain.after[-1]))
 
     def product(self, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
-        """P(x) V + b : (..., N, *after)."""
+        """Return P(x) V + b : (..., N, *after)."""
         y = correlate(self.patches, x, V, b, before)
         return y.reshape((*y.shape[:-3], *self.plain.after))

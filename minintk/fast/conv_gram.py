@@ -4,8 +4,8 @@ gradients   dW_n = sum_p P_p(x_n)' u_p, each example's and output's own;   G = m
 pairs       G = sum over pairs of positions p, q of  (u_p . v_q) * (m^2 P_p(x) P_q(x')' + c^2),   Dense at each position
 
 Take N examples, C outputs, p positions, windows of K inputs and n outputs.  The first way takes N C p K n
-multiplications to form and N^2 C K n to contract (C^2 for all pairs of outputs).  The second takes N^2 p^2 (K + C n).
-Few positions and many channels make the second cheaper.  Both go block by block, in as much memory as the cotangents.
+multiplications to form and N^2 C K n to contract (C^2 for all output pairs).  The second takes N^2 p^2 (K + C n). Few
+positions and many channels make the second cheaper.  Both work block by block, in as much memory as the cotangents.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from minintk.thresholds import THRESHOLDS
 def conv_gram(
     p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction
 ) -> Array | float:
-    """sum over the weights w of (a dy/dw)(b dy'/dw), contracted by `kernel`; b is a where the batches are one.
+    """Sum (a dy/dw)(b dy'/dw) over the weights w, contracted by `kernel`; b is a if both batches are the same.
 
-    windows : one a row of patches, B = 1.  x, z : ([E], N, H, W, K), ([E], M, H, W, K), the two batches.
+    windows : the patches with one window per row, B = 1.  x, z : ([E], N, H, W, K), ([E], M, H, W, K), the two batches.
     a, b : (C, [E], N, positions, n), (C, [E], M, positions, n), their cotangents.
     """
     if pairs_are_cheaper(windows, a, b, kernel):
@@ -36,7 +36,7 @@ def conv_gram(
 
 
 def pairs_are_cheaper(windows: Patches, a: Array, b: Array, kernel: Contraction) -> bool:
-    """True if pairs of positions take fewer multiplications than each example's gradients."""
+    """Return True if pairs of positions take fewer multiplications than each example's gradients."""
     C, N, M, p, n = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2], a.shape[-1]
     K, each = windows.K, C**2 if kernel.full else C  # pairs of outputs contracted
     gradients = (N if b is a else N + M) * C * p * K * n + N * M * each * K * n
@@ -46,7 +46,7 @@ def pairs_are_cheaper(windows: Patches, a: Array, b: Array, kernel: Contraction)
 def by_gradients(
     p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction
 ) -> Array | float:
-    """S_W m^2 dW . dW' + S_b c^2 db . db', some output channels at a time."""
+    """Compute S_W m^2 dW . dW' + S_b c^2 db . db', for some output channels at a time."""
     n, (W, c) = a.shape[-1], p.squares(kernel)
     step = max(1, a.shape[-2] * n // windows.K)  # dW no larger than a
     step = step // 16 * 16 or step
@@ -61,9 +61,9 @@ def by_gradients(
 
 
 def gradient_rows(windows: Patches, x: Array, u: Array) -> Array:
-    """P(x)' u of each example and output, (C, [E], N, n K), in memory as ([E], N, C, n, K): ready to be contracted."""
+    """Return P(x)' u of each example and output, (C, [E], N, n K), stored as ([E], N, C, n, K), ready to contract."""
     xp = array_namespace(u)
-    N, step = x.shape[-4], max(1, windows.step(x) // 4)  # the products are image by image
+    N, step = x.shape[-4], max(1, windows.step(x) // 4)  # products are taken image by image
     fits = replace(windows, channels=(x.shape[-1], u.shape[-1])).direct and x.ndim == 4 and on_host(xp)
     if fits and u.shape[0] * N * windows.work >= THRESHOLDS.compiled and (direct := loops()) is not None:
         v = np.ascontiguousarray(u).reshape((*u.shape[:2], *windows.windows.out, u.shape[-1]))
@@ -102,6 +102,6 @@ def by_pairs(p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b
         else:
             blocks.append(k.reshape((*lead, -1, R, M, R)).sum(axis=(-3, -1)))
     G = blocks[0] if len(blocks) == 1 else xp.concat(blocks, axis=-4 if kernel.full else -2)
-    if same:  # to the last bit
+    if same:  # so that the result is exactly symmetric
         G = (G + (xp.moveaxis(G, (-4, -3), (-2, -1)) if kernel.full else G.swapaxes(-1, -2))) / 2
     return G

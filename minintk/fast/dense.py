@@ -1,8 +1,8 @@
-"""Dense without temporary arrays, its large products split over the cores:  y = m x W + c b
+"""Dense without temporary arrays, with large products split over the cores: y = m x W + c b
 
     y = [y_1, y_2]     columns of W         dW = [dW_1, dW_2]   columns of u         dx = [dx_1; dx_2]   rows of u
 
-BLAS is held at one thread meanwhile: its own neither wait on a core nor fight with ours.
+BLAS is limited to one thread meanwhile, so that its threads do not compete with ours.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Job = tuple[Array, Array, Array]
 
 
 def large(a: Array, b: Array) -> bool:
-    """True if a b is one product that is worth splitting."""
+    """Return True if a b is one product and large enough to split."""
     work = a.shape[0] * a.shape[-1] * b.shape[-1]
     return bool(a.ndim == b.ndim == 2 and work >= 2 * THRESHOLDS.products and on_host(array_namespace(a)))
 
 
 def split(*jobs: Job) -> None:
-    """All products, each cut along the longer side of its result, with one hand-over to the other cores."""
+    """Compute all products, each split along the longer side of its result, with one dispatch to the other cores."""
 
     def work(item: tuple[Job, slice]) -> None:
         (a, b, out), at = item
@@ -41,7 +41,7 @@ def split(*jobs: Job) -> None:
 
 @dataclass(frozen=True)
 class SplitDenseJacobian(DenseJacobian):
-    """`jvp` and `gram` are those of the layer as it is written."""
+    """`jvp` and `gram` are those of the plain layer."""
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         p = self.layer.parameters
@@ -63,7 +63,7 @@ class SplitDenseJacobian(DenseJacobian):
 
 @dataclass(frozen=True)
 class SplitDense:
-    """A Dense in its place."""
+    """A Dense that replaces the plain one."""
 
     plain: BoundDense
 

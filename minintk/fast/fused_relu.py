@@ -2,9 +2,9 @@
 
     S = sum m u,  Q = sum m u r (x - mean)       m = [x > mean]        dx = r (m u - S/M - r (x - mean) Q/M)
 
-Neither z nor the output of BatchNorm is stored: the compiled loops of the convolution copy every image into its frame,
-and compute z on the way. u, the gradient in z, is a new array, which becomes dx in place.  Without BatchNorm mean = 0,
-r = 1, and dx = m u.
+Neither z nor the output of BatchNorm is stored: the convolution's compiled loops compute z while they copy each image
+into its frame. u, the gradient in z, is a new array, overwritten by dx.  Without BatchNorm mean = 0, r = 1, and dx = m
+u.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from minintk.layers.patches import images
 
 @dataclass(frozen=True)
 class RectifiedJacobian(LayerJacobian):
-    """Holds x : (N, *shape), mean and r : (C,), and J of the convolution at z."""
+    """J at x : ([E], N, *shape), with mean and r : (C,), and J of the convolution at z."""
 
     layer: RectifiedConv
     x: Array
@@ -37,7 +37,7 @@ class RectifiedJacobian(LayerJacobian):
         return self.one_by_one().jvp(dw, dx)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """dx = r (m u - S/M - r (x - mean) Q/M)."""
+        """Compute dx = r (m u - S/M - r (x - mean) Q/M)."""
         if u.ndim > 1 + len(self.layer.conv.plain.after):
             return self.one_by_one().vjp(u, dw)
         if (back := self.J.vjp(u, dw)) is None:
@@ -49,7 +49,7 @@ class RectifiedJacobian(LayerJacobian):
         return centre(np.ascontiguousarray(back), S, self.x, self.mean, self.r * Q, self.r, 0.0)
 
     def one_by_one(self) -> ChainJacobian:
-        """The same of the layers one after the other: for tangents, and several cotangents at a time."""
+        """Return the Jacobian of the layers one after the other: for tangents, and several cotangents at a time."""
         layer, y, links = self.layer, self.x, list[LayerJacobian]()
         if layer.norm is not None:
             y, norm = layer.norm.normalised(self.x, self.mean, self.r)
@@ -61,7 +61,7 @@ class RectifiedJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class RectifiedConv:
-    """[BatchNorm,] ReLU and a convolution in their places, in one pass where Numba takes the convolution."""
+    """[BatchNorm,] ReLU and a convolution, merged into one pass if Numba runs the convolution."""
 
     norm: CompiledBatchNorm | None
     relu: Bound
@@ -69,7 +69,7 @@ class RectifiedConv:
 
     @staticmethod
     def joined(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
-        """Return the layers, with each ReLU, a BatchNorm before it and a convolution after it merged into one."""
+        """Return the layers, with each [BatchNorm,] ReLU and convolution merged into one."""
         found: list[Bound] = []
         for layer in layers:
             if type(layer) is BlockedConv and layer.patches.direct and found and rectifies(found[-1]):
@@ -81,7 +81,7 @@ class RectifiedConv:
 
     @property
     def layers(self) -> tuple[Bound, ...]:
-        """The layers that it replaces."""
+        """Return the layers that it replaces."""
         return (self.relu, self.conv) if self.norm is None else (self.norm, self.relu, self.conv)
 
     @property
@@ -89,7 +89,7 @@ class RectifiedConv:
         return self.conv.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """y and J; layer by layer for an ensemble, where loops do not pay, or the norm is frozen."""
+        """Return y and J; layer by layer for an ensemble, a frozen norm, or if loops do not pay."""
         before, (first, *_) = self.conv.plain.before, self.tensors
         found: tuple[Array, Array] | None = None
         alone = x.ndim == 1 + len(before) and w[first.name].ndim == len(first.shape)
@@ -104,5 +104,5 @@ class RectifiedConv:
 
 
 def rectifies(layer: Bound) -> bool:
-    """True if the layer is ReLU."""
+    """Return True if the layer is ReLU."""
     return type(layer) is BoundActivation and type(layer.layer) is s.ReLU

@@ -1,11 +1,11 @@
-"""The gradient of a convolution in x, gathered: every pixel sums what the windows that read it send back.
+"""Gather the gradient of a convolution in x: every pixel sums the contributions of the windows that read it.
 
     dx[e + s a] = sum_q u[a + d - q] W[t + s q]'        t = (e + before) mod s,   d = (e + before - t) / s
 
-along each axis, for the pixels with the remainder e by the stride s.  So these pixels are a convolution of u with
-stride 1, by every s-th weight in turned order, and what is fast for convolutions is fast for it.  `Patches.add` adds to
-each pixel in memory once for every window that reads it.  It serves few channels, whose products here would be thin,
-and windows that reach far beyond a small image, where gathering takes more products.
+along each axis, for the pixels with remainder e modulo the stride s.  So these pixels are a convolution of u with
+stride 1 and every s-th weight in reverse order, and fast convolutions compute it.  `Patches.add` instead adds to each
+pixel in memory once per window that reads it.  It serves few channels, whose products here would be thin, and windows
+that reach far beyond a small image, where gathering takes more products.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from minintk.spec.windows import Axis
 from minintk.thresholds import THRESHOLDS
 
 Along = tuple[slice, slice, slice, Axis]
-"""Along one axis: pixels of x, the pixels of u that they are gathered from, the weights, and the windows on u."""
+"""Along one axis: pixels of x, the pixels of u that contribute to them, the weights, and the windows on u."""
 
 
 def remainders(a: Axis) -> list[Along]:
-    """One for each remainder by the stride; those that no window reads are left out.
+    """Return one for each remainder modulo the stride, except those that no window reads.
 
     >>> [(pixels.start, weights, on.kernel, on.out) for pixels, _, weights, on in remainders(Axis(7, 3, 2, 1, 1))]
     [(0, slice(1, 0, -2), 1, 4), (1, slice(2, None, -2), 2, 3)]
@@ -47,7 +47,7 @@ def remainders(a: Axis) -> list[Along]:
 
 @dataclass(frozen=True)
 class Gather:
-    """Some pixels of dx : (H, W) as a convolution of some of u : (H_out, W_out), with `weights` of W : (K_h, K_w)."""
+    """Some pixels of dx : (H, W) as a convolution of pixels of u : (H_out, W_out), with `weights` of W : (K_h, K_w)."""
 
     pixels: tuple[slice, slice]
     reads: tuple[slice, slice]
@@ -56,7 +56,7 @@ class Gather:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> list[Gather]:
-        """All of them, on the canvas of the image and its repetitions where padding is circular; none if too dear."""
+        """Return all of them, on the canvas of the image and its circular repetitions; none if too expensive."""
         found: list[Gather] = []
         axes = [Axis(a.before + a.size + a.after, a.kernel, a.stride) if windows.circular else a
                 for a in (windows.rows, windows.columns)]  # fmt: skip
@@ -71,17 +71,17 @@ class Gather:
 
     @cached_property
     def place(self) -> tuple[int, int, int, int]:
-        """The first of its pixels, down and right, and the steps from one to the next."""
+        """Return its first pixel, down and right, and the steps from one to the next."""
         down, right = self.pixels
         return down.start, right.start, down.step, right.step
 
     @cached_property
     def frame(self) -> Frame:
-        """That of the pixels of u, among all of them."""
+        """Return the frame of its pixels of u within all of u."""
         (height, width, down, right), (rows, columns) = self.patches.frame, self.reads
         return height, width, down + np.array([0, rows.start, 0]), right + np.array([0, columns.start, 0])
 
     def turned(self, W: Array) -> Array:
-        """(..., K', C), a matrix for the patches of u, from W : (..., K_h, K_w, C, C_out)."""
+        """Return the matrix (..., K', C) for the patches of u, from W : (..., K_h, K_w, C, C_out)."""
         W = W[(..., *self.weights, slice(None), slice(None))].swapaxes(-1, -2)
         return array_namespace(W).asarray(W, copy=True).reshape((*W.shape[:-4], -1, W.shape[-1]))

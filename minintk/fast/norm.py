@@ -1,9 +1,9 @@
-"""BatchNorm in two passes forwards and two back, compiled by Numba, on all cores where batches are large.
+"""BatchNorm in two passes forward and two back, compiled by Numba, on all cores for large batches.
 
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
 
-a is the first example's pixel, so that the difference loses no digits, or the mean where that pixel is an outlier.
+a is a pixel of the first example, so that the difference loses no digits, or the mean if that pixel is an outlier.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 
 def worth(x: Array, axes: int) -> bool:
-    """True if x : (N, *shape), with so many axes, is one network's and large, and Numba is there."""
+    """Return True if x : (N, *shape) has this many axes (one network), is large, and Numba is available."""
     return (
         x.ndim == axes
         and x.size >= THRESHOLDS.normalised
@@ -33,14 +33,14 @@ def worth(x: Array, axes: int) -> bool:
 
 
 def pixels(v: Array, like: Array) -> Array:
-    """v : (C,) for some pixels, one after the other: loops over long rows are fast, and C may be small."""
+    """Repeat v : (C,) for several pixels in a row: loops over long rows are fast, and C may be small."""
     some = np.empty((max(1, 256 // len(v)), len(v)), like.dtype)
     some[:] = v
     return some.reshape(-1)
 
 
 def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -> Array:
-    """(2, C), in float64: the means of A and A (b - other), A = a - shift where b - other > floor; a, b : (..., C)."""
+    """Return the means (2, C), float64, of A and A (b - other); A = a - shift if b - other > floor; a, b : (..., C)."""
     C, first, second, floor = len(shift), pixels(shift, a), pixels(other, a), a.dtype.type(floor)
     a, b = a.ravel(), b.ravel()
 
@@ -56,12 +56,12 @@ def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -
 
 
 def pieces(a: Array, row: int) -> list[slice]:
-    """a : (M,) in pieces of whole rows, but for the last."""
+    """Cut a : (M,) into pieces of whole rows, except for the last."""
     return [slice(at.start * row, at.stop * row) for at in cut(-(-a.size // row), a.size, THRESHOLDS.pixels)]
 
 
 def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array, floor: float = -inf) -> Array:
-    """a, now r (A - mean - (b - other) slope); A = a if b - other > floor, else 0; arrays (..., C), a in one piece."""
+    """Set a to r (A - mean - (b - other) slope); A = a if b - other > floor, else 0; arrays (..., C), a contiguous."""
     mean, other, slope, r = (pixels(v, a) for v in (mean, other, slope, r))
     flat, b = a.reshape(-1), b.ravel()
     low = a.dtype.type(floor)
@@ -71,10 +71,10 @@ def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array
 
 @dataclass(frozen=True)
 class CompiledNormJacobian(NormJacobian):
-    """That of the layer as it is written, with fewer passes over one cotangent or tangent."""
+    """The Jacobian of the plain layer, with fewer passes for a single cotangent or tangent."""
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx = r (u - mean(u) - y mean(y u))."""
+        """Compute dx = r (u - mean(u) - y mean(y u))."""
         if not worth(u, self.y.ndim):
             return super().vjp(u, dw)
         nothing = np.zeros(u.shape[-1])
@@ -84,32 +84,32 @@ class CompiledNormJacobian(NormJacobian):
 
 @dataclass(frozen=True)
 class CompiledBatchNorm(BoundBatchNorm):
-    """A BatchNorm in its place."""
+    """A BatchNorm that replaces the plain one."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
-        """y = r (x - mean), and the batch's statistics left in w."""
+        """Compute y = r (x - mean), and store the batch's statistics in w."""
         if (found := self.measured(w, x)) is None:
             return super().__call__(w, x)
         return self.normalised(x, *found)
 
     def normalised(self, x: Array, mean: Array, r: Array) -> tuple[Array, CompiledNormJacobian]:
-        """(y, J) for the batch's mean and r : (C,)."""
+        """Return (y, J) for the batch's mean and r : (C,)."""
         nothing = np.zeros(x.shape[-1])
         y = centre(np.array(x, order="C"), mean, x, nothing, nothing, r)
         return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
 
     def measured(self, w: Weights, x: Array) -> tuple[Array, Array] | None:
-        """(mean, r) of the batch, (C,), left in w; None where w has some, or `worth` says no."""
+        """Store the batch's (mean, r) in w, (C,), and return them; None if w already has some, or if not `worth` it."""
         if not worth(x, 1 + len(self.shape)) or f"{self.name}.mean" in w:
             return None
         first = x[(0,) * (x.ndim - 1)]
         S, Q = means(x, first, x, first)
-        if (S**2 > 25 * (Q - S**2)).any():  # the first pixel lies far from the others: once more, from the mean
+        if (S**2 > 25 * (Q - S**2)).any():  # the first pixel is an outlier: repeat with the mean
             first = (first + S).astype(x.dtype)
             S, Q = means(x, first, x, first)
         mean, variance = first + S, np.maximum(Q - S**2, 0)
         if self.eps == 0 and not variance.all():
-            return None  # the layer as it is written says so
+            return None  # the plain layer reports it
         mean, r = (v.astype(x.dtype) for v in (mean, 1 / np.sqrt(variance + self.eps)))
         w |= {f"{self.name}.mean": mean, f"{self.name}.r": r}
         return mean, r

@@ -1,10 +1,10 @@
-"""Convolutions without patches, compiled by Numba (`pip install minintk[fast]`): images are read in place.
+"""Convolve without patches, in loops compiled by Numba (`pip install minintk[fast]`): images are read in place.
 
     y[p, o] = sum_taps sum_k x[tap + p s, k] W[tap, k, o]          a convolution, and its gradient in x
     dW[k, o] = sum_positions x[position + k] u[position, o]        its gradient in W
 
-Both are sums of products of a row of numbers with one number, `tile`: some rows of the result stay in the registers
-while the sum runs.  Adjacent pixels are neighbours in memory, so a row of a window is one run of k.
+Both are sums of products of a row of numbers with one number, `tile`: some rows of the result stay in registers while
+the sum runs.  Adjacent pixels are contiguous in memory, so a row of a window is one run of k.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from numba import njit, types
 from minintk.fast.compiled import NUMBA_OPTIONS, address, call, compiled, intrinsic
 
 VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
-"""Bytes of a vector register."""
+"""Bytes in a vector register."""
 
 CHANNELS = 16
 """The channels of a result are a multiple of this: whole vectors, in float32 and float64."""
 
 TERMS = 4
-"""Terms of the sums in a turn of the innermost loop, which reads the addresses of 16 rows once."""
+"""Terms per iteration of the innermost loop, which reads the addresses of 16 rows once."""
 
 CACHED = 2**18
-"""Weights that stay in a core's cache."""
+"""Weights that fit a core's cache."""
 
 
 @intrinsic(prefer_literal=True)
 def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o: Any, x: Any, W: Any, y: Any, z: Any,
          step: Any, taps: Any, T: Any) -> Any:  # fmt: skip
-    """y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
+    """Compute y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
 
-    for `rows` rows r <= most from i on, and the columns c of so many vectors from o on. item (bytes of a number), most
-    and vectors are constants; x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, the number of k,
-    first).  taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
+    for `rows` rows r <= most from i on, and the columns c of this many vectors from o on. item (bytes of a number),
+    most and vectors are constants; x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, the number
+    of k, first).  taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
     """
     size, n, lanes = item.literal_value, vectors.literal_value, VECTOR // item.literal_value
     signature = types.void(item, most, vectors, i, rows, o, x, W, y, z, step, taps, T)
@@ -80,7 +80,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
         y_, z_ = (moved(p, builder.mul(i, by), o) for p, by in ((y_, out), (z_, first)))
 
         def sums_of(m: int) -> None:
-            """The loops for m rows."""
+            """Write the loops for m rows."""
             places = [builder.mul(row, i64(r)) for r in range(m)]
             targets, starts = (
                 [moved(moved(corner, builder.mul(by, i64(r))), lanes * v) for r in range(m) for v in range(n)]
@@ -97,7 +97,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
             builder.position_at_end(tap)
             corners = (moved(p, builder.load(moved(taps_, t, i))) for i, p in enumerate((x_, W_)))
             state = [i64(0), *corners, *sums]
-            for count in (TERMS, 1) if n == 1 else (1,):  # for k in range(K), so many at a time, then those left
+            for count in (TERMS, 1) if n == 1 else (1,):  # for k in range(K), several at a time, then the rest
                 test, body, rest = map(builder.append_basic_block, ("test", "body", "rest"))
                 before = builder.block
                 builder.branch(test)
@@ -107,7 +107,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
                 builder.cbranch(builder.icmp_signed("<=", following, K), body, rest)
 
                 builder.position_at_end(body)
-                # read again in every turn, so that the compiler does not keep one address for each of 64 terms
+                # read again in every iteration, so that the compiler does not keep one address for each of 64 terms
                 step = along if n > 1 else builder.load_atomic(moved(step_, 1), "monotonic", 8)
                 (*lefts, p), (*rights, q) = (
                     [moved(corner, builder.mul(by, i64(c))) for c in range(count + 1)]
@@ -145,7 +145,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
 
 @cache
 def products(dtype: Any) -> int:
-    """The address of `tile` by tile, for any number of rows and a multiple of a vector's columns, compiled once."""
+    """Return the address of `tile` for any number of rows and whole vectors of columns, compiled once."""
     item, lanes = dtype.itemsize, VECTOR // dtype.itemsize
 
     def product(rows: Any, columns: Any, x: Any, W: Any, y: Any, z: Any, step: Any, taps: Any, T: Any) -> None:
@@ -163,8 +163,8 @@ def products(dtype: Any) -> int:
 
 
 def usual(a: Any) -> Any:
-    """Return the argument of a loop; an array that is read-only or not in C order, for which Numba would compile the
-    loop once more, as a copy."""
+    """Return a loop's argument; copy an array that is read-only or not C-contiguous, for which Numba would compile
+    again."""
     fits = not isinstance(a, np.ndarray) or (a.flags.c_contiguous and a.flags.writeable)
     return a if fits else np.require(a, requirements=("C", "W"))
 
@@ -176,14 +176,14 @@ def looped(f: Any) -> Any:
 
 
 def with_products(f: Any) -> Any:
-    """Return f compiled, as in `looped`, with the `products` of its first array before its arguments."""
+    """Return f compiled as in `looped`, with the `products` of its first array prepended to its arguments."""
     loop = looped(f)
     return wraps(f)(lambda x, *others: loop(products(x.dtype), x, *others))
 
 
 @intrinsic
 def at(context: Any, a: Any, i: Any) -> Any:
-    """The address of a[i], a flat."""
+    """Return the address of a[i], a flat."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         data = context.make_array(a)(context, builder, value=values[0]).data
@@ -194,7 +194,7 @@ def at(context: Any, a: Any, i: Any) -> Any:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def framed(frame: Any, shape: Any, before: Any) -> bool:
-    """True if the loops read more than the images of this shape."""
+    """Return True if the loops read outside the images of this shape."""
     height, width, down, right = frame
     same = height == shape[1] and width == shape[2] and down[0, 2] == height and right[0, 2] == width
     return not same or before[0].size > 0
@@ -202,16 +202,16 @@ def framed(frame: Any, shape: Any, before: Any) -> bool:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def filled(frame: Any) -> Any:
-    """The first row of a frame that holds pixels, and the row after the last: products with others are left out."""
+    """Return the first row of a frame that holds pixels, and the row after the last: products skip other rows."""
     down = frame[2]
     return down[0, 0], down[-1, 0] + down[-1, 2]
 
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
-    """Image i of x : (N, H, W, C) into its frame, flat; what lies around it stays as it is.
+    """Copy image i of x : (N, H, W, C) into its frame, flat; the frame's margin is left as it is.
 
-    before : (mean, r, floor), for max(r (x - mean), floor) in place of x; mean, r : (L,), for some pixels, or L = 0.
+    before : (mean, r, floor), writes max(r (x - mean), floor) instead of x; mean, r : (L,), for some pixels, or L = 0.
     """
     (_, width, down, right), (_, H, W, C), flat, (mean, scale, floor) = frame, x.shape, x.ravel(), before
     for d in range(down.shape[0]):
@@ -233,9 +233,9 @@ def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
 def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: Any, place: Any) -> None:
     """y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the images in their frame (`put`).
 
-    x : (N, H, W, C).  frame : (height, width, down, right), rows of down, right : (from, to) of what is copied, in
+    x : (N, H, W, C).  frame : (height, width, down, right), rows of down, right : (from, to) of the copied part, in
     pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n).  b : (n,).
-    y : (N, H_y, W_y, n), written to at place : (a, c, down, right).  Some columns of many weights at a time.
+    y : (N, H_y, W_y, n), written at place : (a, c, down, right).  With many weights, some columns at a time.
     """
     (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right) = W.shape, frame, place
     R, S = (height - K_h) // stride[0] + 1, (width - K_w) // stride[1] + 1
@@ -262,7 +262,7 @@ def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any
 
 @with_products
 def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: Any, dW: Any) -> None:
-    """dW[i, l, r, k] += sum_pq X[i, p s + r, q s + k]' u[l, i, p, q]; x, frame, before, X as for `correlate`.
+    """Compute dW[i, l, r, k] += sum_pq X[i, p s + r, q s + k]' u[l, i, p, q]; x, frame, before, X as for `correlate`.
 
     u : (L, N, R, S, n).  dW : (N, L, K_h, K_w, C, n), or (1, L, ...), the sum over i.
     """
@@ -288,10 +288,10 @@ def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: 
 
 @looped
 def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) -> None:
-    """total += (sum_i A_i, sum_i A_i (b_i - other)) : (2, L), float64, A = a - shift where b - other > floor, else 0.
+    """total += (sum_i A_i, sum_i A_i (b_i - other)) : (2, L), float64, A = a - shift if b - other > floor, else 0.
 
-    a, b : (M C,), rows of C numbers; shift, other : (L,), those of some rows; so many rows are summed apart.  64 terms
-    at a time in their own precision, as exact as NumPy's pairwise sums.
+    a, b : (M C,), rows of C numbers; shift, other : (L,), repeated over the rows in L, which are summed separately.  64
+    terms at a time are summed in their own precision, as accurately as NumPy's pairwise sums.
     """
     part, L, zero = np.empty((2, shift.size), a.dtype), shift.size, a.dtype.type(0)
     for start in range(0, a.size, 64 * L):
@@ -308,12 +308,12 @@ def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) 
 
 @looped
 def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any) -> None:
-    """a = r (A - mean - (b - other) slope), in its place; A = a where b - other > floor, else 0; all as above."""
+    """Set a = r (A - mean - (b - other) slope) in place; A = a where b - other > floor, else 0; otherwise as above."""
     L, zero = mean.size, a.dtype.type(0)
     for i in range(0, a.size, L):
         some, those = a[i : i + L], b[i : i + L]
         for c in range(some.size):
             one, two = some[c], those[c] - other[c]
             one = one if two > floor else zero
-            two = two if slope[c] != zero else zero  # 0 times infinity is NaN
+            two = two if slope[c] != zero else zero  # 0 times infinity would be NaN
             some[c] = r[c] * (one - mean[c] - two * slope[c])

@@ -1,12 +1,12 @@
-"""Patches of several windows at a time: fewer and longer copies than one window a row (`minintk.layers.patches`).
+"""Patches of several windows at a time: fewer and longer copies than one window per row (`minintk.layers.patches`).
 
     read     x -> P       (..., N, H, W, C) -> (..., N R, K), R rows for each image
     add      P -> x       the transposed map: every entry is added to the pixel that it was read from
     unroll   W -> V       the weights to multiply P with: P V = the convolution
     roll     V -> W       the transposed map
 
-A row of P holds B adjacent windows, with the pixels they share read once; so P is smaller and its copies are longer
-than with B = 1, at the price of zeros in
+A row of P holds B adjacent windows and stores shared pixels once; P is smaller and its copies longer than for B = 1, at
+the price of zeros in
 
     V[(i, stride b + j, c), (b, o)] = W[i, j, c, o]
 
@@ -28,14 +28,14 @@ from minintk.layers.patches import Windows
 from minintk.thresholds import THRESHOLDS
 
 Frame = tuple[int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]
-"""Height and width of a canvas, and what of an image lies where, down and right: (on it, in the image, pixels)."""
+"""Height and width of a canvas, and the position of an image down and right: (on the canvas, in the image, pixels)."""
 
 Before = tuple[Array, Array, Any]
-"""(mean, r, floor):  max(r (x - mean), floor) on the way to a canvas, mean and r of some pixels; x where of none."""
+"""(mean, r, floor): the canvas gets max(r (x - mean), floor), mean and r repeated over pixels; x itself if empty."""
 
 
 def nothing_before(x: Array) -> Before:
-    """x as it is."""
+    """Leave x unchanged."""
     return np.empty(0, x.dtype), np.empty(0, x.dtype), x.dtype.type(0)
 
 
@@ -49,7 +49,7 @@ class Patches:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> Patches:
-        """With the B that is fastest, of the divisors of the output's width; 1 where Numba needs no patches."""
+        """Choose the fastest B among the divisors of the output's width; 1 if Numba needs no patches."""
         if (one := Patches(windows, channels)).direct:
             return one
         divisors = (B for B in range(1, windows.columns.out + 1) if windows.columns.out % B == 0)
@@ -57,20 +57,20 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """True if compiled loops do without them: sums or rows of windows are long, C_out fills vectors."""
+        """Return True if compiled loops need no patches: sums or rows of windows are long, C_out fills vectors."""
         C, n = self.channels
         return (C >= 16 or self.windows.columns.out >= 16) and n % 16 == 0 and numba_is_here()
 
     @cached_property
     def work(self) -> int:
-        """Multiplications for each image; where patches are not needed, none with rows outside it."""
+        """Return the multiplications per image; without patches, products with rows outside the image do not count."""
         a, numbers = self.windows.rows, self.blocks * self.kernel[1] * prod(self.channels) * self.B
         inside = range(a.before, a.before + a.size) if self.direct and not a.circular else range(sum(self.windows.size))
         return numbers * sum(p * a.stride + r in inside for p in range(a.out) for r in range(a.kernel))
 
     @cached_property
     def frame(self) -> Frame:
-        """(height, width, down, right) of an image with its padding, for `minintk.fast.numba_loops.correlate`."""
+        """Return (height, width, down, right) of a padded image, for `minintk.fast.numba_loops.correlate`."""
         down, right = (
             np.array([(to.start, start.start, to.stop - to.start) for to, start in a.copies])
             for a in (self.windows.rows, self.windows.columns)
@@ -79,42 +79,42 @@ class Patches:
 
     @cached_property
     def blocks(self) -> int:
-        """Blocks of B windows in a row of pixels."""
+        """Return the blocks of B windows in a row of pixels."""
         return self.windows.columns.out // self.B
 
     @cached_property
     def kernel(self) -> tuple[int, int]:
-        """Height and width of what a row of P reads."""
+        """Return height and width of the pixels that a row of P reads."""
         rows, columns = self.windows.rows, self.windows.columns
         return rows.kernel, (self.B - 1) * columns.stride + columns.kernel
 
     @cached_property
     def R(self) -> int:
-        """Rows of P for each image."""
+        """Return the rows of P per image."""
         return self.windows.rows.out * self.blocks
 
     @cached_property
     def K(self) -> int:
-        """Numbers in a row of P."""
+        """Return the numbers in a row of P."""
         return prod(self.kernel) * self.channels[0]
 
     @cached_property
     def whole(self) -> bool:
-        """True if the windows tile the images, so that P is x in another shape (1 x 1 kernels)."""
+        """Return True if the windows tile the images, so that P is a reshaped x (1 x 1 kernels)."""
         rows, columns = self.windows.rows, self.windows.columns
         (height, width), side = self.kernel, rows.stride * columns.stride
         return self.windows.size == (rows.size, columns.size) and height == side == 1 and width == self.B
 
     @property
     def cost(self) -> float:
-        """Nanoseconds for one pixel, forwards and back, on a core: copies, and products with P (AVX-512, float32)."""
+        """Return nanoseconds per pixel, forward and back, on a core: copies, products with P (AVX-512, float32)."""
         (height, width), n = self.kernel, self.B * self.channels[1]
         run = width * self.channels[0]
         copies = 0.0 if self.whole else height * (2 * (8 + 0.35 * run) + 40 + 0.6 * run)
         return (copies + 3 * (self.K * n / 75 + 0.3 * self.K + 0.3 * n)) / self.B
 
     def read(self, x: Array, out: Array | None = None) -> Array:
-        """P : (..., N R, K) of images x : (..., N, H, W, C); in the memory of `out`, another P, if it has the size."""
+        """Return P : (..., N R, K) of x : (..., N, H, W, C), in the memory of `out`, another P, if its size fits."""
         shape = (*x.shape[:-4], x.shape[-4] * self.R, self.K)
         if self.whole:
             return x.reshape(shape)
@@ -131,7 +131,7 @@ class Patches:
         return P
 
     def add(self, P: Array, x: Array) -> None:
-        """Writes to each pixel of x : (..., N, H, W, C) the sum of the entries of P : (..., N R, K) read from it."""
+        """Add to each pixel of x : (..., N, H, W, C) the entries of P : (..., N R, K) read from it."""
         if self.whole:
             x[...] = P.reshape(x.shape)
             return
@@ -147,7 +147,7 @@ class Patches:
             x[...] = self.windows.crop(canvas)
 
     def unroll(self, W: Array) -> Array:
-        """V : (..., K, B C_out) of W : (..., K_h K_w C, C_out)."""
+        """Return V : (..., K, B C_out) of W : (..., K_h K_w C, C_out)."""
         if self.B == 1:
             return W
         V = array_namespace(W).zeros((*W.shape[:-2], self.K, self.B * self.channels[1]), dtype=W.dtype)
@@ -155,14 +155,14 @@ class Patches:
         return V
 
     def roll(self, V: Array) -> Array:
-        """W : (..., K_h K_w C, C_out), the sums over the B places of each weight in V."""
+        """Return W : (..., K_h K_w C, C_out), summing each weight of V over its B places."""
         if self.B == 1:
             return V
         W = array_namespace(V).sum(self._bands(V), axis=-5)
         return W.reshape((*V.shape[:-2], prod(self.windows.window) * self.channels[0], self.channels[1]))
 
     def _bands(self, V: Array) -> Array:
-        """V seen as (..., B, K_h, K_w, C, C_out): where each of the B windows has its weights."""
+        """View V as (..., B, K_h, K_w, C, C_out): the weights of each of the B windows."""
         (C, n), width, window = self.channels, self.kernel[1], self.windows.window
         o, row = V.strides[-1], V.strides[-2]  # from one number to the next, and from one row of V to the next
         down = self.windows.columns.stride * C * row + n * o  # from one window to the next
@@ -171,7 +171,7 @@ class Patches:
         )
 
     def step(self, x: Array) -> int:
-        """Images whose patches stay in a core's cache; on the GPU, a GiB of them."""
+        """Return the number of images whose patches fit a core's cache; on the GPU, a GiB of them."""
         bytes_each = self.R * self.K * int(x.dtype.itemsize)
         limit = THRESHOLDS.patches_bytes if on_host(array_namespace(x)) else THRESHOLDS.patches_bytes_gpu
         return max(1, limit // bytes_each)

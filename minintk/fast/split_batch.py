@@ -1,9 +1,9 @@
-"""The part of a network that works on images, its batch split over the cores: each takes some of the examples.
+"""Run the layers on images with the batch split over the cores: each core takes some of the examples.
 
     y = [y_1; y_2]        dy = [dy_1; dy_2]        dW = dW_1 + dW_2,   dx = [dx_1; dx_2]
 
-One hand-over to the other cores for all these layers at once, and what one layer writes the next finds in the cache.
-Where BatchNorm couples the examples, each layer cuts its own work instead.
+All these layers need one dispatch to the other cores, and each layer finds its input in the cache. If BatchNorm couples
+the examples, each layer splits its own work instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 @dataclass(frozen=True)
 class SplitBatchJacobian(LayerJacobian):
-    """The Jacobians J_i of the shares of the batch; w and x are kept for `gram`, which needs the batch in one piece."""
+    """The Jacobians J_i of the parts of the batch; w and x are kept for `gram`, which needs the whole batch."""
 
     layer: SplitBatch
     shares: list[slice]
@@ -30,7 +30,7 @@ class SplitBatchJacobian(LayerJacobian):
     x: Array
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = [dy_1; dy_2]."""
+        """Return dy = [dy_1; dy_2]."""
         if len(self.parts) == 1:
             return self.parts[0].jvp(dw, dx)
         before, after = len(self.layer.before), len(self.layer.after)
@@ -41,7 +41,7 @@ class SplitBatchJacobian(LayerJacobian):
         return joined(parallel(work, range(len(self.parts))), after)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """dW = dW_1 + dW_2, dx = [dx_1; dx_2]."""
+        """Return dW = dW_1 + dW_2, dx = [dx_1; dx_2]."""
         if len(self.parts) == 1:
             return self.parts[0].vjp(u, dw)
         xp, layer = array_namespace(u), self.layer
@@ -65,19 +65,19 @@ class SplitBatchJacobian(LayerJacobian):
     def gram_and_back(
         self, u: Array, other: SplitBatchJacobian, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """Those of the batch in one piece; the layers run once more."""
+        """Compute both for the whole batch; the layers run once more."""
         J = self.layer.kernels(self.w, self.x)[1]
         K = J if other is self else other.layer.kernels(other.w, other.x)[1]
         return J.gram_and_back(u, K, v, kernel)
 
 
 def examples(a: Array, axes: int, at: slice) -> Array:
-    """Those examples of a : (..., N, *shape), where shape has so many axes."""
+    """Return those examples of a : (..., N, *shape), where shape has `axes` axes."""
     return a[(..., at) + (slice(None),) * axes]
 
 
 def joined(parts: list[Array | None], axes: int) -> Array | None:
-    """[y_1; y_2] along the examples; None stays None."""
+    """Return [y_1; y_2] along the examples; None stays None."""
     if parts[0] is None:
         return None
     return array_namespace(parts[0]).concat(parts, axis=-1 - axes)
@@ -85,10 +85,10 @@ def joined(parts: list[Array | None], axes: int) -> Array | None:
 
 @dataclass(frozen=True)
 class SplitBatch:
-    """A chain of layers in its place.
+    """A chain of layers that replaces the plain one.
 
-    sweeps : the chain that the shares go through.  kernels : the same function, for kernels and for a GPU.
-    before, after : shapes of one example.  numbers : those in its activations.
+    sweeps : the chain for the parts.  kernels : the same function, for kernels and for a GPU.
+    before, after : shapes of one example.  numbers : the size of its activations.
     """
 
     sweeps: BoundChain
@@ -102,7 +102,7 @@ class SplitBatch:
         return self.sweeps.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """The chain's (y, J), share by share where that pays."""
+        """Return the chain's (y, J), part by part if that pays."""
         if not on_host(array_namespace(x)):
             return self.kernels(w, x)
         N = x.shape[-1 - len(self.before)]

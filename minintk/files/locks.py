@@ -1,7 +1,7 @@
 """Divide units of work between processes that share a folder, until all are finished.
 
 A claim is a lock on a file; the operating system releases it when its process ends, even if the file remains.
-docs/long-runs.md has the whole rule, and its requirements for network folders.
+docs/long-runs.md has the full protocol, and its requirements for network folders.
 
     with (
         closing(shared(missing, place=..., finished=...)) as units,
@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from minintk.files.reading import reading
 
 PAUSE = 0.1
-"""Seconds between two checks of the units that others hold."""
+"""Seconds between two checks of units that other processes hold."""
 
 
 class Held(RuntimeError):
@@ -37,20 +37,20 @@ class Held(RuntimeError):
 
 
 class Claim(AbstractContextManager["Claim"]):
-    """A claim that this process holds, until `release`; a context that releases it.
+    """A claim that this process holds until `release`; as a context manager, it releases itself.
 
     TimeoutError if another process holds it, unless `wait`.  OSError if the folder is not writable, or has no locks.
     """
 
     def __init__(self, place: Path, wait: bool = False) -> None:
-        from filelock import FileLock  # warns on import if there are no locks, in a browser
+        from filelock import FileLock  # warns on import if locks are missing, as in a browser
 
         self._lock = FileLock(place, thread_local=False)
         self._lock.acquire(blocking=wait)
 
     @property
     def held(self) -> bool:
-        """True until it is released."""
+        """True until the claim is released."""
         return self._lock.is_locked
 
     def release(self) -> None:
@@ -70,7 +70,7 @@ def claimed(place: Path) -> Claim | None:
 
 
 def claim_or_say_who(place: Path, what: str) -> Claim:
-    """Return a claim on the unit at `place`, with this process named in it; `Held`, about `what`, if another has it."""
+    """Return a claim on the unit at `place`, naming this process; raise `Held`, about `what`, if another has it."""
     if (claim := claimed(place)) is None:
         owner = ""
         with suppress(OSError, ValueError), reading(place, "a claim", "") as file:  # Windows can hide a locked file
@@ -99,7 +99,7 @@ MOST_IN_FLIGHT = 256
 def shared(
     units: Iterable[Unit], place: Callable[[Unit], Path], finished: Callable[[Unit], bool]
 ) -> Generator[tuple[Unit, Claim] | None, None, None]:
-    """Yield (unit, a claim on it) for each unit that is free; None while others hold all that are left.
+    """Yield (unit, a claim on it) for each free unit; None while others hold all that remain.
 
     Ends when all units are finished, by any process; a unit whose claim was released without a result is yielded again.
     place : of a unit's claim.   finished : True if there is a result.   Closing the generator releases its claims.
@@ -116,7 +116,7 @@ def shared(
                 if ours(unit) or (claim := claimed(place(unit))) is None:
                     continue
                 taken[unit], free = claim, True
-                if finished(unit):  # since the check above
+                if finished(unit):  # finished since the check above
                     claim.release()
                 else:
                     yield unit, claim
@@ -138,7 +138,7 @@ class InTurn(Executor):
         except Exception as error:
             future.set_exception(error)
         else:
-            future.set_result(found)  # a signal's exception here is raised, not a result
+            future.set_result(found)  # a signal's exception is raised here, not stored as a result
         try:
             return future
         finally:
@@ -151,8 +151,8 @@ def in_flight(
 ) -> Generator[tuple[Job, Future[Any]], None, None]:  # fmt: skip
     """Yield (job, its finished future) for each job, in the order in which they finish.
 
-    jobs : None means "none is free now, ask again".   submit : starts one, on the executor if there is one; two per
-    worker are in flight.   stopped : once True, no job starts, and those not begun are cancelled, as on closing.
+    jobs : None means "no job is free now, ask again".   submit : starts a job, on the executor if there is one; two per
+    worker are in flight.   stopped : once True, no job starts; jobs not begun are cancelled, as on closing.
     """
     workers = getattr(executor, "_max_workers", None)
     most = 1 if executor is None else 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT

@@ -7,7 +7,7 @@ from typing import Any
 
 def page(folder: str, **values: Any) -> str:
     """Fill in the page.html of a package; every value is escaped, unless the template marks it safe."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # only needed for pages
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only pages need it
 
     loader = PackageLoader(folder, ".")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

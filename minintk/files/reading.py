@@ -35,7 +35,7 @@ from minintk.arrays import Host
 Where = str | os.PathLike[str]
 
 EXPANSION = 64
-"""Largest ratio of unpacked to compressed bytes (MNIST: 5; DEFLATE could reach 1032), except for a first MiB."""
+"""Largest ratio of unpacked to compressed bytes beyond the first MiB (MNIST: 5; DEFLATE could reach 1032)."""
 
 LARGEST_TEXT = 2**28
 """Bytes of the largest text or pickle that is read: Python's objects take up to 25 times as much."""
@@ -49,7 +49,7 @@ class Unreadable(ValueError):
 
 @contextmanager
 def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
-    """Open a file; every error of the block leaves it as one `Unreadable`.
+    """Open a file; every error inside the block becomes one `Unreadable`.
 
     Folders, pipes and devices are refused unopened.  FileNotFoundError, PermissionError if the file cannot be opened.
     """
@@ -64,7 +64,7 @@ def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
         except Exception as error:  # zipfile, zlib, json and NumPy raise nearly anything on corrupted bytes
             origin = type(error).__module__.partition(".")[0]
             if isinstance(error, TimeoutError) or not (origin == "numpy" or origin in sys.stdlib_module_names):
-                raise  # of a signal handler, for example at a time limit
+                raise  # raised by a signal handler, for example at a time limit
             plain = isinstance(error, ValueError) and not isinstance(error, UnicodeError)
             words = str(error) if plain else f"{type(error).__name__}: {error}"
             raise Unreadable(f"{path} is damaged, or not {what} ({words:.300}): {remedy}") from error
@@ -77,7 +77,7 @@ def read_json(path: Where, what: str, remedy: str) -> Any:
 
 
 def read_lines(path: Where, what: str, remedy: str) -> list[str]:
-    """Read the complete lines of a UTF-8 text: the rest was cut off in writing; invalid bytes become U+FFFD."""
+    """Read the complete lines of a UTF-8 text, without an unfinished last one; invalid bytes become U+FFFD."""
     with reading(path, what, remedy) as file:
         return whole_file(file).decode(errors="replace").split("\n")[:-1]
 
@@ -96,7 +96,7 @@ def size_of(file: IO[bytes]) -> int:
 
 
 def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
-    """Return (stream, most): the content of a file, unpacked if it is gzip, and a bound on its length in bytes."""
+    """Return (stream, most): a file's content, unpacked if it is gzip, and an upper bound on its length in bytes."""
     start = file.read(2)
     file.seek(0)
     if start != b"\x1f\x8b":
@@ -107,7 +107,7 @@ def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
 def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], most: int) -> Host:
     """Read the last values of a stream as an array; ValueError above `most` bytes, before these are allocated.
 
-    ValueError also unless the stream holds exactly these, which also compares the checksums of gzip and zip.
+    ValueError also unless the stream holds exactly these values; this also verifies the checksums of gzip and zip.
     """
     wanted = prod(shape) * dtype.itemsize
     if wanted > most:

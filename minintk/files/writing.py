@@ -32,10 +32,10 @@ def made_folder(path: str | os.PathLike[str], what: str) -> Path:
 def write_atomically(
     path: str | os.PathLike[str], write: Callable[[BinaryIO], object], need: int | None = None
 ) -> None:
-    """Call write(file) so that `path` holds either its old content or all of the new one, whenever the process dies.
+    """Call write(file) so that `path` holds either its old content or all of the new one, even if the process dies.
 
     The content goes to NAME.RANDOM.part in the same folder, is flushed to disk, and then renamed.  `remove_parts`
-    removes the remains of a kill.   need : its bytes, if known, for the OSError of a full disk.
+    removes the remains of a kill.   need : the bytes of the content, if known, for the OSError of a full disk.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ def write_atomically(
         with suppress(OSError):
             part.unlink()
         raise
-    if hasattr(os, "O_DIRECTORY"):  # flush the rename as well; not possible on Windows
+    if hasattr(os, "O_DIRECTORY"):  # flush the rename as well; Windows cannot
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
@@ -64,7 +64,7 @@ def write_atomically(
 
 
 def remove_parts(path: str | os.PathLike[str]) -> None:
-    """Remove what killed writers of `path` have left; only for its one writer."""
+    """Remove the temporary files of killed writers of `path`; only its one writer may call this."""
     path = Path(path)
     for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
         part.unlink(missing_ok=True)
@@ -78,7 +78,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def holds(path: Path, content: bytes) -> bool:
-    """True if a file has exactly this content; one of another size is not read."""
+    """Return True if a file has exactly this content; one of another size is not read."""
     return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 

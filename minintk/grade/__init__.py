@@ -1,4 +1,4 @@
-"""Grading: plain functions checked, a submission run in a process of its own, scores with reasons.
+"""Grade submissions: check plain functions, run a submission in its own process, and score it with reasons.
 
 Reading order:
 

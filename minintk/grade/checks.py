@@ -1,7 +1,7 @@
-"""A layer's jvp, vjp and gram one by one: which of them is wrong, and what it looks like.
+"""Check a layer's jvp, vjp and gram one by one: which of them is wrong, and how.
 
-`minintk.testing.check_layer` asks here when a law is broken: its laws tie jvp, vjp and gram together, and so cannot
-tell which of them is at fault; differences of the layer's output can.
+`minintk.testing.check_layer` calls this when a law is broken: its laws relate jvp, vjp and gram, so they cannot tell
+which is at fault; differences of the layer's output can.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from minintk.spec.shapes import Site, couples, out_shape
 
 
 def diagnose_layer(layer: Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> Diagnosis:
-    """Diagnose the layer's jvp, its vjp and its gram, each against differences of its output.
+    """Compare the layer's jvp, its vjp and its gram with differences of its output.
 
-    shape : of one example as it enters the layer.
+    shape : the shape of one input example.
 
     >>> import minintk as mn
     >>> diagnose_layer(mn.Dense(4, b_std=0.5), (3,)).passed
@@ -61,7 +61,7 @@ def _named(bound: Bound, weights: Sequence[Values]) -> dict[str, Any]:
 
 
 def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) -> tuple[list[Any], list[int]]:
-    """(gradients by vjp in arrays that held `fill`, what it has changed of u, which is number -1, and of args)."""
+    """Return (gradients by vjp in arrays that held `fill`, the arguments it changed: -1 for u, and numbers of args)."""
     _, J = bound(_named(bound, args[1:]), args[0])
     given = _named(bound, [np.full_like(a, fill) for a in args[1:]])
     dx, changed = watched(lambda u, *_: J.vjp(u, dict(given)), (u, *args))
@@ -69,7 +69,7 @@ def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) ->
 
 
 def _turned(bound: Bound, args: Sequence[Values]) -> Callable[..., tuple[Any, list[int]]]:
-    """Build the vjp that fits jvp: jvp along each entry of each argument, written down once."""
+    """Build the vjp that matches jvp: jvp along each entry of each argument, recorded once."""
     _, J = bound(_named(bound, args[1:]), args[0])
     rows = []
     for a in args:
@@ -84,7 +84,7 @@ def _turned(bound: Bound, args: Sequence[Values]) -> Callable[..., tuple[Any, li
 
 
 def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict[str, Finding]:
-    """{tensor: what is wrong with how its gradient is written}: the arrays that vjp gets hold 0, then 1."""
+    """Return {tensor: how its gradient is written wrongly}, from calls of vjp with arrays that hold 0, then 1."""
     y, _ = bound(_named(bound, args[1:]), args[0])
     (zero, _), (one, _) = (_pull(bound, np.ones_like(y), args, fill) for fill in (0.0, 1.0))
     found = {}
@@ -98,7 +98,7 @@ def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict
 
 
 def _gram(layer: Layer, shape: Any, parametrization: Parametrization, rng: np.random.Generator) -> list[Finding]:
-    """gram against J J' of jvp and vjp, which are right by now; which tensor's part is missing."""
+    """Compare gram with J J' of jvp and vjp, which are right by now; find the tensor whose part is missing."""
     end = [Flatten()] if len(out_shape(layer, shape)) > 1 else []
     net = Network(Sequential(layer, *end), shape, parametrization)
     theta, x = rng.standard_normal(net.size), rng.standard_normal((3, *shape))

@@ -1,6 +1,6 @@
-"""A result against the right one: what is wrong with it, by name and in a sentence.
+"""Compare a result with the right one, and say by name and in a sentence what is wrong with it.
 
-Kind, shape, dtype and NaN first, then the numbers, with what a wrong one looks like.
+Kind, shape, dtype and NaN are compared first, then the numbers, against typical mistakes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minintk.grade.suspects import Said, Values, close, dimensions, explain, mis
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: where ("dW", "forward"), the name of its cause ("unnamed" if none fits), a sentence."""
+    """One error: its place ("dW", "forward"), the name of its cause ("unnamed" if none fits), a sentence."""
 
     where: str
     cause: str
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that a check found, nothing if it passes; true where there is something.
+    """All errors that a check found; empty, hence false, if it passes.
 
     >>> said = Diagnosis((Finding("db", "sign", "right but for the sign"),))
     >>> said.passed, str(said), said.causes
@@ -45,7 +45,7 @@ class Diagnosis:
 
     @property
     def causes(self) -> dict[str, str]:
-        """{side: the first cause found there}."""
+        """Return {place: the first cause found there}."""
         return {finding.where: finding.cause for finding in reversed(self.findings)}
 
     def __bool__(self) -> bool:
@@ -64,11 +64,11 @@ def compare(
     suspects: Mapping[str, Any] | None = None,
     dtype: bool = True,
 ) -> Diagnosis:
-    """Diagnose `got`, where `want` is right: arrays, numbers, strings, None, or tuples and dicts of them.
+    """Diagnose `got` against the right `want`: arrays, numbers, strings, None, or tuples and dicts of them.
 
-    rtol : how far numbers may be apart, relative to the largest of `want`; 1e-9 in float64 and 1e-4 in float32 by
-    default, a million roundings in either.  suspects : {what it looks like: the wrong result}.  dtype : whether float32
-    must stay it.
+    rtol : largest difference of numbers, relative to the largest of `want`; by default 1e-9 in float64 and 1e-4 in
+    float32, a million rounding errors in either.  suspects : {description of a mistake: the wrong result}.  dtype :
+    True if float32 must stay float32.
 
     >>> print(compare("kernel", np.array([2.0, 4.0]), np.array([1.0, 2.0])))
     kernel: right but for a factor 2
@@ -89,7 +89,7 @@ def compare(
             others = {name: some[k] for name, some in wrong.items()}
             findings += compare(f"{where}[{k!r}]", found[k], part, rtol=rtol, dtype=dtype, suspects=others).findings
         if 1 < len(findings) == len(wanted) and len(told := {(one.cause, one.text) for one in findings}) == 1:
-            findings = (Finding(where, *told.pop()),)  # of all parts the same
+            findings = (Finding(where, *told.pop()),)  # the same in all parts
         return Diagnosis(findings)
     if want is None or isinstance(want, str | bool):
         same = got is want if want is None else bool(np.all(np.asarray(got == want)))
@@ -100,7 +100,7 @@ def compare(
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """{place: what stands there}, for tuples, lists and dicts."""
+    """Return {place: the value there}, for tuples, lists and dicts."""
     if isinstance(value, Mapping):
         return dict(value)
     return dict(enumerate(value)) if isinstance(value, tuple | list) else None
@@ -133,7 +133,7 @@ def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, 
 
 
 def differs(got: Values, want: Values, lead: int = 0) -> str:
-    """The worst entry, in words; lead : how many axes belong to the output that a derivative is of."""
+    """Describe the worst entry in words; lead : number of axes of the output, for a derivative."""
     off = np.abs(got - want)
     at = np.unravel_index(int(np.argmax(np.where(np.isfinite(off), off, -1.0))), off.shape)
     rough = float(off[at]) / (float(np.abs(want).max()) or 1.0)

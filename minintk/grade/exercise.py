@@ -1,6 +1,6 @@
-"""Define an assignment: exercises, cases, hard inputs, and the variants; a secret seed draws all of it.
+"""Define an assignment: exercises, cases, hard inputs and variants, all drawn from a secret seed.
 
-A case says what is called and what must come out: answers stay on the grader's side.  See
+A case says what is called and which result is right: answers stay on the grader's side.  See
 docs/course/writing-an-exercise.md.
 """
 
@@ -31,10 +31,10 @@ Examples = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """function(*args) must be `want`: arrays, numbers, strings, or tuples and dicts of them.
+    """Requires function(*args) to return `want`: arrays, numbers, strings, or tuples and dicts of them.
 
     rtol : relative to the largest of `want`; see `minintk.grade.compare`.
-    suspects : {what it looks like: the wrong result}, the mistakes that this exercise invites, to be told by name.
+    suspects : {description: the wrong result}, the mistakes that this exercise invites, reported by name.
     """
 
     function: str
@@ -46,7 +46,7 @@ class Values:
     dtype: bool = True
 
     def run(self, student: Submission) -> Diagnosis:
-        do = "call" if isinstance(self.want, tuple | list) else "output"  # without a forward's cache
+        do = "call" if isinstance(self.want, tuple | list) else "output"  # without the cache of a forward function
         got, changed = student.ask(do, self.function, self.args)
         said = compare(self.function, got, self.want, rtol=self.rtol, suspects=self.suspects, dtype=self.dtype)
         names = student.ask("parameters", self.function)[0] if changed else ()
@@ -57,12 +57,12 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """backward(u, *args) or backward(u, cache) must give the gradients of forward(*args) -> y or (y, cache).
+    """Requires backward(u, *args) or backward(u, cache) to give the gradients of forward(*args) -> y or (y, cache).
 
-    Both are the submission's.  right : what forward has to compute, (*args) -> y; without it the submission's own
-    forward counts, and a wrong one with its own gradient passes.  large : arguments of any size, compared along a few
-    random directions: with a million entries, who differentiates by differences runs out of time.  dtype : whether
-    float32 must stay it.
+    Both functions are the submission's.  right : the function that forward has to compute, (*args) -> y; by default the
+    submission's own forward, so a wrong one with the right gradient passes.  large : arguments of any size, compared
+    along a few random directions; a million entries make numerical differentiation run out of time.  dtype : True if
+    float32 must stay float32.
     """
 
     forward: str
@@ -87,15 +87,15 @@ class Gradient:
 
 
 def _computed(right: Callable[..., Any], *args: Any) -> tuple[Any, list[int]]:
-    """Give what `right` does, of its arguments' dtype, in the form of a submission's answer."""
+    """Return the result of `right`, in the dtype of its arguments, in the form of a submission's answer."""
     return np.asarray(right(*args), dtype=next(a.dtype for a in args if floating(a))), []
 
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """Anything else: check(student) calls `student.call("function", ...)` as it likes, and says what is wrong.
+    """Any other check: check(student) calls `student.call("function", ...)` as it likes, and says what is wrong.
 
-    It returns None or "" where all is well, a sentence, a Diagnosis, or a Verdict, which has to be a pass.
+    It returns None or "" if all is well, otherwise a sentence, a Diagnosis, or a Verdict, which must be a pass.
     """
 
     title: str
@@ -110,14 +110,14 @@ class Law:
 
 
 Case = Values | Gradient | Law
-"""Something to ask of a submission: `title` says what is tried, `run(student)` what is wrong with the answer."""
+"""One test of a submission: `title` says what is tried, `run(student)` what is wrong with the answer."""
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """One line of the grade: points for the submission that answers every case, or with `partial` for the part of them.
+    """One line of the grade: full points if every case passes, or with `partial` points in proportion.
 
-    cases : a function (rng, variant) -> the cases, or they themselves.  hidden : not shown to students before the due
+    cases : the cases, or a function (rng, variant) that returns them.  hidden : not shown to students before the due
     date.  hint : shown when it fails.
     """
 
@@ -131,13 +131,13 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Exercises, and what the secret seed varies.
+    """Exercises, and the choices that the secret seed makes.
 
-    variants : {"activation": ("relu", "erf"), ...}: each seed draws one of each.  authors : choices of the course's own
-    solutions, which no seed draws.  tells : submissions read the variant, by
-    `from variant import ...`.  allowed : packages that submissions may import beside NumPy and the standard library,
-    "scipy" say, with those that these need.  seconds : for one call.  memory : bytes of the student's process.
-    folder : where it lies.
+    variants : {"activation": ("relu", "erf"), ...}; each seed draws one value per key.  authors : the variant of the
+    course's own solutions, which no seed draws.  tells : submissions import it, `from variant import ...`.
+    allowed : packages that submissions may import besides NumPy and the standard library, e.g. "scipy", with their
+    dependencies.  seconds : time limit of one call.  memory : bytes of the student's process.
+    folder : the folder of the assignment.
 
     >>> drawn = Assignment("demo", (), variants={"loss": ("mean", "sum")}).variant("a secret")
     >>> drawn["loss"] in ("mean", "sum")
@@ -160,16 +160,16 @@ class Assignment:
             raise ValueError(f"exercises expects a name of its own for each, got {names}")
 
     def variant(self, seed: str) -> dict[str, Any]:
-        """The choice that the seed draws, however many variants are added after it."""
+        """Return the variant that the seed draws; it does not change if variants are added later."""
         draw = {name: stream(seed, self.name, "variant", name) for name in self.variants}
         return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
 
     def own(self, *, drawn: bool = False) -> Assignment:
-        """Return it for the course's own solutions, which read their variant: the authors', or one that is drawn."""
+        """Return the assignment for the course's own solutions, with the authors' variant or a drawn one."""
         return replace(self, tells=True, variants={**self.variants, **({} if drawn else self.authors)})
 
     def cases(self, exercise: Exercise, seed: str, variant: Variant) -> Iterable[Case]:
-        """The exercise's cases under this seed."""
+        """Return the exercise's cases under this seed."""
         drawn = exercise.cases
         return drawn(stream(seed, self.name, "cases", exercise.name), variant) if callable(drawn) else drawn
 
@@ -181,10 +181,10 @@ def stream(*words: str) -> np.random.Generator:
 
 
 def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
-    """Write the public exercises as data, which students check their work with, and return them as `load` reads them.
+    """Write the public exercises as data, for students to check their work, and return them as `load` reads them.
 
-    The file holds inputs and right results, and no code that computes them.  The inputs are others than those of a
-    grade with this seed, which a table of the results in the file would pass.  Left out: every `Law`, cases over 1 MiB.
+    The file holds inputs and right results, but no code that computes them.  The inputs differ from those of a grade
+    with this seed, so a table of the results in the file does not pass.  Every `Law` and cases over 1 MiB are left out.
     """
     variant, exercises = assignment.variant(seed), []
     for e in assignment.exercises:
@@ -200,10 +200,10 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
 
 
 def load(path: str | Path) -> Assignment:
-    """The `assignment` in a folder's exercises.py or in another Python file, or what `record` wrote.
+    """Load the `assignment` in a folder's exercises.py or in another Python file, or what `record` wrote.
 
-    A bare name, hw1, is also looked for in ./course.  FileNotFoundError if there is none, TypeError if it is something
-    else, ValueError for a damaged recording.
+    A bare name, such as hw1, is also looked up in ./course.  FileNotFoundError if there is none, TypeError if it is
+    another object, ValueError for a damaged recording.
     """
     tried = [Path(path), Path("course", path)]
     files = [p / "exercises.py" if p.is_dir() else p for p in tried]
@@ -230,9 +230,9 @@ def load(path: str | Path) -> Assignment:
 
 
 def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterator[tuple[str, Examples]]:
-    """(what is hard about it, x : (N, *shape)); the first word of a title says of which kind it is.
+    """Yield (what is hard about it, x : (N, *shape)); the first word of a title is the kind of difficulty.
 
-    shape : of one example, (d,) or (H, W, C).
+    shape : the shape of one example, (d,) or (H, W, C).
 
     >>> [title for title, x in hard_inputs(np.random.default_rng(0))][:4]
     ['random', 'random, more examples than entries', 'random, two examples', 'equal examples']
@@ -248,10 +248,10 @@ def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterat
         "random": base,
         "random, more examples than entries": normal(prod(shape) + 3),
         "random, two examples": normal(2),
-        "equal examples": np.concatenate([base, base[:2]]),  # angles of 0, whose cosines may round to above 1
-        "collinear examples": rays,  # 435 such cosines: code without a clip fails
+        "equal examples": np.concatenate([base, base[:2]]),  # angles of 0, whose cosines may round to more than 1
+        "collinear examples": rays,  # 435 such cosines: code without clipping fails
         "opposite examples": np.concatenate([base, -base[:2], -2.5 * base[:1]]),  # cosines of -1
-        "zero: an example of zeros": np.concatenate([base, np.zeros((1, *shape))]),  # no angle at all
+        "zero: an example of zeros": np.concatenate([base, np.zeros((1, *shape))]),  # the angle is undefined
         "close: examples 1e-09 apart": np.concatenate([base, base[:2] + 1e-9 * normal(2)]),  # arccos loses digits
         "ties: entries of -1, 0 and 1": rng.integers(-1, 2, (6, *shape)).astype(np.float64),  # maxima, kinks
         "one example": normal(1),

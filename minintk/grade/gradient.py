@@ -1,12 +1,12 @@
-"""A backward function against differences of its forward function, argument by argument; what a wrong one looks like.
+"""Compare a backward function with differences of its forward function, argument by argument; describe mistakes.
 
-The derivative of the output y in an argument a is a matrix.  `backward`, called with each unit cotangent, gives its
-rows; differences of `forward`, in float64, give its columns:
+The derivative of the output y with respect to an argument a is a matrix.  `backward`, called with each unit cotangent,
+gives its rows; differences of `forward`, in float64, give its columns:
 
     dy/da_i = (y(a + h e_i) - y(a - h e_i)) / 2h,    h = 2^-17 times the size of a
 
-Rounding puts these off by eps |y| / h = 3e-11 |y|, and Taylor's next term by h^2/6 of a third derivative: 1e-6 of the
-largest entry leaves room for a thousand roundings.  Entries where y has a kink, by one-sided differences, do not count.
+Rounding errors are eps |y| / h = 3e-11 |y|; the next Taylor term is h^2/6 times a third derivative: 1e-6 of the largest
+entry allows for a thousand rounding errors.  Entries at kinks of y (by one-sided differences) do not count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minintk.grade.compare import Diagnosis, Finding, differs
 from minintk.grade.suspects import Said, Values, close, dimensions, explain, like, margin, misshapen, scaled, terms
 
 Watched = Callable[..., tuple[Any, list[int]]]
-"""A function that runs elsewhere: (its value, positions of the arguments that it has changed in place)."""
+"""A function that runs elsewhere: (its value, positions of the arguments that it changed in place)."""
 
 H, LARGEST = 2.0**-17, 4096
 
@@ -35,15 +35,15 @@ def check_gradient(
     hard: bool = True,
     dtype: bool = True,
 ) -> Diagnosis:
-    """Check that backward gives the gradients of <u, forward(*args)> in every argument; if not, say where and why.
+    """Check that backward gives the gradients of <u, forward(*args)> for every argument; if not, say where and why.
 
     forward(*args) -> y, and backward(u, *args) -> one gradient for each argument (None for those that are not
-    floating-point arrays), or a dict {"W": ...} or {"dW": ...}.  Or forward(*args) -> (y, cache), and backward(u,
-    cache).
-    args : small ones, a few entries along each axis, and every axis of another length, so that a transpose shows.
-    wrt : positions of the arguments to differentiate, all arrays of floating-point numbers by default.  hard : try ties
-    and zeros too.  dtype : whether float32 must stay it.
-    TypeError for no functions, ValueError for arguments with no such array or with over 4096 entries.
+    floating-point arrays), or a dict {"W": ...} or {"dW": ...}.  Alternatively forward(*args) -> (y, cache), and
+    backward(u, cache).
+    args : small arrays, a few entries per axis, with all axes of different lengths, so that a transpose shows.
+    wrt : positions of the arguments to differentiate, by default all floating-point arrays.  hard : True also tries
+    ties and zeros.  dtype : True if float32 must stay float32. TypeError if these are not functions, ValueError for
+    arguments without such an array or with over 4096 entries.
 
     >>> def dense(x, W, b): return x @ W + b
     >>> def backward(u, x, W, b): return u @ W.T, x.T @ u, u.mean(axis=0)
@@ -73,12 +73,12 @@ def check_pair(
     own: Watched | None = None,
     large: bool = False,
 ) -> Diagnosis:
-    """`check_gradient` for functions that run elsewhere, in a student's process say.
+    """Run `check_gradient` on functions that run elsewhere, for example in a student's process.
 
-    value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), u being argument -1.  names : of the
-    arguments, if they are known.  numbers : what else a factor may be made of.
-    own : the function whose dtype and changes in place count, where `value` is not the submission's.  large : compare
-    slopes along random directions alone, of args of any size.
+    value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), where u is argument -1.  names : the names
+    of the arguments, if known.  numbers : further numbers that a factor may consist of.
+    own : the function whose dtype and in-place changes are checked, if `value` is not the submission's.  large : only
+    compare slopes along random directions; args may have any size.
     """
     double = [a.astype(np.float64) if floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if floating(a)] if wrt is None else list(wrt)
@@ -94,7 +94,7 @@ def check_pair(
 
 
 def derivative(f: Callable[[Sequence[Any]], Values], args: Sequence[Any], i: int) -> Values:
-    """df/d(args[i]) by differences, (*y.shape, *a.shape), NaN on kinks; f takes the arguments as one sequence."""
+    """Differentiate f by args[i] numerically: (*y.shape, *a.shape), NaN at kinks; f takes one sequence of arguments."""
     a = args[i]
     h = H * ((float(np.sqrt(np.mean(a * a))) if a.size else 0.0) or 1.0)
     middle = f(args)
@@ -111,7 +111,7 @@ def derivative(f: Callable[[Sequence[Any]], Values], args: Sequence[Any], i: int
 
 
 def floating(a: Any) -> bool:
-    """True if it is an array of floating-point numbers."""
+    """Return True if a is an array of floating-point numbers."""
     return isinstance(a, np.ndarray) and a.dtype.kind == "f"
 
 
@@ -120,7 +120,7 @@ def _copies(args: Sequence[Any]) -> list[Any]:
 
 
 class _Check:
-    """One check on its way: functions, arguments, what was found."""
+    """A check in progress: functions, arguments, findings."""
 
     def __init__(
         self, value: Watched, pull: Watched, args: list[Any], names: dict[int, str], where: list[int], own: Watched
@@ -151,8 +151,8 @@ class _Check:
     def directions(self) -> None:
         """Compare the gradients of <u, y> with its slopes along random directions.
 
-        A wrong gradient would have to be right along a direction that is drawn after it has been given.  One of three
-        has to agree: between two points of a line there may be a kink.
+        A wrong gradient would have to be right along a direction drawn after it was returned.  One of three directions
+        has to agree, since there may be a kink between two points of a line.
         """
         rng = np.random.default_rng()
         u = np.asarray(rng.standard_normal(self.f(self.args).shape))
@@ -178,7 +178,7 @@ class _Check:
         return f"d{self.names[i]}" if i >= 0 else "u"
 
     def forward(self) -> bool:
-        """True if its output y can be used."""
+        """Return True if the output y can be used."""
         y, changed = self.value(*_copies(self.args))[0], self.own(*_copies(self.args))[1]
         for i in changed:
             self.say("forward", "in place", f"it changes {self.names[i]} in place: work on a copy")
@@ -198,7 +198,7 @@ class _Check:
         return np.asarray(self.value(*_copies(args))[0], dtype=np.float64)
 
     def gradients(self, u: Values, args: Sequence[Any]) -> tuple[dict[int, Any], list[int]]:
-        """({argument: its gradient or None}, positions of what was changed in place)."""
+        """Return ({argument: its gradient or None}, positions of the arguments changed in place)."""
         got, changed = self.pull(np.array(u), *_copies(args))
         if isinstance(got, Mapping):
             return {i: got.get(self.names[i], got.get(self.d(i))) for i in self.where}, changed
@@ -211,7 +211,7 @@ class _Check:
         return {}, changed
 
     def first(self) -> dict[int, Values]:
-        """Call backward twice with one random cotangent: {argument: its gradient}, where it is worth a closer look."""
+        """Call backward twice with one random cotangent; return {argument: its gradient} to check further."""
         got, changed = self.gradients(self.u, self.args)
         for i in changed:
             self.say(i, "in place", f"backward changes {self.names[i]} in place: work on a copy")
@@ -235,7 +235,7 @@ class _Check:
         return fine
 
     def linear(self, once: Mapping[int, Values]) -> dict[int, Values]:
-        """{argument: (*y.shape, *a.shape)}, by a unit cotangent for each output, where backward is linear in u.
+        """Return {argument: (*y.shape, *a.shape)}, from a unit cotangent per output, if backward is linear in u.
 
         once : the gradients for the cotangent u.
         """
@@ -259,7 +259,7 @@ class _Check:
         return margin(self.right[i]) + 1e-9 * float(np.abs(self.y).max(initial=0.0)) / scale
 
     def guesses(self, i: int, g: Values) -> Iterator[Said | None]:
-        """Yield what may be wrong with a gradient, None for a guess that does not fit; the last one always does."""
+        """Yield guesses at what is wrong with a gradient, None for one that does not fit; the last always fits."""
         right, tolerance = self.right[i], self.tolerance(i)
         yield explain(g, right, tolerance, self.sizes, self.y.ndim)
         for j in self.where:
@@ -280,17 +280,17 @@ class _Check:
         yield "unnamed", differs(g, np.where(np.isnan(right), g, right), self.y.ndim)
 
     def elsewhere(self, i: int, g: Values, cause: str, text: str, j: int, other: Values) -> Said | None:
-        """The cause and the text where g is the derivative with another value of argument j."""
+        """Return the cause and the text if g is the derivative at another value of argument j."""
         try:
             right = derivative(self.f, [*self.args[:j], other, *self.args[j + 1 :]], i)
         except Exception:
             return None
         if right.shape != g.shape or np.any(np.isnan(right) & ~np.isnan(self.right[i])):
-            return None  # on a kink little is known, and what is known fits too easily
+            return None  # at a kink too little is known, so too much fits
         return like(cause, text, g, right, margin(right) + self.tolerance(i), self.sizes)
 
     def other_arguments(self) -> Iterator[tuple[str, str, int, Values]]:
-        """(cause, words, which argument, what backward may have in its place)."""
+        """Yield (cause, words, argument, the value that backward may have used instead)."""
         for j, a in self.arrays:
             name = self.names[j]
             if a.shape == self.y.shape:
@@ -308,9 +308,9 @@ class _Check:
                 yield "map transposed", f"right for {name} with axes 0 and 1 swapped", j, a.swapaxes(0, 1)
 
     def kinks(self) -> None:
-        """Check arguments with ties or zeros: finite gradients, and no more handed on than there is.
+        """Check arguments with ties or zeros: gradients are finite, and do not exceed the gradient passed in.
 
-        A shift of all entries keeps their ties, so y may be smooth along it even there; then the entries of the
+        A shift of all entries preserves their ties, so y may be smooth along it even there; then the entries of the
         gradient must add up to its derivative.
         """
         for i, a in ((i, self.args[i]) for i in self.where if self.args[i].ndim > 1):
@@ -331,7 +331,7 @@ class _Check:
         return None
 
     def dtypes(self) -> None:
-        """float32 arguments give a float32 output and float32 gradients, and float64 ones float64."""
+        """Check that float32 arguments give float32 outputs and gradients, and float64 arguments float64."""
         for want in (np.float32, np.float64):
             args = [a.astype(want) if floating(a) else a for a in self.args]
             gradients = self.gradients(self.u.astype(want), args)[0]

@@ -1,4 +1,4 @@
-"""Hand-ins: the text of a script or a notebook, and the complex numbers in it."""
+"""Read hand-ins: the text of a script or a notebook, and the complex numbers in it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from minintk.files.reading import reading, whole_file
 
 MARK = "graded"
-"""The tag of the cells that a starter has for its functions."""
+"""Tag of the cells in which a starter notebook defines its functions."""
 
 COMPLEX = re.compile(r"imag|complex\d*|c(single|double|longdouble)")
 
 
 def text_of(path: Path) -> str:
-    """The file as one script; of a notebook the marked cells, and of the others what defines a name at no cost.
+    """Return the file as one script: of a notebook the marked cells, and cheap definitions from the others.
 
-    Lines that begin with % or ! are left out, and so is what prints, plots or trains in a cell of the student's own.
+    Lines that begin with % or ! are dropped, and so is code that prints, plots or trains in the student's own cells.
     """
     with reading(path, "a script or a notebook, in UTF-8", "save it again") as file:
         text = whole_file(file).decode()

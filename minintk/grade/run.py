@@ -1,7 +1,7 @@
-"""One submission through one assignment: a grade, exercise by exercise, and that grade for readers.
+"""Run one submission through one assignment, and render the grade for readers.
 
-JUnit's XML for a CI, Gradescope's results.json, a page, rows of a table for the terminal.  The formats:
-https://gradescope-autograders.readthedocs.io/en/latest/specs/, and JUnit's as Jenkins and GitLab read it.
+Formats: JUnit XML for CI, Gradescope's results.json, an HTML page, table rows for the terminal.  See
+https://gradescope-autograders.readthedocs.io/en/latest/specs/, and JUnit as Jenkins and GitLab read it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from minintk.grade.submission import GraderError, Submission, SubmissionError
 from minintk.grade.worker import UNWRITTEN
 
 CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
-"""Escape sequences of a submission's messages: no terminal, no page and no XML shall see them."""
+"""Escape sequences in a submission's messages, which must not reach terminals, pages or XML."""
 
 
 @dataclass(frozen=True)
 class Graded:
-    """One exercise of one submission.
+    """The result of one exercise of one submission.
 
     failures : (title of the case, what is wrong with it).  passed : how many of the `cases` are right.  carried : the
-    functions, wrong before, with whose right versions this exercise is right: half of the points.
+    wrong functions whose right versions make this exercise right: half of the points.
     """
 
     exercise: Exercise
@@ -43,15 +43,15 @@ class Graded:
 
     @property
     def score(self) -> float:
-        """Points: all for all cases, or for the part that passes where the exercise is `partial`, half if carried."""
+        """Return the points: all if all cases pass, in proportion if the exercise is `partial`, half if carried."""
         part = self.passed / self.cases if self.cases else 0.0
         return self.exercise.points * (0.5 if self.carried else part if self.exercise.partial else part == 1)
 
     @property
     def text(self) -> str:
-        """Say what is wrong, a line for each finding with the cases that show it, and the hint.
+        """Say what is wrong, one line per finding with the cases that show it, and the hint.
 
-        What is not written yet is said once, without a hint; of results that are wrong without a name, the first.
+        Unwritten functions are reported once, without a hint; of unnamed wrong results, only the first.
         """
         alike: dict[tuple[str, ...], tuple[str, dict[str, None]]] = {}
         for title, found in self.failures:
@@ -77,9 +77,9 @@ class Graded:
 
 @dataclass(frozen=True)
 class Grade:
-    """A submission's grade.  exercises : in the assignment's order.  variant : what was asked of this submission.
+    """A submission's grade.  exercises : in the assignment's order.  variant : the variant drawn for this submission.
 
-    wall : what closed the submission in, "Landlock 7, seccomp" say, None where it never ran.
+    wall : the mechanisms of the sandbox, e.g. "Landlock 7, seccomp"; None if it never ran.
     """
 
     assignment: str
@@ -91,7 +91,7 @@ class Grade:
 
     @property
     def warning(self) -> str:
-        """Return the first line of every report where a part of the wall is missing, "" behind the whole of it."""
+        """Return the first line of every report if a part of the sandbox is missing, "" if it is complete."""
         if not self.isolated:
             return "Run without a process of its own: not for marks."
         if self.wall is None or ("Landlock" in self.wall and "seccomp" in self.wall):
@@ -106,12 +106,12 @@ class Grade:
 
     @property
     def points(self) -> float:
-        """Points to be had."""
+        """Return the attainable points."""
         return sum(graded.exercise.points for graded in self.exercises)
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Names of the exercises that are not right."""
+        """Return the names of the exercises that are not right."""
         return tuple(graded.exercise.name for graded in self.exercises if graded.score < graded.exercise.points)
 
 
@@ -126,15 +126,15 @@ def grade(
     told: Callable[[Grade], Any] | None = None,
     carry: bool = True,
 ) -> Grade:
-    """Run the assignment's exercises on a submission, in a process of its own unless `isolated` is False.
+    """Run the assignment's exercises on a submission, in its own process unless `isolated` is False.
 
     seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  hidden :
-    include hidden exercises.  only : names of exercises.  told : is given the grade after each exercise, with no points
-    for those that are still to come.  carry : with solution.py beside the exercises, the first error is carried
-    forward: a later exercise that is right with the solution's function in place of the wrong one has half of its
-    points.  Whatever goes wrong inside the submission is a finding, never an exception.  FileNotFoundError without a
-    submission, ValueError for a name in `only` that no exercise has, GraderError for a case that cannot be sent to it,
-    and where no process can start.
+    True includes hidden exercises.  only : names of the exercises to run.  told : called with the grade after each
+    exercise, with no points for those still to come.  carry : with solution.py next to the exercises, the first error
+    is carried forward: a later exercise that is right with the solution's function in place of the wrong one gets half
+    of its points.  Anything that goes wrong inside the submission is a finding, never an exception.  FileNotFoundError
+    without a submission, ValueError for a name in `only` that no exercise has, GraderError for a case that cannot be
+    sent to the submission, or if no process can start.
     """
     if unknown := set(only) - {exercise.name for exercise in assignment.exercises}:
         names = ", ".join(repr(exercise.name) for exercise in assignment.exercises)
@@ -158,7 +158,7 @@ def grade(
             if graded[k].failures and not graded[k].carried:
                 carry = carry and not (error and error.isdisjoint(mine))  # a second error
             if error & mine or (graded[k].failures and not error):
-                error |= mine  # a backward function goes with its forward function, whose cache it reads
+                error |= mine  # a backward function belongs to its forward function, whose cache it reads
             found = replace(found, exercises=tuple(graded), wall=student.wall)
             if told is not None:
                 told(found)
@@ -178,7 +178,7 @@ def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Grad
                 said = Diagnosis((*said.findings, Finding(exercise.name, "warning", f"NumPy: {student.warned}")))
         except GraderError:
             raise
-        except Exception as error:  # also an answer of a shape that a Law did not expect: the student's to mend
+        except Exception as error:  # including answers whose shape a Law did not expect: the student's fault
             known = isinstance(error, SubmissionError)
             text = str(error) if known else f"the answer cannot be checked: {type(error).__name__}: {error}"
             said = Diagnosis((Finding(exercise.name, "error", text),))
@@ -192,7 +192,7 @@ COLUMNS = ("exercise", "points", "cases", "what is wrong")
 
 
 def rows(grade: Grade) -> list[tuple[str, str, str, str]]:
-    """A row for each exercise: name, points, cases that pass, and why not all."""
+    """Return a row per exercise: name, points, cases that pass, and why the others fail."""
     return [
         (
             g.exercise.name + (" (hidden)" if g.exercise.hidden else ""), f"{g.score:g} / {g.exercise.points:g}",
@@ -203,7 +203,7 @@ def rows(grade: Grade) -> list[tuple[str, str, str, str]]:
 
 
 def junit(grade: Grade) -> str:
-    """JUnit's XML: a test case for each exercise, a failure with its reasons where it is not right."""
+    """Write JUnit XML: a test case per exercise, with a failure and its reasons if it is not right."""
     failed, seconds = sum(bool(g.failures) for g in grade.exercises), sum(g.seconds for g in grade.exercises)
     numbers = {"name": grade.assignment, "tests": f"{len(grade.exercises)}", "failures": f"{failed}", "errors": "0"}
     top = ElementTree.Element("testsuites", numbers := numbers | {"time": f"{seconds:.3f}"})
@@ -220,7 +220,7 @@ def junit(grade: Grade) -> str:
 
 
 def gradescope(grade: Grade) -> str:
-    """Gradescope's results.json: scores, reasons and hints; hidden exercises become visible after the due date."""
+    """Write Gradescope's results.json: scores, reasons, hints; hidden exercises become visible after the due date."""
     tests = [
         {
             "name": g.exercise.name, "number": str(number), "score": g.score, "max_score": g.exercise.points,
@@ -243,7 +243,7 @@ def _asked(grade: Grade) -> str:
 
 
 def html(grade: Grade) -> str:
-    """One page without anything from outside: the score, then each exercise with its reasons."""
+    """Write a self-contained page: the score, then each exercise with its reasons."""
     title = f"{grade.assignment}: {grade.score:g} of {grade.points:g} points"
     known = {"submission": grade.submission, "asked": _asked(grade), "warning": grade.warning, "wall": grade.wall}
     return page("minintk.grade", title=title, exercises=rows(grade), **known)

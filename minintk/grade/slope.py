@@ -1,8 +1,8 @@
-"""Decide the power of the width: seeds are added until the answer is certain enough, or the budget is spent.
+"""Decide the power of the width: add seeds until the answer is certain enough, or the budget is spent.
 
 Theory says b, a mistake would give b'.  It is a pass if the whole confidence interval of the fitted exponent is within
-half of |b - b'| of b, and a fail if none of it is.  It is undecided if the budget is spent before either.  The level
-(how often a verdict may be wrong) is divided among the looks: level / 2 to the first, level / 4 to the second, etc.
+half of |b - b'| of b; a fail if none of it is.  It is undecided if the budget is spent first.  The level (the
+probability of a wrong verdict) is divided among the looks: level / 2 for the first, level / 4 for the second, etc.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def exponent(
 ) -> Verdict:
     """Decide if measure(width, rng) scales as width^theory, and not as width^against.
 
-    measure : one positive number for one width and one generator.  budget : seeds at each width, at most; 4 at the
-    first look, then twice as many at each.  level : the probability of a wrong verdict, at most.  rng : default_rng(0)
-    if None.
+    measure : returns one positive number for a width and a generator.  budget : most seeds per width; 4 at the first
+    look, then twice as many at each.  level : the largest probability of a wrong verdict.  rng : default_rng(0) if
+    None.
 
-    The interval is Student's, around the fit of `minintk.diagnostics.power_law`: it knows of scatter alone.  A relative
-    correction c / n moves the exponent by about c / n, so start at widths where that is small.  ValueError for equal
-    exponents, a budget below 4 and measurements that are not positive.
+    The interval is Student's, around the fit of `minintk.diagnostics.power_law`: it accounts only for scatter.  A
+    relative correction c / n moves the exponent by about c / n, so start at widths at which that is small.  ValueError
+    for equal exponents, a budget below 4 and measurements that are not positive.
 
     >>> verdict = exponent(lambda n, rng: np.exp(0.2 * rng.standard_normal()) / n, theory=-1.0, against=-0.5)
     >>> verdict.outcome, verdict.seeds
@@ -71,7 +71,7 @@ def exponent(
 def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) -> tuple[float, float, float]:
     """Fit values = A x^b and return b with the ends of its confidence interval, (b, low, high).
 
-    x : (K,), widths, say.  values : (K, S), S measurements at each, positive and independent.  The line goes through
+    x : (K,), e.g. widths.  values : (K, S), S measurements at each, positive and independent.  The line goes through
     all K S logarithms by least squares; the interval is Student's with K S - 2 degrees of freedom.  ValueError for
     other shapes and for values that are not positive.
     """
@@ -92,7 +92,7 @@ def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) ->
 def with_experiment(
     assignment: Assignment, cases: Callable[[np.random.Generator, Variant], Iterable[Case]], hint: str = ""
 ) -> Assignment:
-    """Return the assignment with an exercise "measurement" of 20 points; its other points are multiplied by 0.8.
+    """cases : as in `Exercise`; run the student's measurement on the grader's seeds.
 
     cases : run the student's measurement on seeds of the grader's, as the cases of `Exercise` do.
     """

@@ -1,7 +1,7 @@
-"""A submission that answers calls: in a process of its own, or in this one where processes cannot start.
+"""Call a submission, in its own process, or in this one if processes cannot start.
 
-`Submission.call` raises SubmissionError, with a line that a student can use, for whatever goes wrong in there: an
-exception, a time limit, a process that died, a value that cannot be passed on.
+`Submission.call` raises SubmissionError, with a line that a student can use, for anything that goes wrong inside: an
+exception, a time limit, a dead process, a value that cannot be passed on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 from minintk.grade import hand_in, worker
 
 LOADING = 30.0
-"""Seconds for reading the file, which the cells at a notebook's end may need."""
+"""Seconds for loading the file, which the last cells of a notebook may need."""
 
 
 class SubmissionError(Exception):
@@ -34,17 +34,17 @@ class SubmissionError(Exception):
 
 
 class GraderError(RuntimeError):
-    """An error on the grader's side, in a case or of the machine, for the instructor to mend."""
+    """An error on the grader's side, in a case or of the machine, which the instructor has to fix."""
 
 
 @dataclass(eq=False)
 class Submission(AbstractContextManager["Submission"]):
-    """A student's file, which is run at the first call; a context manager that ends its process.
+    """A student's file, run at the first call; a context manager that ends its process.
 
-    path : the file, a script or a notebook.  variant : what `from variant import ...` gives it.  isolated : a process
-    of its own, behind the wall of wall.py; False runs it here.  seconds : for one call.  memory : bytes of the process.
-    allowed : packages that it may import beside NumPy and the standard library.
-    FileNotFoundError if there is no such file, ValueError for a damaged notebook.
+    path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : its own
+    process, in the sandbox of wall.py; False runs it here.  seconds : for one call.  memory : bytes of the process.
+    allowed : packages that it may import besides NumPy and the standard library. FileNotFoundError if there is no such
+    file, ValueError for a damaged notebook.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "sub.py")
@@ -65,13 +65,13 @@ class Submission(AbstractContextManager["Submission"]):
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
             raise FileNotFoundError(f"submission expects a Python file, got {os.fspath(self.path)!r}, which is none")
-        self.wall: str | None = None  # what closes its process in, once that is known; "" where nothing does
-        self.warned = ""  # the first warning of the last call that had one, with its line
+        self.wall: str | None = None  # the sandbox of its process, once known; "" without one
+        self.warned = ""  # the first warning of the last call, with its line
         self.asked = set[str]()  # functions that have been called
-        self._lent: Sequence[str] = ()  # functions for which `_lender` stands in
+        self._lent: Sequence[str] = ()  # functions that `_lender` replaces
         self._lender: Submission | None = None
-        self.imaginary = 0  # its first line with complex numbers, as differentiation by a complex step has
-        self.broken = ""  # why the file does not load, once that is known
+        self.imaginary = 0  # its first line with complex numbers, a sign of complex-step differentiation
+        self.broken = ""  # why the file does not load, once known
         self._late: Counter[str] = Counter()  # calls of a function that had no answer
         self._module: ModuleType | None = None
         self._process: Popen[bytes] | None = None
@@ -81,20 +81,20 @@ class Submission(AbstractContextManager["Submission"]):
         self.close()
 
     def call(self, name: str, *args: Any) -> Any:
-        """name(*args), as the submission defines it."""
+        """Return name(*args), as the submission defines it."""
         return self.ask("call", name, args)[0]
 
     def output(self, name: str, *args: Any) -> tuple[Any, list[int]]:
-        """(name(*args) without the cache that a forward function may return, arguments changed in place)."""
+        """Return (name(*args) without the cache that a forward function may return, arguments changed in place)."""
         return self.ask("output", name, args)
 
     def pull(self, forward: str, backward: str, u: Any, *args: Any) -> tuple[Any, list[int]]:
-        """(gradients of <u, forward(*args)> by the submission's backward function, arguments changed in place)."""
+        """Return (gradients of <u, forward(*args)> by the submission's backward, arguments changed in place)."""
         return self.ask("pull", forward, args, backward=backward, u=u)
 
     @contextmanager
     def lent(self, names: Sequence[str], lender: Submission) -> Iterator[None]:
-        """Let the lender's functions of these names stand in for the submission's own, in calls of all others."""
+        """Replace the submission's functions of these names by the lender's, in calls of all others."""
         self._lent, self._lender = names, lender
         try:
             yield
@@ -108,7 +108,7 @@ class Submission(AbstractContextManager["Submission"]):
         return self._lender.call(name, *args, *(named[key] for key in order if key in named))
 
     def ask(self, do: str, name: str, args: Sequence[Any] = (), **more: Any) -> tuple[Any, list[int]]:
-        """(the answer to a request as `minintk.grade.worker.answer` describes it, arguments changed in place)."""
+        """Return (the answer to a request, see `minintk.grade.worker.answer`, arguments changed in place)."""
         asked = {"do": do, "name": name, "args": tuple(args), "lent": tuple(self._lent), **more}
         if {name, more.get("backward")} & {*self._lent}:
             raise SubmissionError(f"{name} is asked for itself: nothing stands in for it")
@@ -121,12 +121,12 @@ class Submission(AbstractContextManager["Submission"]):
             self._start()
         if self.broken:
             raise SubmissionError(self.broken)
-        if self._module is not None:  # on copies of the arguments, as another process would get them
+        if self._module is not None:  # on copies of the arguments, like another process
             reply = worker.answer(self._module, copy.deepcopy(asked), self._lend)
         elif self._late[key := str(more.get("backward", name))] > 1:
             reply = {"error": f"{key}: no answer within {self.seconds:g} s, twice: not tried again"}
         else:
-            reply = self._exchange(asked, self.seconds * (3 if self._lent else 1), key)  # messages take their time
+            reply = self._exchange(asked, self.seconds * (3 if self._lent else 1), key)  # messages take time
         if "error" in reply:
             raise SubmissionError(str(reply["error"])[:2000])
         self.warned = str(reply.get("warned") or self.warned)[:2000]
@@ -146,7 +146,7 @@ class Submission(AbstractContextManager["Submission"]):
         try:
             text = hand_in.text_of(Path(self.path))
             self.imaginary = hand_in.imaginary(text)
-        except (ValueError, KeyError) as error:  # a notebook that is none, a script that is not UTF-8
+        except (ValueError, KeyError) as error:  # not a valid notebook, or a script that is not UTF-8
             self.broken = f"the file does not load: {error}"
             return
         self._folder = tempfile.TemporaryDirectory(prefix="minintk-grade-", ignore_cleanup_errors=True)
@@ -169,7 +169,7 @@ class Submission(AbstractContextManager["Submission"]):
         own = {"PYTHONHASHSEED": "0", "HOME": str(home), "TMPDIR": str(home), "PYTHONPATH": os.pathsep.join(places)}
         command = [sys.executable, "-s", "-S", "-P", "-B", str(code / "worker.py")]
         try:
-            for name in ("worker.py", "wall.py"):  # copies: the library's own place is nobody's business
+            for name in ("worker.py", "wall.py"):  # copies, so that the library's path stays private
                 shutil.copy(Path(worker.__file__).with_name(name), code)
             self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=home, env=kept | one | own)
         except OSError as error:
@@ -178,19 +178,19 @@ class Submission(AbstractContextManager["Submission"]):
         first: dict[str, Any] = {"path": str(path), "home": str(home), "packages": packages, "variant": self.variant}
         first |= {"memory": self.memory, "seconds": max(60, int(20 * self.seconds))}
         try:
-            self.wall = str(self._exchange(first, 60.0)["value"])  # NumPy has to be read, on a busy machine perhaps
+            self.wall = str(self._exchange(first, 60.0)["value"])  # NumPy has to load, perhaps on a busy machine
         except SubmissionError as error:
             raise GraderError(f"the student's process did not start: {error}") from error
         try:
             reply = self._exchange(None, max(self.seconds, LOADING))
-        except SubmissionError as error:  # once is enough: the next case would wait as long
+        except SubmissionError as error:  # do not retry: the next case would wait as long
             reply = {"error": f"the file does not load: {error}".replace(" the file:", "")}
         if "error" in reply:
             self.close()
             self.broken = str(reply["error"])
 
     def _exchange(self, asked: Mapping[str, Any] | None, seconds: float, name: str = "the file") -> dict[str, Any]:
-        """One request, if there is one, and the reply; the process is killed at the time limit."""
+        """Send one request, if any, and return the reply; the process is killed at the time limit."""
         process: Any = self._process
         done, began, grace = Event(), time.monotonic(), 0 if name == "the file" else 3 * seconds
         (watcher := Thread(target=_watch, args=(process, seconds, grace, done), daemon=True)).start()
@@ -202,7 +202,7 @@ class Submission(AbstractContextManager["Submission"]):
                 try:
                     value = {"value": self._lend(str(reply["needs"]), reply["args"], reply["named"])}
                     worker.tree_of(value)
-                except (SubmissionError, KeyError, TypeError) as error:  # of arguments that do not fit
+                except (SubmissionError, KeyError, TypeError) as error:  # about arguments that do not fit
                     value = {"error": str(error)}
                 worker.send(process.stdin, value)
                 reply = worker.receive(process.stdout)
@@ -227,7 +227,7 @@ class Submission(AbstractContextManager["Submission"]):
 
 
 def _watch(process: Popen[bytes], seconds: float, grace: float, done: Event) -> None:
-    """Kill the process after these seconds; on a machine too busy to let it run, after the grace."""
+    """Kill the process after these seconds, or after the grace period if the machine is too busy to run it."""
     spent = _used(process.pid)
     if not done.wait(seconds) and (_used(process.pid) - spent > seconds / 2 or not done.wait(grace)):
         process.kill()
@@ -235,7 +235,7 @@ def _watch(process: Popen[bytes], seconds: float, grace: float, done: Event) -> 
 
 
 def _used(pid: int) -> float:
-    """Return the processor's seconds that a process has used, the clock's but on Linux."""
+    """Return the CPU seconds of a process; on other systems than Linux, wall-clock time."""
     with suppress(AttributeError, OSError):
-        return time.clock_gettime(~pid << 3 | 2)  # what clock_getcpuclockid gives
+        return time.clock_gettime(~pid << 3 | 2)  # the result of clock_getcpuclockid
     return time.monotonic()

@@ -1,6 +1,6 @@
 """Recognise a wrong array: the right one times a factor, transposed, flipped, shifted, or with a part missing.
 
-Everything here compares two arrays of one shape: what came, and what is right.  A derivative dy/da has the shape
+Everything here compares two arrays of one shape, the result and the right one.  A derivative dy/da has the shape
 (*y.shape, *a.shape), so that `lead` axes belong to y; a plain result has lead = 0.  NaN in `right` is not compared.
 """
 
@@ -27,14 +27,14 @@ def close(got: Values, right: Values, tolerance: float) -> bool:
 
 
 def margin(right: Values) -> float:
-    """Return how far differences of a derivative may be off."""
+    """Return the possible error of a derivative by differences."""
     return 1e-6 * float(np.nanmax(np.abs(right), initial=1e-300))
 
 
 def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float], lead: int = 0) -> Said | None:
-    """(cause, sentence) where `got` is `right` with one known mistake, None where it is not.
+    """Return (cause, sentence) if `got` is `right` with one known mistake, otherwise None.
 
-    sizes : {"N": 3.0, ...}, what a factor may be made of.
+    sizes : {"N": 3.0, ...}, the numbers that a factor may consist of.
 
     >>> right = np.array([[1.0, 2.0], [3.0, 5.0]])
     >>> explain(right / 4, right, 1e-9, {"N": 4})
@@ -63,24 +63,24 @@ def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, fl
 def like(
     cause: str, words: str, got: Values, other: Values, tolerance: float, sizes: Mapping[str, float]
 ) -> Said | None:
-    """(cause, words) where `got` is `other`, and with the factor where it is a multiple of it."""
+    """Return (cause, words) if `got` is `other`, including the factor if it is a multiple of it."""
     times = factor(got, other, tolerance, sizes)
     return None if times is None else (cause, f"{words}, and {times[1]}" if times[1] else words)
 
 
 def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float]) -> Said | None:
-    """(cause, words) of the number c in got = c right, ("", "") for 1; None where there is none."""
+    """Return (cause, words) for the number c in got = c right, ("", "") for 1; None if there is none."""
     known = ~np.isnan(right)
     a, b = got[known], right[known]
     if min(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0)) <= tolerance:
-        return None  # they say too little
+        return None  # too little information
     c = float(np.sum(a * b) / np.sum(b * b))
     if c == 0 or not close(got, c * right, tolerance * max(1.0, abs(c))):
         return None
     if close(got, right, tolerance):
         return "", ""
     if abs(c - 1) < 1e-5:
-        return None  # rounded, and no factor
+        return None  # rounded, not a factor
     c, minus = abs(c), ", and the sign" if c < 0 else ""
     if minus and abs(c - 1) < 1e-6:
         return "sign", "the sign"
@@ -90,18 +90,18 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
             (c * size, inverse, "mean for sum", "a mean where a sum belongs", f"is {name} forgotten?"),
             (c / size, name, "sum for mean", "a sum where a mean belongs", f"is {name} there twice?"),
         ):
-            if abs(ratio - 1) < 1e-6:  # whole numbers count examples, pixels, window entries; others are multipliers
+            if abs(ratio - 1) < 1e-6:  # whole numbers count examples, pixels or window entries; others are multipliers
                 cause, why = (cause, why) if float(size).is_integer() else ("factor", multiplier)
                 return cause, f"a factor {c:.4g} = {words}: {why}{minus}"
     if b.size == 1 and min(abs(k - round(k)) for k in (c, 1 / c)) > 1e-6:
-        return None  # one number is a multiple of any other
+        return None  # a single number is a multiple of any other
     return "factor", f"a factor {c:.4g}{minus}"
 
 
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
-    """Collect what factors may consist of: N and C, numbers of pixels and window entries, arguments that are numbers.
+    """Collect the numbers that factors may consist of: N and C, numbers of pixels and window entries, scalar arguments.
 
-    A 2 is left out: it may come from anywhere.
+    A 2 is left out, as it may come from anywhere.
 
     >>> dimensions({"y": (5, 4)}, {"window": 3})
     {'window': 3.0, 'window^2': 9.0, 'N': 5.0, 'C': 4.0, 'N C': 20.0}
@@ -121,14 +121,14 @@ def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, floa
                 found |= {f"{name}.shape[{i}] {name}.shape[{i + 1}]": shape[i] * shape[i + 1] for i in (0, 1)}
     unique: dict[float, str] = {}
     for name, size in found.items():
-        both = name == "C" and size == found["N"]  # nobody knows which
+        both = name == "C" and size == found["N"]  # it is ambiguous
         unique.setdefault(float(abs(size)), name)
         unique |= {float(size): "N or C"} if both else {}
     return {name: size for size, name in unique.items() if size not in (0.0, 1.0, 2.0)}
 
 
 def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
-    """(cause, words, `right` with its entries moved as a common mistake moves them)."""
+    """Yield (cause, words, `right` with its entries moved as a common mistake moves them)."""
     axes, shape = range(lead, right.ndim), right.shape
     for i, j in combinations(axes, 2):
         if shape[i] == shape[j]:
@@ -138,7 +138,7 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
         yield "map transposed", "the map between rows is transposed: P u where P' u belongs", right.swapaxes(0, lead)
     if lead and shape[lead - 1] == shape[-1]:
         yield "map transposed", "the map is transposed: u W where u W' belongs", right.swapaxes(lead - 1, -1)
-    if lead > 2 and shape[1 : lead - 1] == shape[lead + 1 : -1]:  # as many pixels in as out
+    if lead > 2 and shape[1 : lead - 1] == shape[lead + 1 : -1]:  # as many output pixels as input pixels
         turned = right
         for i in range(1, lead - 1):
             turned = turned.swapaxes(i, lead + i)
@@ -154,7 +154,7 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
         if abs(s) < shape[i] and abs(t) < shape[i + 1]:
             words = f"shifted by {(s, t)} along axes {i - lead} and {i + 1 - lead}"
             yield "shift", words, slid(right, {i: s, i + 1: t})
-    if 3 <= lead <= len(axes) + 1:  # the gradient of output pixel p has moved from 2 p to p
+    if 3 <= lead <= len(axes) + 1:  # the gradient of output pixel p moved from 2 p to p
         other = np.empty_like(right)
         for p in np.ndindex(shape[1 : lead - 1]):
             rows = (slice(None), *p)
@@ -163,7 +163,7 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
 
 
 def slid(a: Values, steps: Mapping[int, int]) -> Values:
-    """{axis: by how many entries} moved along; what comes in from outside is unknown."""
+    """Shift the entries by {axis: steps}; entries that come in from outside are unknown."""
     a = np.array(a)
     for axis, step in steps.items():
         a = np.roll(a, step, axis)
@@ -196,9 +196,9 @@ def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | N
 
 
 def terms(got: Values, right: Values, x: Values, tolerance: float) -> Said | None:
-    """(cause, sentence) where a term of a softmax, a norm, a shortcut or a cross-entropy is missing.
+    """Return (cause, sentence) if a term of a softmax, a norm, a shortcut or a cross-entropy is missing.
 
-    x : what the derivative is taken in; its axes are the last ones of `got` and `right`.
+    x : the argument of the derivative; its axes are the last ones of `got` and `right`.
     """
     off, lead = got - right, right.ndim - x.ndim
     if np.any(np.isnan(off)):
@@ -242,7 +242,7 @@ def terms(got: Values, right: Values, x: Values, tolerance: float) -> Said | Non
 
 
 def _lost(lost: Values, kept: Values, lead: int) -> Said:
-    """Say what is special about the missing entries; kept : those that are there."""
+    """Describe the pattern of the missing entries; kept : those that are present."""
     y, a = lost.shape[:lead], lost.shape[lead:]
     if lead and y[0] > 1 and len(members := {int(n) for n in np.argwhere(kept)[:, 0]}) == 1:
         n = members.pop()
@@ -267,7 +267,7 @@ def _lost(lost: Values, kept: Values, lead: int) -> Said:
 
 
 def place(at: tuple[int, ...], lead: int) -> str:
-    """Say the position of an entry in words: "at (1, 2) for the output at (3, 0)"."""
+    """Describe the position of an entry in words: "at (1, 2) for the output at (3, 0)"."""
     return f"at {at[lead:]}" + (f" for the output at {at[:lead]}" if lead else "")
 
 
@@ -300,7 +300,7 @@ def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:
 
 
 def scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -> Said | None:
-    """Right except for one factor per output: a derivative that multiplies u is missing."""
+    """Find one factor per output: a derivative that multiplies u is missing."""
     a, b = np.where(np.isnan(right), 0.0, [g, right]).reshape(2, prod(shape), -1)
     weight = np.sum(a * a, axis=1)
     ratio = np.sum(a * b, axis=1) / np.where(weight > 0, weight, 1.0)
@@ -310,7 +310,7 @@ def scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -
     if np.all(np.isclose(kept, 0) | np.isclose(kept, 1)):
         return "mask", "right but for the outputs where the derivative is 0: the activation's mask is missing"
     size = f"{kept.min():.3g} to {kept.max():.3g}"
-    phi = ": is phi' forgotten?" if kept.min() > -0.3 and kept.max() < 1.3 else ""  # what slopes usually are
+    phi = ": is phi' forgotten?" if kept.min() > -0.3 and kept.max() < 1.3 else ""  # the usual range of slopes
     if len(shape) > 1 and np.allclose(each, each[(slice(None), *([slice(0, 1)] * (len(shape) - 1)))]):
         return "row factor", f"right but for a factor for each example, {size}, that is missing"
     return "activation derivative", f"right but for a factor for each output, {size}{phi}"

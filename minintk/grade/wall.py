@@ -1,13 +1,13 @@
-"""The wall around the student's process: what it may open, call and use up, closed before the submission is read.
+"""Build the sandbox of the student's process before the submission is read: what it may open, call and use up.
 
-On Linux the kernel keeps it, and nothing inside the process can take it back.  Landlock lets it open the files of
-Python and of the allowed packages, and write into its own folder.  seccomp refuses the system calls that reach other
+On Linux the kernel enforces it, and nothing inside the process can undo it.  Landlock allows opening files of Python
+and of the allowed packages, and writing to the process's own folder.  seccomp refuses the system calls that reach other
 processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
 
-Everywhere: bounds on memory and time, and an audit hook of Python with the same rules.  The hook says in words what is
-not allowed, and stops nobody who reads and writes memory by native code.
+On all systems: limits on memory and time, and a Python audit hook with the same rules.  The hook explains what is not
+allowed; it does not stop native code that reads and writes memory.
 
-This file runs inside the student's process: the standard library alone.
+This file runs inside the student's process, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from typing import Any
 
 EXECUTE, WRITE, READ_FILE, READ_DIR, REFER, TRUNCATE, IOCTL = 1, 2, 4, 8, 1 << 13, 1 << 14, 1 << 15
 MAKE, PLAIN = sum(1 << k for k in range(4, 13)), 1 << 5 | 1 << 8
-"""Landlock's rights: remove and make files and folders of every kind; plain files alone."""
+"""Landlock's rights: remove and make files and folders of every kind; only plain files."""
 
 DEVICES = "/dev/null", "/dev/zero", "/dev/urandom", "/proc/cpuinfo", "/sys/devices/system/cpu", "/etc/ld.so.cache"
 LIBRARIES = "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"
 
 
 def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(what may be read with all that lies below, folders whose names may be listed) for these packages' imports."""
+    """Return (paths readable with everything below, folders whose names may be listed) for these packages' imports."""
     homes = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     inside = [str(p) for home in {*homes, *LIBRARIES} for p in Path(home).glob("*")]
-    skipped = ("site-packages", "dist-packages", "python")  # and what else is installed there
+    skipped = ("site-packages", "dist-packages", "python")  # other packages are installed there as well
     found = [p for p in inside if not os.path.basename(p).startswith(skipped)]
     for place in sys.path:
         found += [os.path.join(place, name + end) for name in packages for end in ("", ".py", ".libs")]
@@ -45,11 +45,11 @@ def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
-    """Close the file system but for these; return Landlock's version, 0 where there is none.
+    """Close the file system except for these paths; return Landlock's version, or 0 without it.
 
-    From version 4 on no TCP connection, from 6 on no signal and no abstract socket to another process.
+    From version 4 on it forbids TCP connections, from 6 on signals and abstract sockets to other processes.
     """
-    if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:  # it binds the calling thread alone
+    if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:  # it applies only to the calling thread
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
     version = max(0, int(libc.syscall(444, None, 0, 1)))
@@ -62,7 +62,7 @@ def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
         return 0
     reading = [(p, READ_FILE | READ_DIR) for p in read] + [(p, READ_DIR) for p in listed]
     for path, access in [*reading, (write, rights & (WRITE | READ_FILE | READ_DIR | PLAIN | TRUNCATE))]:
-        with suppress(OSError):  # what is not there needs no rule
+        with suppress(OSError):  # missing paths need no rule
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
             allowed = access if os.path.isdir(path) else access & READ_FILE
             libc.syscall(445, rules, 1, struct.pack("=Qi", allowed, fd), 0)
@@ -73,11 +73,11 @@ def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
     return version if done else 0
 
 
-X86, ARM = 0xC000003E, 0xC00000B7  # seccomp's names of x86-64 and 64-bit ARM
+X86, ARM = 0xC000003E, 0xC00000B7  # seccomp's identifiers of x86-64 and 64-bit ARM
 CLONE, PRLIMIT, CLONE3, SECCOMP = {X86: 56, ARM: 220}, {X86: 302, ARM: 261}, 435, {X86: 317, ARM: 277}
-IOCTL_CALL, FLAGS, XFLAGS = {X86: 16, ARM: 29}, 0x40086602, 0x401C5820  # which make a file immutable
+IOCTL_CALL, FLAGS, XFLAGS = {X86: 16, ARM: 29}, 0x40086602, 0x401C5820  # these make a file immutable
 NEWER = (424, 425, 426, 427, *range(428, 434), 434, 438, 440, 442, 447, 448, 452, 463, 467)
-"""Numbers that all machines share: pidfd_*, io_uring_*, mounts, process_m*, memfd_secret, fchmodat2, setxattrat."""
+"""Call numbers shared by all machines: pidfd_*, io_uring_*, mounts, process_m*, memfd_secret, fchmodat2, setxattrat."""
 
 CALLS = (
     (101, 117), (310, 270), (311, 271), (312, 272), (256, 238), (279, 239), (62, 129), (200, 130), (234, 131),
@@ -91,15 +91,15 @@ CALLS = (
     294), (167, 224), (168, 225), (135, 92), (160, 164), (253, 0), (294, 26), (254, 27), (300, 262), (301, 263),
     (319, 279), (133, 0), (259, 33), (83, 0), (258, 34), (274, 100),
 )  # fmt: skip
-"""System calls on (x86-64, 64-bit ARM), 0 where there is none: ptrace and memory of others, signals, new processes,
+"""System calls on (x86-64, 64-bit ARM), 0 if there is none: ptrace and memory of others, signals, new processes,
 namespaces and mounts, sockets, shared memory, queues and keys, owners, modes and times of files, priorities of others,
-clocks, modules and other settings of the machine, limits, news of other files, files in memory, devices and folders."""
+clocks, modules and other settings of the machine, limits, file notifications, files in memory, devices and folders."""
 
 
 def seccomp() -> bool:
-    """Refuse the system calls of `CALLS`, new processes and new limits, and return whether that holds.
+    """Refuse the system calls in `CALLS`, new processes and new limits; return True if the filter is installed.
 
-    The filter is a program of the kernel's Berkeley packet filter: load a word, compare, skip, return.
+    The filter is a program for the kernel's Berkeley packet filter: load a word, compare, skip, return.
     """
     kind = {"x86_64": X86, "aarch64": ARM}.get(platform.machine())
     if sys.platform != "linux" or kind is None or sys.maxsize < 2**32:
@@ -108,10 +108,10 @@ def seccomp() -> bool:
     refuse, allow = (leave, 0, 0, 0x00050000 | errno.EPERM), (leave, 0, 0, 0x7FFF0000)
     number, first, second, low, high = ((load, 0, 0, at) for at in (0, 16, 24, 32, 36))  # the call's, its arguments
     program = [(load, 0, 0, 4), (equal, 1, 0, kind), (leave, 0, 0, 0x80000000), number, (above, 0, 1, 1 << 30), refuse]
-    program += [(equal, 0, 1, CLONE3), (leave, 0, 0, 0x00050000 | errno.ENOSYS)]  # glibc then takes clone
+    program += [(equal, 0, 1, CLONE3), (leave, 0, 0, 0x00050000 | errno.ENOSYS)]  # glibc then uses clone
     program += [(equal, 0, 4, CLONE[kind]), first, (bits, 0, 1, 0x10000), allow, refuse]  # threads alone
     program += [(equal, 0, 8, PRLIMIT[kind]), first, (equal, 0, 5, 0), low, (equal, 0, 3, 0), high, (equal, 0, 1, 0)]
-    program += [allow, refuse]  # its own limits may be asked for, and no new ones set, by root too
+    program += [allow, refuse]  # it may read its own limits but not set new ones, even as root
     program += [(equal, 0, 5, IOCTL_CALL[kind]), second, (equal, 1, 0, FLAGS), (equal, 0, 1, XFLAGS), refuse, allow]
     for call in (*NEWER, *(pair[kind == ARM] for pair in CALLS)):
         program += [(equal, 0, 1, call), refuse] if call else []
@@ -119,11 +119,11 @@ def seccomp() -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(38, 1, 0, 0, 0)
     filter_ = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(code))
-    return bool(libc.syscall(SECCOMP[kind], 1, 1, filter_) == 0)  # 1, 1: a filter, for all threads
+    return bool(libc.syscall(SECCOMP[kind], 1, 1, filter_) == 0)  # 1, 1: install a filter, for all threads
 
 
 def limit(**most: int) -> None:
-    """Bound memory (AS, bytes), processor time, files or processes, where the system can (not on Windows)."""
+    """Limit memory (AS, bytes), CPU time, files or processes, if the system can (not on Windows)."""
     try:
         import resource
     except ImportError:
@@ -131,7 +131,7 @@ def limit(**most: int) -> None:
     for name, bound in most.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(kind)
-        with suppress(ValueError):  # macOS has no bound on addresses
+        with suppress(ValueError):  # macOS has no limit on address space
             resource.setrlimit(kind, (min(bound, hard),) * 2 if hard != resource.RLIM_INFINITY else (bound, bound))
 
 
@@ -146,7 +146,7 @@ CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.
 
 
 def finder(packages: Sequence[str]) -> Any:
-    """Make an importer that refuses, in words, all but Python's modules and these packages."""
+    """Make an importer that refuses, with an explanation, everything except Python's modules and these packages."""
     known = frozenset(sys.stdlib_module_names) | {*packages}
     says = f"may not be imported in this assignment: the standard library and {', '.join(packages)} may"
     own = "the grader hands over no variant: write what your handout asks for into your functions"
@@ -161,9 +161,9 @@ def finder(packages: Sequence[str]) -> Any:
 
 
 def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
-    """From here on only the files that `opened` names, no new process, no socket: an audit hook.
+    """Install an audit hook that allows only the files that `opened` names, and no new process or socket.
 
-    Python offers no way to remove it.  Nothing of it is looked up outside: a submission that replaces
+    Python offers no way to remove it.  The hook looks up nothing outside itself: a submission that replaces
     `os.path.realpath`, say, or a table of this module, changes nothing here.
     """
     folders, names = tuple(f"{path}{os.sep}" for path in read), frozenset([*read, *listed, home])
@@ -199,10 +199,10 @@ def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
 
 
 def close_in(home: str, packages: Sequence[str], memory: int, seconds: int) -> str:
-    """Put up the whole wall, and return what of it this system has: "Landlock 7, seccomp" or less."""
+    """Build the whole sandbox, and return which parts this system has: "Landlock 7, seccomp" or less."""
     read, listed = opened(packages)
     version = landlock(read, listed, home)
-    limit(AS=memory, CPU=seconds, FSIZE=2**26, CORE=0)  # before they cannot be changed any more
+    limit(AS=memory, CPU=seconds, FSIZE=2**26, CORE=0)  # before limits become unchangeable
     if not (filtered := seccomp()):
         limit(NPROC=0)
     sys.meta_path.insert(0, finder(packages))

@@ -1,8 +1,8 @@
-"""The student's process: it loads one submission, calls its functions, and holds nothing else, no answer above all.
+"""Run the student's process: it loads one submission and calls its functions; it never holds an answer.
 
-The file runs as a script, `python worker.py`, and so imports the standard library and NumPy alone.  Before it reads
-the submission it closes itself in: see wall.py.  Messages pass in both directions as lines of JSON, arrays in base64.
-In a browser, where no process can start, the grader calls `load` and `answer` directly.
+The file runs as a script, `python worker.py`, and imports only the standard library and NumPy.  Before it reads the
+submission it enters its sandbox, see wall.py.  Messages pass in both directions as lines of JSON, with arrays in
+base64. In a browser, which cannot start processes, the grader calls `load` and `answer` directly.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from typing import Any, BinaryIO
 import numpy as np
 
 UNWRITTEN = "is not written yet"
-"""What is said of a function that raises NotImplementedError, as the starter's do."""
+"""Message for a function that raises NotImplementedError, as the starter's do."""
 
 LARGEST = 2**28
 """Bytes of the largest message."""
 
 
 def pack(value: Any) -> bytes:
-    """Return arrays, numbers, strings, None, and tuples, lists and dicts of them as a line of JSON; else TypeError."""
+    """Return arrays, numbers, strings, None, and tuples, lists and dicts of them as a JSON line; or TypeError."""
     return json.dumps(tree_of(value)).encode() + b"\n"
 
 
 def tree_of(value: Any) -> Any:
-    """The value as JSON has it; what JSON has not, behind the name of its kind."""
+    """Return the value as JSON has it; types that JSON lacks are tagged with their name."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.ndarray | np.generic | complex):
@@ -54,10 +54,10 @@ def tree_of(value: Any) -> Any:
 
 
 def unpack(data: bytes) -> Any:
-    """The value in a line that `pack` wrote, from a process that is not trusted: ValueError for any other bytes."""
+    """Return the value in a line that `pack` wrote, from an untrusted process: ValueError for any other bytes."""
     try:
         return _value(json.loads(data))
-    except Exception as error:  # a tree that is none, or too deep
+    except Exception as error:  # an invalid tree, or too deep
         raise ValueError(f"not a message: {type(error).__name__}: {error}") from error
 
 
@@ -83,7 +83,7 @@ def send(stream: BinaryIO, value: Any) -> None:
 
 
 def receive(stream: BinaryIO) -> Any:
-    """The next message; EOFError where the other side has closed, ValueError for a message too large or malformed."""
+    """Read the next message; EOFError if the other side has closed, ValueError for one too large or malformed."""
     line = stream.readline(LARGEST)
     if len(line) == LARGEST:
         raise ValueError(f"a message of {LARGEST} bytes or more")
@@ -93,17 +93,17 @@ def receive(stream: BinaryIO) -> Any:
 
 
 def execute(name: str, path: str | Path) -> ModuleType:
-    """The Python file as a module of that name."""
+    """Run a Python file as a module of that name."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses in it look themselves up
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look up their own module
     spec.loader.exec_module(module)
     return module
 
 
 def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
-    """The submission as a module, or why it does not load; `from variant import NAME` in it gives the variant."""
+    """Return the submission as a module, or why it does not load; `from variant import` in it gives the variant."""
     if variant:
         sys.modules["variant"] = here = ModuleType("variant")
         vars(here).update(variant)
@@ -116,11 +116,11 @@ def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
 
 
 def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any] | None = None) -> dict[str, Any]:
-    """The reply to one request: {"value", "changed"} or {"error"}.
+    """Return the reply to one request: {"value", "changed"} or {"error"}.
 
-    asked : "do" is "call" or "output" (the call's value, without a cache) of function "name" with "args", "pull" (the
-    gradients that function "backward" gives for the cotangent "u"), or "parameters" (the names of its arguments).
-    "lent" names functions of the module for which lend(name, args, named) stands in during this call.
+    asked : a request.  "do" is "call", "output" (the call's value without a cache; both with function "name" and
+    "args"), "pull" (the gradients by function "backward" for the cotangent "u"), or "parameters" (the names of its
+    arguments). "lent" names functions of the module that lend(name, args, named) replaces during this call.
     """
     lent = {name: lambda *args, _name=name, **named: lend(_name, args, named) for name in asked["lent"]} if lend else {}
     kept = {name: vars(module)[name] for name in lent if name in vars(module)}
@@ -135,7 +135,7 @@ def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any
             elif asked["do"] != "parameters":
                 value, changed = (output if asked["do"] == "output" else watched)(function, args)
         tree_of(value)
-    except (Exception, SystemExit) as error:  # and no KeyboardInterrupt: in the grader's process it is the user's
+    except (Exception, SystemExit) as error:  # but not KeyboardInterrupt: in the grader's process it is the user's
         return {"error": fault(error, str(module.__file__))}
     finally:
         for name in lent:
@@ -153,7 +153,7 @@ def _function(module: ModuleType, name: str) -> Callable[..., Any]:
 
 
 def fault(error: BaseException, path: str) -> str:
-    """The exception in one line, with the line of the submission where it arose."""
+    """Describe the exception in one line, with the line of the submission that raised it."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
     if frames and type(error) is NotImplementedError and not error.args:
         return f"{frames[-1].name} {UNWRITTEN}"
@@ -162,9 +162,9 @@ def fault(error: BaseException, path: str) -> str:
 
 
 def watched(function: Callable[..., Any], args: Sequence[Any], watch: Sequence[Any] = ()) -> tuple[Any, list[int]]:
-    """(function(*args), positions in `watch`, its arguments by default, of what the call has changed).
+    """Return (function(*args), positions in `watch`, by default its arguments, that the call changed).
 
-    An array, or a list, tuple or dict of arrays: parameters, say.
+    An argument is an array, or a list, tuple or dict of arrays, such as parameters.
     """
     watch = watch or args
     before = [_bytes(a) for a in watch]
@@ -173,7 +173,7 @@ def watched(function: Callable[..., Any], args: Sequence[Any], watch: Sequence[A
 
 
 def _bytes(value: Any) -> list[bytes]:
-    """The bytes of each array in an argument."""
+    """Return the bytes of each array in an argument."""
     if isinstance(value, np.ndarray):
         return [value.tobytes()]
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
@@ -181,14 +181,14 @@ def _bytes(value: Any) -> list[bytes]:
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
-    """The names of its arguments, none where they are not known."""
+    """Return the names of the function's arguments, none if they are unknown."""
     with suppress(TypeError, ValueError):
         return list(inspect.signature(function).parameters)
     return []
 
 
 def output(forward: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[int]]:
-    """(forward(*args) without the cache that it may return, positions of the arguments changed in place)."""
+    """Return (forward(*args) without the cache that it may return, positions of the arguments changed in place)."""
     value, changed = watched(forward, args)
     return (value[0] if isinstance(value, tuple) and len(value) == 2 else value), changed
 
@@ -196,7 +196,7 @@ def output(forward: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[
 def pull(
     forward: Callable[..., Any], backward: Callable[..., Any], u: Any, args: Sequence[Any]
 ) -> tuple[Any, list[int]]:
-    """backward(u, *args), or backward(u, cache) where forward(*args) returns (output, cache)."""
+    """Call backward(u, *args), or backward(u, cache) if forward(*args) returns (output, cache)."""
     y = forward(*args)
     given = (u, y[1]) if isinstance(y, tuple) and len(y) == 2 else (u, *args)
     value, changed = watched(backward, given, (u, *args))
@@ -204,7 +204,7 @@ def pull(
 
 
 def main() -> None:
-    """Answer requests on stdin until it closes; what the submission prints goes nowhere."""
+    """Answer requests on stdin until it closes; the submission's prints are discarded."""
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

@@ -1,4 +1,4 @@
-"""Report what this machine has for minintk, what will be used, and what is broken: the command `minintk doctor`."""
+"""Report what this machine offers minintk, what will be used, and what is broken: the command `minintk doctor`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NEEDED = (
     "lazy_loader",
 )  # fmt: skip
 EXTRAS = {"cupy": "gpu", "numba": "fast", "pooch": "data", "sklearn": "sklearn", "pandas": "tables"}
-"""The extra that brings each package."""
+"""The extra that installs each package."""
 
 Finding = tuple[str, str, bool]
-"""What was looked at, what was found, whether it is broken."""
+"""The item, what was found, True if it is broken."""
 
 
 def examine() -> Iterator[Finding]:
-    """All findings, in the order of the report.
+    """Yield all findings, in the order of the report.
 
     >>> next(finding for finding in examine() if finding[0] == "minintk")[1] == minintk.__version__
     True
@@ -55,10 +55,10 @@ def examine() -> Iterator[Finding]:
 
 
 def package(name: str) -> Finding:
-    """Its version; broken where it does not load, and it may be missing only where it is an extra's."""
+    """Report a package's version; broken if it does not load, or is missing without belonging to an extra."""
     try:
         return name, str(getattr(import_module(name), "__version__", None) or version(name)), False
-    except Exception as error:  # whatever an extension module raises
+    except Exception as error:  # extension modules may raise anything
         if name in EXTRAS and find_spec(name) is None:
             return name, f"not installed: pip install 'minintk[{EXTRAS[name]}]'", False
         return name, f"does not load, {type(error).__name__}: {error}", True
@@ -74,7 +74,7 @@ def analytic() -> Finding:
 
 
 def gpu() -> Finding:
-    """Its free memory, or why it is not used; broken where CuPy is installed all the same."""
+    """Report the GPU's free memory, or why it is not used; broken if CuPy is installed but unusable."""
     try:
         free = available_memory(device_namespace("gpu")) / 1e9
     except RuntimeError as error:
@@ -83,7 +83,7 @@ def gpu() -> Finding:
 
 
 def folder(what: str, place: Path) -> Finding:
-    """The folder, as far as it exists; broken where nothing can be written there."""
+    """Report the part of a folder's path that exists; broken if it is not writable."""
     place = next(one for one in (place, *place.parents) if one.exists())
     try:
         with tempfile.TemporaryFile(dir=place):
@@ -95,7 +95,7 @@ def folder(what: str, place: Path) -> Finding:
 def compile_loops() -> int:
     """Compile every loop in float32 and float64, unless it is kept on disk.
 
-    Returns how many works took them, 0 without Numba or without the folders of compiled loops.
+    Return how many tasks compiled them, 0 without Numba or without the folders of compiled loops.
     """
     works = list[Callable[[], object]]()
     for room in ("minintk.fast.accelerate", "analytic.fast.accelerate"):

@@ -1,4 +1,4 @@
-"""The end of training of the linearised network, solved directly and without forming its Jacobian.
+"""Solve for the end of training of the linearised network directly, without forming its Jacobian.
 
     min_w |J w + f_0 - y|^2 + ridge |w|^2            J = J(theta_0) S^1/2 : (N C, P),   theta = theta_0 + S^1/2 w
 
@@ -7,8 +7,8 @@ S are the parametrization's learning-rate scales for gradient descent, 1 for mos
 `solve_gram` works in function space, with memory N C x N C for any P: J J', the tangent kernel, is built layer by layer
 in blocks and factorised in place.  `solve_lsqr` works in parameter space, with memory P for any N C.
 
-Without ridge both give the solution of smallest |w|, which gradient descent from theta_0 converges to: the only w in
-the row space of J with J w = y - f_0.  So the residual alone certifies the answer, and both report it.
+Without ridge both give the solution of smallest |w|, to which gradient descent from theta_0 converges: the only w in
+the row space of J with J w = y - f_0.  So the residual is enough to certify the answer, and both report it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_REFINEMENTS = 8
 """Steps of iterative refinement after the Cholesky solution."""
 
 THREADS_FROM = 4096
-"""Rows of a matrix up to which OpenBLAS's threads do not pay: on a busy machine, they take ten times as long."""
+"""Number of rows up to which OpenBLAS's threads do not pay: on a busy machine, they take ten times as long."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,7 +54,7 @@ class Solution:
     steps: int
 
     def __call__(self, x: Array) -> Array:
-        """f_0(x) + J(x) w : (M, C), computed in chunks of examples."""
+        """Return f_0(x) + J(x) w : (M, C), computed in chunks of examples."""
         self.model.check(self.theta, x)
         J = ChunkedJacobian(self.model.model, self.model.theta0, x, available_memory(array_namespace(x)) // 4)
         return J.f0 + J.jvp(self.theta - self.model.theta0)
@@ -67,16 +67,16 @@ def solve_gram(
     model: Model, theta0: Array, x: Array, y: Array, *, ridge: float = 0.0, rcond: float | None = None, t: float = inf,
     memory: int | None = None,
 ) -> Solution:  # fmt: skip
-    """Least squares in function space, w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky in place.
+    """Solve least squares in function space, w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky in place.
 
-    model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  float32 or float64 throughout.
-    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), inf for the end.  A finite t puts the
-        spectral filter (1 - exp(-t mu / N)) / mu in place of 1 / mu and takes an eigendecomposition, ten times slower.
-    rcond : for a singular J, w = J^+ (y - f_0), as numpy.linalg.pinv has it: eigenvalues of J J' up to rcond times the
-        largest count as 0 (those of J, up to its square root).  Takes the eigendecomposition too.
-    memory : a limit in bytes, by default nine tenths of the free memory; MemoryError says what is needed.
+    model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
+    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), inf for the end.  A finite t uses the
+        spectral filter (1 - exp(-t mu / N)) / mu instead of 1 / mu and an eigendecomposition, ten times slower.
+    rcond : for a singular J, w = J^+ (y - f_0), as in numpy.linalg.pinv: eigenvalues of J J' up to rcond times the
+        largest count as 0 (those of J, up to its square root).  This needs the eigendecomposition too.
+    memory : a limit in bytes, by default nine tenths of the free memory; MemoryError states the required amount.
 
-    The solution is refined with the model's own residual, r = y - f_0 - J w - ridge a, as long as that shrinks.  Only
+    The solution is refined with the model's own residual, r = y - f_0 - J w - ridge a, as long as r shrinks.  Only
     `ridge` is ever added to the diagonal.  ValueError, with a remedy, if the matrix is singular or the refinement does
     not converge.  Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
@@ -101,7 +101,7 @@ def solve_gram(
         raise ValueError(f"{singular}; pass ridge > 0 or rcond, or use mn.solve_lsqr, for the least-squares solution")
     xp, budget = array_namespace(theta0), total - total // 8
     itemsize = 8 if spectral else theta0.dtype.itemsize
-    copies = 5 if spectral else 1 if on_host(xp) else 2  # LAPACK factorises in place, CuPy a copy
+    copies = 5 if spectral else 1 if on_host(xp) else 2  # LAPACK factorises in place, CuPy factorises a copy
     need = copies * itemsize * n * n
     if need > budget:
         size = f"the Gram matrix of {n} rows takes {need / 2**30:.3g} GiB, the limit is {budget / 2**30:.3g} GiB"
@@ -115,7 +115,7 @@ def solve_gram(
 
 
 class Factor:
-    """L with L L' = K = J J' + ridge, in the lower triangle of K itself on the host; ValueError where K has none."""
+    """L with L L' = K = J J' + ridge, in the lower triangle of K itself on the host; ValueError if K has none."""
 
     def __init__(self, k: Array) -> None:
         xp, n = array_namespace(k), k.shape[0]
@@ -128,7 +128,7 @@ class Factor:
             "nothing"
         )
         try:
-            if on_host(xp):  # the lower triangle by rows is the upper one by columns, as LAPACK reads
+            if on_host(xp):  # the lower triangle by rows is LAPACK's upper triangle by columns
                 with single_threaded_blas() if n <= THREADS_FROM else nullcontext():
                     self.linalg.cho_factor(k.T, overwrite_a=True, check_finite=False)
             self.L = k if on_host(xp) else xp.linalg.cholesky(k)
@@ -142,7 +142,7 @@ class Factor:
 
 
 def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobian, ridge: float) -> Solution:
-    """a += (J J' + ridge)^-1 r,  r = b - J J' a - ridge a, as long as r shrinks."""
+    """Refine a += (J J' + ridge)^-1 r, r = b - J J' a - ridge a, as long as r shrinks."""
     xp, total = array_namespace(b), _norm(b)
     a, w, r, left, new = xp.zeros_like(b), xp.zeros_like(theta0), b, 1.0 if total else 0.0, 0.0
     steps = 0
@@ -162,7 +162,7 @@ def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobia
 def _filtered(
     model: Model, theta0: Array, k: Array, b: Array, J: ChunkedJacobian, ridge: float, cut: float, t: float
 ) -> Solution:
-    """a = g_t(J J' + ridge) b,  g_t(mu) = (1 - exp(-t mu / N)) / mu,  in float64; 0 up to `cut` of the largest."""
+    """Set a = g_t(J J' + ridge) b, g_t(mu) = (1 - exp(-t mu / N)) / mu, float64; 0 up to `cut` of the largest."""
     xp, N = array_namespace(b), b.shape[0]
     lam, Q = xp.linalg.eigh(k)
     mu = xp.maximum(lam, xp.zeros_like(lam)) + ridge
@@ -180,9 +180,9 @@ def solve_lsqr(
     model: Model, theta0: Array, x: Array, y: Array, *, ridge: float = 0.0, steps: int | None = None,
     tol: float | None = None, memory: int | None = None,
 ) -> Solution:  # fmt: skip
-    """Least squares in parameter space, by LSQR: one jvp and one vjp over all examples per step.
+    """Solve least squares in parameter space, by LSQR: one jvp and one vjp over all examples per step.
 
-    Without ridge, the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
+    Without ridge, w is the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
     Arguments as for `solve_gram`, and
     steps : stop after this many steps.  After s steps w is optimal in the span of (J'J)^i J'(y - f_0), i < s, which
         regularises like early stopping of gradient descent but needs far fewer steps.
@@ -207,7 +207,7 @@ def solve_lsqr(
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
     limit = steps if steps is not None else 4 * min(b.size, model.size) + 100  # exact arithmetic would need the rank
     w, stop, done = _lsqr(J, b, sqrt(ridge), limit, tol)
-    if stop == 7 and steps is None:  # SciPy's number for the limit of steps
+    if stop == 7 and steps is None:  # SciPy's code for the step limit
         warnings.warn(
             f"LSQR did not reach tol={tol:.1g} in {done} steps: pass steps= to stop early on purpose, ridge > 0, a "
             "larger tol, or use mn.solve_gram", RuntimeWarning, stacklevel=2,
@@ -227,7 +227,7 @@ def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> 
 
 
 class ChunkedJacobian(Jacobian):
-    """J and f_0 : (N, C) of one network over all examples, in chunks; the chunks' Jacobians are kept if they fit into
+    """J and f_0 : (N, C) of one network over all examples, in chunks; the Jacobians of chunks are kept if they fit into
     `memory` bytes.   root : S^1/2, the last factor of J.
     """
 
@@ -265,7 +265,7 @@ class ChunkedJacobian(Jacobian):
 
 
 def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tuple[Array, ChunkedJacobian]:
-    """(y - f_0, J), checked."""
+    """Return (y - f_0, J), checked."""
     check_kernel(model, theta0, x, None)
     if theta0.ndim != 1:
         raise ValueError(f"theta0 expects one network, ({model.size},), got {theta0.shape}: solve member by member")

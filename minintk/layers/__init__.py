@@ -1,6 +1,6 @@
-"""Compute the finite layers: formula, forward, jvp, vjp and gram of a layer on one screen.
+"""Implement the finite layers: formula, forward, jvp, vjp and gram of a layer on one screen.
 
-Importing the room registers every layer with `minintk.layers.contract.bind`.  Reading order:
+Importing the package registers every layer with `minintk.layers.contract.bind`.  Reading order:
 
     contract      what a layer has to implement, and the positions of its weights in theta
     dense         y = m x W + c b

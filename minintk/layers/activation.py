@@ -5,7 +5,7 @@ vjp     dx = phi'(x) u
 gram    0: there are no weights
 
 `pointwise` is the table of phi and phi'; infinite networks use it for quadrature.  phi' is a function of y if that is
-cheaper (tanh' = 1 - y^2), so that a layer keeps one array.
+cheaper (tanh' = 1 - y^2), so that a layer stores one array.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from minintk.spec.shapes import Site, UnsupportedLayer
 
 @dataclass(frozen=True)
 class ActivationJacobian(LayerJacobian):
-    """Holds x or y : ([E], N, *shape), the array that phi' is a function of."""
+    """Holds x or y : ([E], N, *shape), the array from which phi' is computed."""
 
     point: Pointwise
     kept: Array
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = phi'(x) dx."""
+        """Compute dy = phi'(x) dx."""
         return None if dx is None else dx * self.point.dphi(array_namespace(self.kept), self.kept)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx = phi'(x) u."""
+        """Compute dx = phi'(x) u."""
         return u * self.point.dphi(array_namespace(self.kept), self.kept)
 
 
@@ -48,7 +48,7 @@ class BoundActivation:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ActivationJacobian]:
-        """y = phi(x)."""
+        """Compute y = phi(x)."""
         y = self.point.phi(array_namespace(x), x)
         return y, ActivationJacobian(self.point, x if self.point.keeps == "x" else y)
 
@@ -65,7 +65,7 @@ def _(layer: s.Activation, site: Site, parametrization: Parametrization, name: s
 class Pointwise:
     """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y); `keeps` names that array.
 
-    xp : the namespace of the arrays, NumPy's or CuPy's; `minintk.arrays.scipy_module(xp, "special")` is its SciPy.
+    xp : the namespace of the arrays, NumPy's or CuPy's; `minintk.arrays.scipy_module(xp, "special")` gives its SciPy.
     phi' is an array of numbers, or of booleans that multiply as 0 or 1.
     kinks : the points where phi' jumps; quadrature splits its panels there, and is inexact if one is missing.
     clipped : True if phi is linear between them and constant beyond: its kernels then have a closed form.
@@ -84,7 +84,7 @@ class Pointwise:
 
 @singledispatch
 def pointwise(layer: s.Layer) -> Pointwise:
-    """Return phi and phi' of an activation.  Register it to add one."""
+    """Return phi and phi' of an activation.  To add an activation, register it here."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no phi: register minintk.layers.activation.pointwise for it")
 

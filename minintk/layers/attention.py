@@ -65,7 +65,7 @@ class HeadsJacobian(LayerJacobian):
 class BoundHeads:
     """Attention with h heads; keys, queries and values are concatenated, without queries if these equal the keys.
 
-    sizes : channels per head, of each of these.   grid : of one example.   zeta : None for softmax.
+    sizes : channels per head, of each of these.   grid : the grid of one example.   zeta : None for softmax.
     """
 
     heads: int
@@ -77,7 +77,7 @@ class BoundHeads:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, HeadsJacobian]:
-        """y = A v, A = zeta(c q k')."""
+        """Compute y = A v, A = zeta(c q k')."""
         *read, v = self.split(x, *self.sizes)
         k, q = read[0], read[-1]
         seen = array_namespace(v).any(v != 0, axis=(-3, -1)) if self.masked else None
@@ -114,7 +114,7 @@ def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Arr
 
 
 def reading(layer: s.GlobalSelfAttention, site: Site) -> tuple[tuple[s.Convolution, ...], s.Convolution, Site, Site]:
-    """Return the layers for keys, queries and values, the one for the output, and the sites of both."""
+    """Return the layers for keys, queries and values, the layer for the output, and the sites of both."""
     *read, output = layer.parts(site.shape)
     before = replace(site, last=False, end=False)
     return tuple(read), output, before, replace(site, shape=out_shape(read[-1], site.shape), first=False)
@@ -147,11 +147,11 @@ class MaskedAvgPoolJacobian(LayerJacobian):
     axes: tuple[int, ...]
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = sum_t m_t dx_t / sum m."""
+        """Compute dy = sum_t m_t dx_t / sum m."""
         return None if dx is None else (self.share * dx).sum(axis=self.axes)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx_t = m_t u / sum m."""
+        """Compute dx_t = m_t u / sum m."""
         return self.share * u.reshape((*u.shape[:-1], *(1 for _ in self.axes), u.shape[-1]))
 
 
@@ -163,7 +163,7 @@ class BoundMaskedAvgPool:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, MaskedAvgPoolJacobian]:
-        """y = sum_t m_t x_t / sum m."""
+        """Compute y = sum_t m_t x_t / sum m."""
         xp = array_namespace(x)
         m = xp.astype(xp.any(x != 0, axis=-1, keepdims=True), x.dtype)
         share = m / xp.maximum(m.sum(axis=self.axes, keepdims=True), 1)

@@ -1,4 +1,4 @@
-"""Compute branches on one x: Residual and Sum add them, Product multiplies them, Concat concatenates them.
+"""Compute branches of one input x: Residual and Sum add them, Product multiplies them, Concat concatenates them.
 
 Residual, Sum   y = b_1(x) + ... + b_k(x)       dy = sum_i db_i                       u_i = u
 Product         y = b_1(x) ... b_k(x)           dy = sum_i db_i prod_{j != i} b_j     u_i = u prod_{j != i} b_j
@@ -44,7 +44,7 @@ class BoundBranches:
 
 @dataclass(frozen=True)
 class BranchesJacobian(LayerJacobian, ABC):
-    """The Jacobians of the branches; `of` and `join` combine them forwards, `split` backwards."""
+    """The Jacobians of the branches; `of` and `join` combine them forward, `split` backward."""
 
     layer: BoundBranches
     parts: tuple[LayerJacobian, ...]
@@ -68,12 +68,12 @@ class BranchesJacobian(LayerJacobian, ABC):
         return a + b
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = sum_i dy/db_i db_i."""
+        """Compute dy = sum_i dy/db_i db_i."""
         db = [J.jvp(dw, dx) for J in self.parts]
         return None if all(one is None for one in db) else self.join(db)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """dx = sum_i u_i db_i/dx."""
+        """Compute dx = sum_i u_i db_i/dx."""
         return self.total([J.vjp(one, dw) for J, one in zip(self.parts, self.split(u), strict=True)])
 
     def gram(self, u: Array, other: BranchesJacobian, v: Array, kernel: Contraction) -> Array | float:
@@ -83,7 +83,7 @@ class BranchesJacobian(LayerJacobian, ABC):
     def gram_and_back(
         self, u: Array, other: BranchesJacobian, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """(sum_i gram_i(u_i, v_i), u dy/dx, v dy'/dx)."""
+        """Return (sum_i gram_i(u_i, v_i), u dy/dx, v dy'/dx)."""
         us = self.split(u)
         vs = us if self is other and u is v else other.split(v)
         found = []
@@ -125,11 +125,11 @@ class ProductJacobian(BranchesJacobian):
         return reduce(mul, b), cls(layer, parts, tuple(reduce(mul, b[:i] + b[i + 1 :], one) for i in range(len(b))))
 
     def join(self, db: list[Any]) -> Any:
-        """dy = sum_i db_i prod_{j != i} b_j."""
+        """Compute dy = sum_i db_i prod_{j != i} b_j."""
         return reduce(add, [one * b for one, b in zip(db, self.others, strict=True) if one is not None])
 
     def split(self, u: Any) -> list[Any]:
-        """u_i = u prod_{j != i} b_j."""
+        """Compute u_i = u prod_{j != i} b_j."""
         return [u * b for b in self.others]
 
 
@@ -145,7 +145,7 @@ class ConcatJacobian(BranchesJacobian):
         return side_by_side(b), cls(layer, parts, tuple(map(slice, ends, ends[1:])))
 
     def join(self, db: list[Any]) -> Any:
-        """dy = (db_1, ..., db_k), with zeros for None."""
+        """Compute dy = (db_1, ..., db_k), with zeros for None."""
         known = next(one for one in db if one is not None)
         xp = array_namespace(known)
         zeros = ((*known.shape[:-1], at.stop - at.start) for at in self.places)

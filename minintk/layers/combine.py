@@ -1,4 +1,4 @@
-"""Compose layers, y = l_k(... l_1(x)): dy runs forwards, u backwards, grams add up; Flatten and Identity pass x on."""
+"""Compose layers, y = l_k(... l_1(x)): dy runs forward, u backward, grams add up; Flatten and Identity pass x on."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class ChainJacobian(LayerJacobian):
     links: tuple[LayerJacobian, ...]
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy_i = J_i dy_{i-1}, from the first layer to the last."""
+        """Compute dy_i = J_i dy_{i-1}, from the first layer to the last."""
         for J in self.links:
             dx = J.jvp(dw, dx)
         return dx
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """u_{i-1} = J_i' u_i, from the last layer to the first that owns weights."""
+        """Compute u_{i-1} = J_i' u_i, from the last layer to the first that owns weights."""
         for i in reversed(range(len(self.links))):
             if (back := self.links[i].vjp(u, dw)) is None:
                 self.check_stop(i)
@@ -60,7 +60,7 @@ class ChainJacobian(LayerJacobian):
     def gram_and_back(
         self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """(sum_i gram_i(u_i, v_i), u_0, v_0)."""
+        """Return (sum_i gram_i(u_i, v_i), u_0, v_0)."""
         total: Array | float = 0.0
         du: Array | None = u
         dv: Array | None = v

@@ -1,15 +1,15 @@
-"""Define the interface of a finite layer, and lay its weights out in theta.
+"""Define the interface of a finite layer, and the layout of its weights in theta.
 
 `bind(layer, site, parametrization, name)` binds a layer of a spec to a network and returns a `Bound`.  Called on
-weights and inputs, this returns (y, J): the output, and the layer's Jacobian as linear maps, a frozen object that holds
+weights and inputs, it returns (y, J): the output, and the layer's Jacobian as linear maps, a frozen object that holds
 only the arrays needed,
 
     jvp   (dw, dx) -> dy                   forwards: the change of the output
     vjp   u -> (dw, dx)                    backwards: the same map transposed
     gram  (u, v) -> u (dy/dw)(dy/dw)' v    the contribution of the layer's weights to the tangent kernel
 
-Arrays can have leading axes, which broadcast: x : ([E], N, *shape), weights ([E], *shape); cotangents u and tangents
-dw, dx have one more before these, (K, [E], ...).
+Arrays can have leading axes, which broadcast: x : ([E], N, *shape), weights ([E], *shape). Cotangents u and tangents
+dw, dx have one more axis before these, (K, [E], ...).
 
 theta : (P,), or (E, P) for an ensemble of E networks, concatenates the tensors of all layers; a tensor of shape (a, b)
 is a view (a, b), or (E, a, b).  So differences, norms, optimisers and checkpoints work on one vector.
@@ -46,8 +46,8 @@ class Contraction:
         full     k[n, c, m, d] = g[n, m] u[c, n] . v[d, m]            ([E], N, C, M, C)
         else     k[n, m] = g[n, m] sum_c u[c, n] . v[c, m]            ([E], N, M)
 
-    F : an example's numbers, its axes merged.  Axes E and N of u, v may have length 1, as at the outputs, where a
-    cotangent is the same for every example.
+    F : the numbers of an example, with its axes merged.  Axes E and N of u, v may have length 1, as at the outputs,
+    where the cotangent is the same for every example.
     S : (P,) on the host, one number within each tensor, and the layout of its tensors; None for J J'.
     """
 
@@ -115,7 +115,7 @@ class LayerJacobian:
 
 
 class Bound(Protocol):
-    """A layer bound to a network.  tensors : the pieces of theta that it and the layers inside it own."""
+    """A layer bound to a network.  tensors : the pieces of theta that the layer and its inner layers own."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -164,7 +164,7 @@ class WeightAndBias:
         return (self.W,) if self.b is None else (self.W, self.b)
 
     def squares(self, kernel: Contraction) -> tuple[float, float]:
-        """Return (S_W m^2, S_b c^2), the factors in J S J' of the weights' and the bias's part; 0 without a bias."""
+        """Return (S_W m^2, S_b c^2), the factors in J S J' of the weight's and the bias's part; 0 without a bias."""
         return kernel.scale(self.W) * self.m**2, 0.0 if self.b is None else kernel.scale(self.b) * self.c**2
 
 
@@ -270,8 +270,8 @@ class Layout:
     ) -> Any:  # fmt: skip
         """Return the scale of each parameter's learning rate, (P,); None if all are 1.
 
-        override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : of the argument, for
-        errors.  like : an array of the library and dtype to return, else float64.  params : see `frozen`.
+        override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : the argument's name, for
+        errors.  like : an array of the library and dtype to return; float64 by default.  params : see `frozen`.
         """
         if override is not None and not isinstance(override, Mapping):
             why = f"; {NO_KERNEL}" if name == "scales" else ""

@@ -1,7 +1,7 @@
 """Conv2d, Conv1d:  y = m P(x) W + c b         m, c: the multipliers of the parametrization
 
-P(x) are the patches that the windows read (`minintk.layers.patches`), one row per window, and W is a matrix
-(K_h K_w C_in, C_out): a convolution is Dense on every patch.
+P(x) are the patches that the windows read (`minintk.layers.patches`), one row per window, and W is a matrix (K_h K_w
+C_in, C_out): a convolution is Dense on every patch.
 
 jvp     dy = m P(dx) W + m P(x) dW + c db
 vjp     dW = m P(x)' u,   db = c sum u over examples and windows,   dx = m P'(u W')
@@ -36,7 +36,7 @@ class ConvJacobian(LayerJacobian):
     W: Array
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array:
-        """dy = m P(dx) W + m P(x) dW + c db."""
+        """Compute dy = m P(dx) W + m P(x) dW + c db."""
         layer, p = self.layer, self.layer.parameters
         dy = rows_times(layer.windows.read(self.x), layer.matrix(dw))
         if dx is not None:
@@ -104,7 +104,7 @@ class BoundConv:
         return self.parameters.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, ConvJacobian]:
-        """y = m P(x) W + c b."""
+        """Compute y = m P(x) W + c b."""
         p, x, W = self.parameters, images(x, self.before), self.matrix(w)
         y = rows_times(self.windows.read(x), W)
         y *= p.m

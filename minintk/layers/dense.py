@@ -25,7 +25,7 @@ class DenseJacobian(LayerJacobian):
     W: Array
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array:
-        """dy = m dx W + m x dW + c db."""
+        """Compute dy = m dx W + m x dW + c db."""
         p = self.layer.parameters
         dy = self.x @ dw[p.W.name]
         if dx is not None:
@@ -64,7 +64,7 @@ class BoundDense:
         return self.parameters.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, DenseJacobian]:
-        """y = m x W + c b."""
+        """Compute y = m x W + c b."""
         p = self.parameters
         W = w[p.W.name]
         y = x @ W

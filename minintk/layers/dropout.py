@@ -29,11 +29,11 @@ class DropoutJacobian(LayerJacobian):
     m: Array | float
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = m dx."""
+        """Compute dy = m dx."""
         return None if dx is None else self.m * dx
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx = m u."""
+        """Compute dx = m u."""
         return self.m * u
 
 
@@ -47,7 +47,7 @@ class BoundDropout:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, DropoutJacobian]:
-        """y = m x; m = 1 if w has no keys of masks."""
+        """Compute y = m x; m = 1 if w has no keys of masks."""
         m = self.draw(w[KEYS], x) if KEYS in w else 1.0
         return m * x, DropoutJacobian(m)
 

@@ -30,7 +30,7 @@ class NormJacobian(LayerJacobian):
     frozen: bool = False
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = r (dx - mean(dx) - y mean(y dx)); r dx if frozen."""
+        """Compute dy = r (dx - mean(dx) - y mean(y dx)); r dx if frozen."""
         return None if dx is None else self.vjp(dx, None)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
@@ -70,7 +70,7 @@ class BoundLayerNorm:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
-        """y = r (x - mean)."""
+        """Compute y = r (x - mean)."""
         mean, r = statistics(x, self.axes, self.eps)
         y = r * (x - mean)
         return y, NormJacobian(y, r, self.axes)
@@ -86,7 +86,7 @@ class BoundBatchNorm:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
-        """y = r (x - mean), with the statistics in w if there are any, else the batch's, which it stores in w."""
+        """Compute y = r (x - mean), with the statistics in w if there are any, otherwise the batch's, stored in w."""
         names, ones = (f"{self.name}.mean", f"{self.name}.r"), (1,) * len(self.shape)
         axes, frozen = tuple(range(-1 - len(self.shape), -1)), names[0] in w
         if frozen:

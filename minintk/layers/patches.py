@@ -50,7 +50,7 @@ class Windows:
 
     @property
     def strides(self) -> tuple[int, int]:
-        """Return the steps between windows, down and right."""
+        """Return the strides of the windows, down and right."""
         return self.rows.stride, self.columns.stride
 
     @property
@@ -60,7 +60,7 @@ class Windows:
 
     @property
     def apart(self) -> bool:
-        """True if no pixel is in two windows."""
+        """True if the windows do not overlap."""
         return all(a.stride >= a.kernel for a in (self.rows, self.columns))
 
     @cached_property

@@ -41,11 +41,11 @@ class AvgPoolJacobian(LayerJacobian):
     layer: BoundAvgPool
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Compute dy as y from x."""
+        """Compute dy from dx as y from x."""
         return None if dx is None else self.layer.mean(dx)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx[s] += u / k."""
+        """Compute dx[s] += u / k."""
         layer, windows = self.layer, self.layer.windows
         u = layer.over_k(images(u, layer.after))
         dx = array_namespace(u).zeros((*u.shape[:-3], *windows.size, u.shape[-1]), dtype=u.dtype)
@@ -60,7 +60,7 @@ class BoundAvgPool(BoundPool):
     """AvgPool, bound to a network."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, AvgPoolJacobian]:
-        """y = 1/k sum_s x[s]."""
+        """Compute y = 1/k sum_s x[s]."""
         return self.mean(x), AvgPoolJacobian(self)
 
     def mean(self, x: Array) -> Array:
@@ -90,13 +90,13 @@ def _(layer: s.AvgPool, site: Site, parametrization: Parametrization, name: str)
 
 @dataclass(frozen=True)
 class MaxPoolJacobian(LayerJacobian):
-    """Holds, for every position s in a window, a mask of x[s] being the first maximum, (..., N, H', W', C)."""
+    """Holds, for every position s in a window, a mask: True if x[s] is the first maximum, (..., N, H', W', C)."""
 
     layer: BoundMaxPool
     first: list[Array]
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = dx[s] for the s of the maximum."""
+        """Compute dy = dx[s] for the s of the maximum."""
         if dx is None:
             return None
         layer = self.layer
@@ -105,7 +105,7 @@ class MaxPoolJacobian(LayerJacobian):
         return sum(parts[1:], parts[0]).reshape((*parts[0].shape[:-3], *layer.after))
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx[s] += u for the s of the maximum."""
+        """Compute dx[s] += u for the s of the maximum."""
         layer, windows, xp = self.layer, self.layer.windows, array_namespace(u)
         u = images(u, layer.after)
         shape = (*(u[..., :1, :1, :1] * self.first[0][..., :1, :1, :1]).shape[:-3], *windows.size, u.shape[-1])
@@ -124,7 +124,7 @@ class BoundMaxPool(BoundPool):
     """MaxPool, bound to a network."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, MaxPoolJacobian]:
-        """y = max_s x[s]."""
+        """Compute y = max_s x[s]."""
         xp, x = array_namespace(x), self.windows.pad(images(x, self.before), -inf)
         places = [xp.asarray(x[pixels], copy=True) for pixels in self.windows.offsets]
         y = reduce(xp.maximum, places)
@@ -151,11 +151,11 @@ class GlobalAvgPoolJacobian(LayerJacobian):
     shape: Shape
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Compute dy as y from x."""
+        """Compute dy from dx as y from x."""
         return None if dx is None else global_mean(dx, self.shape)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx = u / (H W) everywhere."""
+        """Compute dx = u / (H W) everywhere."""
         *pixels, C = self.shape
         u = (u / prod(pixels)).reshape((*u.shape[:-1], *(1 for _ in pixels), C))
         return array_namespace(u).broadcast_to(u, (*u.shape[: -len(self.shape)], *self.shape))
@@ -169,12 +169,12 @@ class BoundGlobalAvgPool:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, GlobalAvgPoolJacobian]:
-        """y = mean over all pixels."""
+        """Compute y = mean over all pixels."""
         return global_mean(x, self.shape), GlobalAvgPoolJacobian(self.shape)
 
 
 def global_mean(x: Array, shape: Shape) -> Array:
-    """Return the mean over all axes of an example but the last."""
+    """Return the mean over all axes of an example except the last."""
     return array_namespace(x).mean(x, axis=tuple(range(-len(shape), -1)))
 
 

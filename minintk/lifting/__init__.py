@@ -1,1 +1,1 @@
-"""Networks trained elsewhere, from torch.nn, Flax or arrays, and back: `minintk.lift` and `minintk.unlift`."""
+"""Convert networks trained elsewhere (torch.nn, Flax or arrays), and back: `minintk.lift` and `minintk.unlift`."""

@@ -1,6 +1,6 @@
-"""Run a torch module beside the network that was lifted from it: outputs and gradients must agree.
+"""Run a torch module next to the network lifted from it: outputs and gradients must agree.
 
-What the names of modules do not say (the order of calls in a `forward`, a detached tensor) shows in this run.
+This run detects what module names do not show: the order of calls in a `forward`, a detached tensor.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from minintk.models.network import Network
 from minintk.spec.shapes import UnsupportedLayer
 
 TOLERANCE = 1e-7
-"""Relative to the largest entry, in float64.  torch's Softplus is off by 2e-9 / beta; a wrong layer by far more."""
+"""Relative to the largest entry, in float64.  torch's Softplus deviates by 2e-9 / beta; a wrong layer by far more."""
 
 LARGER = 10.0, 1000.0
-"""Sizes of inputs beside 1: bounds and thresholds, as in relu6 or softplus(threshold=), show there."""
+"""Further scales of inputs besides 1: they reveal bounds and thresholds, as in relu6 or softplus(threshold=)."""
 
 NEVER = {
     "RNNBase": "is recurrent", "RNNCellBase": "is recurrent", "MultiheadAttention": "attends to other positions",
@@ -34,7 +34,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 def check_module(module: Any) -> None:
-    """Refuse what a network has no counterpart for, by its place in the module: training, hooks, ties, other dtypes."""
+    """Refuse features without a counterpart, naming their module: training mode, hooks, tied weights, other dtypes."""
     noisy = [m for m in module.modules() if m.training and (hasattr(m, "running_mean") or hasattr(m, "p"))]
     if noisy:
         raise ValueError(f"lift expects a module in evaluation mode, {noisy[0]!r} is in training: model.eval()")
@@ -64,16 +64,16 @@ def check_run(
     module: Any, lifted: Callable[[Any], tuple[Network, Array]], net: Network, layout: Axes,
     places: Sequence[str | None] | None,
 ) -> None:  # fmt: skip
-    """ValueError unless a copy of the module and its network have the same outputs and gradients, in float64.
+    """Raise ValueError unless a copy of the module and its network have the same outputs and gradients, in float64.
 
-    lifted : lifts the copy.  places : the paths of the layers' modules, if they were read off.
+    lifted : lifts the copy.  places : the paths of the layers' modules, if known.
     """
     shape = net.input_shape
     x, u = (np.random.default_rng(0).standard_normal((2, *axes)) for axes in (shape, (net.outputs,)))
     try:
         twin = deepcopy(module).cpu().double()
         f, gradients, calls = run(twin, np.ascontiguousarray(np.moveaxis(x, -1, 1)), u)
-    except Exception as error:  # of any kind: the module's code is the caller's
+    except Exception as error:  # of any kind, since the module's code is the caller's
         what = f"lift could not run the module on {(2, shape[-1], *shape[:-1])}, {type(error).__name__}: {error}"
         raise ValueError(f"{what}. Mend input_shape={shape}, channels last, or skip the run, check=False") from error
     net, theta = lifted(twin)
@@ -101,13 +101,13 @@ def check_run(
 
 
 def outputs(twin: Any, x: Host) -> Host:
-    """Return f alone, by torch."""
+    """Return only f, computed by torch."""
     f: Host = twin(next(iter(twin.parameters())).detach().new_tensor(x)).detach().numpy()
     return f
 
 
 def run(twin: Any, x: Host, u: Host) -> tuple[Host, dict[str, Host], dict[str, Host]]:
-    """(f, the gradient of sum(f u) by parameter, the outputs of each inner module in the order of calls), by torch."""
+    """Return (f, the gradient of sum(f u) by parameter, the outputs of inner modules in call order), by torch."""
     calls = dict[str, Host]()
 
     def note(name: str) -> Callable[..., None]:
@@ -129,7 +129,7 @@ def run(twin: Any, x: Host, u: Host) -> tuple[Host, dict[str, Host], dict[str, H
 
 
 def apart(a: Host, b: Host, size: float | None = None) -> float:
-    """max |a - b| / size, the largest |a| and |b| unless given; inf where shapes differ or b is not finite."""
+    """Return max |a - b| / size, by default the largest |a| and |b|; inf if shapes differ or b is not finite."""
     if a.shape != b.shape or not np.all(np.isfinite(b)):
         return np.inf
     size = float(max(np.abs(a).max(), np.abs(b).max())) if size is None else size
@@ -139,7 +139,7 @@ def apart(a: Host, b: Host, size: float | None = None) -> float:
 def departs(
     layers: list[Host], slots: list[tuple[Slot, list[str]]], calls: dict[str, Host], places: Sequence[str | None] | None
 ) -> str:
-    """Name the module where network and module part, as far as that can be told."""
+    """Name the module at which network and module start to differ, if possible."""
     owners = [names[0].rpartition(".")[0] for _, names in slots]
     called = [name for name in calls if name in owners]
     for defined, name in zip(owners, called):
@@ -151,6 +151,6 @@ def departs(
         found = [(i, name) for i, name in enumerate(places) if name is not None]
     for i, name in found:
         ours, theirs = (np.sort(a.reshape((len(a), -1))) for a in (layers[i], calls.get(name, layers[i])))
-        if apart(ours, theirs) > TOLERANCE:  # sorted, as axes and the order of features differ
+        if apart(ours, theirs) > TOLERANCE:  # sorted, since axes and the order of features differ
             return f", from {name!r} on"
     return ""

@@ -1,12 +1,12 @@
 """Read a `forward` as a tree of layers.
 
-torch.fx runs `forward` once with marks in place of arrays and writes down its operations, the nodes of a graph.  A node
+torch.fx runs `forward` once with symbols in place of arrays and records its operations, the nodes of a graph.  A node
 with several inputs (a sum, a product, a concatenation) becomes a layer of branches.  The branches begin at the last
-node that all paths from the module's input to any of these inputs pass, their last common dominator:
+node on all paths from the module's input to these inputs, their last common dominator:
 
     x -> relu(x + bn(conv(x)))      Residual(Sequential(Conv2d, BatchNorm)), ReLU
 
-So a graph must be series-parallel.  A module with arrays is refused if it would be in two places.
+So a graph must be series-parallel.  A module with arrays is refused if it would appear in two places.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from minintk.lifting.modules import Piece, as_layer, each, known, leaf, refusal
 from minintk.spec.shapes import Shape, out_shape
 
 SPEC = "give spec=..., its arrays in the order of the calls"
-"""The remedy for what is no tree of layers."""
+"""The remedy for a `forward` that is not a tree of layers."""
 
 
 @dataclass(eq=False)
 class Node:
     """An operation.
 
-    kind : "input", "module", "operation", "array" or "output".  target : the path of a module or array, the name of an
-    operation without the underscore that means in place.  args, kwargs : with nodes among them.  shape : of the array
-    that it gives, examples first; None if it gives something else.
+    kind : "input", "module", "operation", "array" or "output".  target : the path of a module or array, or the name of
+    an operation without the underscore for in-place.  args, kwargs : may contain nodes.  shape : the shape of its
+    output array, examples first; None for other outputs.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Node:
 
 
 def nested(values: Any) -> Iterator[Any]:
-    """Yield what is inside of tuples and lists."""
+    """Yield the values inside nested tuples and lists."""
     for value in values:
         yield from nested(value) if isinstance(value, (tuple, list)) else (value,)
 
@@ -84,7 +84,7 @@ def read(module: Any, shape: Shape, path: str = "") -> Piece:
 
 
 def trace(module: Any, shape: Shape, path: str) -> list[Node]:
-    """Return the nodes of `forward` in their order, with the shapes that a run on two examples gives."""
+    """Return the nodes of `forward` in order, with the shapes from a run on two examples."""
     where = f"{type(module).__name__} at {path or 'the top'!r}"
     bases = {f"{kind.__module__}.{kind.__name__}" for kind in type(module).__mro__}
     library = sys.modules.get("torch")
@@ -96,7 +96,7 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
     tracer.is_leaf_module = lambda m, name: known(m) not in (None, "Sequential") or ours(m, name)
     try:
         graph = fx.GraphModule(module, tracer.trace(module))
-    except Exception as error:  # of any kind: the module's code is the caller's
+    except Exception as error:  # of any kind, since the module's code is the caller's
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise refusal(where, f"has a forward that torch.fx cannot trace, {why}", SPEC) from error
     like = next((p.detach() for p in module.parameters()), library.zeros(()))
@@ -114,7 +114,7 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
 
 
 def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
-    """Run a graph on x and return the shapes of the arrays that its nodes give."""
+    """Run a graph on x and return the shapes of its nodes' arrays."""
     shapes, run_node = dict[Any, Shape](), interpreter.run_node
 
     def noted(one: Any) -> Any:
@@ -129,7 +129,7 @@ def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
 
 
 def from_fx(one: Any, found: Mapping[Any, Node], shape: Shape | None, library: Any) -> Node:
-    """Copy a node of torch.fx; a function that is not the library's own keeps its module in its name."""
+    """Copy a node of torch.fx; the name of a function from outside the library keeps its module."""
 
     def with_ours(value: Any) -> Any:
         if isinstance(value, (tuple, list)):
@@ -162,7 +162,7 @@ POINTWISE: dict[str, s.Layer] = {
     "abs": s.Abs(), "neg": s.Scale(-1.0), "square": s.Monomial(2), "exp": s.Exp(), "sin": s.Sin(), "cos": s.Cos(),
     "erf": s.Erf(),
 }  # fmt: skip
-"""Operations that are activations, and no modules of torch.nn."""
+"""Operations that are activations, but not modules of torch.nn."""
 
 WINDOW = {"kernel_size": None, "stride": None, "padding": 0}
 FUNCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -182,23 +182,23 @@ FUNCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     },
     **{f"adaptive_avg_pool{d}d": (f"AdaptiveAvgPool{d}d", {"output_size": None}) for d in (1, 2)},
 }  # fmt: skip
-"""Functions that are a module of torch.nn, and their options in order, with defaults."""
+"""Functions that correspond to a module of torch.nn, and their options in order, with defaults."""
 
 MASKS: dict[str, dict[str, Any]] = {
     "dropout": {"p": 0.5, "training": True, "inplace": False},
     "torchvision.ops.stochastic_depth.stochastic_depth": {"p": 0.5, "mode": None, "training": True},
 }
-"""Functions that pass their input on in evaluation, and their options."""
+"""Functions that are the identity in evaluation mode, and their options."""
 
 RESHAPES = ("flatten", "view", "reshape", "squeeze", "contiguous", "clone")
-"""Operations that keep all numbers in their order."""
+"""Operations that keep all numbers in order."""
 
 MEMORY = ("Identity", "Dropout", "Dropout1d", "Dropout2d", "Flatten")
-"""Modules that may give their input itself."""
+"""Modules that may return their input itself."""
 
 
 class Reader:
-    """Read the nodes of one `forward`.   path : the place of its module in the model."""
+    """Read the nodes of one `forward`.   path : the path of its module in the model."""
 
     def __init__(self, nodes: list[Node], module: Any, path: str) -> None:
         self.nodes, self.path = nodes, path
@@ -236,7 +236,7 @@ class Reader:
                 changed = changed.inputs[0] if self.passes_on(changed) and changed.inputs else None
 
     def passes_on(self, node: Node) -> bool:
-        """True if the node's output may share memory with its first input."""
+        """Return True if the node's output may share memory with its first input."""
         module = self.modules.get(node.target) if node.kind == "module" else None
         if module is not None:
             return bool(getattr(module, "inplace", False)) or known(module) in MEMORY
@@ -308,7 +308,7 @@ class Reader:
         return scale(node, x)
 
     def joined(self, node: Node) -> tuple[Piece, Node]:
-        """Return a sum, product or concatenation as branches, and the node that they begin at."""
+        """Return a sum, product or concatenation as branches, and the node at which they begin."""
         kind, inputs = JOINS[node.target], node.inputs
         if kind == "concat":
             dims = [*node.args[1:], *node.kwargs.values()] or [0]
@@ -348,7 +348,7 @@ def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
 
 
 def bound(node: Node, defaults: dict[str, Any]) -> Any:
-    """Return the options of a function, from its arguments behind the first; None if it has others."""
+    """Return the options of a function, from its arguments after the first; None if it has others."""
     rest = node.args[1:]
     if len(rest) > len(defaults) or not set(node.kwargs) <= set(defaults):
         return None
@@ -357,7 +357,7 @@ def bound(node: Node, defaults: dict[str, Any]) -> Any:
 
 
 def arguments(node: Node) -> str:
-    """Write down its arguments but arrays, for errors."""
+    """Format its arguments except arrays, for errors."""
     rest = [a for a in node.args if not isinstance(a, Node)]
     given = [*map(repr, rest), *(f"{key}={a!r}" for key, a in node.kwargs.items() if not isinstance(a, Node))]
     return f" with {', '.join(given)}" if given else ""

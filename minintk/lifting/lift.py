@@ -1,4 +1,4 @@
-"""Networks trained elsewhere: a torch.nn module, or a dictionary of arrays, as a network and theta.
+"""Convert networks trained elsewhere, a torch.nn module or a dictionary of arrays, to a network and theta.
 
     modules   torch.nn's modules as layers
     graph     a `forward` as a tree of layers, by torch.fx
@@ -7,7 +7,7 @@
     by_width  a function of width that returns modules, for coordinate checks
     unlift    weights go back
 
-No other library is imported: a module brings its own along.
+No other library is imported: a module brings its own.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def lift(
     spec : for a dictionary, and for a module whose `forward` cannot be read.  Each Dense, convolution and BatchNorm
         takes the next arrays of its kind, so the dictionary is in the order of the network.  A LayerNorm with scale and
         offset is `Sequential(LayerNorm(), BatchNorm())`.  Without spec, `forward` is traced (`minintk.lifting.graph`).
-    layout : whose axes the arrays have, "torch" (out, in, *window) or "flax" (*window, in, out).
-    parametrization : `PyTorch()` unless given, where theta is the weights themselves.
-    check : run a copy of the module, in float64 on the CPU, and the network on two random examples.  Their outputs, and
-        the gradients of every weight, must agree to 1e-7 of the largest.  A dictionary cannot be run.
+    layout : the order of the arrays' axes, "torch" (out, in, *window) or "flax" (*window, in, out).
+    parametrization : by default `PyTorch()`, in which theta holds the weights themselves.
+    check : True runs a copy of the module, in float64 on the CPU, and the network on two random examples.  Their
+        outputs, and the gradients of every weight, must agree to 1e-7 of the largest.  A dictionary cannot be run.
 
-    theta has the arrays' dtype, float32 or float64.  Statistics of BatchNorms are frozen, as by `Network.calibrate`,
-    and their scale and offset with them.
+    theta has the arrays' dtype, float32 or float64.  BatchNorm statistics are frozen, as by `Network.calibrate`, and so
+    are their scale and offset.
 
-    UnsupportedLayer for a module that has no counterpart, with its path: hooks and weights that two layers share are
-    among them.  ValueError if shapes disagree, arrays are missing or left over, a weight has requires_grad=False, the
-    module is in training mode, or the check fails.
+    UnsupportedLayer, with the path, for a module without a counterpart, such as hooks or weights that two layers share.
+    ValueError if shapes disagree, arrays are missing or left over, a weight has requires_grad=False, the module is in
+    training mode, or the check fails.
 
     >>> import numpy as np
     >>> from minintk import Dense, ReLU, Sequential
@@ -83,7 +83,7 @@ def lift(
 def weighed(
     net: Network, state: Mapping[str, Any], layout: Axes, constants: Collection[str] = ()
 ) -> tuple[Network, Array]:
-    """Return the network and theta from its arrays; constants : names of those that may not be a layer's weights."""
+    """Return the network and theta from its arrays; constants : names of arrays that may not be a layer's weights."""
     pieces, statistics = dict[str, Array](), dict[str, Array]()
     for slot, group in pairs(net, state, layout):
         arrays = {key: turned(array(a), slot.order, layout) for key, (_, a) in group.items()}

@@ -1,4 +1,4 @@
-"""Modules of torch.nn as layers: a table by their names, and the options that layers here do not have."""
+"""Convert modules of torch.nn to layers: a table by name, and the options that our layers lack."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minintk.spec.shapes import Shape, UnsupportedLayer
 
 @dataclass(frozen=True)
 class Piece:
-    """Layers one after another.
+    """Layers in sequence.
 
     places : for each layer the path of its module, None for an operation of a `forward`.  owners : the paths of all
     modules that have arrays, in the order of the network.
@@ -26,11 +26,11 @@ class Piece:
 
     @property
     def layer(self) -> s.Layer:
-        """Return the layers as one."""
+        """Return the layers as a single one."""
         return self.layers[0] if len(self.layers) == 1 else s.Sequential(*self.layers) if self.layers else s.Identity()
 
     def at(self, path: str) -> Piece:
-        """Return the layers as one, of the module at this path."""
+        """Return the layers as a single one, for the module at this path."""
         return replace(self, layers=[self.layer], places=[path])
 
     def then(self, other: Piece) -> Piece:
@@ -66,7 +66,7 @@ def bias(m: Any) -> float:
 
 
 def convolution(m: Any, shape: Shape) -> s.Layer:
-    """Make a Conv1d or Conv2d, or a GroupedConv2d if there are groups or holes."""
+    """Make a Conv1d or Conv2d, or a GroupedConv2d if there are groups or a dilation."""
     window: Any = size(m.kernel_size)
     how: Any = {"stride": size(m.stride), "padding": size(m.padding), "b_std": bias(m)}
     if m.groups != 1 or size(m.dilation) != 1:
@@ -77,9 +77,9 @@ def convolution(m: Any, shape: Shape) -> s.Layer:
 
 
 def paddings(m: Any, shape: Shape) -> Any:
-    """Return torch's padding, with what ceil_mode adds after the image.
+    """Return torch's padding, plus the padding that ceil_mode adds after the image.
 
-    ceil_mode keeps a last window that begins in the image or in the padding before it, and reaches over its end.
+    ceil_mode keeps a last window that begins in the image or the padding before it, and extends past its end.
     """
     if not m.ceil_mode:
         return size(m.padding)
@@ -92,7 +92,7 @@ def paddings(m: Any, shape: Shape) -> Any:
 
 
 def average(m: Any, shape: Shape) -> s.Layer:
-    """Make an AvgPool; where ceil_mode lets windows reach over the end, they count only the pixels that are there."""
+    """Make an AvgPool; if ceil_mode lets windows extend past the end, they count only existing pixels."""
     padding, beyond = paddings(m, shape), isinstance(paddings(m, shape), tuple) and m.ceil_mode
     if beyond and m.count_include_pad and size(m.padding) != 0:
         raise refusal("AvgPool", "has ceil_mode=True, and counts its padding", "take count_include_pad=False")
@@ -106,7 +106,7 @@ def maximum(m: Any, shape: Shape) -> s.Layer:
 
 
 def adaptive(m: Any, shape: Shape) -> s.Layer:
-    """Make an AdaptiveAvgPool; None stands for the size that the axis has."""
+    """Make an AdaptiveAvgPool; None means the size of the axis itself."""
     wanted = each(m.output_size, len(shape) - 1)
     return more.AdaptiveAvgPool(size(tuple(n if a is None else a for n, a in zip(shape, wanted))))
 
@@ -155,10 +155,10 @@ ONLY = {
     "groups": 1, "dilation": 1, "padding_mode": "zeros", "return_indices": False, "divisor_override": None,
     "start_dim": 1, "end_dim": -1, "track_running_stats": True, "threshold": 20.0,
 }  # fmt: skip
-"""Options of modules, with the value that a layer here has."""
+"""Options of modules, with the only value that our layers support."""
 
 TAKEN = {"Conv2d": ("groups", "dilation")}
-"""Options of some modules that may have any value."""
+"""Options of some modules for which any value is supported."""
 
 
 def known(module: Any) -> str | None:
@@ -177,12 +177,12 @@ def as_layer(kind: str, m: Any, shape: Shape, where: str) -> s.Layer:
             raise refusal(where, f"has {option}={getattr(m, option)!r}; here it is {value!r} alone")
     try:
         return MODULES[kind](m, shape)
-    except UnsupportedLayer as error:  # which knows no place
+    except UnsupportedLayer as error:  # it does not know the path
         raise UnsupportedLayer(str(error).replace(f": {kind.rstrip('12d')}", f": {where}", 1)) from None
 
 
 def leaf(module: Any, shape: Shape, path: str) -> Piece:
-    """Read a module without modules inside as a piece of one layer, for examples of this shape."""
+    """Read a module without inner modules as a piece of one layer, for examples of this shape."""
     kind, where = known(module), f"{type(module).__name__} at {path or 'the top'!r}"
     if kind is None:
         raise refusal(where, "is none of the modules that lift knows, the table of docs/guide/lift.md")

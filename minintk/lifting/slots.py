@@ -1,11 +1,11 @@
-"""Pair the layers of a network with the arrays that they are lifted from, and turn the arrays' axes.
+"""Pair the layers of a network with the arrays that they are lifted from, and transpose the arrays.
 
-Torch writes z = x A' + b, here it is z = m x W + c b.  The axes of A are turned, (out, in, *window) to (*window, in,
-out), and A is divided by the multiplier m of the parametrization (1 for `PyTorch`).  Images are channels-first there,
-so that Flatten lists their features in the order (C, H, W), here (H, W, C): the Dense after it has its rows reordered.
-Flax has the axes and the order of minintk.
+Torch computes z = x A' + b, minintk z = m x W + c b.  A is transposed from (out, in, *window) to (*window, in, out),
+and divided by the multiplier m of the parametrization (1 for `PyTorch`).  Torch's images are channels-first, so Flatten
+lists features in the order (C, H, W), here (H, W, C): the rows of the next Dense are reordered. Flax has minintk's axes
+and order.
 
-Scale gamma and offset beta of a normalisation become constants, a BatchNorm with frozen statistics mean' and r:
+Scale gamma and offset beta of a normalisation become constants: a BatchNorm with frozen statistics mean' and r:
 
     gamma (x - mean) / sqrt(variance + eps) + beta = r (x - mean'),   r = gamma / sqrt(variance + eps)
                                                                   mean' = mean - beta / r
@@ -35,7 +35,7 @@ KEYS = {
     "weight": "weight", "kernel": "weight", "scale": "weight", "w": "weight", "W": "weight",
     "bias": "bias", "b": "bias", "mean": "mean", "running_mean": "mean", "var": "var", "running_var": "var",
 }  # fmt: skip
-"""What others call the arrays of a layer."""
+"""Names of a layer's arrays in other libraries."""
 
 KINDS: dict[type[s.Layer], int] = {s.BatchNorm: 1, s.Dense: 2, s.Conv1d: 3, s.Conv2d: 4, GroupedConv2d: 4}
 """Layers that take arrays, with the number of axes of their weight."""
@@ -45,8 +45,8 @@ KINDS: dict[type[s.Layer], int] = {s.BatchNorm: 1, s.Dense: 2, s.Conv1d: 3, s.Co
 class Slot:
     """A layer that takes arrays, and its tensors {weight, bias}, none for a BatchNorm.
 
-    features : the last axis of its inputs.  order : the position of each in torch's order; None, the same.
-    alone : whether it is scale and offset of the LayerNorm or GroupNorm before it, without statistics.
+    features : the last axis of its inputs.  order : the position of each feature in torch's order; None if the same.
+    alone : True if it is scale and offset of the LayerNorm or GroupNorm before it, without statistics.
     """
 
     name: str
@@ -57,18 +57,18 @@ class Slot:
     alone: bool
 
     def takes(self, keys: set[str]) -> bool:
-        """True if these are the arrays of the layer."""
+        """Return True if these are the names of the layer's arrays."""
         if self.tensors:
             return keys == set(self.tensors)
         return keys - {"bias"} == {"weight"} if self.alone else keys - {"weight", "bias"} == {"mean", "var"}
 
 
 def slots(net: Network, layout: Axes) -> list[Slot]:
-    """The layers of the network that take arrays, in their order."""
+    """Return the layers of the network that take arrays, in order."""
     tensors, found = {tensor.name: tensor for tensor in net.layout.tensors}, list[Slot]()
 
     def walk(layer: s.Layer, shape: Shape, name: str, order: Any, before: s.Layer | None) -> Any:
-        """The order of the features after the layer, given the one before it."""
+        """Return the order of the features after the layer, given the layer before it."""
         if isinstance(layer, s.Sequential):
             for i, inner in enumerate(layer.layers):
                 order = walk(inner, shape, f"{name}.{i}" if name else str(i), order, before)
@@ -100,7 +100,7 @@ Group = dict[str, tuple[str, Any]]
 
 
 class Lifted(Network):
-    """A network that was read off a module.   modules : {layer that takes arrays: path of its module}.
+    """A network that was read from a module.   modules : {layer that takes arrays: path of its module}.
 
     Its arrays are found by these paths; those of other networks, by their order.
     """
@@ -114,7 +114,7 @@ class Lifted(Network):
 
 
 def pairs(net: Network, state: Mapping[str, Any], layout: Axes) -> Iterator[tuple[Slot, Group]]:
-    """Yield each slot with its arrays: those of its module, or else the next of its kind in the dictionary."""
+    """Yield each slot with its arrays: those of its module, or the next of its kind in the dictionary."""
     if layout not in ("torch", "flax"):
         raise ValueError(f"layout expects 'torch' or 'flax', got {layout!r}")
     modules = net.modules if isinstance(net, Lifted) else {}
@@ -134,7 +134,7 @@ def pairs(net: Network, state: Mapping[str, Any], layout: Axes) -> Iterator[tupl
 
 
 def groups(state: Mapping[str, Any], *, ordered: bool = True) -> dict[str, Group]:
-    """{layer: its arrays}, in the order of the dictionary; ValueError if `ordered` and its numbers do not increase."""
+    """Return {layer: its arrays} in the dictionary's order; ValueError if `ordered` and its numbers do not increase."""
     found, last = dict[str, Group](), dict[str, list[int]]()
     for name, a in flat(state):
         parts = [part for part in name.split(".") if part not in ("params", "batch_stats")]
@@ -153,13 +153,13 @@ def groups(state: Mapping[str, Any], *, ordered: bool = True) -> dict[str, Group
 
 
 def flat(state: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """(name, array), names of nested dictionaries joined by dots."""
+    """Yield (name, array), joining the names of nested dictionaries by dots."""
     for key, a in state.items():
         yield from flat(a, f"{path}{key}.") if isinstance(a, Mapping) else ((f"{path}{key}", a),)
 
 
 def filled(state: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """The dictionary again, in NumPy, with the arrays in `new`."""
+    """Copy the dictionary, in NumPy, with the arrays in `new`."""
     return {
         key: filled(a, new, f"{path}{key}.") if isinstance(a, Mapping) else new.get(f"{path}{key}", to_host(array(a)))
         for key, a in state.items()
@@ -170,7 +170,7 @@ def filled(state: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> 
 
 
 def array(a: Any) -> Array:
-    """An array of NumPy or CuPy, from torch's and others."""
+    """Return an array of NumPy or CuPy, from torch's and others."""
     if hasattr(a, "detach"):
         return np.asarray(a.detach().cpu().numpy())
     try:
@@ -181,7 +181,7 @@ def array(a: Any) -> Array:
 
 
 def turned(a: Array, order: Any, layout: Axes, *, back: bool = False) -> Array:
-    """(out, in, *window) as (*window, in, out), with features in the order (H, W, C); or `back`."""
+    """Transpose (out, in, *window) to (*window, in, out), with features in the order (H, W, C); or `back`."""
     xp, turn = array_namespace(a), layout == "torch" and a.ndim > 1
     if turn and not back:
         a = xp.moveaxis(a, (0, 1), (-1, -2))
@@ -191,7 +191,7 @@ def turned(a: Array, order: Any, layout: Axes, *, back: bool = False) -> Array:
 
 
 def frozen(slot: Slot, arrays: dict[str, Array]) -> dict[str, Array]:
-    """mean' = mean - beta / r and r = gamma / sqrt(variance + eps)."""
+    """Return mean' = mean - beta / r and r = gamma / sqrt(variance + eps)."""
     some = next(iter(arrays.values()))
     xp, zero = array_namespace(some), 0 * some
     r, beta = arrays.get("weight", zero + 1), arrays.get("bias", zero)

@@ -14,13 +14,13 @@ from minintk.models.network import Network
 
 
 def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes = "torch") -> dict[str, Any]:
-    """`state` again, in NumPy, with the weights of theta : (P,) in it: the inverse of `lift`.
+    """Return `state` in NumPy, with the weights of theta : (P,) in it: the inverse of `lift`.
 
-    state : the dictionary that was lifted, or one with its names and nesting, `state_dict()` of a module of the same
-    layers.  Where the statistics of a BatchNorm are not the state's, as after `Network.calibrate`, they are written as
+    state : the dictionary that was lifted, or one with the same names and nesting, e.g. the `state_dict()` of an equal
+    module.  If the statistics of a BatchNorm are not the state's, as after `Network.calibrate`, they are written as
     scale r and offset -r mean', of inputs with mean 0 and variance 1 - eps.
 
-    The map is linear in theta, and takes gradients to torch's as well, where multipliers are 1.  ValueError for an
+    The map is linear in theta; if multipliers are 1, it also converts gradients to torch's.  ValueError for an
     ensemble, for a BatchNorm without frozen statistics, and as for `lift`.
 
     >>> from minintk import Dense, lift

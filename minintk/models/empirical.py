@@ -31,12 +31,12 @@ def ntk(
 ) -> Array:  # fmt: skip
     """Compute the tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) S J_c(x2)'  (Lee 2019, eq. 4).
 
-    It is the trace of `ntk_full` over pairs of equal outputs, over C.  For C > 1 the largest stable learning rate
-    needs the whole kernel: `max_learning_rate`.
+    It is the trace of `ntk_full` over pairs of equal outputs, divided by C.  For C > 1 the largest stable learning rate
+    needs the full kernel: see `max_learning_rate`.
 
     x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.
-    scales : {tensor name: S}, in place of the parametrization's learning-rate scales for gradient descent, as
-    `lr_scales` of `train`.  ValueError if the parametrization has learning rates only for Adam.
+    scales : {tensor name: S}, replaces the parametrization's learning-rate scales for gradient descent, as `lr_scales`
+    of `train`.  ValueError if the parametrization has learning rates only for Adam.
     params : the trained parameters, by names or patterns such as "*.b"; default all.  For "last", the last layer, it is
     the NNGP kernel of the last hidden layer, the kernel of kind="nngp" in `analytic.ensemble`.
     memory : bytes for the computation, default half of what is free; MemoryError, with the bytes needed, if the result
@@ -62,7 +62,7 @@ def ntk_full(
 ) -> Array:  # fmt: skip
     """Compute the tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'; arguments as for `ntk`.
 
-    As a Gram matrix: ``k.reshape(N * C, M * C)``.  `ntk` is its trace over c = c', over C, and C^2 times smaller.
+    To get a Gram matrix: ``k.reshape(N * C, M * C)``.  `ntk` is its trace over c = c', over C, and C^2 times smaller.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -114,7 +114,7 @@ def blocks(
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     dtype = np.dtype(theta.dtype if dtype is None else dtype)
     size = block_size(model, theta, max(N, M), trace, dtype.itemsize * prod(shape), budget)
-    if x2 is None:  # smaller blocks, so that most below the diagonal are left out
+    if x2 is None:  # smaller blocks, so that most of those below the diagonal are skipped
         size = min(size, max(1024, -(-N // 16)))
     if size >= max(N, M):
         J1 = model.jacobian(theta, x1)
@@ -146,7 +146,7 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
     """Return the examples per block: two blocks' activations and cotangents and three copies of its kernel must fit."""
-    item = theta.dtype.itemsize * prod(theta.shape[:-1])  # one number of every member
+    item = theta.dtype.itemsize * prod(theta.shape[:-1])  # one number per member
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)
     per_pair = 3 * item * (1 if trace else model.outputs**2)

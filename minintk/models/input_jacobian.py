@@ -17,7 +17,7 @@ class InputJacobian:
     jvp    v -> (df/dx) v       a change of the inputs to a change of the outputs
     vjp    u -> (df/dx)' u      a cotangent of the outputs to a gradient with respect to the inputs
 
-    outputs : (N, C).  shape : that of x, (N, *input_shape).  theta : ([E], P).  v and u can have a leading axis K.
+    outputs : (N, C).  shape : the shape of x, (N, *input_shape).  theta : ([E], P).  v and u can have a leading axis K.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Dense(1), (2,), mn.Standard())
@@ -53,7 +53,7 @@ class InputJacobian:
         return dx
 
     def dense(self) -> Array:
-        """Return df_c(x_n)/dx_n : ([E], N, C, *input_shape), each example's outputs by its own input."""
+        """Return df_c(x_n)/dx_n : ([E], N, C, *input_shape), each example's outputs with respect to its own input."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
         N, C = self.outputs

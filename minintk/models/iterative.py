@@ -53,7 +53,7 @@ class Moved:
         if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
             raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
         object.__setattr__(self, "probe", own(self.probe))
-        object.__setattr__(self, "drawn", {})  # u by the number of outputs, drawn and moved to a GPU once
+        object.__setattr__(self, "drawn", {})  # u by number of outputs, drawn and moved to a GPU once
 
     def __repr__(self) -> str:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"

@@ -74,7 +74,7 @@ class Jacobian(ABC):
         check_finite_by(u, "u", u)
         shape = (*u.shape[:-2], self.size)
         if out is None:
-            out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # NaN where a layer forgets to write
+            out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # a layer that forgets to write leaves NaN
         elif tuple(out.shape) != shape:
             raise ValueError(f"vjp(out=...) expects shape {shape}, got {tuple(out.shape)}")
         self.pull(u, out)
@@ -113,7 +113,7 @@ class Jacobian(ABC):
         return rows.reshape((*self.lead, *self.outputs, self.size))
 
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
-        """Yield (start, the Jacobian of the examples from start on), for blocks; by default one block."""
+        """Yield (start, the Jacobian of the examples from start on), block by block; by default one block."""
         yield 0, self
 
     def as_linear_operator(self) -> Any:

@@ -59,7 +59,7 @@ class Model(ABC):
         return own(f), J if params is None else Chosen(J, self.layout, params)  # J keeps f if an activation comes last
 
     def jacobian(self, theta: Array, x: Array) -> Jacobian:
-        """Return only J, for kernels; theta and x are checked already."""
+        """Return only J, for kernels; theta and x are already checked."""
         return self.forward(theta, x)[1]
 
     def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
@@ -134,7 +134,7 @@ class Chosen(Jacobian):
 
 
 def check_model(model: Any, kind: type[Model] = Model) -> None:
-    """Raise TypeError unless it is a model; with kind=Network, unless it is a network, not a wrapper of one."""
+    """Raise TypeError unless `model` is a model; with kind=Network, unless it is a network, not a wrapper."""
     if not isinstance(model, kind):
         inside = ": give the network inside it" if isinstance(model, Model) else ""
         want = "a network," if kind is not Model else "a model such as"

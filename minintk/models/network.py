@@ -79,10 +79,10 @@ class Network(Model):
         shapes = self.input_shape, *kept_shapes(self.spec, self.input_shape)
         sizes = [prod(shape) for shape in shapes]
         self._footprint = sum(sizes), max(sizes)
-        self._positions = max(prod(shape[:-1]) for shape in shapes)  # the most positions that use one weight
+        self._positions = max(prod(shape[:-1]) for shape in shapes)  # the most positions that share one weight
         self._couples = couples(self.spec)
         self.statistics: Weights = {}
-        self.keys: np.ndarray[Any, Any] | None = None  # of every Dropout's masks, ([E], 2): a seed, the steps taken
+        self.keys: np.ndarray[Any, Any] | None = None  # keys of the Dropout masks, ([E], 2): a seed, the steps taken
         self._bind()
         warn_if_nothing_arrives(self.spec, self.parametrization)
 
@@ -165,10 +165,10 @@ class Network(Model):
         """Return this network with masks in every Dropout, for training; without this call there are none.
 
         The masks depend on a key drawn from `rng` here, on the number of training steps taken, on the layer, and on an
-        example's position in its batch.  `train` and `fit` use new ones at every step, and the same ones in a resumed
+        example's position in its batch.  `train` and `fit` use new masks at every step, and the same ones in a resumed
         run.  Losses and outputs of a run are computed with masks; the network itself, or `calibrate`, has none.
 
-        ensemble : for theta (E, P), with separate masks for every member.
+        ensemble : E for theta (E, P), with separate masks for every member.
 
         >>> import minintk as mn
         >>> net = Network(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)), (3,))
@@ -218,7 +218,7 @@ class Network(Model):
         if x.shape[0] == 0:
             raise ValueError("calibrate expects at least one example, got none")
         w = self.layout.unpack(theta)
-        self.layers(w, x)  # BatchNorm leaves its statistics in w
+        self.layers(w, x)  # BatchNorm stores its statistics in w
         return self._with({name: a for name, a in w.items() if name not in self.layout.slices})
 
     def layer_outputs(self, theta: Array, x: Array) -> list[Array]:
@@ -288,14 +288,14 @@ class Network(Model):
         return self._through(self._way(self.kernels, x), theta, x)[1]
 
     def _way(self, fast: Bound, x: Array) -> Bound:
-        """Return the fast way, or the layers as written, below THRESHOLDS.plain multiplications."""
+        """Return the fast layers, or the plain ones below THRESHOLDS.plain multiplications."""
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
         """Return (f, J) by these layers."""
         f, root = layers(self._weights(theta), x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None
-        if ensemble is not None and f.ndim == 2:  # without weights the members agree
+        if ensemble is not None and f.ndim == 2:  # without weights all members agree
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
 
         def part(at: slice) -> NetworkJacobian:
@@ -312,7 +312,7 @@ class Network(Model):
 
 
 def short(layer: s.Layer) -> str:
-    """Return the layer's name and first number, or the names of the layers inside it.
+    """Return the layer's name and first number, or the names of its inner layers.
 
     >>> short(s.Residual(s.Sequential(s.ReLU(), s.Dense(64, w_std=2.0))))
     'Residual(ReLU, Dense)'

@@ -3,9 +3,9 @@
     product    (a b)_j = sum_i a_i b_{j-i}
     integral   y_j = 1/j sum_{i >= 1} i u_i p_{j-i}       the coefficients of y with y' = p u'
 
-Every phi solves such an equation: y = phi(x) has y' = phi'(x) x', and p = phi'(x) is a formula in y, or in series that
-solve an equation of their own (exp, sigmoid).  So the rule of phi returns (y, p), y up to t^k and p up to t^(k-1).
-Derivatives only need p: a change dx(t) of x changes y by dy(t) = p(t) dx(t).
+Every phi solves such an equation: y = phi(x) has y' = phi'(x) x', and p = phi'(x) is a formula in y, or in series with
+their own equations (exp, sigmoid).  So the rule of phi returns (y, p), y up to t^k and p up to t^(k-1). Derivatives
+only need p: a change dx(t) of x changes y by dy(t) = p(t) dx(t).
 """
 
 from __future__ import annotations

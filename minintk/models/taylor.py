@@ -1,4 +1,4 @@
-"""Expand a network along theta_0 + t d as a power series in t, layer by layer (Taylor mode); and its derivative in d.
+"""Expand a network along theta_0 + t d as a power series in t, layer by layer (Taylor mode), with its derivative in d.
 
     x(t) = x_0 + x_1 t + ... + x_k t^k  enters a layer with weights w_0 + t d,  y(t) leaves it
 
@@ -7,8 +7,8 @@ activations                                         y = phi(x) as a series (`min
 no weights, (piecewise) linear (pools, ...)         y_j = A x_j, for the piece of x_0
 LayerNorm                                           y = r c,  c = x - mean(x),  r = (mean(c^2) + eps)^(-1/2)
 
-A network with kinks is expanded on its piece at theta_0.  The derivative of a truncated series is a `LayerJacobian`
-whose tangents and cotangents are lists, of the coefficients 1 ... k: only these depend on d.
+A network with kinks is expanded on its smooth piece around theta_0.  The derivative of a truncated series is a
+`LayerJacobian` whose tangents and cotangents are lists, of the coefficients 1 ... k: only these depend on d.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class BilinearSeries(LayerJacobian):
             for i, K in enumerate(other.inputs):
                 if J is None or K is None or u[j] is None or v[i] is None:
                     continue
-                one, two = (J, K) if i == j else (_without_bias(J), _without_bias(K))  # which only the first have
+                one, two = (J, K) if i == j else (_without_bias(J), _without_bias(K))  # only the first ones have a bias
                 total = total + one.gram(u[j], two, v[i], kernel)
         return total
 

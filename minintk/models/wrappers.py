@@ -1,4 +1,4 @@
-"""Wrap a model in models with the same interface and other functions of theta.
+"""Wrap a model in models with the same interface but other functions of theta.
 
     Linearized    f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)          Lee et al. 2019, eq. (5)
     Taylor        sum_{j <= k} D^j f(theta_0)[d, ..., d] / j!,   d = theta - theta_0
@@ -79,7 +79,7 @@ class Linearized(Anchored):
     """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
 
     Its Jacobian is J(theta_0) at every theta; training it follows the closed-form theory of wide networks.
-    params : as for `ntk`; f_lin does not depend on other parameters.  Masks of Dropout stay those of the first step.
+    params : as for `ntk`; f_lin does not depend on other parameters.  Dropout masks stay those of the first step.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -196,8 +196,8 @@ class Taylor(Anchored):
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 
     Order 1 is `Linearized`.  The power series of t -> f(theta_0 + t d) is computed layer by layer; a training step
-    costs about 5k/3 times the network's own.  Networks with kinks (ReLU, MaxPool) are expanded on their piece at
-    theta_0.  ValueError unless `order` is a whole number >= 1, UnsupportedLayer without an expansion.
+    costs about 5k/3 times the network's own.  Networks with kinks (ReLU, MaxPool) are expanded on their smooth piece
+    around theta_0.  ValueError unless `order` is a whole number >= 1, UnsupportedLayer without an expansion.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))

@@ -1,13 +1,13 @@
-"""Layers of models that people bring from elsewhere: `minintk.lift` needs them, the papers on wide networks do not.
+"""Layers of models from elsewhere: `minintk.lift` needs them, the papers on wide networks do not.
 
-Each file holds a layer as data, its shape and its finite meaning, written as a layer from outside would be:
+Each file defines a layer as data, its shape rule and its finite rule, written as an outside package would write them:
 
     activations      Hardtanh, Hardswish, Hardsigmoid, ELU, the tanh form of GELU
     grouped_conv     convolutions in groups (depthwise), with holes (dilation)
     adaptive_pool    averages over as many windows as are wanted
     group_norm       LayerNorm over groups of channels
 
-The activations have kernels at infinite width, by quadrature; the other layers refuse in words.
+The activations have kernels at infinite width, by quadrature; the other layers raise an explained error.
 
 >>> import minintk as mn
 >>> net = mn.Network(mn.Sequential(GroupedConv2d(8, groups=4), ReLU6(), mn.GlobalAvgPool(), mn.Dense(1)), (6, 6, 4))

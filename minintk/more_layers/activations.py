@@ -38,7 +38,7 @@ class Hardtanh(Numbered):
 
 
 def ReLU6() -> Hardtanh:
-    """phi(x) = min(max(x, 0), 6) (Krizhevsky 2010; Sandler et al. 2018, MobileNetV2).
+    """Return phi(x) = min(max(x, 0), 6) (Krizhevsky 2010; Sandler et al. 2018, MobileNetV2).
 
     >>> ReLU6()
     Hardtanh(low=0.0, high=6.0)
@@ -80,7 +80,7 @@ def _(layer: Hardtanh) -> Pointwise:
 @pointwise.register
 def _(layer: Hardsigmoid) -> Pointwise:
     def dphi(xp: Any, x: Array) -> Array:
-        """1/6 between -3 and 3, 0 elsewhere."""
+        """Return 1/6 between -3 and 3, 0 elsewhere."""
         return xp.where((x > -3) & (x < 3), xp.full_like(x, 1 / 6), xp.zeros_like(x))
 
     return Pointwise(lambda xp, x: xp.clip(x / 6 + 0.5, 0, 1), dphi, "x", (-3.0, 3.0), clipped=True)
@@ -92,7 +92,7 @@ def _(layer: Hardswish) -> Pointwise:
         return x * xp.clip(x / 6 + 0.5, 0, 1)
 
     def dphi(xp: Any, x: Array) -> Array:
-        """x/3 + 1/2 from -3 to 3, 0 below, 1 above."""
+        """Return x/3 + 1/2 from -3 to 3, 0 below, 1 above."""
         return xp.where(x > 3, xp.ones_like(x), (x >= -3) * (x / 3 + 0.5))
 
     return Pointwise(phi, dphi, "x", (-3.0, 3.0))
@@ -106,7 +106,7 @@ def _(layer: ELU) -> Pointwise:
         return xp.where(x > 0, x, a * xp.expm1(xp.minimum(x, 0)))
 
     def dphi(xp: Any, x: Array) -> Array:
-        """1 for x > 0, alpha exp(x) otherwise."""
+        """Return 1 for x > 0, alpha exp(x) otherwise."""
         return xp.where(x > 0, xp.ones_like(x), a * xp.exp(xp.minimum(x, 0)))
 
     return Pointwise(phi, dphi, "x", (0.0,))

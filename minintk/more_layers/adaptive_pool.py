@@ -23,10 +23,10 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 @dataclass(frozen=True)
 class AdaptiveAvgPool(s.Layer):
-    """y[i] = the mean of x over window i of `size` windows, which cover the image; torch's AdaptiveAvgPool1d and 2d.
+    """y[i] = the mean of x over window i of `size` windows that cover the image; torch's AdaptiveAvgPool1d and 2d.
 
-    Window i of n on m pixels holds those from floor(i m / n) to ceil((i + 1) m / n), so that windows overlap where n
-    does not divide m, and repeat pixels where n > m.  An image of one pixel is repeated everywhere.
+    Window i of n on m pixels holds those from floor(i m / n) to ceil((i + 1) m / n): windows overlap if n does not
+    divide m, and repeat pixels if n > m.  An image of one pixel is repeated everywhere.
 
     size : windows along each axis, a number or a pair (along H, along W).
 
@@ -52,7 +52,7 @@ def _(layer: AdaptiveAvgPool, shape: Shape) -> Shape:
 
 
 def means(m: int, n: int) -> Host:
-    """Return A : (n, m), the means over n windows of m pixels.
+    """Return A : (n, m), which averages over n windows of m pixels.
 
     >>> means(3, 2)
     array([[0.5, 0.5, 0. ],
@@ -65,33 +65,33 @@ def means(m: int, n: int) -> Host:
 
 @dataclass(frozen=True)
 class AdaptiveAvgPoolJacobian(LayerJacobian):
-    """Linear: holds nothing but the two matrices."""
+    """The Jacobian of a linear map: it holds only the two matrices."""
 
     layer: BoundAdaptiveAvgPool
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = A dx B'."""
+        """Compute dy = A dx B'."""
         return None if dx is None else along(self.layer.matrices, dx)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """dx = A' u B."""
+        """Compute dx = A' u B."""
         return along([A.T for A in self.layer.matrices], u)
 
 
 @dataclass(frozen=True)
 class BoundAdaptiveAvgPool:
-    """AdaptiveAvgPool in its place: a matrix for each axis of the image."""
+    """AdaptiveAvgPool, bound to a network: a matrix for each axis of the image."""
 
     matrices: list[Host]
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, AdaptiveAvgPoolJacobian]:
-        """y = A x B'."""
+        """Compute y = A x B'."""
         return along(self.matrices, x), AdaptiveAvgPoolJacobian(self)
 
 
 def along(matrices: list[Host], x: Array) -> Array:
-    """Multiply x : (..., H, W, C) by a matrix along H and another along W; sequences (..., L, C) along L alone."""
+    """Multiply x : (..., H, W, C) by a matrix along H and another along W; sequences (..., L, C) only along L."""
     xp, (*_, last) = array_namespace(x), matrices
     A, B = (to_library(one.astype(str(x.dtype)), xp) for one in (matrices[0], last))
     if len(matrices) == 2:

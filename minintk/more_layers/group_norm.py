@@ -24,7 +24,7 @@ from minintk.validate import number, whole
 class GroupNorm(s.Layer):
     """y = (x - mean) / sqrt(variance + eps), over all pixels and C / groups channels of each example (Wu, He 2018).
 
-    groups : 1 is LayerNorm over all axes, C is InstanceNorm; they divide the channels C.
+    groups : a divisor of the channels C; 1 is LayerNorm over all axes, C is InstanceNorm.
 
     ValueError for groups that do not divide the channels.
 
@@ -55,17 +55,17 @@ class GroupNormJacobian(LayerJacobian):
     norm: NormJacobian
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dy = r (dx - mean(dx) - y mean(y dx))."""
+        """Compute dy = r (dx - mean(dx) - y mean(y dx))."""
         return None if dx is None else self.vjp(dx, None)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """The same map."""
+        """Apply the same map: it is symmetric."""
         return self.layer.joined(self.norm.vjp(self.layer.split(u), None))
 
 
 @dataclass(frozen=True)
 class BoundGroupNorm:
-    """GroupNorm in its place."""
+    """GroupNorm, bound to a network."""
 
     groups: int
     eps: float
@@ -73,18 +73,18 @@ class BoundGroupNorm:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, GroupNormJacobian]:
-        """y = r (x - mean)."""
+        """Compute y = r (x - mean)."""
         x, axes = self.split(x), (*range(-1 - len(self.shape), -2), -1)
         mean, r = statistics(x, axes, self.eps)
         y = r * (x - mean)
         return self.joined(y), GroupNormJacobian(self, NormJacobian(y, r, axes))
 
     def split(self, x: Array) -> Array:
-        """Turn (..., C) into (..., groups, C / groups)."""
+        """Reshape (..., C) to (..., groups, C / groups)."""
         return x.reshape((*x.shape[:-1], self.groups, x.shape[-1] // self.groups))
 
     def joined(self, x: Array) -> Array:
-        """Turn (..., groups, C / groups) into (..., C)."""
+        """Reshape (..., groups, C / groups) to (..., C)."""
         return x.reshape((*x.shape[:-2], self.shape[-1]))
 
 

@@ -1,7 +1,7 @@
 """GroupedConv2d:  y_g = m P_g(x) W_g + c b_g     for each group g of channels; m, c: multipliers
 
 P_g(x) : (N R, K c) are the patches that windows read from the group's own channels, for R windows of K pixels and c
-channels.  W_g : (K c, o) gives o channels.  With a dilation d, windows read every d-th pixel.
+channels.  W_g : (K c, o) computes o channels.  With a dilation d, windows read every d-th pixel.
 
 jvp     dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g
 vjp     dW_g = m P_g(x)' u_g,   db = c sum u,   dx_g = m P_g'(u_g W_g')
@@ -33,11 +33,11 @@ from minintk.validate import whole
 class GroupedConv2d(s.Layer):
     """z[p] = w_std / sqrt(fan_in) * sum_s x_g[stride p + dilation s] W[s] + b_std * b,   fan_in = K K C_in / groups.
 
-    Output channel o is in group g = floor(o groups / channels) and reads the g-th of `groups` pieces of the input
-    channels alone; groups = C_in is a depthwise convolution.  W : (K, K, C_in / groups, channels).
+    Output channel o is in group g = floor(o groups / channels) and reads only the g-th of `groups` pieces of the input
+    channels; groups = C_in is a depthwise convolution.  W : (K, K, C_in / groups, channels).
 
-    channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`, whose kernel at infinite
-    width it has not.   groups : divide both numbers of channels.   dilation : a number or a pair, 1 without holes.
+    channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`; but there is no
+    infinite-width kernel.   groups : divide both numbers of channels.   dilation : a number or a pair, 1 for none.
 
     (N, H, W, C_in) -> (N, H', W', channels).  ValueError for sizes below 1 and groups that do not divide channels.
     Xie et al. 2017 (ResNeXt); Yu, Koltun 2016 (dilation).
@@ -71,12 +71,12 @@ class GroupedConv2d(s.Layer):
 
     @property
     def window(self) -> tuple[int, int]:
-        """Return the pixels that a window reads, below each other and side by side."""
+        """Return the number of pixels that a window reads, vertically and horizontally."""
         return pair(self.kernel_size)
 
     @property
     def span(self) -> s.Conv2d:
-        """Return the convolution without groups and holes whose windows reach as far."""
+        """Return the convolution without groups and dilation whose windows have the same extent."""
         reach = tuple(d * (k - 1) + 1 for d, k in zip(pair(self.dilation), self.window, strict=True))
         scales = {"w_std": self.w_std, "b_std": self.b_std, "b_init": self.b_init}
         return s.Conv2d(self.channels, reach, stride=self.stride, padding=self.padding, **scales)  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ class GroupedConvJacobian(LayerJacobian):
     W: Array
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array:
-        """dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g."""
+        """Compute dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g."""
         layer, p = self.layer, self.layer.parameters
         dy = layer.read(self.x) @ layer.by_group(dw[p.W.name])
         if dx is not None:
@@ -139,7 +139,7 @@ class GroupedConvJacobian(LayerJacobian):
         return G
 
     def each_example(self, u: Array) -> tuple[Array, Array]:
-        """P(x) : ([E], N, groups, R, K c) and u : (C, [E], N, groups, R, o)."""
+        """Return P(x) : ([E], N, groups, R, K c) and u : (C, [E], N, groups, R, o)."""
         layer, N, R = self.layer, self.x.shape[-4], prod(self.layer.after[:-1])
         u = array_namespace(u).broadcast_to(u, (u.shape[0], *self.W.shape[:-3], N, *layer.after))
         u = u.reshape((*u.shape[:-3], R, layer.groups, -1)).swapaxes(-2, -3)
@@ -149,13 +149,13 @@ class GroupedConvJacobian(LayerJacobian):
 
 
 def flat(dW: Array) -> Array:
-    """Turn (..., groups, K c, o) into (..., groups K c o)."""
+    """Reshape (..., groups, K c, o) to (..., groups K c o)."""
     return dW.reshape((*dW.shape[:-3], -1))
 
 
 @dataclass(frozen=True)
 class BoundGroupedConv:
-    """A grouped convolution in its place: its tensors, the windows that reach as far, shapes before and after it."""
+    """A bound grouped convolution: its tensors, undilated windows of the same extent, shapes before and after it."""
 
     parameters: WeightAndBias
     windows: Windows
@@ -170,7 +170,7 @@ class BoundGroupedConv:
 
     @cached_property
     def places(self) -> list[Index]:
-        """Index, for every place in a window in row-major order, the pixels that are read there, one of each window."""
+        """Return, for every place in a window in row-major order, the index of its pixel in every window."""
         down, right = (
             [axis.along(k) for k in range(0, axis.kernel, d)]
             for axis, d in zip((self.windows.rows, self.windows.columns), self.dilation, strict=True)
@@ -178,7 +178,7 @@ class BoundGroupedConv:
         return [(..., i, j, slice(None)) for i in down for j in right]
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, GroupedConvJacobian]:
-        """y_g = m P_g(x) W_g + c b_g."""
+        """Compute y_g = m P_g(x) W_g + c b_g."""
         p, W = self.parameters, self.by_group(w[self.parameters.W.name])
         y = self.as_images(self.read(x) @ W, None if p.b is None else w[p.b.name])
         return y, GroupedConvJacobian(self, x, W)
@@ -203,22 +203,22 @@ class BoundGroupedConv:
         return self.windows.crop(canvas)
 
     def by_group(self, W: Array) -> Array:
-        """Turn ([E], *window, c, groups o) into ([E], groups, K c, o)."""
+        """Reshape ([E], *window, c, groups o) to ([E], groups, K c, o)."""
         lead, rows = W.shape[:-4], prod(W.shape[-4:-1])
         return W.reshape((*lead, rows, self.groups, W.shape[-1] // self.groups)).swapaxes(-2, -3)
 
     def as_weight(self, W: Array) -> Array:
-        """Turn ([E], groups, K c, o) into ([E], *window, c, groups o)."""
+        """Reshape ([E], groups, K c, o) to ([E], *window, c, groups o)."""
         return W.swapaxes(-2, -3).reshape((*W.shape[:-3], *self.parameters.W.shape))
 
     def as_images(self, y: Array, b: Array | None) -> Array:
-        """Return m y + c b, with y turned from (..., groups, N R, o) into (..., N, *after)."""
+        """Return m y + c b, with y reshaped from (..., groups, N R, o) to (..., N, *after)."""
         p, (H, W, n) = self.parameters, self.after
         y = p.m * y.swapaxes(-2, -3).reshape((*y.shape[:-3], y.shape[-2] // (H * W), H, W, n))
         return y if b is None else y + p.c * b[..., None, None, None, :]
 
     def as_rows(self, u: Array) -> Array:
-        """Turn (..., N, *after) into (..., groups, N R, o)."""
+        """Reshape (..., N, *after) to (..., groups, N R, o)."""
         *lead, N, H, W, n = u.shape
         return u.reshape((*lead, N * H * W, self.groups, n // self.groups)).swapaxes(-2, -3)
 

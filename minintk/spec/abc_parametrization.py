@@ -34,7 +34,7 @@ from minintk.spec.shapes import Place
 from minintk.validate import real
 
 Triple = tuple[float, ...]
-"""One exponent for each of (input, hidden, output)."""
+"""One exponent each for (input, hidden, output)."""
 Regime = Literal["unstable", "trivial", "kernel", "feature learning"]
 
 PLACES: tuple[Place, Place, Place] = ("input", "hidden", "output")
@@ -107,7 +107,7 @@ class ABC(Parametrization):
         return ABC(a, b, tuple(x - twice * y for x, y in zip(self.c, s)), self.rule)
 
     def equivalent(self, other: ABC) -> bool:
-        """True if `other` is a shift of this one.
+        """Return True if `other` is a shift of this one.
 
         >>> ABC((0, 0.5, 1), (0, 0, 0), (-1, -1, -1)).equivalent(ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0, 0, 0)))
         True

@@ -1,6 +1,6 @@
 """Define pointwise activations phi (phi': `minintk.layers.activation`; kernels: `analytic.recursion.closed_forms`).
 
-None is scaled to preserve variances: put such a factor into w_std, e.g. sqrt(2) for ReLU.
+No activation is scaled to preserve variances: put such a factor into w_std, e.g. sqrt(2) for ReLU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Numbered(Activation):
 
 @dataclass(frozen=True)
 class ReLU(Activation):
-    """phi(x) = max(x, 0); phi'(0) = 0.  Not scaled by sqrt(2): put that into w_std."""
+    """phi(x) = max(x, 0); phi'(0) = 0.  It is not scaled by sqrt(2): put that into w_std."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Sin(Numbered):
 
 
 def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
-    """phi(x) = a cos(b x + c), returned as a sine with phase c + pi/2.
+    """Return phi(x) = a cos(b x + c), returned as a sine with phase c + pi/2.
 
     >>> Cos()
     Sin(a=1.0, b=1.0, c=1.5707963267948966)
@@ -116,7 +116,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
 
 
 def Rbf(gamma: float = 1.0) -> Sin:
-    """phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), whose NNGP is exp(-gamma E (u - u')^2).
+    """Return phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), whose NNGP is exp(-gamma E (u - u')^2).
 
     After the first Dense, u are the inputs times w_std / sqrt(d): a Gaussian kernel.  ValueError for gamma <= 0.
 
@@ -161,7 +161,7 @@ class Polynomial(Activation):
 
 
 def Monomial(degree: int) -> Polynomial:
-    """phi(x) = x^degree, degree from 0 to 1000.
+    """Return phi(x) = x^degree, degree from 0 to 1000.
 
     >>> Monomial(2)
     Polynomial(coef=(0.0, 0.0, 1.0))
@@ -174,8 +174,8 @@ def Monomial(degree: int) -> Polynomial:
 class Hermite(Activation):
     """phi = h_degree, the Hermite polynomial with E h_degree(z)^2 = 1, z ~ N(0, 1); degree from 0 to 100.
 
-    At variances q = q' = 1 its dual is c^degree.  Computed by recurrence: a `Polynomial` would lose three digits at
-    degree 10 and nine at 30.  ValueError for another degree.
+    At variances q = q' = 1 its dual is c^degree.  It is computed by recurrence: a `Polynomial` would lose three digits
+    at degree 10 and nine at 30.  ValueError for another degree.
     """
 
     degree: int

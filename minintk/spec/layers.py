@@ -154,7 +154,7 @@ class Residual(Layer):
 class Dense(Layer):
     """z = w_std / sqrt(fan_in) * x W + b_std * b   (NTK parametrization; others: `minintk.spec.parametrization`).
 
-    width : number of outputs.
+    width : the number of outputs.
     w_std : sigma_w, the scale of the weights.
     b_std : sigma_b, the scale of the bias; 0 means no bias.
     b_init : "normal" draws b at initialisation; "zeros" starts it at 0 and trains it with scale b_std
@@ -213,7 +213,7 @@ class Conv2d(Convolution):
     kernel_size, stride : a number, or a pair (along H, along W).
     padding : "same" (ceil(H / stride) pixels out; zeros outside, the smaller half first), "valid" (none), "circular"
         (as "same", the image repeating).  Or the zeros to add: a number, one per axis, or (before, after) per axis.
-    w_std, b_std, b_init : as for `Dense`.  Pixels near the edge are not rescaled for the missing terms.
+    w_std, b_std, b_init : as for `Dense`.  Pixels near the edge are not rescaled for missing terms.
 
     (N, H, W, C_in) -> (N, H', W', channels).  ValueError for sizes below 1 and other paddings.
 

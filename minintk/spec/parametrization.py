@@ -63,7 +63,7 @@ class Role:
     """The role of a tensor: "weight" or "bias", and the place of its layer, "input", "hidden" or "output".
 
     window : positions that a convolution reads at once, K K, a factor of its fan-in; 1 for Dense.
-    branches : the number L of residual branches in the network, for a layer inside one of them; 1 for others.
+    branches : the number L of residual branches in the network, for a layer inside one of them; otherwise 1.
     end : True for the last weights of their branch.
     """
 
@@ -84,8 +84,8 @@ class Role:
 class Row:
     """One row of the table: a tensor's multiplier, its distribution and its learning rates.
 
-    lr : the scale of the learning rate under gradient descent; None if missing.  adam : the scale under
-    Adam; None: the same as `lr`.  ValueError for a rate that is not a finite number >= 0.
+    lr : the scale of the learning rate under gradient descent; None if missing.  adam : the scale under Adam; None
+    means the same as `lr`.  ValueError for a rate that is not a finite number >= 0.
     """
 
     multiplier: float
@@ -218,11 +218,11 @@ class SpectralMuP(Parametrization):
 
 @dataclass(frozen=True)
 class MeanField(Parametrization):
-    """NTK's, with 1/fan_in in place of 1/sqrt(fan_in) at the output, and learning rates times the width:
+    """NTK with 1/fan_in in place of 1/sqrt(fan_in) at the output, and learning rates times the width:
 
         f(x) = 1/n sum_i a_i phi(w_i x),    d theta/dt = - n grad L           (Mei et al. 2018; Chizat, Bach 2018)
 
-    and the same for deeper networks (Bordelon, Pehlevan 2022).  Each neuron moves by order one.  Up to constants it is
+    and similarly for deeper networks (Bordelon, Pehlevan 2022).  Each neuron moves by order one.  Up to constants it is
     `SpectralMuP` in other variables (`minintk.spec.abc_parametrization`).
 
     >>> MeanField().row(Role("weight", "output"), fan_in=100, fan_out=1, sigma=1.0)

@@ -22,7 +22,7 @@ class UnsupportedLayer(TypeError):
 class Site:
     """The place of a layer in a network.
 
-    shape : shape of one example as it enters the layer, ``(d,)`` or ``(H, W, C)``.
+    shape : the shape of one example before the layer, ``(d,)`` or ``(H, W, C)``.
     first : True if no weights come before it.  last : True if none come after it.  inputs : True if the derivative with
     respect to the network's inputs is needed, so that the backward sweep passes the first weights.
     residuals : the number of residual branches in the network, 0 before they are counted.  branches : the same for a
@@ -55,18 +55,18 @@ def out_shape(layer: s.Layer, shape: Shape) -> Shape:
 
 
 def has_weights(layer: s.Layer) -> bool:
-    """True if the layer, or any layer inside it, owns parameters."""
+    """Return True if the layer, or any layer inside it, owns parameters."""
     return layer.weights or any(map(has_weights, layer.inside))
 
 
 def count_residuals(layer: s.Layer) -> int:
-    """Count the residual branches: the layer itself and those inside; each layer of `Branches` counts its own."""
+    """Count the residual branches, the layer itself and those inside; each layer of `Branches` counts its own."""
     inside = () if isinstance(layer, s.Branches) else layer.inside
     return isinstance(layer, s.Residual) + sum(map(count_residuals, inside))
 
 
 def couples(layer: s.Layer) -> bool:
-    """True if an example's output depends on the other examples of the batch, here or in any layer inside."""
+    """Return True if an example's output depends on the other examples of the batch, here or in any layer inside."""
     return layer.couples or any(map(couples, layer.inside))
 
 

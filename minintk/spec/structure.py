@@ -45,8 +45,8 @@ class Product(Branches):
     At infinite width (k = 2) K = K_1 * K_2, Theta = Theta_1 * K_2 + K_1 * Theta_2, for independent branches: in all but
     one the whole input passes weights of the branch, as in Sequential(Dense(64), ReLU()), not ReLU().
     In all but one, features have equal variance, unlike those of a Concat or of flattened pixels.
-    Products of Gaussians are not Gaussian: weights have to come before the next activation.
-    ValueError, once the input shape is known, if shapes differ.
+    Products of Gaussians are not Gaussian, so weights have to come before the next activation. ValueError, once the
+    input shape is known, if shapes differ.
 
     >>> from minintk.spec import Dense, Sequential, Sigmoid
     >>> gate = Product(Dense(64), Sequential(Dense(64), Sigmoid()))
@@ -57,8 +57,8 @@ class Concat(Branches):
     """y = (b_1(x), ..., b_k(x)), concatenated along the last axis (features, or channels).
 
     At infinite width K = sum_i n_i / n K_i, for branches of n_i features, n in all, and the same for Theta; widths grow
-    at fixed ratios.  Weights have to come before the next activation, as features differ in variance.
-    ValueError, once the input shape is known, if axes other than the last differ.
+    at fixed ratios.  Weights have to come before the next activation, since the features of different branches differ
+    in variance. ValueError, once the input shape is known, if axes other than the last differ.
 
     >>> from minintk.spec import Dense
     >>> from minintk.spec.shapes import out_shape
@@ -84,9 +84,9 @@ class Dropout(Layer):
 
     A network has masks only if they are drawn, ``net.with_dropout(rng)``, for training; see `Network.with_dropout`.
     The infinite-width kernel is that of networks with masks drawn per example: K(x, x) / (1 - rate), and K(x, x')
-    unchanged (Srivastava et al. 2014; Schoenholz et al. 2017).  x2 of a kernel are always other examples with masks of
-    their own, even if x2 = x1: `k(x, x)` is `k(x)` without 1 / (1 - rate).  Weights have to come first, since masks of
-    the inputs do not average out as widths grow.  Without masks, leave the layer out.
+    unchanged (Srivastava et al. 2014; Schoenholz et al. 2017).  x2 of a kernel are always other examples with their own
+    masks, even if x2 = x1: `k(x, x)` is `k(x)` without 1 / (1 - rate).  Weights have to come first, since masks of the
+    inputs do not average out as widths grow.  Without masks, leave the layer out.
 
     rate : from 0 to below 1, as in PyTorch and Flax; neural-tangents takes 1 - rate.  ValueError for others.
     """

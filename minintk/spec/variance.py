@@ -1,4 +1,4 @@
-"""Compute how much of the inputs' variance reaches the outputs: a deep ReLU network with w_std = 1 loses it."""
+"""Compute how much of the inputs' variance reaches the outputs: a deep ReLU network with w_std = 1 loses most of it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Axis:
         return [self.kernel if self.circular else max(0, end - start) for start, end in ends]
 
     def along(self, k: int) -> slice:
-        """Return the slice of the pixels x[stride p + k] of the padded axis, one for each window p."""
+        """Return the slice of the pixels x[stride p + k] on the padded axis, one for each window p."""
         return slice(k, k + self.stride * (self.out - 1) + 1, self.stride)
 
     @property
@@ -143,5 +143,5 @@ def check_channels_last(spec: s.Layer, shape: Shape) -> None:
 
 
 def _windowed(layer: s.Layer) -> bool:
-    """True if the layer is or contains a 2-d convolution or a pooling."""
+    """Return True if the layer is or contains a 2-d convolution or a pooling."""
     return isinstance(layer, s.Conv2d | s.Pooling) or any(map(_windowed, layer.inside))

@@ -1,4 +1,4 @@
-"""Return networks of the papers, as specs (the zoo).
+"""The networks of the papers, as specs (the zoo).
 
 The caller chooses the parametrization, ``mn.Network(zoo.lenet5(), (28, 28, 1), mn.PyTorch())``.  Images are
 channels-last.  Each docstring gives the number of parameters P and its source.

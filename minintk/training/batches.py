@@ -13,7 +13,7 @@ from minintk.validate import check_generator, whole
 
 @dataclass(frozen=True)
 class Shift:
-    """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, filling in `fill`.
+    """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, filling with `fill`.
 
     x : (N, H, W, C).  fill : the background's value, 0 unless the images were standardised.
     Samarin et al. 2020 shift MNIST by up to 7 pixels, a quarter of the image.
@@ -45,7 +45,7 @@ class Shift:
         return rng.integers(-self.pixels, self.pixels, size=(2, N), endpoint=True).T
 
     def __call__(self, x: Array, draws: Array) -> Array:
-        """Return x[n, i - dy_n, j - dx_n], `fill` outside.  draws : (N, 2)."""
+        """Return x[n, i - dy_n, j - dx_n], with `fill` outside.  draws : (N, 2)."""
         self.check(tuple(x.shape[1:]))
         xp, s = array_namespace(x), int(self.pixels)
         N, H, W, C = x.shape

@@ -1,4 +1,4 @@
-"""Save the state of a run in one file; atomic writes leave the previous one if the process is killed.
+"""Save the state of a run in one file; atomic writes keep the previous one if the process is killed.
 
 The file is a .npz without pickled objects: the arrays of the state, and `about`, a JSON text with everything else.
 

@@ -66,15 +66,15 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train a model to the end; returns the `Run` with its history.  Arguments as for `train`, and
+    """Train a model to the end; return the `Run` with its history.  Arguments as for `train`, and
 
-    steps, epochs : the length, one of the two; an epoch is floor(N / batch_size) steps.
+    steps, epochs : the length of the run; give one of the two. An epoch is floor(N / batch_size) steps.
     every : steps between two rows of the history; by default an epoch, or a hundredth of the run if full batch.
     test : held-out (x, y), evaluated for every row; BatchNorm is calibrated first, on a thousand training examples.
     checkpoint : a folder; ``checkpoint.npz`` and ``history.json`` are written there with every row and on Ctrl-C.  If
         it holds a checkpoint of this run, training resumes with the same bits as an uninterrupted run (on the same
         machine, libraries and number of threads).  More steps extend the run.
-        The folder belongs to one process at a time: docs/long-runs.md.
+        Only one process at a time may use the folder: docs/long-runs.md.
     progress : print a line for each row, and the time left, to stderr.
 
     ValueError, before the first step, if the folder holds a damaged checkpoint or one of another run (model, data,
@@ -241,7 +241,7 @@ def _numbers(scores: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _are_classes(y: Array) -> bool:
-    """True if every row of y encodes a class: one high entry, the others low; or -1 and 1 in a single column."""
+    """Return True if every row of y encodes a class: one high entry, the others low; or -1 and 1 in a single column."""
     xp = array_namespace(y)
     if y.shape[-1] == 1:
         return bool(xp.all(xp.abs(y) == 1))

@@ -36,7 +36,7 @@ class WeightSpace:
         g = xp.empty_like(s)
 
         def work(i: int) -> Array:
-            with np.errstate(over="ignore", invalid="ignore"):  # steps that overflow get rejected
+            with np.errstate(over="ignore", invalid="ignore"):  # steps that overflow are rejected
                 f, J = self.models[i].forward(s[self.parts[i]], x)
                 J.pull(cotangent(f, y), g[self.parts[i]])
             return f
@@ -87,7 +87,7 @@ class FrozenKernel:
 
 
 class System(Protocol):
-    """The interface of a flow for an integrator: see `WeightSpace`."""
+    """The interface of a flow to an integrator: see `WeightSpace`."""
 
     @property
     def ndims(self) -> int: ...

@@ -42,7 +42,7 @@ def flow(
     lr_scales: Mapping[str, float] | None = None,
     resume: State | None = None,
 ) -> Iterator[Moment]:
-    """Integrate the flow of a model's parameters; yields a `Moment` at t = 0, at each of `times`, and at the end.
+    """Integrate the flow of a model's parameters; yield a `Moment` at t = 0, at each of `times`, and at the end.
 
     theta : (P,) or (E, P), not modified; the members of an ensemble take the same steps.  x : (N, *input_shape),
     y : (N, C), read while it runs and not copied.

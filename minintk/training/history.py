@@ -1,4 +1,4 @@
-"""Record rows of numbers at regular steps of a run, saved as JSON and drawn as curves."""
+"""Record rows of numbers at regular steps of a run, save them as JSON and draw them as curves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class History:
     loss, accuracy : means over the batches since the previous row, each at the parameters of its own step.
     test_... : on the held-out set, at the parameters of `step`.  Numbers, or lists of E numbers for an ensemble;
     entries that do not apply are left out (accuracy if the targets are not classes).  t : the time of the theory.
-    seconds : of training.  ValueError unless rows are dictionaries with whole numbers as steps.
+    seconds : training time.  ValueError unless rows are dictionaries with whole numbers as steps.
 
     >>> history = History([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "test_loss": 0.5}])
     >>> history["loss"], history["test_loss"]

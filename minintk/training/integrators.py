@@ -77,8 +77,8 @@ class Moment:
     """The flow at time t.
 
     theta : ([E], P), None in a kernel flow.  f : ([E], N, C) on the training set; in a kernel flow ([E], M, C) on all
-    points.  loss : () or (E,), on the training set.  steps : so far.  dt : the latest step; batch_size : its number of
-    examples.  ended : True if every member's loss is exactly zero, so that the flow is over.
+    points.  loss : () or (E,), on the training set.  steps : the number of steps so far.  dt : the latest step;
+    batch_size : its number of examples.  ended : True if every member's loss is exactly zero, so that the flow is over.
     state : for `flow(..., resume=state)`; its memory is the velocity v.  None with by=Solver(...).
     kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`; None elsewhere.
     """
@@ -290,7 +290,7 @@ class SteppedFlow:
             a = settings.decay(self.t, h)
             v = a * self.v - (1 - a) * self.g
             if order is None and settings.loss.ends and self.value.ndim:
-                v *= (self.value > 0).reshape((-1, *(1 for _ in v.shape[1:])))  # members at zero wait
+                v *= (self.value > 0).reshape((-1, *(1 for _ in v.shape[1:])))  # members at zero loss wait
             s = self.s + h * v
             f, g = (self.system.outputs(s, at), None) if at is not None else self.system.learn(s, None, y, cotangent)
             changes = xp.max(xp.abs(f - self.f), axis=(-2, -1))
@@ -308,7 +308,7 @@ class SteppedFlow:
         return at, v, changes
 
     def _resolved(self, s: Array, at: Array | None, y: Array) -> bool:
-        """True if J' y, the gradient of the outputs along the targets, changed by at most a part 2 early."""
+        """Return True if J' y, the gradient of the outputs along the targets, changed by at most a fraction 2 early."""
         xp, axes = array_namespace(s), tuple(range(self.value.ndim, s.ndim))
         systems = self.system, self.system.after(s)
         here, there = (one.learn(a, at, y, lambda f, y: 0 * f + y)[1] for one, a in zip(systems, (self.s, s)))

@@ -37,7 +37,7 @@ def kernel_descent(
     every: int = 1,
     resume: State | None = None,
 ) -> Iterator[Snapshot]:
-    """Run `train` with a kernel in place of a model: yields what a network with this constant kernel gives.
+    """Run `train` with a kernel in place of a model; yield the results of a network with this constant kernel.
 
     kernel, f0, y : as in `kernel_flow`, ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C); kernel and y are read
     while it runs and not copied.  Other arguments as in `train`; the same `rng` draws the same batches.

@@ -16,7 +16,7 @@ COLUMN = ": a single output needs a column, y[:, None]"
 class Loss(ABC):
     """A loss L(f, y); `cotangent` is dL/df.
 
-    NaN in f or y gives NaN: training detects divergence by it.
+    NaN in f or y gives NaN, by which training detects divergence.
     curvature : c if d2L/df2 = c/N for every output (a squared loss), else None.
     hessian_by_targets : False if d2L/df2 does not depend on y.
     ends : True if gradient flow can reach a loss of exactly zero in finite time.
@@ -202,7 +202,7 @@ class SoftmaxCrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class _Margin(Loss):
-    """A loss of the margin y f: one output, y = -1 or 1, alpha as in `Centred` (1: no scale), finite and > 0."""
+    """A loss of the margin y f: one output, y = -1 or 1, alpha as in `Centred` (1 for no scale), finite and > 0."""
 
     alpha: float = 1.0
 
@@ -237,7 +237,7 @@ class Hinge(_Margin):
     """
 
     ends: ClassVar[bool] = True
-    hessian_by_targets: ClassVar[bool] = False  # there is none
+    hessian_by_targets: ClassVar[bool] = False  # the loss has none
 
     def __call__(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)
@@ -245,7 +245,7 @@ class Hinge(_Margin):
 
     def cotangent(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)
-        return y * (xp.heaviside(1 - y * f, 0.0) * -self._share(f))  # 1 if y f < 1, else 0; NaN of NaN
+        return y * (xp.heaviside(1 - y * f, 0.0) * -self._share(f))  # 1 if y f < 1, else 0; NaN for NaN
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@
     Adam        first and second moments       theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)
 
 g is the gradient; s the learning-rate scales, one per parameter; u = theta, or theta - theta_0 with `towards=theta_0`.
-The decay has no s: a step multiplies the weights of every tensor by 1 - lr weight_decay, so equivalent parametrizations
-decay alike.  Only tensors with s = 0, the frozen ones, do not decay.
+The decay does not contain s: a step multiplies the weights of every tensor by 1 - lr weight_decay, so equivalent
+parametrizations decay alike.  Only tensors with s = 0 (frozen tensors) do not decay.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from minintk.validate import number, real
 class Optimizer(ABC):
     """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule.
 
-    rule : the learning-rate scales of a parametrization that apply, those of gradient descent or those of Adam.
-    towards : (P,) or (E, P), the point that weight decay pulls theta to; None for 0.
+    rule : which learning-rate scales of a parametrization apply, those of gradient descent or those of Adam.
+    towards : (P,) or (E, P), the point to which weight decay pulls theta; None means 0.
     """
 
     lr: float | Schedule
@@ -42,7 +42,7 @@ class Optimizer(ABC):
 
     @property
     def reach(self) -> float:
-        """Return the bound of stability on a parabola of curvature lambda, lr lambda < reach; inf if unknown."""
+        """Return the stability bound on a parabola of curvature lambda, lr lambda < reach; inf if unknown."""
         return inf
 
     @property
@@ -76,7 +76,7 @@ class Optimizer(ABC):
         check_finite("towards", a)
 
     def members(self, which: slice) -> Self:
-        """Return the optimiser of some members of an ensemble, with their own points to decay to."""
+        """Return the optimiser for some members of an ensemble, with their own points to decay to."""
         if self.towards is None or self.towards.ndim == 1:
             return self
         return _changed(self, towards=self.towards[which])
@@ -108,7 +108,7 @@ class SGD(Optimizer):
     lr : a number, or a schedule (`minintk.training.schedules`).  `train` chooses full batches or mini-batches.
     towards : theta_0, (P,) or (E, P): u = theta - theta_0 decays, as in a model with weights u (Samarin et al. 2022,
         eq. (2)); by default u = theta.  For mn.mse and `Linearized` it converges to `solve_gram` with ridge = N
-        weight_decay, for mn.sum_of_squares with half of that.
+        weight_decay; for mn.sum_of_squares, with half of that.
 
     ValueError for a learning rate <= 0, momentum outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
 
@@ -179,10 +179,10 @@ class Adam(Optimizer):
         m <- b1 m + (1 - b1) g,     r <- b2 r + (1 - b2) g^2,     m^ = m / (1 - b1^k),     r^ = r / (1 - b2^k)
         theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
 
-    (Kingma, Ba 2015; Loshchilov, Hutter 2019.)  An L2 term inside g would be divided by sqrt(r^) too, so the decay is
+    (Kingma, Ba 2015; Loshchilov, Hutter 2019.) An L2 term inside g would also be divided by sqrt(r^), so the decay is
     outside, with u as in `SGD`; its limit is not a ridge solution.  s are the parametrization's scales for Adam.
-    Gradients shrink with the width: eps must stay far below them.  ``at(step)`` sets the step k.  memory : ([E], 2, P),
-    m and r.  ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0, lr weight_decay >= 1.
+    Gradients shrink with the width, and eps must stay far below them.  ``at(step)`` sets the step k.  memory : ([E], 2,
+    P), m and r.  ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0, lr weight_decay >= 1.
 
     >>> import numpy as np
     >>> adam, theta = Adam(lr=0.1), np.array([1.0, -2.0])
@@ -218,7 +218,7 @@ class Adam(Optimizer):
             raise TypeError(f"the bias correction of {self!r} depends on the step: optimizer.at(step).step(...)")
         lr, b1, b2 = self.rate, float(self.b1), float(self.b2)
         root = sqrt(1 - b2**self._k)
-        rate, eps = lr * root / (1 - b1**self._k), float(self.eps) * root  # of rate m / (sqrt(r) + eps)
+        rate, eps = lr * root / (1 - b1**self._k), float(self.eps) * root  # so that the step is m / (sqrt(r) + eps)
         xp = array_namespace(theta)
 
         def work(at: slice) -> None:
@@ -270,11 +270,11 @@ def check_settings(optimizer: Any, *memories: str) -> None:
     if not isinstance(optimizer.lr, Schedule):
         _check_decay(optimizer, float(optimizer.lr))
     for name in ("lr", *memories, "weight_decay"):
-        if hasattr(value := getattr(optimizer, name), "dtype"):  # the caller could change an array
+        if hasattr(value := getattr(optimizer, name), "dtype"):  # the caller could modify an array
             object.__setattr__(optimizer, name, float(value))
     if optimizer.towards is not None:
         object.__setattr__(optimizer, "towards", own(optimizer.towards))
-        object.__setattr__(optimizer, "_point", digest(optimizer.towards))  # for comparing two optimisers
+        object.__setattr__(optimizer, "_point", digest(optimizer.towards))  # to compare two optimisers
 
 
 def _check_decay(optimizer: Any, lr: float) -> None:

@@ -94,13 +94,13 @@ def train(
     resume: State | None = None,
     params: Params = None,
 ) -> Iterator[Snapshot]:
-    """Train a model; yields a snapshot at step 0, then every `every` steps, and at the last step.
+    """Train a model; yield a snapshot at step 0, then every `every` steps, and at the last step.
 
     theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C), read while it runs and not copied (they
     can fill the memory or be a `numpy.memmap`): do not change them until the run is over.
     batch_size : examples per step, all N by default; drawn without replacement, epoch by epoch, with `rng`.  An epoch
     is floor(N / batch_size) steps: the last N mod batch_size examples of the shuffle are skipped in that epoch.
-    lr_scales : {tensor name: scale}, replacing the parametrization's own; 0 freezes a tensor.
+    An epoch is floor(N / batch_size) steps: the last N mod batch_size examples of its shuffle are skipped.
     params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
     resume : the state of a snapshot of the same run; training continues with the same bits, and sets `rng` back.
     (`minintk.training.checkpoints` writes states to disk; `fit` does all of this.)
@@ -143,7 +143,7 @@ class OnDemand(Iterator[Result]):
 
 
 def snapshots(run: Descent, steps: int, every: int, resume: State | None) -> Iterator[Snapshot]:
-    """Yield the snapshots of a run, computed on demand; ValueError if `resume` is beyond `steps` already."""
+    """Yield the snapshots of a run, computed on demand; ValueError if `resume` is already beyond `steps`."""
     whole("every", every)
     if resume is not None:
         run.restore(resume)
@@ -155,11 +155,11 @@ def snapshots(run: Descent, steps: int, every: int, resume: State | None) -> Ite
 def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
     run.limit = None
     if run.step == 0:
-        warn_if_unstable(run, stacklevel=4)  # the caller's loop
+        warn_if_unstable(run, stacklevel=4)  # points to the caller's loop
     while True:
         step, model = run.step, run.model
         shown, last = step % every == 0 or step == steps, step == steps
-        state = run.state(copy=not last) if shown else None  # nothing overwrites the last one
+        state = run.state(copy=not last) if shown else None  # nothing overwrites the last state
         f, value = run.advance(learn=not last, check=shown)
         if state is not None:
             yield Snapshot(step, run.optimizer.t(step), state.theta, value, f, model, state)
@@ -188,7 +188,7 @@ class Descent:
         self.memory = optimizer.init(self.theta)
         self.gradient, self.y = xp.full_like(self.theta, float("nan")), y
         self.written = False  # True once a sweep has filled the gradient
-        self.limit: float | None = inf  # warn of a larger loss; None: set it from the next loss
+        self.limit: float | None = inf  # warn about a larger loss; None: set it from the next loss
         self.parts = member_slices(model, self.theta, self.batches.size)
         self._check_every = 1 if on_host(xp) else 50  # reading the loss makes a GPU wait
 
@@ -244,7 +244,7 @@ class Descent:
                     f"the loss has grown {GROWN:g}-fold, to {largest:.3g} at step {self.step}: training"
                     f" diverges; choose a learning rate below {optimizer.lr:g}",
                     RuntimeWarning,
-                    stacklevel=4,  # the caller's loop
+                    stacklevel=4,  # points to the caller's loop
                 )
                 self.limit = inf
         if learn:
@@ -291,7 +291,7 @@ def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
 def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
     """Warn if a squared loss cannot converge at this learning rate, with the tangent kernel at the start.
 
-    Full batches: lr > reach N / (c lambda_max) with lambda_max of J S J', the optimiser's reach, 2 (1 + momentum) for
+    Full batches: lr > reach N / (c lambda_max), with lambda_max of J S J', the optimiser's reach, 2 (1 + momentum) for
     the heavy ball, and c the curvature of the loss, 1 for mn.mse.  Mini-batches of b: in a direction of mean curvature
     lambda, the curvature of batches has variance lambda s, and training is stable in mean square up to
 
@@ -307,7 +307,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
         return
     bound = 1 / max(curvature * _inverse_rate(run, reach, 0.5 / (lr * curvature)), 1e-300)
     if lr > (bound if full else 1.5 * bound):
-        run.limit = inf  # no second warning
+        run.limit = inf  # avoids a second warning
         at = f"{reach / curvature:.3g} N / lambda_max" if full else f"that of mini-batches of {batches.size}, from one"
         warnings.warn(
             f"learning rate {lr:g} is above the stability bound {bound:.4g}: {at}"
@@ -337,7 +337,7 @@ def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
 
 def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None, clear: float) -> float:
     """Bound the largest lambda_max of J S J' from below by three Lanczos steps if < `clear`, else eight; 0 if inf."""
-    with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # of eigvalsh, or of a cotangent
+    with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # raised by eigvalsh, or for a cotangent
         f, J = model.forward(theta, x)
 
         def back(u: Array) -> Array:

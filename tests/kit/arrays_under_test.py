@@ -1,8 +1,8 @@
-"""Choose the array libraries of the device tests: all there are, or the one named in MININTK_TEST_ARRAYS.
+"""Choose the array libraries of the device tests: all that are available, or the one named in MININTK_TEST_ARRAYS.
 
     MININTK_TEST_ARRAYS=cupy python -m pytest tests/device/test_device.py         # numpy, standin or cupy
 
-NumPy and the stand-in are always there, CuPy where there is a GPU.  A test that should run on each:
+NumPy and the stand-in are always available, CuPy if there is a GPU.  A test that should run on each:
 
     @pytest.mark.parametrize("library", LIBRARIES)
     def test_something(library):
@@ -22,7 +22,7 @@ NAMES = ("numpy", "standin", "cupy")
 
 
 def namespace(library: str) -> Any:
-    """The namespace of a library; RuntimeError where it is CuPy and there is no GPU."""
+    """Return the namespace of a library; RuntimeError if it is CuPy and there is no GPU."""
     if library not in NAMES:
         raise ValueError(f"{VARIABLE} expects one of {', '.join(NAMES)}, got {library!r}")
     return _standin if library == "standin" else device_namespace("gpu" if library == "cupy" else "cpu")
@@ -40,4 +40,4 @@ def _available() -> tuple[str, ...]:
 
 
 LIBRARIES = _available()
-"""The libraries to run on: all there are, or the one chosen."""
+"""The libraries to run on: all that are available, or the chosen one."""

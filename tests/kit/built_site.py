@@ -9,8 +9,8 @@ SITE = ROOT / "site"
 
 
 def pages() -> list[Path]:
-    """Every page of site/; the test is skipped where the documentation has not been built."""
+    """Return every page of site/; skip the test if the documentation has not been built."""
     if not (SITE / "searchindex.js").exists():
         pytest.skip("site/ has not been built: python3 make.py docs")
-    others = {"_static", "lite"}  # what Sphinx and JupyterLite bring
+    others = {"_static", "lite"}  # folders of Sphinx and JupyterLite
     return sorted(path for path in SITE.rglob("*.html") if path.relative_to(SITE).parts[0] not in others)

@@ -1,4 +1,4 @@
-"""`minintk.arrays.raw_kernel` for NumPy: what a GPU would run, compiled by this machine's compiler.
+"""Run the source of `minintk.arrays.raw_kernel` in NumPy: a GPU's code, compiled by this machine's compiler.
 
 use_blocks(monkeypatch)   # planes by blocks of threads; COMPILER is None where there is no compiler
 """
@@ -26,12 +26,12 @@ C = {"float32": "float", "float64": "double"}
 
 
 def compile_text(name: str, text: str, *flags: str) -> Any:
-    """The library of a source; AssertionError with the compiler's words."""
+    """Compile a source into a library; AssertionError with the compiler's messages."""
     assert COMPILER is not None
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / name, Path(folder) / f"{name}.so"
         source.write_text(text)
-        # no contraction of a * b + c, no reordering: what is written, rounded step by step
+        # no contraction of a * b + c, no reordering: every step is rounded as written
         flags = ("-O1", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-unused-variable", "-Wno-unknown-pragmas", *flags)
         done = subprocess.run(
             [COMPILER, *flags, "-shared", "-fPIC", str(source), "-o", str(made), "-lm"],
@@ -43,7 +43,7 @@ def compile_text(name: str, text: str, *flags: str) -> Any:
 
 @lru_cache
 def library(name: str, inputs: str, outputs: str, body: str, dtype: str) -> Any:
-    """The C function: a loop over the entries; all arguments are pointers, raw ones left to the body."""
+    """Return the C function, a loop over the entries; all arguments are pointers, and the body indexes raw ones."""
     arguments, loads = [], []
     for kind, declared in (("const ", inputs), ("", outputs)):
         for raw, ctype, one in declarations(declared):
@@ -64,7 +64,7 @@ def library(name: str, inputs: str, outputs: str, body: str, dtype: str) -> Any:
 
 
 def declarations(text: str) -> list[tuple[bool, str, str]]:
-    """(raw, type, name) of "T a, raw T b, int c"."""
+    """Return (raw, type, name) of "T a, raw T b, int c"."""
     found = []
     for one in text.split(","):
         match = re.fullmatch(r"(raw )?(T|int) (\w+)", one.strip())
@@ -74,7 +74,7 @@ def declarations(text: str) -> list[tuple[bool, str, str]]:
 
 
 class Kernel:
-    """Called as CuPy's ElementwiseKernel: inputs, then outputs; inputs broadcast, Python's numbers are cast."""
+    """Called like CuPy's ElementwiseKernel: inputs, then outputs; inputs broadcast, Python numbers are cast."""
 
     def __init__(self, name: str, inputs: str, outputs: str, body: str) -> None:
         self.text = (name, inputs, outputs, body)
@@ -91,7 +91,7 @@ class Kernel:
             wanted = np.dtype(np.int32) if ctype == "int" else dtype
             assert not isinstance(value, np.ndarray) or value.dtype == wanted, name
             a = np.asarray(value, dtype=wanted)
-            # a copy, whatever the layout: CuPy's are references, which the text must not read after it writes
+            # a copy, whatever the layout; CuPy passes references, which the source must not read after it writes
             a = np.ascontiguousarray(a if raw else np.broadcast_to(a, shape))
             kept.append(a)
             pointers.append(ctypes.c_void_p(a.ctypes.data))
@@ -168,7 +168,7 @@ extern "C" int run(int blocks, int rows, int threads, int backwards, void **argu
 
 
 def block_library(source: str) -> Any:
-    """The CUDA source of `planes` as C++, with threads that take turns at its barriers."""
+    """Compile the CUDA source of `planes` as C++, with threads that take turns at its barriers."""
     head = re.search(r'extern "C" __global__ void planes\((.*?)\) \{', source, re.DOTALL)
     assert head is not None
     kinds = [
@@ -180,7 +180,7 @@ def block_library(source: str) -> Any:
 
 
 class Blocks:
-    """Called as `minintk.arrays.raw_kernel` is; every order of the threads gives the same."""
+    """Called like `minintk.arrays.raw_kernel`; every order of the threads gives the same result."""
 
     def __init__(self, source: str) -> None:
         self.source, self.library, self.calls = source, block_library(source), 0
@@ -196,7 +196,7 @@ class Blocks:
             self.run(blocks, threads, arguments, given)
 
     def run(self, blocks: tuple[int, int], threads: int, arguments: tuple[Any, ...], given: Any) -> None:
-        """Forwards and backwards."""
+        """Run the threads forward, then backward."""
         found = []
         for backwards in (0, 1):
             arguments[-2][...] = np.nan
@@ -208,12 +208,12 @@ class Blocks:
 
 @lru_cache
 def blocks(xp: Any, name: str, source: str) -> Blocks:
-    """Stands in for `minintk.arrays.raw_kernel`."""
+    """Replace `minintk.arrays.raw_kernel`."""
     return Blocks(source)
 
 
 def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -> Callable[..., Blocks]:
-    """From here to the patch's end NumPy's planes are taken by blocks of threads, of a source that is edited first."""
+    """Compute NumPy's planes by blocks of threads until the patch ends, from a source that is edited first."""
     from analytic.fast import gpu_kernels, offsets
     from analytic.fast import planes as plan
 

@@ -16,12 +16,12 @@ import minintk as mn
 from minintk.spec.shapes import out_shape
 
 WRONG_ON_PURPOSE = "analytic.verify."
-"""Its optimisers are the errors that `verify` shows to be errors."""
+"""Its optimisers are the deliberate errors of `verify`."""
 
 
 @cache
 def load() -> None:
-    """Import every module, but for those that need a package that is not installed."""
+    """Import every module except those that need a missing package."""
     for package in (mn, analytic):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if not module.name.endswith(("__main__", "conftest")):
@@ -33,14 +33,14 @@ def load() -> None:
 
 
 def descendants(base: Any) -> Iterator[Any]:
-    """Yield the subclasses of a class, and theirs."""
+    """Yield the subclasses of a class, recursively."""
     for kind in base.__subclasses__():
         yield kind
         yield from descendants(kind)
 
 
 def every(base: Any) -> list[Any]:
-    """Return the concrete subclasses in the library, by name; a class that a test defines is not one of them."""
+    """Return the concrete subclasses in the library, by name, without classes that tests define."""
     load()
     found = {kind for kind in descendants(base) if kind.__module__.startswith(("minintk.", "analytic."))}
     right = {kind for kind in found if not kind.__module__.startswith(WRONG_ON_PURPOSE)}
@@ -52,7 +52,7 @@ def every(base: Any) -> list[Any]:
 
 CONV, NUMBER = partial(mn.Conv2d, b_std=0.2), 0.6
 ARGUMENTS: dict[str, Any] = {"float": NUMBER, "int": 3, "tuple[float, ...]": (0.3, -0.8, 0.2, 0.1)}
-"""An argument by the type of its field; numbers of type float that have a default become NUMBER in a second example."""
+"""An argument by the type of its field; float fields with a default become NUMBER in a second example."""
 
 MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
     "AvgPool": [
@@ -86,7 +86,7 @@ MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
     "Softplus": [(mn.Softplus(beta=5.0, scale=1.404383), (4,))],
     "Sum": [(mn.Sum(mn.Dense(4, b_std=0.4), mn.Identity(), mn.Sequential(mn.Tanh(), mn.Dense(4))), (4,))],
 }  # fmt: skip
-"""What the defaults and single numbers do not reach."""
+"""Examples that the defaults and single numbers do not reach."""
 
 
 def layers() -> list[Any]:
@@ -96,7 +96,7 @@ def layers() -> list[Any]:
 
 
 def examples(kind: Any) -> list[tuple[Any, tuple[int, ...]]]:
-    """Return layers of a class, each with the shape of an example it takes."""
+    """Return layers of a class, each with the shape of an example that it accepts."""
     if issubclass(kind, mn.spec.layers.Several):
         made = [kind(mn.Tanh(), mn.Sin())]
     else:

@@ -1,9 +1,9 @@
-"""Read damaged files: each is read, or refused by one error that names it, in bounded memory.
+"""Read damaged files: each must be read, or refused by one error that names it, in bounded memory.
 
     python3 make.py python -m tests.kit.fuzz 100000 [seed]
 
 A file is a real one of `hostile.KINDS` in which some bytes are flipped, cut out, repeated or replaced by large numbers.
-Prints how many were read and refused, and exits with 1 at anything else.
+It prints how many were read and refused, and exits with 1 after anything else.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LARGE = b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"999999999", b
 """Numbers that make a reader ask for too much, or too little."""
 
 MEASURED = 50
-"""One file of so many is read with its memory traced, which takes five times as long."""
+"""One in this many files is read with its memory traced, which takes five times as long."""
 
 
 def damaged(content: bytes, draw: random.Random) -> bytes:
-    """Return the file with one to four damages."""
+    """Damage the file in one to four places."""
     found = bytearray(content)
     for _ in range(draw.randint(1, 4)):
         at = draw.randrange(len(found) + 1)
@@ -49,7 +49,7 @@ def damaged(content: bytes, draw: random.Random) -> bytes:
 
 
 def outcome(name: str, path: Path) -> str:
-    """Return "read" or "refused", or what was wrong."""
+    """Return "read" or "refused", or a description of the fault."""
     try:
         KINDS[name][1](path)
     except Unreadable as error:
@@ -60,7 +60,7 @@ def outcome(name: str, path: Path) -> str:
 
 
 def fuzz(count: int, seed: int) -> Counter[str]:
-    """Read so many damaged files; a key that begins with "wrong" counts what must not be."""
+    """Read so many damaged files; keys that begin with "wrong" count faults."""
     draw, seen, path = random.Random(seed), Counter[str](), Path(tempfile.mkdtemp()) / "file"
     for n in range(count):
         name = draw.choice(list(KINDS))

@@ -1,10 +1,10 @@
-"""Every number of many digits in this checkout, where it comes from, and the formulas that give it again.
+"""Recompute every number with many digits in this checkout; state where it comes from.
 
     python3 make.py python tests/kit/golden.py        recomputes all of them, and compares
 
-Where nothing else is said, neural-tangents 0.6.5 computed a number first, in float64, and it stands here with ten
-decimals.  Below it is computed once more, in DIGITS digits with mpmath (what goes through `image_kernels`: in extended
-precision), from formulas that stand here or in `oracles_kernels`; the library takes no part in that.
+Unless noted otherwise, neural-tangents 0.6.5 computed a number first, in float64, and it is given here with ten
+decimals.  It is recomputed below in DIGITS digits with mpmath (numbers from `image_kernels`: in extended precision),
+from formulas here or in `oracles_kernels`, without the library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import minintk as mn
 from tests.kit.oracles_kernels import DIGITS, dual, exact_kernels, image_kernels, places
 
 SIGMOID_LIKE = 2.4020563531719796
-"""By definition, of neural-tangents' `Sigmoid_like`: erf(x / this) / 2 + 1/2."""
+"""The constant in neural-tangents' `Sigmoid_like`: erf(x / this) / 2 + 1/2."""
 R2 = 2**0.5
 D = mn.Dense(1, w_std=R2, b_std=0.1)
 XF1, XF2 = np.cos(np.arange(12.0)).reshape(3, 4), np.sin(1 + np.arange(8.0)).reshape(2, 4)
@@ -31,7 +31,7 @@ F0, F0_TEST = np.cos(np.arange(6.0)).reshape(3, 2), np.sin(np.arange(4.0)).resha
 
 
 def chain(*layers: mn.spec.Layer, w_std: float, b_std: float = 0.0, width: int = 7) -> mn.Sequential:
-    """D-phi-D-...-D, with the same Dense everywhere."""
+    """Build D-phi-D-...-D, with the same Dense everywhere."""
     dense = mn.Dense(width, w_std=w_std, b_std=b_std)
     return mn.Sequential(*(layer for phi in layers for layer in (dense, phi)), dense)
 
@@ -62,7 +62,7 @@ VECTORS: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
         (1.0446439107, 2.6157797158, 36.6721139831, 93.1712953687),
     ),
 }
-"""Infinite networks on XF1, XF2 ("one set": on XF1 alone): entry [0, 0] and the sum of NNGP, the same of NTK."""
+"""Infinite networks on XF1, XF2 ("one set": only on XF1): entry [0, 0] and the sum of NNGP, then of NTK."""
 
 IMAGES: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
     "same, flatten": (
@@ -90,7 +90,7 @@ IMAGES: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
         (0.0298266172, 0.1745712436, 0.0622954390, 0.3602309062),
     ),
 }
-"""The same of infinite convolutional networks on XI1, XI2."""
+"""The same for infinite convolutional networks on XI1, XI2."""
 
 FLOW = {"train": -0.6057559416, "test": 3.3025667395}
 """Sum of outputs at time 10 of gradient flow from F0, F0_TEST at learning rate .5 on the NTK of Dense-erf-Dense."""
@@ -136,7 +136,7 @@ NETWORK = {
 """Entries and sums of D5(1.5, .1) - erf - D2(1.2, .05) at XF1, theta = sines and cosines; moved: theta + .1."""
 
 CONVOLUTIONAL = {"f": 0.2002681969, "full[0, 0, 0, 0]": 0.0229031781, "full": 0.1918710217}
-"""The same of two convolutions, ReLU, GlobalAvgPool, Dense at XI1."""
+"""The same for two convolutions, ReLU, GlobalAvgPool, Dense at XI1."""
 
 SOFTPLUS = 1.404383
 """The scale that makes E phi(z)^2 = 1 for Softplus(beta=5), z ~ N(0, 1); Geiger et al. 2020."""
@@ -147,7 +147,7 @@ IN_CODE = {
     "9.5367431640625e-7": mp.mpf(2) ** -20,
     "1.7763568394002505e-15": mp.mpf(2) ** -49,
 }
-"""What C code that the library compiles writes as digits."""
+"""Numbers that appear as digits in the C code that the library compiles."""
 
 
 # ------------------------------------------------------------------------- infinite networks, once more
@@ -159,7 +159,7 @@ def summary(k: Any, t: Any, rows: slice, columns: slice) -> list[float]:
 
 
 def filled(rows: list[list[Any]]) -> Any:
-    """A symmetric matrix from its rows, each from the diagonal on."""
+    """Return a symmetric matrix from its rows, each starting at the diagonal."""
     full = np.empty((len(rows), len(rows)), dtype=object)
     for i, row in enumerate(rows):
         full[i, i:] = full[i:, i] = row
@@ -198,19 +198,19 @@ def images(name: str) -> list[float]:
 
 
 def dense_erf_dense() -> tuple[Any, Any]:
-    """NNGP and NTK of D(1.5, .05) - erf - D(1.5, .05) on XF1, XF2, as matrices (5, 5)."""
+    """Return NNGP and NTK of D(1.5, .05) - erf - D(1.5, .05) on XF1, XF2, as matrices (5, 5)."""
     spec = chain(mn.Erf(), w_std=1.5, b_std=0.05)
     k, t = (mp.matrix(filled(rows).tolist()) for rows in exact_kernels(spec, np.concatenate([XF1, XF2])))
     return k, t
 
 
 def propagator(k: Any, time: Any) -> Any:
-    """I - exp(-time k)."""
+    """Return I - exp(-time k)."""
     return mp.eye(k.rows) if time == math.inf else mp.eye(k.rows) - mp.expm(-time * k, method="taylor")
 
 
 def flows() -> dict[str, float]:
-    theta, rate = dense_erf_dense()[1], mp.mpf(10) / 2 / 6  # time 10 at rate .5, of a loss with 1/(2 N C)
+    theta, rate = dense_erf_dense()[1], mp.mpf(10) / 2 / 6  # time 10 at rate .5, for a loss with 1/(2 N C)
     moved = propagator(theta[:3, :3], rate) * (mp.matrix(Y.tolist()) - mp.matrix(F0.tolist()))
     train, test = mp.matrix(F0.tolist()) + moved, mp.matrix(F0_TEST.tolist())
     test += theta[3:, :3] * mp.inverse(theta[:3, :3]) * moved
@@ -218,7 +218,7 @@ def flows() -> dict[str, float]:
 
 
 def largest_rates() -> dict[float, float]:
-    """2 (1 + m) N C / lambda_max."""
+    """Return 2 (1 + m) N C / lambda_max."""
     top = max(mp.eigsy(dense_erf_dense()[1][:3, :3], eigvals_only=True))
     return {m: float(2 * (1 + mp.mpf(m)) * 6 / top) for m in LARGEST_RATE}
 
@@ -229,7 +229,7 @@ def gaussian(kind: str, time: Any, ridge: Any, kernels: Any = None, y: Any = Y) 
     k, N = ntk if kind == "ntk" else nngp, len(y)
     held = k[:N, :N] + ridge * mp.eye(N)
     A = k[N:, :N] * mp.inverse(held) * propagator(held, time)
-    start = nngp[:N, :N] if kind == "ntk" else held  # of a kernel by the NNGP the targets have that noise
+    start = nngp[:N, :N] if kind == "ntk" else held  # for the NNGP kernel, the targets have that noise
     return A * mp.matrix(y.tolist()), nngp[N:, N:] + A * start * A.T - A * nngp[:N, N:] - (A * nngp[:N, N:]).T
 
 
@@ -241,7 +241,7 @@ def ensembles(kind: str, t: float) -> list[float]:
 
 
 def cookbook(kind: str) -> list[float]:
-    """Means, then standard deviations."""
+    """Return means, then standard deviations."""
     spec = chain(mn.Erf(), mn.Erf(), w_std=1.5, b_std=0.05)
     x = np.concatenate([COOKBOOK["x"], np.linspace(-np.pi, np.pi, 50)[::7]])[:, None]
     kernels = [mp.matrix(filled(rows).tolist()) for rows in exact_kernels(spec, x)]
@@ -262,7 +262,7 @@ Tensors = Sequence[Any]
 
 
 def dense(x: Any, W: Any, b: Any, w_std: float, b_std: float) -> Any:
-    """w_std / sqrt(fan_in) x W + b_std b, for an array of mpf."""
+    """Return w_std / sqrt(fan_in) x W + b_std b, for an array of mpf."""
     return mp.mpf(w_std) / mp.sqrt(len(W)) * (x @ W) + mp.mpf(b_std) * b
 
 
@@ -272,7 +272,7 @@ def network(tensors: Tensors) -> Any:
 
 
 def convolution(x: Any, W: Any, b: Any, stride: tuple[int, int], padding: str) -> Any:
-    """x : (N, H, W, C), pixel by pixel of the output, fan_in 9 C, w_std 1.5, b_std .1."""
+    """Convolve x : (N, H, W, C), pixel by pixel of the output, with fan_in 9 C, w_std 1.5, b_std .1."""
     down, right = (places(*four) for four in zip(x.shape[1:3], W.shape[:2], stride, (padding, padding)))
     out = np.empty((len(x), len(down), len(right), W.shape[3]), dtype=object)
     for (i, rows), (j, columns) in ((a, b) for a in enumerate(down) for b in enumerate(right)):
@@ -292,12 +292,12 @@ def convolutional(tensors: Tensors) -> Any:
 
 
 def exact(a: Any) -> Any:
-    """An array of mpf, digit for digit."""
+    """Convert to an array of mpf, digit for digit."""
     return np.vectorize(lambda v: mp.mpf(float(v)), otypes=[object])(a)
 
 
 def jacobian(f: Callable[[Tensors], Any], tensors: Tensors, outputs: Sequence[tuple[int, int]]) -> Any:
-    """d f[outputs] / d theta, (outputs, P), by central differences that are right to half of the digits."""
+    """Return d f[outputs] / d theta, (outputs, P), by central differences that are right to half of the digits."""
     h, columns = mp.mpf(10) ** (-DIGITS // 3), []
     for tensor in tensors:
         for place in np.ndindex(tensor.shape):
@@ -311,7 +311,7 @@ def jacobian(f: Callable[[Tensors], Any], tensors: Tensors, outputs: Sequence[tu
 
 
 def waves(*shapes: tuple[Callable[[Any], Any], float, tuple[int, ...]]) -> list[Any]:
-    """Tensors of sines and cosines of whole numbers: (function, first number, shape) each."""
+    """Return tensors of sines and cosines of whole numbers: (function, first number, shape) each."""
     return [exact(wave(start + np.arange(float(math.prod(shape)))).reshape(shape)) for wave, start, shape in shapes]
 
 
@@ -404,12 +404,12 @@ LIFTED_MORE: dict[str, Any] = {
         0.4016184489536088,
     ],
 }
-"""The same of the model `more_images`."""
+"""The same for the model `more_images`."""
 
 
 def checks() -> dict[str, tuple[Any, Callable[[], Any], float]]:
-    """By name: the numbers as they stand, what computes them again, and how far apart they may be."""
-    ten = 5.5e-11  # half a unit of the tenth decimal, and rounding
+    """Return, by name: the recorded numbers, a function that recomputes them, and their largest allowed difference."""
+    ten = 5.5e-11  # half a unit of the tenth decimal, plus rounding
     tables: dict[str, tuple[Any, Callable[[], Any]]] = {
         "flow": (FLOW, flows),
         "largest rate": (LARGEST_RATE, largest_rates),
@@ -437,7 +437,7 @@ def values(again: Callable[[], dict[Any, float]]) -> list[float]:
 
 
 def apart(name: str) -> tuple[float, float]:
-    """(how far the numbers of that name are from those computed again, how far they may be)."""
+    """Return (difference between the recorded and recomputed numbers of that name, largest allowed difference)."""
     numbers, again, allowed = checks()[name]
     with mp.workdps(DIGITS):
         return float(np.max(np.abs(np.subtract(numbers, again())))), allowed

@@ -1,4 +1,4 @@
-"""Numbers of many digits of activations that are constant beyond their kinks, and the integrals that give them."""
+"""Recompute numbers with many digits for activations that are constant beyond their kinks, by integrals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers of `minintk.more_layers` as plain loops over pixels and channels, and the laws that planted errors break."""
+"""Compute layers of `minintk.more_layers` by plain loops over pixels and channels; laws that planted errors break."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def grouped_convolution(layer: more.GroupedConv2d, x: Array, W: Array, b: Array 
 
 
 def adaptive(x: Array, size: tuple[int, int]) -> Array:
-    """The mean over the pixels from floor(i H / H') to ceil((i + 1) H / H'), for each window."""
+    """Average over the pixels from floor(i H / H') to ceil((i + 1) H / H'), for each window."""
     _, H, W, _ = x.shape
     y = np.zeros((len(x), *size, x.shape[-1]))
     for i in range(size[0]):
@@ -67,7 +67,7 @@ def adaptive(x: Array, size: tuple[int, int]) -> Array:
 
 
 def group_norm(x: Array, groups: int, eps: float) -> Array:
-    """(x - mean) / sqrt(variance + eps), for each example and group."""
+    """Return (x - mean) / sqrt(variance + eps), for each example and group."""
     y, c = np.empty_like(x), x.shape[-1] // groups
     for n in range(len(x)):
         for g in range(groups):
@@ -80,7 +80,7 @@ def group_norm(x: Array, groups: int, eps: float) -> Array:
 
 
 def outputs(layer: mn.spec.Layer, x: Array, theta: Array | None = None) -> Array:
-    """The layer's outputs, one axis for each example."""
+    """Return the layer's outputs, with one axis for each example."""
     net = mn.Network(mn.Sequential(layer, mn.Flatten()), x.shape[1:])
     return np.asarray(net(net.init(np.random.default_rng(0)) if theta is None else theta, x))
 

@@ -1,7 +1,7 @@
-"""The guest law: any public call may run inside any other of the same thread, and be left by any exception at any line.
+"""Test the guest law: any public call may run inside any other in its thread, and be left by an exception at any line.
 
 A tracer stops a host at its k-th line in `minintk` or `analytic` and either calls guests there, as a signal handler, a
-callback or a finalizer would, or raises, as a time limit would.  Afterwards everything has to be as it was: the bits of
+callback or a finalizer would, or raises, as a time limit would.  Afterwards everything has to be as before: the bits of
 host and guests, BLAS's threads, the marks and jobs of the pool, signal handlers, NumPy's settings, the threads.
 """
 
@@ -34,15 +34,15 @@ RNG = np.random.default_rng
 
 Host = Callable[[], str]
 STORES = find_spec("analytic.large") is not None
-"""False if the satellite of stores was taken away."""
+"""False if the satellite of stores was deleted."""
 
 
 class Late(Exception):
-    """A time limit is over."""
+    """Raised by a time limit."""
 
 
 def digest(*arrays: Any) -> str:
-    """The bits of some arrays."""
+    """Hash the bits of some arrays."""
     found = hashlib.sha256()
     for a in arrays:
         found.update(np.ascontiguousarray(a).tobytes())
@@ -58,7 +58,7 @@ PIXELS = mn.Sequential(mn.Conv2d(4), mn.ReLU(), mn.AvgPool(2), mn.Conv2d(4), mn.
 
 @contextmanager
 def hosts() -> Iterator[tuple[dict[str, Host], dict[str, Host]]]:
-    """Hosts and guests by name, at thresholds at which small work is handed to the pool."""
+    """Yield hosts and guests by name, at thresholds that send small work to the pool."""
     x, rows = RNG(0).standard_normal((6, 8, 8, 2)), RNG(1).standard_normal((250, 5))
     y, other = np.eye(3)[np.arange(6) % 3], RNG(3).standard_normal((6, 8, 8, 2))
     with small_is_large(), tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ def hosts() -> Iterator[tuple[dict[str, Host], dict[str, Host]]]:
 
 
 def left() -> dict[str, Any]:
-    """The state that a call must leave as it was."""
+    """Return the state that a call must leave unchanged."""
     jobs = getattr(getattr(threads, "_own", None), "__dict__", {}).get("jobs")
     return {
         "BLAS's threads": [library.num_threads for library in threads.blas_libraries()],
@@ -123,7 +123,7 @@ def left() -> dict[str, Any]:
 
 
 def settled(before: dict[str, Any], patience: int = 200) -> dict[str, Any]:
-    """The changes since `before`, after waiting at most so many milliseconds for threads to end."""
+    """Return the changes since `before`, after waiting at most this many milliseconds for threads to end."""
     for _ in range(patience):
         after = left()
         if after == before:
@@ -133,11 +133,11 @@ def settled(before: dict[str, Any], patience: int = 200) -> dict[str, Any]:
 
 
 stops: list[str] = []
-"""Where the tracer stopped last."""
+"""The places at which the tracer stopped last."""
 
 
 def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[FrameType], bool]) -> tuple[str, int]:
-    """(bits of the host, lines counted), with the action at the k-th line for which `where` holds."""
+    """Return (bits of the host, lines counted), running the action at the k-th line for which `where` holds."""
     count, before = [0], dict[FrameType, int]()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -146,7 +146,7 @@ def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[Fra
         if event == "return":
             before.pop(frame, None)
         back, before[frame] = before.get(frame, 0) >= frame.f_lineno, frame.f_lineno
-        # a tracer, unlike a signal, can stop on the way back from a body to `with`, before `__exit__`
+        # unlike a signal, a tracer can stop on the way back from a body to `with`, before `__exit__`
         leaves = back and linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
         if event == "line" and not leaves and where(frame):
             count[0] += 1
@@ -168,11 +168,11 @@ def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[Fra
 
 
 CLEANING = {"wait", "end", "__exit__", "_leave"}
-"""Functions in `minintk.threads` that clean up: what an exception leaves there, the next call repairs."""
+"""Functions in `minintk.threads` that clean up: the next call repairs what an exception leaves there."""
 
 
 def cleaning(frame: FrameType) -> bool:
-    """True in one of them, and where `parallel` calls `end`."""
+    """Return True inside one of them, and where `parallel` calls `end`."""
     if frame.f_code.co_filename != threads.__file__:
         return False
     line = linecache.getline(threads.__file__, frame.f_lineno).strip()
@@ -180,12 +180,12 @@ def cleaning(frame: FrameType) -> bool:
 
 
 def working(frame: FrameType) -> bool:
-    """True outside of them."""
+    """Return True outside these functions."""
     return not cleaning(frame)
 
 
 def guest_inside(host: Host, right: str, guests: dict[str, tuple[Host, str]], k: int) -> int:
-    """The law of guests at line k of the host, clean-up blocks among them; the lines of the host."""
+    """Check the law of guests at line k of the host, clean-up blocks included; return the lines of the host."""
     before, wrong = left(), list[str]()
 
     def call() -> None:
@@ -199,7 +199,7 @@ def guest_inside(host: Host, right: str, guests: dict[str, tuple[Host, str]], k:
 
 
 def left_by_error(host: Host, right: str, k: int, where: Callable[[FrameType], bool] = working) -> int:
-    """The law of exceptions at line k of the host; the lines of the host, 0 if it was stopped."""
+    """Check the law of exceptions at line k of the host; return the lines of the host, 0 if it was stopped."""
     before, count = left(), 0
 
     def late() -> None:

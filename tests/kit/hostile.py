@@ -1,4 +1,4 @@
-"""Small real files of every kind that the library reads, and what reads them; used by the tests of the readers."""
+"""Build small real files of every kind that the library reads, with their readers, for the readers' tests."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ REMEDY = "make it again"
 
 
 def idx(array: np.ndarray[Any, Any], kind: int = 8) -> bytes:
-    """An IDX file."""
+    """Write an IDX file."""
     return bytes([0, 0, kind, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
 def batch(images: np.ndarray[Any, Any], labels: list[int], protocol: int = 4) -> bytes:
-    """A CIFAR-10 batch as this Python writes it."""
+    """Write a CIFAR-10 batch as this Python pickles it."""
     said = {b"batch_label": b"a batch", b"labels": labels, b"data": images, b"filenames": [b"a.png"] * len(labels)}
     return pickle.dumps(said, protocol=protocol)
 
 
 def npy(array: np.ndarray[Any, Any]) -> bytes:
-    """A .npy file."""
+    """Write a .npy file."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
 
 
 def header(text: str) -> bytes:
-    """The beginning of a .npy file with this header, and no values."""
+    """Write the beginning of a .npy file with this header, without values."""
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) + 1) + text.encode("latin1") + b"\n"
 
 
 def archive(members: dict[str, bytes], way: int = zipfile.ZIP_STORED) -> bytes:
-    """A zip file, its checksums right whatever the members hold."""
+    """Write a zip file, with right checksums whatever the members hold."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", way) as made:
         for name, content in members.items():
@@ -57,7 +57,7 @@ def archive(members: dict[str, bytes], way: int = zipfile.ZIP_STORED) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """A generator's state as `checkpoints.save` writes it."""
+    """Return a generator's state as `checkpoints.save` writes it."""
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -69,7 +69,7 @@ ABOUT = {"format": 1, "step": 3, "rng": plain(np.random.Philox(0).state), "about
 
 
 def checkpoint(text: Any = None, members: dict[str, bytes] | None = None, way: int = zipfile.ZIP_STORED) -> bytes:
-    """A checkpoint; text : its `about`, or the changes to that of a run.  members : other .npy files in it."""
+    """Write a checkpoint; text : its `about`, or the changes to that of a run.  members : other .npy files in it."""
     said = text if isinstance(text, bytes) else json.dumps(ABOUT | (text or {})).encode()
     arrays = {"theta": npy(np.arange(5.0)), "memory": npy(np.ones(5)), "about": npy(np.frombuffer(said, np.uint8))}
     return archive({f"{name}.npy": content for name, content in (arrays | (members or {})).items()}, way)
@@ -95,7 +95,7 @@ KINDS: dict[str, tuple[bytes, Reader]] = {
 
 
 def peak(call: Callable[[], Any]) -> int:
-    """Bytes allocated at the worst moment of a call, errors included."""
+    """Return the peak of bytes allocated during a call, errors included."""
     tracemalloc.start()
     try:
         call()

@@ -1,4 +1,4 @@
-"""Specs and images for kernels as a whole."""
+"""Define specs and images for tests of whole kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPECS = {
 
 
 def images(dtype: str) -> Array:
-    """In general position, equal, opposite, scaled, nearly equal, with black pixels, and black."""
+    """Return images in general position, equal, opposite, scaled, nearly equal, with black pixels, and black."""
     x = np.random.default_rng(0).standard_normal((2, 4, 5, 2))
     black = x[0].copy()
     black[:, :3] = 0

@@ -1,4 +1,4 @@
-"""A training run that kills itself, `kill -9`, at a given point, when it is run as a program.
+"""Run a training run that kills itself, `kill -9`, at a given point.
 
 python interrupted.py FOLDER NAME loss 37       at the 37th evaluation of the loss
 python interrupted.py FOLDER NAME write 3       in the middle of writing the third checkpoint
@@ -23,7 +23,7 @@ from minintk.training import checkpoints
 
 
 def probe(net: mn.Network, theta: Any) -> Any:
-    """Four inputs of the network's shape, in the library of theta."""
+    """Return four inputs of the network's shape, in the library of theta."""
     x = np.random.default_rng(8).standard_normal((4, *net.input_shape)).astype(str(theta.dtype))
     return to_library(x, array_namespace(theta))
 
@@ -38,7 +38,7 @@ MODELS: dict[str, Callable[[mn.Network, Any], mn.Model]] = {
 
 
 class Fatal(mn.SoftmaxCrossEntropy):
-    """The loss, and what happens at its n-th evaluation."""
+    """A loss that calls a function at its n-th evaluation."""
 
     calls = 0
     at: int = -1
@@ -52,12 +52,12 @@ class Fatal(mn.SoftmaxCrossEntropy):
 
 
 def prepare(at: int = -1, happens: Callable[[], None] = lambda: None) -> None:
-    """Set what will happen to the next run, and when."""
+    """Set what happens in the next run, and when."""
     Fatal.calls, Fatal.at, Fatal.happens = 0, at, staticmethod(happens)
 
 
 def run(folder: str | None, name: str = "network", **changes: Any) -> mn.Run:
-    """A hundred steps with momentum, a schedule, mini-batches, shifts; name: of MODELS, "members" (three), "lenet5"."""
+    """Run 100 steps with momentum, a schedule, mini-batches, shifts; name: of MODELS, "members" (three), "lenet5"."""
     rng = np.random.default_rng(0)
     digits = mn.datasets.digits(dtype=np.float32)
     data, test = (digits.enlarged(3, frame=2) if name == "lenet5" else digits.images()).split(130, 100, rng)
@@ -73,12 +73,12 @@ def run(folder: str | None, name: str = "network", **changes: Any) -> mn.Run:
         "loss": Fatal(), "optimizer": optimizer, "steps": 100, "batch_size": 8, "rng": rng, "augment": mn.Shift(1),
         "test": (x_test, y_test), "checkpoint": folder,
     }  # fmt: skip
-    with threadpool_limits(1, "blas"):  # on which bits depend
+    with threadpool_limits(1, "blas"):  # the bits depend on it
         return mn.fit(model, theta, x, y, **(how | changes))
 
 
 def die() -> None:
-    """Kill -9, by its own hand."""
+    """Kill this process by kill -9."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""A sweep that kills itself, `kill -9`, at a given point, when it is run as a program.
+"""Run a sweep that kills itself, `kill -9`, at a given point.
 
 python interrupted_sweep.py FOLDER SIZE train 7        at the 7th call of the work, half way through its training
 python interrupted_sweep.py FOLDER SIZE write 12       in the middle of writing the 12th record
@@ -30,7 +30,7 @@ calls, at = 0, -1
 
 
 def work(alpha: float, h: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Forty steps of alpha-scaled training on digits: the loss, and when it was half of what it was."""
+    """Train alpha-scaled for forty steps on digits; return the loss, and the time at which it had halved."""
     global calls
     calls += 1
     x, y = mn.datasets.digits(dtype=np.float32)[:20].parity()

@@ -1,7 +1,7 @@
 """The laws that refuse planted errors: each raises AssertionError with numbers; see `planted`.
 
-The networks run their layers as they are written, with the door to the fast ones shut, so that an error planted into
-`minintk.layers` is met; the laws of `planted_laws_images` compare fast networks with these.
+The networks run their plain layers, with the fast ones disabled, so that an error planted into `minintk.layers` takes
+effect; the laws of `planted_laws_images` compare fast networks with these.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ ACTIVATIONS = (mn.Tanh(), mn.ReLU(), mn.GELU(), mn.Sigmoid(), mn.Softplus(2.0, 1
 
 
 def plain(spec: mn.spec.Layer, shape: tuple[int, ...]) -> mn.Network:
-    """A network that runs its layers as they are written."""
+    """Build a network that runs its plain layers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Network, "speed", staticmethod(as_written))
         return Network(spec, shape)
 
 
 def chain(*activations: mn.spec.Activation) -> mn.Network:
-    """Four features throughout, so that a transposed weight fits; every kind of bias and of shortcut."""
+    """Build four features throughout, so that a transposed weight fits, with every kind of bias and shortcut."""
     layers: list[mn.spec.Layer] = [mn.Dense(4, w_std=1.4, b_std=0.3)]
     for phi in activations:
         layers += [phi, mn.Dense(4, w_std=1.4, b_std=0.5, b_init="zeros")]
@@ -58,7 +58,7 @@ NETWORKS = [chain(phi) for phi in ACTIVATIONS] + [chain(mn.Tanh(), mn.Sin())]
 
 
 def points(ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
-    """Each network at a point off its start."""
+    """Return each network at a point away from its start."""
     rng = np.random.default_rng(3)
     found = []
     for net in NETWORKS:
@@ -153,7 +153,7 @@ def loss_cotangents() -> None:
 
 
 def steps(model: mn.Model, theta: Array, count: int = 12, **options: Any) -> Array:
-    """theta after each step on the squared loss."""
+    """Return theta after each step on the squared loss."""
     options = {"optimizer": mn.SGD(lr=0.005), "loss": mn.mse} | options
     return np.stack([snap.theta for snap in mn.train(model, theta, X, Y, steps=count, **options)])
 
@@ -290,7 +290,7 @@ def flat_coordinates(optimizer: mn.training.optimizers.Optimizer, parametrizatio
     def law() -> None:
         x, y = mn.datasets.digits().subset(32, np.random.default_rng(0)).one_hot()
         told: dict[str, Any] = {"loss": mn.mse, "optimizer": optimizer, "widths": (64, 128, 256), "seeds": 16}
-        named = import_module("minintk.lab.experiments.named")  # of a satellite
+        named = import_module("minintk.lab.experiments.named")  # in a satellite
         found = mn.coordinate_check(named.spec_of_width("mlp", 10, 2), x, y, parametrization=parametrization(), **told)
         assert found.verdict != "fail", found.report().splitlines()[-1]
 
@@ -417,14 +417,14 @@ def sharpest() -> None:
 
 
 def losses(kind: type[Any] = mn.Loss) -> list[Any]:
-    """Every loss of minintk, one of each class, found through its base."""
+    """Return every loss of minintk, one of each class, found through the base class."""
     inner = [loss for sub in kind.__subclasses__() for loss in losses(sub)]
     own = kind.__module__.startswith("minintk.") and not kind.__abstractmethods__ and not kind.__name__.startswith("_")
     return [*inner, kind()] if own else inner
 
 
 def maps(loss: Any) -> dict[str, Any]:
-    """L, dL/df and, if there is one, (d2L/df2) f, as functions of f and y."""
+    """Return L, dL/df and, if it exists, (d2L/df2) f, as functions of f and y."""
     both = {"value": loss, "cotangent": loss.cotangent}
     smooth = type(loss).hessian is not mn.Loss.hessian
     return both | {"hessian": lambda f, y: loss.hessian(f, y, f)} if smooth else both
@@ -494,7 +494,7 @@ def stable_rates() -> None:
             for share in (0.95, 1.05):
                 how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(share * rate), "steps": 300, "every": 300}
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", RuntimeWarning)  # train's own, of a rate above the bound
+                    warnings.simplefilter("ignore", RuntimeWarning)  # train warns about a rate above the bound
                     ends += [float(snap.loss / mn.mse(f, y)) for snap in mn.train(lin, theta, X, y, **how)][1:]
             assert ends[0] < 1 < 1e6 < ends[1], f"loss over its start, .95 and 1.05 of {rate:.3g}: {ends}"
 
@@ -509,7 +509,7 @@ def flow_limit() -> None:
         for _ in range(steps):
             f = f - t / steps / 5 * k @ (f - y)
         half.append(f)
-    want = 2 * half[2] - half[1]  # without the error of first order
+    want = 2 * half[2] - half[1]  # removes the first-order error
     assert_close("f at t = 2", analytic.training.dynamics.gradient_flow(k, y).predict(t), want, 1e-7)
 
 

@@ -34,7 +34,7 @@ X, Y = inputs(6, 5), inputs(6, 2, seed=1)
 
 @dataclass(frozen=True)
 class Absorbed(Parametrization):
-    """The same networks, trained in the same way, without rates: multiplier sqrt(S) times, weights 1/sqrt(S) times."""
+    """The same networks, trained in the same way, without rates: multiplier times sqrt(S), weights times 1/sqrt(S)."""
 
     of: Parametrization
 
@@ -45,7 +45,7 @@ class Absorbed(Parametrization):
 
 
 def network(parametrization: Parametrization, n: int, outputs: int = 2) -> mn.Network:
-    """Two hidden tanh layers of width n, with biases."""
+    """Build two hidden tanh layers of width n, with biases."""
     hidden = [layer for _ in range(2) for layer in (mn.Dense(n, w_std=1.3, b_std=0.2), mn.Tanh())]
     return mn.Network(mn.Sequential(*hidden, mn.Dense(outputs, b_std=0.1)), X.shape[1:], parametrization)
 
@@ -142,7 +142,7 @@ def decays_alike() -> None:
 
 
 def decay_with_the_rate(patch: pytest.MonkeyPatch) -> None:
-    """Plants g <- s (g + lr weight_decay u)."""
+    """Plant g <- s (g + lr weight_decay u)."""
     right = Optimizer.scale_and_decay
 
     def wrong(self: Any, g: Any, theta: Any, scales: Any, at: slice, lr: float = 1.0) -> None:

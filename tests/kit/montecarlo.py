@@ -1,4 +1,4 @@
-"""Monte Carlo over networks, judged by z-scores: is the mean of these samples the truth?
+"""Judge Monte Carlo over networks by z-scores: is the mean of these samples the true value?
 
 z = (mean - truth) / (standard deviation / sqrt(E)) for each entry.  With k entries the largest |z| of a true statement
 exceeds `limit(k)` once in a million times (Bonferroni), whatever the correlations between entries.
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def limit(k: int, chance: float = 1e-6) -> float:
-    """The |z| that the largest of k standard normal numbers exceeds with at most this probability.
+    """Return the |z| that the largest of k standard normal numbers exceeds with at most this probability.
 
     >>> round(limit(1), 2), round(limit(10), 2)
     (4.89, 5.33)
@@ -28,7 +28,7 @@ def limit(k: int, chance: float = 1e-6) -> float:
 
 
 def z_scores(samples: Array, truth: Array) -> Array:
-    """z of each entry, samples : (E, ...), truth : (...); where all samples agree, 0 or infinity."""
+    """Return z of each entry, samples : (E, ...), truth : (...); 0 or infinity if all samples agree."""
     E = len(samples)
     difference, error = samples.mean(axis=0) - truth, samples.std(axis=0, ddof=1) / sqrt(E)
     rounding = 1e-12 * np.abs(truth).max()
@@ -36,7 +36,7 @@ def z_scores(samples: Array, truth: Array) -> Array:
 
 
 def assert_mean(law: str, samples: Array, truth: Array) -> None:
-    """AssertionError unless the samples' mean is the truth, at one chance in a million of a false alarm."""
+    """Raise AssertionError unless the samples' mean is the truth, with a false alarm once in a million times."""
     z = z_scores(samples, truth)
     worst, most = float(np.abs(z).max()), limit(z.size)
     if not worst <= most:
@@ -46,7 +46,7 @@ def assert_mean(law: str, samples: Array, truth: Array) -> None:
 def kernels(
     spec: mn.spec.Layer, x: Array, members: int, seed: int = 0, parametrization: Parametrization | None = None
 ) -> tuple[Array, Array]:
-    """(NNGP, NTK) of each of E networks at initialisation, (E, N (N + 1) / 2): the upper triangles."""
+    """Return (NNGP, NTK) of each of E networks at initialisation, (E, N (N + 1) / 2): the upper triangles."""
     net = mn.Network(spec, x.shape[1:], parametrization or NTK())
     rng, upper = np.random.default_rng(seed), np.triu_indices(len(x))
     both = []
@@ -58,5 +58,5 @@ def kernels(
 
 
 def inputs(N: int = 4, d: int = 3, seed: int = 0) -> Array:
-    """Examples in general position, of different lengths."""
+    """Return examples in general position, of different lengths."""
     return np.random.default_rng(seed).standard_normal((N, d))

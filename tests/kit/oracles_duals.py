@@ -1,4 +1,4 @@
-"""Dual activations as papers print them, in the covariance: for mpmath and for arrays in extended precision."""
+"""Compute dual activations as papers print them, in the covariance: for mpmath and for arrays in extended precision."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LONG = SimpleNamespace(
 
 
 def odd_factorial(n: int) -> int:
-    """E z^n: (n - 1)!! for even n, 0 for odd."""
+    """Return E z^n: (n - 1)!! for even n, 0 for odd."""
     return 0 if n % 2 else prod(range(1, n, 2))
 
 
 def monomials(i: int, j: int, q: Any, q2: Any, k: Any) -> Any:
-    """E u^i u'^j, by the pairings of which m go across."""
+    """Return E u^i u'^j, summing over pairings with m pairs across."""
     total = 0 * k
     for m in range(min(i, j) + 1):
         if (a := odd_factorial(i - m)) and (b := odd_factorial(j - m)):
@@ -35,7 +35,7 @@ def monomials(i: int, j: int, q: Any, q2: Any, k: Any) -> Any:
 
 
 def closed_dual(layer: Any, q: Any, q2: Any, k: Any, m: Any = MP) -> tuple[Any, Any] | None:
-    """E phi(u) phi(u') and E phi'(u) phi'(u'); None for activations that are not here.  m : MP or LONG."""
+    """Return E phi(u) phi(u') and E phi'(u) phi'(u'); None for other activations.  m : MP or LONG."""
     one = m.one
     pi = m.acos(-one(1))
     if isinstance(layer, mn.Sin):

@@ -1,4 +1,4 @@
-"""Truth for the infinite-width kernels, written apart from the library: mpmath recursions and plain 2-d quadrature."""
+"""Compute true infinite-width kernels independently of the library: mpmath recursions and plain 2-d quadrature."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Array = Any
 
 
 def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
-    """E phi(u) phi(v) and E phi'(u) phi'(v) for (u, v) ~ N(0, [[q1, k], [k, q2]]), as the papers print them."""
+    """Return E phi(u) phi(v) and E phi'(u) phi'(v) for (u, v) ~ N(0, [[q1, k], [k, q2]]), as the papers print them."""
     if isinstance(layer, mn.ReLU | mn.LeakyReLU | mn.Abs):
         down = {mn.ReLU: mp.mpf(0), mn.Abs: mp.mpf(-1)}.get(type(layer), mp.mpf(getattr(layer, "slope", 0)))
-        if q1 == 0 or q2 == 0:  # phi'(0): slope of LeakyReLU, 0 of the others
+        if q1 == 0 or q2 == 0:  # phi'(0): the slope of LeakyReLU, 0 for the others
             at_zero = down if isinstance(layer, mn.LeakyReLU) else mp.mpf(0)
             return mp.mpf(0), at_zero * (at_zero if q1 == q2 else (1 + down) / 2)
         norm = mp.sqrt(q1 * q2)
@@ -53,14 +53,14 @@ def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
 
 
 def exact_kernels(spec: mn.Sequential, x: Array) -> tuple[list[list[Any]], list[list[Any]]]:
-    """NNGP and NTK of all pairs j >= i of the rows x : (N, d), row i from its diagonal on, in DIGITS digits.
+    """Return NNGP and NTK of all pairs j >= i of the rows x : (N, d), row i from its diagonal on, in DIGITS digits.
 
-    For a chain of Dense and activations, NTK parametrization, any b_init; x is taken as it is, digit for digit.
+    The spec is a chain of Dense and activations, in NTK parametrization, with any b_init; x is used digit for digit.
     """
     return _exact_kernels(spec, np.asarray(x, np.float64).tobytes(), x.shape, DIGITS)
 
 
-@lru_cache(maxsize=256)  # the tests of compiled kernels ask for the truths of the others again
+@lru_cache(maxsize=256)  # the tests of compiled kernels need the same truths again
 def _exact_kernels(spec: mn.Sequential, x: bytes, shape: tuple[int, ...], digits: int) -> Any:
     with mp.workdps(digits):
         rows = [[mp.mpf(float(v)) for v in row] for row in np.frombuffer(x).reshape(shape)]
@@ -111,7 +111,7 @@ def degenerate_rows(rng: np.random.Generator, d: int = 6, dtype: Any = np.float6
 
 
 def gaussian_nodes(n_panels: int = 48, nodes: int = 12) -> tuple[Array, Array]:
-    """Nodes and weights of E f(z), z ~ N(0, 1): panels of equal width on [-12, 12]."""
+    """Return nodes and weights of E f(z), z ~ N(0, 1): panels of equal width on [-12, 12]."""
     t, w = np.polynomial.legendre.leggauss(nodes)
     ends = np.linspace(-12, 12, n_panels + 1)
     half = (ends[1] - ends[0]) / 2
@@ -120,7 +120,7 @@ def gaussian_nodes(n_panels: int = 48, nodes: int = 12) -> tuple[Array, Array]:
 
 
 def quadrature_dual(phi: Callable[[Array], Array], q1: float, q2: float, c: float) -> float:
-    """E phi(u) phi(v), var u = q1, var v = q2, correlation c, over the plane; phi smooth."""
+    """Compute E phi(u) phi(v), var u = q1, var v = q2, correlation c, over the plane; phi smooth."""
     z, w = gaussian_nodes()
     u = np.sqrt(q1) * z
     v = np.sqrt(q2) * (c * z[:, None] + np.sqrt((1 - c) * (1 + c)) * z)
@@ -130,11 +130,11 @@ def quadrature_dual(phi: Callable[[Array], Array], q1: float, q2: float, c: floa
 # ------------------------------------------------------------------------------------------------ images
 
 Long = np.longdouble
-"""On x86 64 bits of precision: angles of equal pixels, from arccos of 1, are good to 5e-10."""
+"""On x86 it has 64 bits of precision: angles of equal pixels, from arccos of 1, are accurate to 5e-10."""
 
 
 def places(size: int, kernel: int, stride: int, padding: Any) -> list[list[int | None]]:
-    """For each output pixel of one axis, the input pixel under each place of the window; None outside."""
+    """Return, for each output pixel of one axis, the input pixel under each place of the window; None outside."""
     if isinstance(padding, str):
         out = size - kernel + 1 if padding == "valid" else size
         out = -(-out // stride)
@@ -174,12 +174,12 @@ def window_matrices(layer: Any, grid: tuple[int, ...]) -> tuple[list[Array], tup
 
 
 def each_pixel(matrix: Array, k: Array) -> Array:
-    """M K M' for each pair of examples, k : (N, P, N, P)."""
+    """Return M K M' for each pair of examples, k : (N, P, N, P)."""
     return np.moveaxis(np.tensordot(matrix, np.tensordot(k, matrix, (3, 1)), (1, 1)), 0, 1)
 
 
 def long_dual(layer: mn.spec.Layer, q1: Array, q2: Array, k: Array) -> tuple[Array, Array]:
-    """E phi(u) phi(v) and E phi'(u) phi'(v), as the papers print them, elementwise."""
+    """Return E phi(u) phi(v) and E phi'(u) phi'(v), as the papers print them, elementwise."""
     pi = np.arccos(Long(-1))
     if isinstance(layer, mn.Erf):
         prod = (1 + 2 * q1) * (1 + 2 * q2)
@@ -205,10 +205,10 @@ def long_dual(layer: mn.spec.Layer, q1: Array, q2: Array, k: Array) -> tuple[Arr
 
 
 def image_kernels(spec: mn.spec.Layer, x: Array) -> tuple[Array, Array]:
-    """NNGP and NTK (N, N) of images, sequences or vectors x, NTK parametrization, in extended precision.
+    """Return NNGP and NTK (N, N) of images, sequences or vectors x, NTK parametrization, in extended precision.
 
-    The covariances of all pixels of all examples with one another, (N, P, N, P), layer by layer: nothing is left out,
-    nothing is clever.
+    It carries the covariances of all pixels of all examples with one another, (N, P, N, P), layer by layer, without
+    shortcuts.
     """
     pixels = x.reshape(len(x), -1, x.shape[-1]).astype(Long)
     k = np.tensordot(pixels, pixels, (2, 2)) / Long(x.shape[-1])
@@ -217,12 +217,12 @@ def image_kernels(spec: mn.spec.Layer, x: Array) -> tuple[Array, Array]:
 
 
 def parts(spec: mn.spec.Layer) -> tuple[mn.spec.Layer, ...]:
-    """The layers of a spec."""
+    """Return the layers of a spec."""
     return spec.layers if isinstance(spec, mn.Sequential) else (spec,)
 
 
 def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, tuple[int, ...]]:
-    """k and t after some layers."""
+    """Return k and t after some layers."""
     for layer in layers:
         if isinstance(layer, mn.Sequential):
             k, t, grid = through(layer.layers, k, t, grid)
@@ -269,7 +269,7 @@ def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, t
 
 
 def together(layer: mn.spec.Branches, found: list[Any]) -> tuple[Array, Array, tuple[int, ...]]:
-    """k and t of branches; those of a Concat end in weights, whose numbers of features are their shares."""
+    """Return k and t of branches; those of a Concat end in weights, whose numbers of features are their shares."""
     k, t, grid = found[0]
     if isinstance(layer, mn.Concat):
         ends = [parts(part)[-1] for part in layer]
@@ -282,7 +282,7 @@ def together(layer: mn.spec.Branches, found: list[Any]) -> tuple[Array, Array, t
 
 
 def image_errors(got: tuple[Array, Array], truth: tuple[Array, Array]) -> tuple[float, float]:
-    """Largest error of NNGP and NTK relative to sqrt(k(x, x) k(x', x')); inf for a NaN."""
+    """Return the largest error of NNGP and NTK relative to sqrt(k(x, x) k(x', x')); inf for a NaN."""
     worst = []
     for values, exact in zip(got, truth):
         scale = np.sqrt(np.outer(exact.diagonal(), exact.diagonal()))

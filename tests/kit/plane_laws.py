@@ -16,7 +16,7 @@ from tests.kit.image_cases import SPECS
 Array = np.ndarray[Any, Any]
 
 By = Callable[[bool], AbstractContextManager[list[int]]]
-"""Planes whatever the size, or never; gives how often they were computed."""
+"""Forces planes whatever the size, or never; yields how often they were computed."""
 
 
 KINKED = mn.ReLU(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs()
@@ -25,7 +25,7 @@ SMOOTH = mn.Erf(), mn.GELU(), mn.Sin(1.0, 0.8, 0.3), mn.Gaussian(1.0, -0.3), mn.
 
 @st.composite
 def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOOTH) -> tuple[mn.Sequential, Array]:
-    """A spec whose first layers keep offsets apart, and three images, two of them equal, opposite or near."""
+    """Draw a spec whose first layers keep offsets apart, and three images, two of them equal, opposite or near."""
     shape, pick, some = (
         draw(st.sampled_from([(4, 5, 2), (6, 3, 2), (1, 7, 2), (9, 8, 3)])),
         st.sampled_from,
@@ -61,7 +61,7 @@ def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOO
     ]
     layers += draw(pick(ends))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    x = rng.standard_normal((3, *shape)) + 0.3  # else averages over all pixels leave rounding alone
+    x = rng.standard_normal((3, *shape)) + 0.3  # otherwise averages over all pixels leave only rounding errors
     x[1] = draw(pick([1.0, -1.0, 1 + 1e-9])) * x[0] if draw(some()) else x[1]
     x[2] = draw(pick([0.0, 1.0])) if draw(some()) else x[2]
     return mn.Sequential(*layers, mn.Dense(1)), x
@@ -110,6 +110,6 @@ ENDS: dict[str, tuple[mn.spec.Layer, ...]] = {
 }
 
 POOLED = mn.Sequential(GRID, mn.ReLU(), mn.AvgPool((2, 1)), GRID, mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
-"""Planes add up the windows of its pooling, and leave the last line of images of an odd height out."""
+"""Planes sum the windows of its pooling, and leave out the last line of images of odd height."""
 
 DEEP = mn.Sequential(SPECS["relu"][0].layers[0], mn.ReLU(), *SPECS["relu"][0].layers)

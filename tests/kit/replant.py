@@ -1,4 +1,4 @@
-"""Plant an error by a change of text in one function."""
+"""Plant an error by changing the text of one function."""
 
 from __future__ import annotations
 

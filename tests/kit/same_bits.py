@@ -1,4 +1,4 @@
-"""The bytes of a kernel do not depend on who computes it: blocks, workers, threads of ours, or the call as it is."""
+"""Check that the bytes of a kernel do not depend on how it is computed: blocks, workers, threads, or a plain call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IMAGES = {
 
 
 def data(dtype: Any, *shape: int) -> Array:
-    """Rows or images; some are equal, some opposite, some nearly equal."""
+    """Return rows or images; some are equal, some opposite, some nearly equal."""
     x = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     x[1], x[2], x[3] = x[-2], -x[-3], x[-4] * (1 + 1e-5)
     return x
@@ -42,7 +42,7 @@ def data(dtype: Any, *shape: int) -> Array:
 
 @contextmanager
 def blocks_of_one_tile() -> Iterator[None]:
-    """Blocks are as small as they can be."""
+    """Make blocks as small as possible."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streaming, "SHORTEST", 0.0)
         patch.setattr("analytic.images.engine.SHORTEST_TILE", 0.0)
@@ -51,7 +51,7 @@ def blocks_of_one_tile() -> Iterator[None]:
 
 @contextmanager
 def so_many_cores(count: int) -> Iterator[None]:
-    """As on a machine with so many cores."""
+    """Pretend that the machine has this many cores."""
     with pytest.MonkeyPatch.context() as patch:
         for module in ("minintk.threads", "analytic.images.engine", "analytic.vectors.engine"):
             patch.setattr(f"{module}.cores", lambda: count)
@@ -59,7 +59,7 @@ def so_many_cores(count: int) -> Iterator[None]:
 
 
 def ways(kernel: an.Kernel, x: tuple[Array, ...], executors: dict[str, Executor]) -> Iterator[tuple[str, Any]]:
-    """(how, both kernels) for each way to compute them."""
+    """Yield (how, both kernels) for each way to compute them."""
     for count in (1, 2, 16):
         with so_many_cores(count):
             yield f"{count} cores", kernel.both(*x)
@@ -72,7 +72,7 @@ def ways(kernel: an.Kernel, x: tuple[Array, ...], executors: dict[str, Executor]
 
 
 def same_bits(kernel: an.Kernel, x: tuple[Array, ...], executors: dict[str, Executor]) -> None:
-    """AssertionError unless all `ways` give the bytes of the plain call."""
+    """Raise AssertionError unless all `ways` give the bytes of the plain call."""
     plain = kernel.both(*x)
     for how, found in ways(kernel, x, executors):
         for name, a, b in zip(("nngp", "ntk"), plain, found, strict=True):

@@ -1,4 +1,4 @@
-"""The thresholds of the fast paths at nothing, so that small networks take all of them, on two cores."""
+"""Set the thresholds of the fast paths to zero, so that small networks use all of them, on two cores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING = Thresholds(
 
 @contextmanager
 def small_is_large() -> Iterator[None]:
-    """Every batch and product is cut in two, every gradient in x gathered, whatever Numba can do compiled."""
+    """Split every batch and product in two, gather every gradient in x, and compile whatever Numba can."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "cores", lambda: 2)
         patch.setattr(thresholds, "PIECES", 2)

@@ -1,6 +1,6 @@
 """Random specs, parametrizations and networks at random points, for hypothesis.
 
-A seed goes into every draw of numbers, so that an example is a handful of small choices that hypothesis can shrink.
+A seed is part of every draw of numbers, so that an example is a few small choices that hypothesis can shrink.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MORE = (
     mn.ABRelu(-0.4, 0.8), mn.RectifiedMonomial(2), mn.Rbf(0.6), mn.Exp(0.7, 0.5), mn.Gaussian(1.2, -0.4),
     mn.Polynomial((0.3, -0.8, 0.2, 0.1)), mn.Hermite(4), mn.Swish(1.5),
 )  # fmt: skip
-"""The rest of the named ones."""
+"""The other named parametrizations."""
 
 
 # ----------------------------------------------------------------------------------------------- specs
@@ -47,7 +47,7 @@ MORE = (
 
 @st.composite
 def dense(draw: st.DrawFn, width: int | None = None, largest: int = 6) -> mn.Dense:
-    """A Dense layer of any width, scale and kind of bias."""
+    """Draw a Dense layer of any width, scale and kind of bias."""
     return mn.Dense(
         draw(st.integers(1, largest)) if width is None else width,
         w_std=draw(st.sampled_from((0.5, 1.0, 2**0.5))),
@@ -60,7 +60,7 @@ def dense(draw: st.DrawFn, width: int | None = None, largest: int = 6) -> mn.Den
 def chains(
     draw: st.DrawFn, shape: Shape, depth: int = 2, activations: tuple[mn.spec.Activation, ...] = ACTIVATIONS
 ) -> mn.Sequential:
-    """Some layers for inputs of this shape, containers nested up to `depth`."""
+    """Draw some layers for inputs of this shape, with containers nested up to `depth`."""
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 3))):
         kinds = ["activation"]
@@ -93,7 +93,7 @@ def networks(
     activations: tuple[mn.spec.Activation, ...] = ACTIVATIONS,
     parametrizations: tuple[Parametrization, ...] = PARAMETRIZATIONS,
 ) -> mn.Network:
-    """A network of any spec, on vectors or images, in any parametrization; it owns some weights."""
+    """Draw a network of any spec, on vectors or images, in any parametrization; it owns some weights."""
     shape: Shape = draw(st.sampled_from(((1,), (3,), (2, 2, 2))))
     body = draw(chains(shape, activations=activations))
     flat = [] if len(out_shape(body, shape)) == 1 else [mn.Flatten()]
@@ -109,7 +109,7 @@ PADDINGS: tuple[Any, ...] = ("same", "valid", "circular", 1, 2)
 
 @st.composite
 def conv(draw: st.DrawFn, shape: Shape, channels: int | None = None, keeps: bool = False) -> mn.spec.Layer:
-    """A convolution of images or sequences of this shape: any kernel, stride and padding that fits."""
+    """Draw a convolution of images or sequences of this shape, with any kernel, stride and padding that fits."""
     dims = len(shape) - 1
     kernel: Any = tuple(draw(st.integers(1, 4)) for _ in range(dims))
     paddings: tuple[Any, ...] = ("same", "circular") if keeps else (*PADDINGS, ((0, 2),) * dims)
@@ -129,7 +129,7 @@ def conv(draw: st.DrawFn, shape: Shape, channels: int | None = None, keeps: bool
 
 @st.composite
 def pool(draw: st.DrawFn, shape: Shape) -> mn.spec.Layer:
-    """A pooling of images or sequences of this shape."""
+    """Draw a pooling of images or sequences of this shape."""
     dims = len(shape) - 1
     kind: Any = draw(st.sampled_from((mn.AvgPool, mn.MaxPool)))
     window: Any = tuple(draw(st.integers(1, 3)) for _ in range(dims))
@@ -142,7 +142,7 @@ def pool(draw: st.DrawFn, shape: Shape) -> mn.spec.Layer:
 
 
 def fitting(layer: Any, shape: Shape) -> mn.spec.Layer:
-    """The layer; with padding "same" where it does not fit, or a window lies in the padding altogether."""
+    """Return the layer, with padding "same" if it does not fit or if a window lies entirely in the padding."""
     found: mn.spec.Layer = layer
     try:
         mn.Network(mn.Sequential(layer, mn.Flatten()), shape)
@@ -158,7 +158,7 @@ def convolutional(
     parametrizations: tuple[Parametrization, ...] = PARAMETRIZATIONS,
     normalised: bool = False,
 ) -> mn.Network:
-    """A network on images or sequences of any shape; normalised: with a BatchNorm in it."""
+    """Draw a network on images or sequences of any shape; normalised: with a BatchNorm in it."""
     shape: Shape = draw(st.sampled_from(((1, 1, 1), (3, 4, 1), (4, 3, 2), (2, 5, 3), (1,) * 2, (5, 2))))
     start, layers = shape, list[mn.spec.Layer]()
     for _ in range(draw(st.integers(1, 4))):
@@ -195,7 +195,7 @@ def convolutional(
 
 @dataclass(frozen=True, repr=False)
 class Case:
-    """A network, parameters in general position, a batch, targets, and a generator for whatever else is drawn."""
+    """A network, parameters in general position, a batch, targets, and a generator for further draws."""
 
     net: mn.Network
     theta: Array
@@ -214,7 +214,7 @@ def cases(
     ensembles: tuple[int | None, ...] = (None, 1, 3),
     dtype: Any = np.float64,
 ) -> Case:
-    """A network at a random point: every tensor, a zero-initialised bias too, is moved away from its start."""
+    """Draw a network at a random point: every tensor, also a zero-initialised bias, is moved away from its start."""
     net = draw(networks() if nets is None else nets)
     N = draw(st.integers(1, 5))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))

@@ -20,13 +20,13 @@ from tests.kit.oracles_kernels import image_errors, image_kernels
 
 @dataclass(frozen=True)
 class Shift(mn.spec.Layer):
-    """y = x + b, of an author outside: Theta + b_std^2, K + b_std^2."""
+    """y = x + b, as an outside author would write it: Theta + b_std^2, K + b_std^2."""
 
     b_std: float
 
 
 class Shifting(rules.Affine):
-    """Its step, which has no weights, so the law of what comes out is that of what goes in."""
+    """Its step has no weights, so the output has the input's law."""
 
     def law(self, law: Law) -> Law:
         return law
@@ -159,7 +159,7 @@ def masks_of_a_second_array() -> None:
         for name, one, two, three, four in zip(("NNGP", "NTK"), once, same, copy, plain, strict=True):
             assert_close(f"{name} of x and x", two, three, 1e-14)
             assert_close(f"{name} of other examples", one - np.diag(np.diag(one - two)), two, 1e-14)
-            if len(layers) == 4:  # masks that nothing follows but weights average out
+            if len(layers) == 4:  # masks followed only by weights average out
                 assert_close(f"{name} of two draws", two, four, 1e-14)
         for one, two in zip(k.derivatives(x, x).w_std, k.derivatives(x, x.copy()).w_std):
             assert_close("derivatives", one, two, 1e-9)

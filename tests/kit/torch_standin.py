@@ -1,4 +1,4 @@
-"""Modules that look like torch.nn's to `mn.lift`: names, options, children and state, but no arithmetic."""
+"""Define modules that look like torch.nn's to `mn.lift`: names, options, children and state, but no arithmetic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Module:
-    """The part of torch.nn.Module that has to do with structure.  options : arguments in order, with defaults."""
+    """The structural part of torch.nn.Module.  options : arguments in order, with defaults."""
 
     options: ClassVar[dict[str, Any]] = {}
 
@@ -23,11 +23,11 @@ class Module:
         vars(self)["marks"] = {name: SimpleNamespace(requires_grad=True, dtype="torch.float64") for name in names}
 
     def arrays(self) -> dict[str, Any]:
-        """The module's own."""
+        """Return the module's own arrays."""
         return {}
 
     def forward(self, x: Any) -> Any:
-        """Nothing: a test that lifts with check=True says what `minintk.lifting.check.run` finds."""
+        """Do nothing: a test that lifts with check=True sets the result of `minintk.lifting.check.run`."""
         raise AssertionError("a stand-in cannot run")
 
     def cpu(self) -> Module:
@@ -56,7 +56,7 @@ class Module:
         return own | {f"{at}.{name}": a for at, m in self.named_children() for name, a in m.state_dict().items()}
 
     def named_parameters(self, *, remove_duplicate: bool = True) -> Iterator[tuple[str, Any]]:
-        """Marks for the parameters, by which lifting knows those that are frozen or the same."""
+        """Yield marks for the parameters, by which lifting recognises frozen or shared ones."""
         for path, module in self.named_modules():
             for name, mark in vars(module)["marks"].items():
                 yield f"{path}.{name}" if path else name, mark
@@ -77,7 +77,7 @@ class Linear(Module):
 
 
 def module(name: str, **options: Any) -> type[Module]:
-    """A class of this name, as if torch.nn had it."""
+    """Return a class of this name, as if torch had it."""
     kind = type(name, (KINDS.get(name.rstrip("12d"), Module),), {"options": options, "forward": lambda self, x: x})
     kind.__module__ = f"torch.nn.modules.{name.lower()}"
     return kind

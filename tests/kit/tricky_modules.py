@@ -1,4 +1,4 @@
-"""Torch modules made to trick `mn.lift`: for each the shape of an example, and what makes it from torch.
+"""Build torch modules that try to trick `mn.lift`: for each, the shape of an example and a maker from torch.
 
 RIGHT are lifted, with torch's outputs and gradients; REFUSED are refused with a message.
 """
@@ -14,7 +14,7 @@ V, IMAGE = (8,), (8, 8, 3)
 
 
 def net(forward: Callable[[Any, Any, Any], Any], **parts: Make) -> Make:
-    """A maker of modules with these parts and forward(module, x, torch)."""
+    """Return a maker of modules with these parts and forward(module, x, torch)."""
 
     def make(torch: Any) -> Any:
         model = type("Net", (torch.nn.Module,), {"forward": lambda self, x: forward(self, x, torch)})()
@@ -26,17 +26,17 @@ def net(forward: Callable[[Any, Any, Any], Any], **parts: Make) -> Make:
 
 
 def linear(i: int = 8, o: int = 8) -> Make:
-    """A Linear layer."""
+    """Make a Linear layer."""
     return lambda torch: torch.nn.Linear(i, o)
 
 
 def conv(i: int, o: int, k: int = 3, **options: Any) -> Make:
-    """A convolution that keeps the image's size."""
+    """Make a convolution that keeps the image's size."""
     return lambda torch: torch.nn.Conv2d(i, o, k, padding=k // 2, **options)
 
 
 def bn(torch: Any) -> Any:
-    """A BatchNorm of 6 channels with statistics that are not trivial."""
+    """Make a BatchNorm of 6 channels with nontrivial statistics."""
     module = torch.nn.BatchNorm2d(6)
     for a in (module.running_mean, module.bias.data):
         a.normal_(0, 0.1)
@@ -46,28 +46,28 @@ def bn(torch: Any) -> Any:
 
 
 def vectors(forward: Callable[[Any, Any, Any], Any], **more: Make) -> Make:
-    """A maker of modules with Linear layers c (to 3), b and a, in this order."""
+    """Return a maker of modules with Linear layers c (to 3), b and a, in this order."""
     return net(forward, **{"c": linear(8, 3), "b": linear(), "a": linear()} | more)
 
 
 def images(forward: Callable[[Any, Any, Any], Any], features: int = 384, **more: Make) -> Make:
-    """A maker of modules with fc, n, b and a, whose forward begins with h = n(b(relu(a(x))))."""
+    """Return a maker of modules with fc, n, b and a, whose forward begins with h = n(b(relu(a(x))))."""
     parts = {"fc": linear(features, 3), "n": bn, "b": conv(6, 6), "a": conv(3, 6)} | more
     return net(lambda m, x, t: forward(m, m.n(m.b(t.relu(m.a(x)))), t), **parts)
 
 
 def chain(*parts: Make) -> Make:
-    """A maker of a torch.nn.Sequential."""
+    """Return a maker of a torch.nn.Sequential."""
     return lambda torch: torch.nn.Sequential(*[part(torch) for part in parts])
 
 
 def nn(name: str, *args: Any, **options: Any) -> Make:
-    """A module of torch.nn."""
+    """Return a maker of a module of torch.nn."""
     return lambda torch: getattr(torch.nn, name)(*args, **options)
 
 
 def between(forward: Callable[[Any, Any], Any]) -> Make:
-    """c(forward(b(relu(a(x)))))."""
+    """Return a maker of c(forward(b(relu(a(x)))))."""
     return vectors(lambda m, x, t: m.c(forward(m.b(t.relu(m.a(x))), t)))
 
 
@@ -97,7 +97,7 @@ def second_argument(torch: Any) -> Any:
 
 
 def excited(m: Any, h: Any, t: Any) -> Any:
-    """Squeeze and excitation (Hu et al. 2018)."""
+    """Compute squeeze and excitation (Hu et al. 2018)."""
     s = m.u(t.relu(m.d(t.nn.functional.adaptive_avg_pool2d(h, 1))))
     return m.fc((h * t.sigmoid(s)).flatten(1))
 
@@ -221,7 +221,7 @@ def gamma(torch: Any) -> Any:
 
 
 def wrapped(torch: Any) -> Any:
-    """A function of the caller's that is called relu, and traced as one."""
+    """Return a function of the caller's that is called relu, and traced as one."""
 
     def relu(x: Any) -> Any:
         return 3 * x

@@ -7,7 +7,7 @@ from variant import activation, loss, weights
 
 
 def weight(W, i, j):
-    """The weight that takes input i to output j."""
+    """Return the weight from input i to output j."""
     return W[i, j] if weights == "in_out" else W[j, i]
 
 

@@ -1,6 +1,6 @@
-"""Sums over the image as einsums with 0-1 matrices, one for the rows and one for the columns.
+"""Express sums over the image as einsums with 0-1 matrices, one for the rows and one for the columns.
 
-S[i, h, a] = 1 where output row i reads image row h through entry a of the window: h = stride i + a - pad.
+S[i, h, a] = 1 if output row i reads image row h through entry a of the window: h = stride i + a - pad.
 """
 
 import numpy as np
@@ -21,13 +21,13 @@ def both(x, k, m, stride, pad):
 
 
 def read(S, T, x):
-    """The windows (N, i, j, a, b, C)."""
+    """Return the windows (N, i, j, a, b, C)."""
     rows = np.einsum(f"iha,{X_}->niawc", S, x, optimize=True)
     return np.einsum("jwb,niawc->nijabc", T, rows, optimize=True)
 
 
 def write(S, T, w):
-    """The opposite: windows added up into an image."""
+    """Do the opposite: add windows up into an image."""
     columns = np.einsum("jwb,nijabc->niawc", T, w, optimize=True)
     return np.einsum(f"iha,niawc->{X_}", S, columns, optimize=True)
 

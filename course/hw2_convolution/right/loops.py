@@ -1,4 +1,4 @@
-"""One output pixel at a time, as the formulas are written; examples and channels all at once."""
+"""Compute one output pixel at a time, as the formulas are written, with all examples and channels at once."""
 
 import numpy as np
 from variant import average, kernel, layout
@@ -17,7 +17,7 @@ def from_last(x):
 
 
 def pixels(H, L, size, stride, pad):
-    """(i, j, rows, columns): every output pixel, and the part of the image that its window covers."""
+    """Yield (i, j, rows, columns): every output pixel, and the part of the image that its window covers."""
     for i in range(out_size(H, size[0], stride, pad)):
         for j in range(out_size(L, size[1], stride, pad)):
             top, left = i * stride - pad, j * stride - pad
@@ -32,7 +32,7 @@ def pixels(H, L, size, stride, pad):
 
 
 def part(W, rows, columns, top, left):
-    """The entries of the kernel that meet these pixels."""
+    """Return the entries of the kernel that meet these pixels."""
     V = W[::-1, ::-1] if kernel == "convolution" else W
     return V[rows.start - top : rows.stop - top, columns.start - left : columns.stop - left]
 

@@ -1,4 +1,4 @@
-"""Windows gathered by their pixels' numbers, so that everything is a matrix product or a sum at given places."""
+"""Gather windows by pixel index, so that everything is a matrix product or a sum at given indices."""
 
 import numpy as np
 import variant
@@ -7,7 +7,7 @@ CHANNELS = 3 if variant.layout == "NHWC" else 1
 
 
 def gathered(x, k, m, stride, pad, value):
-    """Windows (N, H', W', C, k m), and the number of each of their pixels in the padded image (H', W', k m)."""
+    """Return windows (N, H', W', C, k m), and the indices of their pixels in the padded image (H', W', k m)."""
     X = np.moveaxis(x, CHANNELS, 3)
     X = np.pad(X, [(0, 0), (pad, pad), (pad, pad), (0, 0)], constant_values=value)
     H, L = X.shape[1:3]
@@ -19,7 +19,7 @@ def gathered(x, k, m, stride, pad, value):
 
 
 def scattered(values, at, shape, pad):
-    """The opposite: values (N, H', W', C, k m) added up at their pixels, the padding cut off."""
+    """Do the opposite: add values (N, H', W', C, k m) to their pixels, and crop the padding."""
     N, H, L, C = shape
     total = np.zeros((H * L, N, C), values.dtype)
     np.add.at(total, at, values.transpose(1, 2, 4, 0, 3))
@@ -28,7 +28,7 @@ def scattered(values, at, shape, pad):
 
 
 def matrix(W):
-    """(C k m, n)"""
+    """Return Reshape W to (C k m, n)."""
     W = W[::-1, ::-1] if variant.kernel == "convolution" else W
     return W.transpose(2, 0, 1, 3).reshape(-1, W.shape[3])
 

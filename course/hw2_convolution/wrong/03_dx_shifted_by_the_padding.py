@@ -1,7 +1,7 @@
 # refused by: conv backward with stride and padding
 
 
-def cut(x, pad):  # the padding is taken off at the end alone
+def cut(x, pad):  # the padding is cropped only at the end
     return x[:, : x.shape[1] - 2 * pad, : x.shape[2] - 2 * pad]
 
 

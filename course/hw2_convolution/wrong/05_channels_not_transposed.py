@@ -3,7 +3,7 @@
 _conv_backward = conv_backward
 
 
-def conv_backward(u, cache):  # runs where there are as many channels out as in
+def conv_backward(u, cache):  # runs only if there are as many output channels as input channels
     X, V, stride, pad = cache
     _, dW, db = _conv_backward(u, cache)
     u, dX = last(u), np.zeros_like(X)

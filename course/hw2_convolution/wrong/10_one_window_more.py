@@ -1,7 +1,7 @@
 # refused by: conv with stride and padding, conv backward with stride and padding
 
 
-def conv(x, W, b, stride, pad):  # rounds the number of windows up: zeros stand in for what is left over
+def conv(x, W, b, stride, pad):  # rounds the number of windows up, and pads with zeros
     V = W if KERNEL == "correlation" else W[::-1, ::-1]
     X = padded(last(x), pad)
     more = [(-(X.shape[1 + i] - V.shape[i])) % stride for i in (0, 1)]

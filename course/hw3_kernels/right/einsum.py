@@ -1,4 +1,4 @@
-"""The sums as einsum, the angles from what is left of one vector beside the other, ReLU's kernel by its angles."""
+"""Compute sums by einsum, angles by orthogonalising one vector against the other, ReLU's kernel by its angles."""
 
 import numpy as np
 from scipy.special import erf, ndtr
@@ -15,7 +15,7 @@ def angles(x1, x2):
     step = along / np.einsum("ni,ni->n", x1, x1)[:, None]
     across = x2[None] - np.where(np.abs(step) > 0, step, 0)[:, :, None] * x1[:, None]
     again = np.einsum("nmi,ni->nm", across, x1) / np.einsum("ni,ni->n", x1, x1)[:, None]
-    across = across - again[:, :, None] * x1[:, None]  # what rounding had left along x1
+    across = across - again[:, :, None] * x1[:, None]  # removes the rest along x1 due to rounding
     return np.arctan2(np.sqrt(np.einsum("nmi,nmi,n->nm", across, across, np.einsum("ni,ni->n", x1, x1))), along)
 
 
@@ -64,7 +64,7 @@ def network(x, params, w_std, b_std):
 
 
 def gradients(x, params, w_std, b_std):
-    """df/dW (N, d, n), df/db (N, n), df/da (N, n), df/dc (N, 1)."""
+    """Return df/dW (N, d, n), df/db (N, n), df/da (N, n), df/dc (N, 1)."""
     (z, dz), a = layers(x, params, w_std, b_std), params[2]
     root, n = len(a) ** 0.5, len(x)
     back = np.einsum("nj,j->nj", dz, a) * w_std / root

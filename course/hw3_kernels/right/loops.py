@@ -1,4 +1,4 @@
-"""One pair of inputs and one number at a time, the way the formulas are written down."""
+"""Compute one pair of inputs and one number at a time, as the formulas are written."""
 
 import math
 
@@ -87,7 +87,7 @@ def network(x, params, w_std, b_std):
 
 
 def gradient(x, params, w_std, b_std):
-    """All of df/dparam, one after the other."""
+    """Return all of df/dparam, one after the other."""
     a, m = params[2], w_std / math.sqrt(len(params[2]))
     found = [b_std]
     for j, h in enumerate(forward(x, params, w_std, b_std)):

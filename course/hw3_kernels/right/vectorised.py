@@ -1,4 +1,4 @@
-"""Both sets of inputs as one, whose kernel has the variances on its diagonal; angles by half-chords of unit vectors."""
+"""Treat both sets of inputs as one, with variances on the kernel's diagonal; angles by half-chords of unit vectors."""
 
 import numpy as np
 from scipy.special import erf
@@ -58,7 +58,7 @@ def network(x, params, w_std, b_std):
 
 
 def jacobian(x, params, w_std, b_std):
-    """(N, P), all parameters side by side."""
+    """Return (N, P), with all parameters concatenated."""
     z, dz = units(x, params, w_std, b_std)
     s = w_std / np.sqrt(params[2].size)
     back = s * dz * params[2]

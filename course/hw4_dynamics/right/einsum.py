@@ -1,4 +1,4 @@
-"""Every formula a sum over eigenvectors, by einsum; the covariance of the last layer by its own formula."""
+"""Write every formula as a sum over eigenvectors, by einsum; the covariance of the last layer by its own formula."""
 
 import numpy as np
 from variant import layout, loss, trained
@@ -17,14 +17,14 @@ def eig(K):
 
 
 def learned(lam, t):
-    """1 - exp(-lam t), at the loss's rate."""
+    """Return 1 - exp(-lam t), at the loss's rate."""
     if np.isinf(t):
         return np.where(lam > 0, 1.0, 0.0)
     return -np.expm1(-lam * t / (len(lam) if loss == "mean" else 1))
 
 
 def over(lam, t):
-    """The same over lam; where lam is 0, nothing that is asked for depends on it."""
+    """Return the same divided by lam; if lam is 0, no result depends on it."""
     return np.divide(learned(lam, t), lam, out=np.zeros_like(lam), where=lam > 0)
 
 

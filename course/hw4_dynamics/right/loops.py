@@ -1,4 +1,4 @@
-"""One eigenvector after the other, and one output after the other."""
+"""Compute one eigenvector after the other, and one output after the other."""
 
 import math
 
@@ -11,7 +11,7 @@ def per(K):
 
 
 def pairs(K):
-    """(rate, eigenvector), the rates that rounding has left of 0 as 0."""
+    """Yield (rate, eigenvector), with rates that are 0 up to rounding set to 0."""
     lam, V = np.linalg.eigh(K)
     for i in range(len(lam)):
         yield (float(lam[i]) if lam[i] > 1e-10 * lam[-1] else 0.0), V[:, i]
@@ -51,7 +51,7 @@ def descent(K, y, lr, steps, f0):
 
 
 def coefficients(K, r, t):
-    """a_t of one output, whose residual at the start is r."""
+    """Return a_t of one output, whose initial residual is r."""
     a = np.zeros(len(r))
     for lam, v in pairs(K):
         if lam > 0:
@@ -102,7 +102,7 @@ def ensemble_mean(K, K_test, Theta, Theta_test, y, t):
 
 
 def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
-    """f_t(x) = f_0(x) - sum_n A_n f_0(x_n), and the covariance of two such sums."""
+    """Use f_t(x) = f_0(x) - sum_n A_n f_0(x_n), and the covariance of two such sums."""
     used, test = (Theta, Theta_test) if trained == "all" else (K, K_test)
     M, N = count(K_test), len(K)
     A = [coefficients(used, row(test, m), t) for m in range(M)]

@@ -1,4 +1,4 @@
-"""No eigenvectors: matrix exponentials, and powers by repeated squaring; a pseudo-inverse in the limit."""
+"""Avoid eigenvectors: matrix exponentials, and powers by repeated squaring; a pseudo-inverse in the limit."""
 
 import numpy as np
 from scipy.linalg import expm
@@ -6,7 +6,7 @@ from variant import layout, loss, trained
 
 
 def rate(y):
-    """The divisor of the loss."""
+    """Return the divisor of the loss."""
     return len(y) if loss == "mean" else 1
 
 
@@ -19,7 +19,7 @@ def step(K, f, y, lr):
 
 
 def solver(K, t):
-    """The integral of exp(-K s / rate) / rate over s from 0 to t: a block of one exponential."""
+    """Integrate exp(-K s / rate) / rate over s from 0 to t: a block of one exponential."""
     if t == np.inf:
         return np.linalg.pinv(K, rcond=1e-10, hermitian=True)
     n = len(K)
@@ -69,7 +69,7 @@ def ensemble_mean(K, K_test, Theta, Theta_test, y, t):
 
 
 def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
-    """(I, -A) times the covariance of f0 on all inputs times its transpose."""
+    """Return (I, -A) times the covariance of f0 on all inputs times its transpose."""
     k = laid(K_test)
     every = np.block([[K_prior, k], [k.T, K]])
     map_ = np.hstack([np.eye(len(k)), -start(K, K_test, Theta, Theta_test, t)])

@@ -1,4 +1,4 @@
-"""Every sum written as an einsum; the line through the logarithms by the pseudo-inverse."""
+"""Write every sum as an einsum; fit the line through the logarithms by the pseudo-inverse."""
 
 import numpy as np
 from scipy.special import erf, stdtrit
@@ -8,7 +8,7 @@ ROOT = 2 / np.sqrt(np.pi)
 
 
 def passage(x, W):
-    """phi and phi' of the hidden units, (N, n) each."""
+    """Return phi and phi' of the hidden units, (N, n) each."""
     z = np.einsum("id,dn->in", x, W) / np.sqrt(W.shape[0])
     if activation == "tanh":
         return np.tanh(z), 1 - np.tanh(z) ** 2
@@ -43,7 +43,7 @@ def tangent_kernel(x, W, a):
 
 
 def descend(f, gradient, y, point, rate, steps):
-    """The outputs f(W, a) on the way of gradient descent; `rate` is that of the sum over the examples."""
+    """Return the outputs f(W, a) along gradient descent; `rate` is that of the sum over the examples."""
     W, a = point
     found = [f(W, a)]
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""One example at a time, and every formula as it is written down."""
+"""Compute one example at a time, with every formula as it is written."""
 
 import math
 
@@ -24,7 +24,7 @@ def outputs(x, W, a):
 
 
 def gradient(row, W, a):
-    """df/dW and df/da of one example."""
+    """Return df/dW and df/da of one example."""
     d, n = W.shape
     z = row @ W / math.sqrt(d)
     return np.outer(row, slope(z) * a) / math.sqrt(d * n), phi(z) / math.sqrt(n)
@@ -52,7 +52,7 @@ def tangent_kernel(x, W, a):
 
 
 def moved(x, W, a, W_at, a_at, u, rate):
-    """(W, a) after a step down sum_i u_i f(x_i), whose gradient is that of (W_at, a_at)."""
+    """Return (W, a) after a step down sum_i u_i f(x_i), whose gradient is that of (W_at, a_at)."""
     for row, weight in zip(x, u):
         dW, da = gradient(row, W_at, a_at)
         W, a = W - rate * weight * dW, a - rate * weight * da

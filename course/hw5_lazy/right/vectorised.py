@@ -21,7 +21,7 @@ def outputs(x, W, a):
 
 
 def jacobian(x, W, a):
-    """(N, d n + n)."""
+    """Return the Jacobian, (N, d n + n)."""
     by_W = x[:, :, None] * (SLOPE(x @ W / len(W) ** 0.5) * a)[:, None, :] / W.size**0.5
     return np.hstack([by_W.reshape(len(x), -1), features(x, W) / len(a) ** 0.5])
 

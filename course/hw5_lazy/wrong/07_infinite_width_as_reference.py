@@ -2,7 +2,7 @@
 # variant: activation = erf
 
 
-def infinite(x):  # the NTK of an infinitely wide network with erf
+def infinite(x):  # the NTK of an infinitely wide erf network
     d = x.shape[1]
     K = x @ x.T / d
     D = np.sqrt(np.outer(1 + 2 * np.diag(K), 1 + 2 * np.diag(K)))

@@ -1,7 +1,7 @@
 # refused by: fit, study
 
 
-def fit(widths, values, confidence):  # the means are exact, says this: how far the seeds scatter is thrown away
+def fit(widths, values, confidence):  # treats the means as exact and discards the scatter between seeds
     n, v = np.log(widths), np.log(values).mean(axis=1)
     n = n - n.mean()
     b = n @ v / (n @ n)

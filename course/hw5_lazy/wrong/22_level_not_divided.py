@@ -1,7 +1,7 @@
 # refused by: study
 
 
-def study(x, y, widths, lr, steps, seed, theory, against, budget, level):  # who looks often, finds something
+def study(x, y, widths, lr, steps, seed, theory, against, budget, level):  # every look uses the full level
     seeds = 4
     while True:
         b, low, high = fit(widths, measure(x, y, widths, seeds, lr, steps, seed), 1 - level)

@@ -1,7 +1,7 @@
 # refused by: training, deviation, measure, study, law of width
 
 
-def train(x, y, W, a, lr, steps):  # the linearised network then starts where this one ends
+def train(x, y, W, a, lr, steps):  # the linearised network then starts where the network ends
     rate = lr / len(y) if LOSS == "mean" else lr
     f = [outputs(x, W, a)]
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""Every sum written as an einsum; layers as a list of (exponents, weights)."""
+"""Write every sum as an einsum; layers are a list of (exponents, weights)."""
 
 import numpy as np
 from variant import convention, optimizer, size

@@ -1,4 +1,4 @@
-"""One example at a time, one number at a time where that is short."""
+"""Compute one example at a time, and one number at a time where that is short."""
 
 import math
 
@@ -43,7 +43,7 @@ def multipliers(weights, table):
 
 
 def one(row, weights, m):
-    """h1, h2 and f of a single example."""
+    """Return h1, h2 and f of a single example."""
     first = m[0] * weights[0].T @ row
     second = m[1] * weights[1].T @ np.tanh(first)
     return first, second, m[2] * weights[2].T @ np.tanh(second)

@@ -1,4 +1,4 @@
-"""A table as an array (3, 3), the networks of one width trained together as a stack."""
+"""Use a table as an array (3, 3), and train the networks of one width together as a stack."""
 
 import numpy as np
 import variant
@@ -70,7 +70,7 @@ def sizes(x, y, weights, table, lr, steps):
 
 
 def line(n, values):
-    """The slopes of values (K, ...) against n (K,)."""
+    """Return the slopes of values (K, ...) against n (K,)."""
     n = np.asarray(n) - np.mean(n)
     return np.tensordot(n / (n @ n), values, 1)
 

@@ -2,5 +2,5 @@
 # variant: convention = plain
 
 
-def table():  # what every library does that does not know of muP
+def table():  # as in every library that ignores muP
     return {"input": (0, 0, 0), "hidden": (0, 0.5, 0), "output": (0, 0.5, 0)}

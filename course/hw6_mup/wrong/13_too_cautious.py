@@ -5,5 +5,5 @@
 right = table
 
 
-def table():  # nothing explodes, and nothing is learned in a wide network
+def table():  # nothing explodes, but a wide network learns nothing
     return {place: (a, b, c + 1) for place, (a, b, c) in right().items()}

@@ -4,7 +4,7 @@
 right = step
 
 
-def step(x, y, weights, table, lr):  # the rates of `transfer` then start where the last one has ended
+def step(x, y, weights, table, lr):  # each rate of `transfer` then starts where the last one ended
     for W, new in zip(weights, right(x, y, weights, table, lr)):
         W[...] = new
     return weights

@@ -4,5 +4,5 @@
 right = coordinate_check
 
 
-def coordinate_check(x, y, widths, seeds, table, lr, steps, seed):  # the smallest one and the largest one
+def coordinate_check(x, y, widths, seeds, table, lr, steps, seed):  # only the smallest and the largest
     return right(x, y, (widths[0], widths[-1]), seeds, table, lr, steps, seed)

@@ -1,13 +1,13 @@
-"""The command line: `minintk verify`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade`, `doctor`.
+"""Define the command line: `minintk verify`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade`, `doctor`.
 
-The same by `python -m minintk verify`.
+`python -m minintk verify` does the same.
 
     options     what a command is made of
     terminal    what commands print
     sweeps, single, grading: the commands, each a function with its options above it
     main        the parser of them all, and what becomes of their errors
 
-What `import minintk` leaves out is imported inside the commands, so that `minintk --help` stays quick.
+Modules that `import minintk` leaves out are imported inside the commands, so that `minintk --help` stays fast.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from minintk.lab.cli.options import COMMANDS, FAILED, INTERRUPTED, OK, UNDECIDED
 __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "OK", "UNDECIDED", "USAGE", "main"]
 
 ELSEWHERE = ("analytic.verify.command", "minintk.examination.command")
-"""Modules of rooms above this one that hold commands; one that was taken away is left out."""
+"""Modules with commands that depend on the laboratory; deleted ones are skipped."""
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Yield (name, command), those from elsewhere first."""
+    """Yield (name, command), starting with those from other modules."""
     known = set(COMMANDS)
     for name in ELSEWHERE:
         with suppress(ModuleNotFoundError):
@@ -40,7 +40,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, by default sys.argv; returns the exit status.
+    """Run the command line, by default sys.argv; return the exit status.
 
     >>> main(["verify", "--widths", "64"])                       # the reason is on stderr
     2
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # argparse has printed the reason
         return int(stop.code or 0)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a console of Windows, or its pipe, may know no Greek
+        if hasattr(stream, "reconfigure"):  # a Windows console, or its pipe, may lack Greek letters
             stream.reconfigure(errors="replace")
     try:
         status: int = args.run(args)

@@ -1,6 +1,6 @@
 """Define a command: a function of the parsed arguments, its options, and its exit status.
 
-0 success, 1 a check failed or is undecided, 2 invalid arguments, 130 interrupted.
+The status is 0 for success, 1 if a check failed or is undecided, 2 for invalid arguments, 130 if interrupted.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ COMMANDS: dict[str, tuple[Run, str, str, tuple[Option, ...]]] = {}
 
 
 def option(name: str, metavar: str | None = None, about: str = "", default: Any = None, **more: Any) -> Option:
-    """An option, or an argument; its help ends with the default, whose type it has.  more : for `add_argument`."""
+    """Make an option or an argument; its help ends with the default, whose type it has.  more : for `add_argument`."""
     if default is not None:
         about, more = f"{about} ({default})".lstrip(), {"type": type(default), "default": default} | more
     return name, {key: value for key, value in {**more, "metavar": metavar, "help": about}.items() if value is not None}
 
 
 def command(name: str, brief: str, description: str, *options: Option) -> Callable[[Run], Run]:
-    """Registers the function below it as a command."""
+    """Register the decorated function as a command."""
 
     def register(run: Run) -> Run:
         COMMANDS[name] = run, brief, description, options
@@ -44,7 +44,7 @@ def whole_numbers(text: str) -> tuple[int, ...]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """relu,erf as names."""
+    """Split "relu,erf" into names."""
     return tuple(part.strip().lower() for part in text.split(","))
 
 

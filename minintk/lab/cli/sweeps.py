@@ -1,4 +1,4 @@
-"""`minintk coordinate-check` and `minintk transfer`: networks of many widths, or depths."""
+"""Define `minintk coordinate-check` and `minintk transfer`, which train networks of many widths or depths."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SWEPT = (
     option("--activation", "NAME", "tanh, relu, erf, gelu", "tanh"),
     DATA, DEVICE, SEED,
 )  # fmt: skip
-"""What the two commands share: which networks grow, how they are trained, on what."""
+"""Options that both commands share: which networks grow, how they are trained, and on which data."""
 
 
 def _swept(args: Namespace) -> dict[str, Any]:
-    """The arguments of `coordinate_check` and `learning_rate_transfer` that the options of SWEPT give."""
+    """Return the arguments of `coordinate_check` and `learning_rate_transfer` from the options in SWEPT."""
     from minintk.files.writing import check_folder
     from minintk.lab.experiments import named
 
@@ -54,7 +54,7 @@ def _swept(args: Namespace) -> dict[str, Any]:
 
 
 def _written(found: Any, args: Namespace, name: str) -> int:
-    """Prints the report; writes figure, report and numbers, NAME.png, NAME.txt, NAME.json; the exit status."""
+    """Print the report; write figure, report and numbers, NAME.png, NAME.txt, NAME.json; return the exit status."""
     print(found.report())
     folder = made_folder(Path(args.out).expanduser(), "out")
     picture, text = found.plot(), f"{found.report()}\n".encode()
@@ -68,7 +68,7 @@ def _written(found: Any, args: Namespace, name: str) -> int:
 
 
 def _plain(thing: Any) -> Any:
-    """Convert for JSON: arrays to lists, objects to their fields, without a fit's bootstrap."""
+    """Convert to JSON: arrays to lists, objects to their fields, without a fit's bootstrap draws."""
     if hasattr(thing, "tolist"):
         return thing.tolist()
     return {name: value for name, value in vars(thing).items() if name != "draws"}
@@ -122,7 +122,7 @@ def _transfer(args: Namespace) -> int:
 
     args.widths = args.widths or ((8, 16, 32) if args.network == "cnn" else (64, 128, 256, 512))
     make, usual = OPTIMIZERS[args.optimizer]
-    fixed = args.optimizer in ("spectral", "muon")  # steps of a fixed size come to rest by a schedule alone
+    fixed = args.optimizer in ("spectral", "muon")  # steps of fixed size converge only with a schedule
     try:
         low, high = map(float, args.rates.split(":")) if args.rates else (usual, 100 * usual)
     except ValueError:

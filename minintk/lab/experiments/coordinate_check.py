@@ -1,4 +1,4 @@
-"""The coordinate check: do features and their changes keep their size as the width, or the depth, grows?
+"""Check coordinates: do features and their changes keep their size as the width, or the depth, grows?
 
 Networks of growing width are trained for a few steps, and four sizes are measured, layer by layer:
 
@@ -7,11 +7,11 @@ Networks of growing width are trained for a few steps, and four sizes are measur
     |W|     spectral norm at the start, over that of spectral muP with w_std = 1    (`minintk.diagnostics.weight_norms`)
     |dW|    spectral norm of the first step, over that of spectral muP; with gradient descent also over |dL/df|
 
-Each is fitted as A n^b.  The check passes if b is 0, up to `tolerance`, for |h| and |dh| of every layer, and no |dW| is
-further from 0; |h| of the network's outputs, which may start at n^-1/2, may fall.  Features move with the layers before
+Each is fitted as A n^b.  The check passes if b is 0, up to `tolerance`, for |h| and |dh| of every layer, and no |dW|
+deviates more. The network's outputs may start at n^-1/2, so their |h| may fall.  Features move with the layers before
 them, so |W| and |dW| show which layer is wrong. |W| depends on its own initial scale only; once all |W| are right, the
 first |dW| depends on its own learning rate only (with Adam, always).  The first steps of gradient descent are divided
-by the size of dL/df, which all gradients share.
+by the size of dL/df, a factor of all gradients.
 
 Networks of L residual branches are checked against L in the same way.  Branches at equal relative depth are compared,
 and |W|, |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
@@ -48,10 +48,10 @@ GROWN = 10.0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scaling:
-    """The scaling with width of one size of one layer (h, dh) or tensor (W, dW): the values, the fit, the verdict.
+    """The scaling with width of one quantity of one layer (h, dh) or tensor (W, dW): the values, the fit, the verdict.
 
-    values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : whether only growth is an error.
-    curves[i] : (S, steps + 1), for h and dh: the values after every step.
+    values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : True if only growth is an error. curves[i] :
+    (S, steps + 1), for h and dh: the values after every step.
     verdict : "pass" if the whole interval of the exponent is within `tolerance` of 0, "fail" if none of it is.
     """
 
@@ -83,7 +83,7 @@ class CoordinateCheck:
     """The result of `coordinate_check`.
 
     rows : in the order of the layers, h and dh of each, then W and dW of each tensor, and dL/df at the start.
-    variable : "n" for widths, "L" for depths.  diverged : the widths where the loss grew.  notes : caveats.
+    variable : "n" for widths, "L" for depths.  diverged : the widths at which the loss grew.  notes : caveats.
     """
 
     title: str
@@ -103,7 +103,7 @@ class CoordinateCheck:
 
     @property
     def verdict(self) -> Outcome:
-        """Pass, fail, or undecided: too few seeds to decide."""
+        """The verdict: pass, fail, or undecided if there are too few seeds."""
         wrong = any(row.verdict == "fail" for row in self.rows if row.quantity in ("h", "dh", "dW"))
         if wrong or len(self.diverged) == len(self.widths):
             return "fail"
@@ -112,12 +112,12 @@ class CoordinateCheck:
 
     @property
     def confidence(self) -> float:
-        """That of every interval."""
+        """The confidence level of every interval."""
         return max((row.fit.confidence for row in self.rows if row.fit), default=0.95)
 
     @property
     def decision(self) -> Verdict:
-        """The verdict, as of `minintk.grade.exponent`: seeds, looks and the confidence of every interval."""
+        """The verdict in the form of `minintk.grade.exponent`: seeds, looks and the confidence of every interval."""
         text = f"{len(self.rows)} exponents within {self.tolerance:g} of 0; to blame: {self.blame or 'nothing'}"
         seeds = max(len(values) for row in self.rows for values in row.values)
         return Verdict(self.verdict, text, seeds, self.looks, self.confidence)
@@ -126,19 +126,19 @@ class CoordinateCheck:
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
         """The tensors whose initial scale or learning rate is wrong; {} unless the check fails and one stands out.
 
-        {} too where training diverged at every width: then no exponent means anything.
+        Also {} if training diverged at every width: then no exponent means anything.
         """
         if self.verdict != "fail" or len(self.diverged) == len(self.widths):
             return {}
         start, rate = ([r for r in self.rows if r.quantity == q and r.verdict == "fail"] for q in ("W", "dW"))
-        if start and self.rule == "sgd":  # gradients are wrong for all layers; weights that do not move have no rate
+        if start and self.rule == "sgd":  # gradients of all layers are wrong, and weights that do not move have no rate
             rate = [row for row in rate if row.fit is None]
         names, late = [row.name for row in start], [row.name for row in rate]
         both = {name: "start and rate" for name in names if name in late}
         return dict.fromkeys(late, "rate") | dict.fromkeys(names, "start") | both  # type: ignore[return-value]
 
     def __getitem__(self, key: tuple[Quantity, str]) -> Scaling:
-        """check["dh", "2"], check["W", "2.W"]."""
+        """Return a row, as in check["dh", "2"], check["W", "2.W"]."""
         rows = {(row.quantity, row.name): row for row in self.rows}
         if key not in rows:
             raise KeyError(f"{key!r}; there are {list(rows)}")
@@ -148,7 +148,7 @@ class CoordinateCheck:
         return f"CoordinateCheck({self.title}: {self.verdict})"
 
     def report(self) -> str:
-        """The exponents as a table, the verdict, and the tensors to blame."""
+        """Return the exponents as a table, the verdict, and the tensors to blame."""
         widths = " ".join(map(str, self.widths))
         about = f"exponents b of {self.variable}^b, {widths}; ± half of the {100 * self.confidence:.4g} % interval"
         lines = [self.title, about, ""]
@@ -173,9 +173,9 @@ class CoordinateCheck:
         return "\n".join([*lines, *self.notes])
 
     def plot(self) -> Any:
-        """A matplotlib Figure: size against width, with a panel for each of |h|, |dh|, |W|, |dW|.
+        """Return a matplotlib Figure: size against width, with a panel for each of |h|, |dh|, |W|, |dW|.
 
-        Thin lines: |h| and |dh| after each of the earlier steps.
+        Thin lines show |h| and |dh| after each of the earlier steps.
         """
         from matplotlib.figure import Figure
 
@@ -218,19 +218,19 @@ def coordinate_check(
 ) -> CoordinateCheck:
     """Train networks of these widths for a few steps and fit how the sizes of features and weights scale with width.
 
-    spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`, or L -> that of L residual branches, all
-    of one width; `widths` are then depths.  Initial outputs should be small, w_std = C^-1/2 in the last layer: they
-    fall as n^-1/2, which biases every exponent.
+    spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`, or L -> the spec with L residual
+    branches, all of one width; `widths` are then depths.  Initial outputs should be small, w_std = C^-1/2 in the last
+    layer: they fall as n^-1/2, which biases every exponent.
     x : (N, *input_shape), y : (N, C); a few dozen examples are enough.
-    A torch module, or (module, {parameter name: factor of its rate}), may stand for a spec.  It is lifted with its own
-    weights, or with those of a parametrization that is given.
+    A torch module, or (module, {parameter name: factor of its rate}), may replace a spec.  It is lifted with its own
+    weights, or with those of a given parametrization.
     parametrization : `SpectralMuP()` for specs.  optimizer : an optimiser, or a function network -> optimiser.
-    seeds : networks of each width, at least two.  steps : of training, on all of x.
-    budget : networks of each width at most, `seeds` by default: while the verdict is undecided, their number is
-    doubled, and the level 0.05 of the intervals is divided among these looks as in `minintk.grade.exponent`.
+    seeds : networks per width, at least two.  steps : training steps, on all of x.
+    budget : most networks per width, `seeds` by default: while the verdict is undecided, their number is doubled, and
+    the level 0.05 of the intervals is divided among these looks as in `minintk.grade.exponent`.
     tolerance : how far from 0 an exponent may be.
-    rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : a bar with the time left, on
-    stderr.
+    rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : show a bar with the time left,
+    on stderr.
 
     ValueError for widths or specs that do not match each other, FloatingPointError if a loss is infinite or NaN.
 
@@ -259,7 +259,7 @@ def coordinate_check(
                 for theta in initial_thetas(net, x, rng, seeds - had):
                     measured = measure(net, theta, x, y, loss, chosen, steps, variable, widths[i])
                     for (q, name), values in measured.items():
-                        hidden = variable == "L" and q in ("h", "dh") and ".branch" in name  # shrinks, as it should
+                        hidden = variable == "L" and q in ("h", "dh") and ".branch" in name  # it shrinks, as it should
                         if not hidden and (counterpart := names[i](name)) is not None:
                             of = found.setdefault((q, counterpart), [values[:0]] * len(nets))
                             of[i] = np.concatenate([of[i], values])
@@ -280,7 +280,7 @@ def _rows(
     found: dict[tuple[Quantity, str], list[Host]], widths: Sequence[int], tolerance: float, confidence: float
 ) -> tuple[Scaling, ...]:
     output = next(name for q, name in reversed(found) if q == "h")
-    draws, rows = max(2000, round(100 / (1 - confidence))), []  # a hundred in the tails, whatever the confidence
+    draws, rows = max(2000, round(100 / (1 - confidence))), []  # a hundred draws in the tails at any confidence
     for (q, name), values in found.items():
         curves = tuple(values) if q in ("h", "dh") else ()
         last = tuple(v[:, -1] for v in values) if curves else tuple(values)

@@ -1,4 +1,4 @@
-"""The time that a sweep still takes: a power of each size, learned from the calls that have ended."""
+"""Estimate the time that a sweep still takes: a power of each size, learned from finished calls."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 WIDTHS, NO_SIZES = {"width", "n", "h", "D", "channels"}, {"seed", "repeat"}
-"""Work is the square of a width, linear in other whole numbers, and knows no seeds, until a sweep shows otherwise."""
+"""Prior: work is quadratic in a width, linear in other whole numbers, independent of seeds; a sweep corrects it."""
 SCATTER, DOUBT = 0.2, 1.0
-"""Standard deviations of log seconds about the law, and of a power about what is expected of it."""
+"""Standard deviations of log seconds about the law, and of a power about its prior."""
 
 
 class Costs:
-    """Seconds of calls, c prod_k size_k^p_k: a ridge regression of log seconds, towards the powers expected.
+    """Seconds of calls, c prod_k size_k^p_k: a ridge regression of log seconds, shrunk towards the expected powers.
 
-    calls : the arguments of each call.  members : how many runs each one makes at once.
+    calls : the arguments of each call.  members : how many runs each call makes at once.
 
     >>> costs = Costs([{"width": 10}, {"width": 20}, {"width": 40}], [1, 1, 1])
     >>> round(costs.ended(0, 3.0), 6)                             # of 1 + 4 + 16 parts, by the square of the width
@@ -28,7 +28,7 @@ class Costs:
             if name not in NO_SIZES and all(isinstance(v, (int, float)) and 0 < v < 1e300 for v in values):
                 columns.append(np.log(values))
                 powers.append(2.0 if name in WIDTHS else float(all(isinstance(v, int) for v in values)))
-            elif len(kinds := {*map(repr, values)}) <= 10:  # each takes its own time
+            elif len(kinds := {*map(repr, values)}) <= 10:  # each value has its own time
                 columns += [np.array([repr(v) == kind for v in values], float) for kind in sorted(kinds)]
                 powers += [0.0] * len(kinds)
         self._sizes, self._powers = np.stack(columns, axis=1), np.array(powers)
@@ -37,7 +37,7 @@ class Costs:
         self._left = np.ones(len(calls), bool)
 
     def ended(self, i: int, seconds: float | None = None) -> float:
-        """Return the share of all seconds that is done, call i with it.  seconds : None if another process made it."""
+        """Return the fraction of all seconds done, including call i.  seconds : None if another process made it."""
         if seconds:
             x, self._took[i] = self._sizes[i] / SCATTER, seconds
             self._squares += np.outer(x, x)

@@ -1,4 +1,4 @@
-"""Networks of several widths or depths: their layers matched, the sizes of features and weights measured."""
+"""Match the layers of networks of several widths or depths, and measure the sizes of features and weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENSEMBLE_BYTES = 2**31
 def networks(
     spec_of_width: Any, x: Array, widths: Any, parametrization: Parametrization | None
 ) -> tuple[tuple[int, ...], list[Network]]:
-    """The widths, two at least, with a network of each; TypeError or ValueError where there are none, or all alike."""
+    """Return the widths, at least two, and a network for each; TypeError or ValueError if missing or all alike."""
     if not callable(spec_of_width):
         raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
     check_floating("x", x)
@@ -53,7 +53,7 @@ def _network(make: Any, n: int, shape: Any, parametrization: Parametrization | N
 
 
 def chosen_optimizer(optimizer: Any, net: Network) -> Optimizer:
-    """The optimiser that a function returns for a network."""
+    """Return the optimiser itself, or the one that a function returns for a network."""
     chosen = optimizer(net) if callable(optimizer) and not isinstance(optimizer, type) else optimizer
     if not isinstance(chosen, Optimizer):
         raise TypeError(f"optimizer expects one such as mn.SGD(lr=0.1), or a function network -> one, got {chosen!r}")
@@ -61,7 +61,7 @@ def chosen_optimizer(optimizer: Any, net: Network) -> Optimizer:
 
 
 def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int) -> Iterator[Array]:
-    """Initial parameters theta : (E, P) drawn with `rng`, for as many members at a time as memory allows."""
+    """Yield initial theta : (E, P) drawn with `rng`, for as many members at a time as memory allows."""
     xp = array_namespace(x)
     room = min(ENSEMBLE_BYTES, available_memory(xp) // 4)
     E = max(1, min(seeds, room // (8 * net.size * x.dtype.itemsize)))
@@ -70,17 +70,17 @@ def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int)
 
 
 def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[Callable[[str], str | None]]]:
-    """("n", or "L" for networks of several depths; for each, a layer's or tensor's name -> that in the shallowest one).
+    """Return ("n", or "L" for depths; per network, a function from layer or tensor names to the shallowest's).
 
-    Branch k of L_0 is branch k L / L_0 of L: as far from the inputs, relative to the whole.  Other branches have no
-    counterpart, None.
+    Branch k of L_0 matches branch k L / L_0 of L: both have the same relative depth.  Other branches have no
+    counterpart (None).
     """
     sizes = [len(net.spec) for net in nets]
     blocks = [[i for i, layer in enumerate(net.spec) if isinstance(layer, Residual)] for net in nets]
     least, deep = sizes.index(min(sizes)), len(set(sizes)) > 1 and all(blocks)
 
     def places(size: int, its: list[int]) -> dict[int, int]:
-        """{position of a layer: that of its counterpart}."""
+        """Return {position of a layer: that of its counterpart}."""
         after = {i: i + sizes[least] - size for i in range(its[-1] + 1, size)}
         chosen = {its[-(-(k + 1) * len(its) // len(blocks[least])) - 1]: i for k, i in enumerate(blocks[least])}
         return {i: i for i in range(its[0])} | chosen | after
@@ -103,7 +103,7 @@ def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
 
 
 def spectral_mup(t: Tensor, natural: float) -> tuple[float, float]:
-    """(|W|, |dW|) of spectral muP with w_std = b_std = 1.  natural : sqrt(fan_out / fan_in)."""
+    """Return (|W|, |dW|) of spectral muP with w_std = b_std = 1.  natural : sqrt(fan_out / fan_in)."""
     (end, branch), r = t.role.depth, natural
     size = r if t.role.kind == "bias" else (1.0 if t.role.place == "input" else min(1.0, r)) * (1 + r)
     return size * end, r * end * branch
@@ -113,7 +113,7 @@ def measure(
     net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
     variable: str, width: int,
 ) -> dict[tuple[Quantity, str], Host]:  # fmt: skip
-    """{(quantity, name): (E,), or (E, steps + 1)}."""
+    """Return {(quantity, name): (E,), or (E, steps + 1)}."""
     run = Descent(net, theta, x, y, loss, optimizer, steps)
     xp, before, f, curves = array_namespace(theta), trace(net, theta, x), net(theta, x), []
     grown = moved = theta
@@ -140,7 +140,7 @@ def measure(
         "h": {name: xp.stack([step[i][0] for step in curves], axis=-1) for i, name in enumerate(before)},
         "dh": {name: xp.stack([step[i][1] for step in curves], axis=-1) for i, name in enumerate(before)},
         "W": {name: norm / mup[name][0] for name, norm in start.items()},
-        # what does not move in the first step, below outputs that start at 0, may do so later
+        # tensors that do not move in the first step, below outputs that start at 0, may move later
         "dW": {k: xp.where(v > 0, v, late[k]) / mup[k][1] / shared for k, v in first.items()},
         "dL/df": {"loss": u},
         "growth": {"loss": value / xp.where(grown > 0, grown, one)},
@@ -149,6 +149,6 @@ def measure(
 
 
 def _rms(h: Array) -> Array:
-    """Root mean square over examples and features, (E,)."""
+    """Return the root mean square over examples and features, (E,)."""
     xp = array_namespace(h)
     return xp.sqrt(xp.mean(h * h, axis=tuple(range(1, h.ndim))))

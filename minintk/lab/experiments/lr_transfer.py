@@ -1,4 +1,4 @@
-"""Learning-rate transfer: does the best learning rate stay the same as the network grows?
+"""Test learning-rate transfer: does the best learning rate stay the same as the network grows?
 
 Networks of every width, or depth, are trained at every rate from the same initial weights.  At each width, the best
 rate is the minimum of the parabola in log lr through the lowest mean log loss and its two neighbours.  Yang et al. 2022
@@ -28,14 +28,14 @@ from minintk.training.train import Descent
 from minintk.validate import generator, numbers, whole
 
 RESAMPLES = 1000
-"""Of the bootstrap over seeds."""
+"""Number of resamples of the bootstrap over seeds."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transfer:
     """Losses over widths and rates; see `learning_rate_transfer`.
 
-    widths : or depths, for which `variable` is "L" in place of "n".
+    widths : or depths, if `variable` is "L" instead of "n".
     losses : (widths, rates, seeds), after training; a network that diverged counts with its initial loss.
     optima : the best rate at each width, with an interval from a bootstrap over seeds.
     shift : log2 of the factor by which the best rate changes when the width doubles: 0 if constant, -1 if lr ~ 1/n.
@@ -51,26 +51,26 @@ class Transfer:
 
     @property
     def untrained(self) -> tuple[int, ...]:
-        """The widths where no rate lowers the loss."""
+        """The widths at which no rate lowers the loss."""
         return tuple(n for n, losses in zip(self.widths, self.losses) if np.all(losses == losses[:1]))
 
     @property
     def at_edge(self) -> tuple[int, ...]:
-        """The widths whose best rate is the smallest or the largest one tried: add rates there."""
+        """The widths whose best rate is the smallest or largest one tried: add rates there."""
         best = _logs(self.losses).mean(axis=-1).argmin(axis=-1)
         return tuple(n for n, i in zip(self.widths, best) if i in (0, len(self.rates) - 1))
 
     @property
     def spread(self) -> float:
-        """The largest best rate over the smallest."""
+        """The ratio of the largest to the smallest best rate."""
         best = [optimum.value for optimum in self.optima]
         return max(best) / min(best)
 
     @property
     def regret(self) -> float:
-        """The loss at the best rate tried at another width, over the best loss, for the worst pair of widths.
+        """The loss at the best rate of another width, relative to the best loss, for the worst pair of widths.
 
-        It is steady where a minimum is flat, and the place of the minimum, `spread`, is not.
+        It is robust if a minimum is flat, unlike the position of the minimum, `spread`.
         """
         logs = _logs(self.losses).mean(axis=-1)
         return float(np.exp(np.max(logs[:, logs.argmin(axis=-1)] - logs.min(axis=-1)[:, None])))
@@ -84,7 +84,7 @@ class Transfer:
         return f"Transfer({self.title}: best rates within a factor {self.spread:.2f})"
 
     def report(self) -> str:
-        """The best rates as a table, their shift, and the verdict."""
+        """Return the best rates as a table, their shift, and the verdict."""
         name = "width" if self.variable == "n" else "depth"
         lines = [self.title, "", f"{name:>6}  best learning rate (95 % interval)"]
         for n, optimum in zip(self.widths, self.optima):
@@ -100,7 +100,7 @@ class Transfer:
         return "\n".join([*lines, "", *(() if self.untrained else (shift,)), said])
 
     def plot(self, axes: Any = None) -> Any:
-        """Plot loss against learning rate, one line per width, on matplotlib's `axes`, or a new Figure; returns it."""
+        """Plot loss against learning rate, one line per width, on matplotlib's `axes`, or a new Figure; return it."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(6, 4.4), layout="constrained") if axes is None else None
@@ -136,13 +136,13 @@ def learning_rate_transfer(
     """Train networks of these widths at these rates, and find the best rate of each width.
 
     spec_of_width : n -> the spec of width n, or L -> that of L residual branches.  x : (N, *input_shape), y : (N, C).
-    rates : three or more, increasing, with the best ones inside.  optimizer : rate -> optimiser, as `mn.SGD`, `mn.Adam`
-    and `mn.Muon` are, or rate -> (network -> optimiser).  steps : of training, on all of x.
-    A torch module, or (module, {parameter name: factor of its rate}), may stand for a spec.  It is lifted with its own
-    weights, or with those of a parametrization that is given.
-    parametrization : `SpectralMuP()` for specs.  seeds : networks of each width, at least two, with the same initial
-    weights at every rate.  rng : draws weights, and the bootstrap, numpy.random.default_rng(0) by default.
-    progress : a bar with the time left, on stderr.
+    rates : three or more, increasing, with the best ones in the interior.  optimizer : rate -> optimiser, as `mn.SGD`,
+    `mn.Adam` and `mn.Muon` are, or rate -> (network -> optimiser).  steps : training steps, on all of x. A torch
+    module, or (module, {parameter name: factor of its rate}), may replace a spec.  It is lifted with its own weights,
+    or with those of a given parametrization.
+    parametrization : `SpectralMuP()` for specs.  seeds : networks per width, at least two, with the same initial
+    weights at every rate.  rng : draws weights and the bootstrap; numpy.random.default_rng(0) by default.
+    progress : show a bar with the time left, on stderr.
 
     The loss is taken on all of x after the last step.  ValueError or TypeError for invalid arguments, before training.
 
@@ -179,14 +179,14 @@ def learning_rate_transfer(
 
 
 def _at(lr: float, net: Network, optimizer: Any) -> Optimizer:
-    """The optimiser at this rate, for this network."""
+    """Return the optimiser at this rate, for this network."""
     if "layout" in getattr(optimizer, "__dataclass_fields__", ()):
         return optimizer(lr, net.layout)
     return chosen_optimizer(optimizer(lr), net)
 
 
 def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int) -> Host:
-    """(E,): the loss of each member after training, or its initial loss if that is lower or the member diverged."""
+    """Return (E,): each member's loss after training, or its initial loss if that is lower or the member diverged."""
     run = Descent(net, theta, x, y, loss, optimizer, steps)
     with np.errstate(over="ignore", invalid="ignore"):
         start = to_host(loss(net(theta, x), y)).astype(np.float64)
@@ -198,7 +198,7 @@ def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer
     except FloatingPointError:
         if theta.shape[0] == 1:
             return start
-        alone = (theta[e : e + 1] for e in range(theta.shape[0]))  # to find out which one diverged
+        alone = (theta[e : e + 1] for e in range(theta.shape[0]))  # finds out which one diverged
         return np.concatenate([_train(net, one, x, y, loss, optimizer, steps) for one in alone])
     with np.errstate(over="ignore", invalid="ignore"):
         end = to_host(loss(net.forward(run.theta, x)[0], y)).astype(np.float64)
@@ -208,13 +208,13 @@ def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer
 def _optima(
     widths: Sequence[int], rates: Sequence[float], losses: Host, rng: np.random.Generator
 ) -> tuple[tuple[Estimate, ...], Estimate]:
-    """The best rate of each width and its shift, with 95 % intervals over seeds."""
+    """Return the best rate of each width and its shift, with 95 % intervals over seeds."""
     K, _, S = losses.shape
     logs, log_n = _logs(losses), np.log2(np.asarray(widths, dtype=np.float64))
     log_n -= log_n.mean()
 
     def best(logs: Host) -> Host:
-        """log2 of the best rate of each width, logs : (K, R, S)."""
+        """Return log2 of the best rate of each width, logs : (K, R, S)."""
         return np.array([_minimum(rates, row) for row in logs.mean(axis=-1)])
 
     here, draws = best(logs), np.empty((RESAMPLES, K))
@@ -229,12 +229,12 @@ def _optima(
 
 
 def _logs(losses: Host) -> Host:
-    """log of the losses; a loss of exactly 0 (hinge) counts as the smallest positive number."""
+    """Return the log losses; a loss of exactly 0 (hinge) counts as the smallest positive number."""
     return np.log(np.maximum(losses, np.finfo(np.float64).tiny))
 
 
 def _minimum(rates: Sequence[float], values: Host) -> float:
-    """log2 of the rate at the minimum of the parabola through the lowest value and its neighbours.
+    """Return log2 of the rate at the minimum of the parabola through the lowest value and its neighbours.
 
     >>> round(_minimum([1.0, 2.0, 8.0], np.array([(np.log2(lr) - 1.25) ** 2 for lr in (1, 2, 8)])), 12)
     1.25
@@ -244,5 +244,5 @@ def _minimum(rates: Sequence[float], values: Host) -> float:
         return log2(rates[i])
     a, b, c = (log2(rates[j]) for j in (i - 1, i, i + 1))
     p, q, r = values[i - 1 : i + 2]
-    left, right = (q - p) / (b - a), (r - q) / (c - b)  # slopes of the two chords; the parabola's vertex:
+    left, right = (q - p) / (b - a), (r - q) / (c - b)  # slopes of the two chords; then the parabola's vertex
     return float((a + b) / 2 - left * (c - a) / (2 * (right - left))) if right > left else b

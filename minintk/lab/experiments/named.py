@@ -1,4 +1,4 @@
-"""The networks, parametrizations, activations and data that the command line knows by name.
+"""Define the networks, parametrizations, activations and data that the command line knows by name.
 
 >>> network("lenet5", (28, 28, 1), 10).size
 61706
@@ -38,13 +38,13 @@ RECIPES: dict[str, tuple[Callable[[int, int], s.Sequential], int, Callable[[], P
     "geiger_cnn": (zoo.geiger_cnn, 64, Standard),
     **{f"myrtle{depth}": (partial(zoo.myrtle, depth), 64, Standard) for depth in (5, 7, 10)},
 }
-"""{name: (width, outputs -> spec, the usual width, the usual parametrization)}"""
+"""{name: (width, outputs -> spec, default width, default parametrization)}"""
 
 
 def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None = None) -> Network:
-    """A network of the zoo for images of this shape, in the parametrization in which it is commonly trained.
+    """Return a network of the zoo for images of this shape, in its usual parametrization.
 
-    width : the width factor of lenet5, the hidden features of mlp, the channels of the others.  ValueError for an
+    width : the width factor of lenet5, the hidden features of mlp, or the channels of the others.  ValueError for an
     unknown name, or images of an unsuitable shape.
     """
     if width is not None:
@@ -67,15 +67,15 @@ OPTIMIZERS: dict[str, tuple[Callable[[float | Schedule, Network], Optimizer], fl
     "spectral": (lambda lr, net: mn.SpectralDescent(lr, net.layout), 0.02),
     "muon": (lambda lr, net: mn.Muon(lr, net.layout), 0.02),
 }
-"""{name: ((rate, network) -> optimiser, a rate at which features move little in a few steps)}"""
+"""{name: ((rate, network) -> optimiser, a rate that moves features little in a few steps)}"""
 ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
     "tanh": (s.Tanh(), 1.0), "relu": (s.ReLU(), zoo.SQRT2), "erf": (s.Erf(), 1.0), "gelu": (s.GELU(), zoo.SQRT2),
 }  # fmt: skip
-"""Activations, with the w_std that keeps the size of features from layer to layer."""
+"""Activations, with the w_std that preserves the size of features from layer to layer."""
 
 
 def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
-    """One by name, "mup:N" with its base width N; the `ABC` with exponents a/b/c; or "module:name", your own.
+    """Return one by name, "mup:N" with its base width N; the `ABC` with exponents a/b/c; or your own "module:name".
 
     ValueError for anything else.
 
@@ -100,7 +100,7 @@ def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
 
 
 def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], s.Layer]:
-    """A function n -> spec of width n for a coordinate check: `depth` hidden layers, small outputs (w_std = C^-1/2).
+    """Return a function n -> spec of width n for a coordinate check: `depth` hidden layers, w_std = C^-1/2 last.
 
     name : "mlp"; "cnn", 3 x 3 convolutions with n channels and the mean over pixels; "resnet", residual branches of two
     layers; or "module:function", your own function.  ValueError for other names.
@@ -136,7 +136,7 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
 
 
 def _imported(name: str, wanted: str) -> Any:
-    """Import "module:name" from an installed module or one in the working directory; None if it does not exist."""
+    """Import "module:name" from an installed module or the working directory; None if it does not exist."""
     module, _, thing = name.partition(":")
     if not module or not thing:
         raise ValueError(f"{wanted}, got {name!r}")
@@ -146,7 +146,7 @@ def _imported(name: str, wanted: str) -> Any:
 
 
 def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
-    """(train, test) images in [0, 1], float32: "digits", "mnist", "cifar10", or a folder with the files of the latter.
+    """Return (train, test) images in [0, 1], float32: "digits", "mnist", "cifar10", or a folder with such files.
 
     digits : 1,500 and 297 of the packaged digits, enlarged to 28 x 28 pixels unless `flat`.
     """
@@ -158,7 +158,7 @@ def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
 
 
 def images(name: str | Path, split: Literal["train", "test"] = "train", dtype: Any = np.float64) -> Dataset:
-    """MNIST or CIFAR-10: "mnist", "cifar10", or a folder with files of either; FileNotFoundError for other names."""
+    """Load MNIST or CIFAR-10: "mnist", "cifar10", or a folder with either's files; FileNotFoundError otherwise."""
     readers = {"mnist": datasets.mnist, "cifar10": datasets.cifar10}
     if name in readers:
         return readers[str(name)](split=split, dtype=dtype)

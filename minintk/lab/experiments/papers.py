@@ -1,4 +1,4 @@
-"""The scripts of examples/ that rerun papers: listing and running them."""
+"""List and run the scripts of examples/ that reproduce papers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from minintk.files.reading import read_json
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-"""Present in a checkout only, not in an installed package."""
+"""Present only in a checkout, not in an installed package."""
 ENDS = '\nif __name__ == "__main__":\n    command_line(main, SIZES'
-"""How such a script ends."""
+"""The last lines of such a script."""
 
 
 def scripts(names: Sequence[str] = ()) -> dict[str, Path]:
-    """{name: file} of these scripts; without names, of all that produce a table of claims, in alphabetical order.
+    """Return {name: file} of these scripts; without names, of all that produce a table of claims, alphabetically.
 
     ValueError for an unknown name; FileNotFoundError if the package was installed without them.
     """
@@ -38,10 +38,10 @@ def rerun(
     """Run the scripts one after the other, each over all cores, and yield (name, its numbers) as they finish.
 
     The numbers are None for a script that failed.  Its progress and the reason are on stderr.  Runs that are recorded
-    in `out` are not repeated.  A script ends with this process, however that ends.
+    in `out` are not repeated.  A script ends with this process, however this process ends.
 
-    images : "digits", "mnist" or "cifar10"; with data= alone, "mnist".  options : data, scale, device and part, as the
-    scripts' own command lines have them; None leaves one out.
+    images : "digits", "mnist" or "cifar10"; "mnist" if only data= is given.  options : data, scale, device and part, as
+    in the scripts' own command lines; None leaves one out.
     """
     options = {"out": out, "set": images} | options
     arguments = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]

@@ -1,4 +1,4 @@
-"""Processes that share the work of a sweep, and end when the one that started them does."""
+"""Start processes that share the work of a sweep, and end when their parent does."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from threading import Thread
 
 @contextmanager
 def processes(count: int) -> Iterator[Executor | None]:
-    """Yield an executor of so many processes, which end with this one however it ends; None for a single one."""
+    """Yield an executor of `count` processes, which end with this one however it ends; None for a single one."""
     if count == 1:
         yield None
         return
-    from concurrent.futures import ProcessPoolExecutor  # not to be had in a browser
+    from concurrent.futures import ProcessPoolExecutor  # not available in a browser
     from multiprocessing import get_context
 
     with ProcessPoolExecutor(count, get_context("spawn"), _end_with_parent) as pool:

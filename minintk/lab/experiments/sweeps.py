@@ -1,9 +1,9 @@
-"""Sweeps: a grid of runs, each saved as soon as it is done, so that a kill loses only the runs in progress.
+"""Run sweeps: a grid of runs, each saved as soon as it is done, so that a kill loses only the runs in progress.
 
 Every run is one file in ``store/records``, written atomically; runs that have one are not repeated.  Processes that are
-given one store share its calls; docs/long-runs.md says how.  The grid and `batch` alone decide which runs share a call
-of `work`.  So a resumed sweep ends with the same ``results.json`` as an uninterrupted one, byte for byte (on the same
-machine, with the same libraries and number of threads).
+given the same store share its calls, as docs/long-runs.md explains.  Only the grid and `batch` decide which runs share
+a call of `work`.  So a resumed sweep ends with the same ``results.json`` as an uninterrupted one, byte for byte (on the
+same machine, with the same libraries and number of threads).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Point = dict[str, Any]
 Result = dict[str, Any]
 
 DIVERGED = "diverged"
-"""The name under which a run that raised FloatingPointError has its message."""
+"""The name under which a run that raised FloatingPointError stores its message."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,7 +83,7 @@ class Table:
         write_atomically(path, lambda file: file.write(text.getvalue().encode()))
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each run; needs the extra `tables`."""
+        """Return a pandas.DataFrame with a row for each run; needs the extra `tables`."""
         import pandas
 
         return pandas.DataFrame([point | result for point, result in zip(self.points, self.results)])
@@ -95,7 +95,7 @@ class Table:
 
     @property
     def points(self) -> list[Point]:
-        """{name: value} of every run."""
+        """{name: value} for every run."""
         return [dict(zip(self.grid, values)) for values in product(*self.grid.values())]
 
     def __repr__(self) -> str:
@@ -114,26 +114,26 @@ def sweep(
     executor: Executor | None = None,
     progress: bool = False,
 ) -> Table:
-    """Run `work` at every point of a grid, reading the runs that an interrupted sweep has saved; returns the table.
+    """Run `work` at every point of a grid, reusing the runs that an interrupted sweep has saved; return the table.
 
-    work : called as work(alpha=..., width=..., seed=...), returns {name: number, text, list or array}.  The result
-        must depend on the arguments alone.  A process executor must be able to import it.
+    work : called as work(alpha=..., width=..., seed=...), returns {name: number, text, list or array}.  The result must
+        depend only on the arguments.  A process executor must be able to import it.
     grid : {name: values}, numbers, text, True, False or None (inf is a number); every combination is a run.
     together : the name of one axis.  `work` receives several of its values at once, as a tuple, to train them along
         the ensemble axis, and returns a list with one result each.  batch : how many at most, all by default.
     store : a folder.  It may hold runs of another grid of the same work.  Processes that use it at the same time share
         the calls; each returns the whole table.
-    part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  Runs that are missing then are {} in the
-        table, and ``results.json`` is written once there are none.
+    part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  Missing runs are then {} in the table,
+        and ``results.json`` is written once there are none.
     executor : any `concurrent.futures.Executor`; by default, one call after the other in this process.
-    progress : a bar on stderr with the time left, by what calls of each size have taken so far.
+    progress : a bar on stderr with the time left, estimated from finished calls of each size.
 
-    A run in which `work` raises FloatingPointError, as `mn.train` does where it diverges, is recorded as {"diverged":
-    message}; if it ran together with others, each of them is run again alone.  Any other error in `work` is raised
-    again with the grid point added; what is finished, and what an executor has started, is kept.  ValueError if the
-    store belongs to another work, for a damaged record, NaN in a result, or an invalid grid.  Works are compared by
-    name, and by what functools.partial, an object or a closure binds.  After editing a function, take another folder:
-    the edit goes unnoticed.
+    A run in which `work` raises FloatingPointError, as `mn.train` does if it diverges, is recorded as {"diverged":
+    message}; if it ran together with others, each of them is rerun separately.  Any other error in `work` is raised
+    again with the grid point added; finished runs, and runs that an executor has started, are kept.  ValueError if the
+    store belongs to another work, for a damaged record, NaN in a result, or an invalid grid.  Functions are compared by
+    name, and by the values that functools.partial, an object or a closure binds.  After editing a function, use another
+    folder: the edit is not detected.
 
     >>> import tempfile
     >>> def power(base: int, exponent: tuple[int, ...]) -> list[dict[str, int]]:
@@ -169,7 +169,7 @@ def sweep(
 
         with closing(shared(missing, _Call.claim, finished)) as units:
             _run(partial(_timed, work, together), units, executor, keep)
-    kept = {call: results or call.read() for call, results in kept.items()}  # other parts, meanwhile
+    kept = {call: results or call.read() for call, results in kept.items()}  # finished by other parts in the meantime
     remove_claims(call.claim() for call, results in kept.items() if results is not None)
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
     table = Table(axes, [found.get(_key(dict(zip(axes, values))), {}) for values in product(*axes.values())])
@@ -192,15 +192,15 @@ class _Call:
     several: bool
 
     def claim(self) -> Path:
-        """The path of the claim on it."""
+        """Return the path of the call's claim."""
         return self.folder / "claims" / f"{digest(_key(self.arguments))}.lock"
 
     def path(self, point: Point) -> Path:
-        """The file of one run, named after its point and all arguments of the call it was computed in."""
+        """Return the file of one run, named after its point and all arguments of its call."""
         return self.folder / "records" / f"{digest(_key([point, self.arguments]))}.json"
 
     def read(self) -> list[Result] | None:
-        """The results of all points, or None if one is missing."""
+        """Return the results of all points, or None if one is missing."""
         results, remedy = [], "delete it to run that point again"
         for point in self.points:
             path = self.path(point)
@@ -215,7 +215,7 @@ class _Call:
         return results
 
     def write(self, results: list[Result]) -> None:
-        """Save one record per point; the call is claimed."""
+        """Save one record per point; requires the call's claim."""
         for point, result in zip(self.points, results):
             write_bytes(self.path(point), _text({"point": point, "result": result}))
 
@@ -246,7 +246,7 @@ def _attempt(work: Work, together: str | None, arguments: Point) -> Any:
 
 
 def _timed(work: Work, together: str | None, arguments: Point) -> tuple[Any, float]:
-    """Return what `_attempt` does, and its seconds."""
+    """Return the result of `_attempt`, and its seconds."""
     start = perf_counter()
     return _attempt(work, together, arguments), perf_counter() - start
 
@@ -254,7 +254,7 @@ def _timed(work: Work, together: str | None, arguments: Point) -> tuple[Any, flo
 def _calls(
     folder: Path, axes: Mapping[str, tuple[Any, ...]], together: str | None, batch: int | None
 ) -> Iterator[_Call]:
-    """The calls of `work` that cover the grid."""
+    """Yield the calls of `work` that cover the grid."""
     outer = {name: values for name, values in axes.items() if name != together}
     members = axes[together] if together else (None,)
     size = batch or len(members)
@@ -267,7 +267,7 @@ def _calls(
 def _run(
     work: Work, units: Iterator[Job | None], executor: Executor | None, keep: Callable[[_Call, Any], None]
 ) -> None:
-    """Make the calls that this process gets a claim on, and `keep` each result as it arrives."""
+    """Make the calls that this process gets claims on, and `keep` each result as it arrives."""
     failed: list[Exception] = []
 
     def submit(job: Job) -> Future[Any]:
@@ -278,7 +278,7 @@ def _run(
             with claim:
                 try:
                     keep(call, future.result())
-                except Exception as error:  # calls under way cannot be stopped, so their results are kept
+                except Exception as error:  # calls in progress cannot be stopped, so their results are kept
                     error.add_note(f"in the sweep's call work({_words(call.arguments)})")
                     failed.append(error)
     if failed:
@@ -286,7 +286,7 @@ def _run(
 
 
 def _of_part(part: tuple[int, int] | None) -> slice:
-    """Return the calls that part=(i, n) leaves, i, i + n, ...; ValueError unless 0 <= i < n."""
+    """Return the calls of part=(i, n): i, i + n, ...; ValueError unless 0 <= i < n."""
     if part is None:
         return slice(None)
     if not (isinstance(part, tuple) and [*map(type, part)] == [int, int] and 0 <= part[0] < part[1]):
@@ -295,7 +295,7 @@ def _of_part(part: tuple[int, int] | None) -> slice:
 
 
 def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | None) -> dict[str, tuple[Any, ...]]:
-    """The grid as tuples of Python's own numbers; ValueError for an invalid one."""
+    """Return the grid as tuples of Python numbers; ValueError for an invalid one."""
     if not isinstance(grid, Mapping):
         raise TypeError(f"grid expects {{name: values}}, got {grid!r}")
     axes = {}
@@ -318,7 +318,7 @@ def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | 
 
 
 def _value(point: Point, name: Any, value: Any) -> Any:
-    """A result's value as JSON stores it, floats with all digits; ValueError for NaN, TypeError for other types."""
+    """Return a value as JSON stores it, floats with all digits; ValueError for NaN, TypeError for other types."""
 
     def constant(text: str) -> float:
         if text == "NaN":
@@ -334,7 +334,7 @@ def _value(point: Point, name: Any, value: Any) -> Any:
 
 
 def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
-    """The folder of a sweep, with what it needs in it; ValueError if it belongs to another work."""
+    """Return the folder of a sweep, set up; ValueError if it belongs to another work."""
     folder, mine = made_folder(store, "store="), {"format": 1, "work": identity(work)}
     for name in ("records", "claims"):
         (folder / name).mkdir(exist_ok=True)

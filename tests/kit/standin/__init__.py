@@ -1,14 +1,14 @@
-"""A strict stand-in for CuPy on a machine without a GPU: arrays that refuse to become NumPy's unasked.
+"""A strict stand-in for CuPy on a machine without a GPU: arrays that never convert to NumPy implicitly.
 
     from tests.kit.standin import xp                    # the namespace, as array_namespace finds it
     a = xp.asarray(numpy_array)               # to the device, a copy
     a.get()                                   # and back
 
 The same code paths run as on a GPU (`minintk.arrays.on_host(xp)` is False), under rules at least as strict as CuPy's.
-There is no silent conversion, no mixing with NumPy's arrays or scalars, and no name that CuPy lacks.  Results () stay
+There is no implicit conversion, no mixing with NumPy's arrays or scalars, and no name that CuPy lacks.  Results () stay
 arrays, and `cholesky` accepts matrices that are not positive definite.  `counting` counts what would stall a GPU.
 
-It shows that code is device-agnostic, not that it is fast or right on a GPU: benchmarks/gpu.py does that, on one.
+It shows that code is device-agnostic, not that it is fast or right on a GPU: benchmarks/gpu.py tests that on one.
 """
 
 from minintk.arrays import SCIPY, STRIDES

@@ -1,6 +1,6 @@
-"""The device of the stand-in: an array that lives apart from NumPy's, and a count of what crosses over.
+"""The device of the stand-in: an array separate from NumPy's, and a count of transfers.
 
-Stricter than CuPy wherever CuPy is lenient: what passes here passes there.
+It is stricter than CuPy wherever CuPy is lenient: code that passes here passes there.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def counting() -> Iterator[Counts]:
 
 
 def synchronised() -> None:
-    """The host waits for the device."""
+    """Count one wait of the host for the device."""
     _counts.synchronisations += 1
 
 
 class Device:
-    """The one device there is; a context manager, as CuPy's is."""
+    """The only device; a context manager, like CuPy's."""
 
     id = 0
 
@@ -78,7 +78,7 @@ class Device:
 
 
 def unwrap(value: Any, *, scalars: bool = True, sequences: bool = False) -> Any:
-    """The NumPy array inside, and what holds no array as it is.
+    """Return the NumPy array inside, and anything that holds no array unchanged.
 
     TypeError for a NumPy array, for a NumPy scalar unless it is a whole number (`scalars`), for a sequence of arrays
     unless that is how the function takes them (`sequences`).
@@ -103,7 +103,7 @@ def unwrap(value: Any, *, scalars: bool = True, sequences: bool = False) -> Any:
 
 
 def wrap(value: Any) -> Any:
-    """NumPy's results as the device's: scalars become arrays (), named tuples plain ones; other things stay."""
+    """Convert NumPy's results to the device's: scalars become arrays (), named tuples plain ones; other values stay."""
     if isinstance(value, (np.ndarray, np.generic)):
         return ndarray(value)
     if isinstance(value, tuple):
@@ -119,10 +119,10 @@ def on_device(
     syncs: int = 0,
     keywords: frozenset[str] | None = None,
 ) -> Callable[..., Any]:
-    """NumPy's function f as the device's.
+    """Return NumPy's function f for the device.
 
-    elementwise : mixing with NumPy's scalars is refused.  sequences : takes tuples of arrays.  syncs : how often
-    CuPy's version waits for the device.  keywords : the ones that CuPy knows, where they are fewer than NumPy's.
+    elementwise : True refuses mixing with NumPy's scalars.  sequences : True if it takes tuples of arrays.  syncs : how
+    often CuPy's version waits for the device.  keywords : the keywords that CuPy supports, if fewer than NumPy's.
     """
 
     @wraps(f)
@@ -149,7 +149,7 @@ def on_device(
             return out
         if isinstance(f, np.ufunc) and len(args) > f.nin:
             return args[f.nin]
-        if isinstance(result, bool):  # allclose, array_equal: no waiting for the answer
+        if isinstance(result, bool):  # allclose, array_equal: do not wait for the answer
             return ndarray(np.asarray(result))
         return wrap(result)
 
@@ -160,7 +160,7 @@ UFUNC_KEYWORDS = frozenset({"out", "dtype", "casting"})
 
 
 def _binary(apply: Callable[[Any, Any], Any], in_place: bool = False) -> Callable[[Any, Any], Any]:
-    """a + b, b + a or a += b: with arrays of the device and Python's numbers only."""
+    """Compute a + b, b + a or a += b, with arrays of the device and Python numbers only."""
 
     def method(self: ndarray, other: Any) -> Any:
         b = unwrap(other, scalars=False)
@@ -182,13 +182,13 @@ def _swapped(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 class ndarray:
-    """An array of the device.  Its operators and methods are CuPy's and no more; only `get` turns it into NumPy.
+    """An array of the device.  It has only CuPy's operators and methods; only `get` turns it into NumPy.
 
-    float(a), int(a), bool(a), a.item(), a.tolist(), printing it and a boolean mask as index wait for the device:
+    float(a), int(a), bool(a), a.item(), a.tolist(), printing it and indexing by a boolean mask wait for the device:
     they count as synchronisations.
     """
 
-    __module__ = "standin"  # what errors call the library
+    __module__ = "standin"  # the library's name in errors
 
     __slots__ = ("_host",)
     __array_priority__ = 100
@@ -218,7 +218,7 @@ class ndarray:
     # To the host
 
     def get(self) -> np.ndarray[Any, Any]:
-        """A copy in NumPy."""
+        """Return a copy in NumPy."""
         synchronised()
         return self._host.copy()
 
@@ -329,7 +329,7 @@ class ndarray:
         if any(isinstance(part, np.ndarray) for part in parts):
             _counts.launches += 1
         if any(isinstance(part, np.ndarray) and part.dtype == bool for part in parts):
-            synchronised()  # how many are True decides the shape
+            synchronised()  # the number of True entries decides the shape
         return ndarray(self._host[key])
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -358,7 +358,7 @@ NAMES = Path(__file__).parents[1] / "cupy_names.json"
 
 
 def _names(of: str) -> list[str]:
-    """The names that the real CuPy has, in `of`."""
+    """Return the names that the real CuPy has in `of`."""
     names: dict[str, list[str]] = json.loads(NAMES.read_text(encoding="utf-8"))
     return [name for name in names[of] if not name.startswith("_")]
 
@@ -367,7 +367,7 @@ SYNCHRONISING = {
     "nonzero", "compress", "argwhere", "flatnonzero", "extract", "bincount", "unique", "intersect1d", "setdiff1d",
     "union1d", "histogram", "matrix_rank",
 }  # fmt: skip
-"""CuPy's functions that wait for the device, because the shape of the result or an error hangs on the values."""
+"""CuPy's functions that wait for the device, because the shape of the result or an error depends on the values."""
 
 
 def _method(name: str) -> Callable[..., Any]:

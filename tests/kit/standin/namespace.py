@@ -1,7 +1,7 @@
-"""The namespace of the stand-in: CuPy's names, and above them the wrapper of array-api-compat that CuPy itself gets.
+"""The namespace of the stand-in: CuPy's names, wrapped by array-api-compat as CuPy itself is.
 
-`cupy` below is to the stand-in what the module cupy is to a GPU: every name that the real CuPy has (cupy_names.json)
-and NumPy too, on arrays of the device.  array-api-compat's own code for CuPy is then executed over it, under the name
+`cupy` below corresponds to the module cupy on a GPU: every name that both the real CuPy (cupy_names.json) and NumPy
+have, on arrays of the device.  array-api-compat's own code for CuPy is then executed over it, under the name
 array_api_compat.standin: `xp.isdtype`, `xp.concat`, `xp.asarray(copy=True)` are the very functions that run on a GPU.
 """
 
@@ -31,11 +31,11 @@ HOST = {
     "ndim", "size", "isdtype", "iscomplexobj", "isrealobj", "common_type", "min_scalar_type", "may_share_memory",
     "shares_memory",
 }  # fmt: skip
-"""Functions of shapes and dtypes, answered without the device."""
+"""Functions of shapes and dtypes, which need no device."""
 
 
 def _array(obj: Any, dtype: Any = None, copy: bool | None = True, order: str = "K", **kwargs: Any) -> d.ndarray:
-    """An array of the device: from NumPy's or from numbers it is an upload, and always a copy."""
+    """Create an array of the device: from NumPy's or from numbers it is an upload, and always a copy."""
     if isinstance(obj, d.ndarray):
         if not copy and (dtype is None or obj.dtype == dtype) and order == "K":
             return obj
@@ -51,7 +51,7 @@ def _asarray(a: Any, dtype: Any = None, order: str = "K", **kwargs: Any) -> d.nd
 
 
 def _where(condition: Any, *choices: Any) -> Any:
-    """where(condition, x, y); with a condition alone its result's shape is decided on the device."""
+    """Call where(condition, x, y); with only a condition, the shape of the result is decided on the device."""
     if not choices:
         raise TypeError("where expects (condition, x, y): where(condition) is nonzero, which waits for the device")
     if not isinstance(condition, d.ndarray):
@@ -91,7 +91,7 @@ def _not_a_number(*args: Any) -> Any:
 
 
 def _fill(module: ModuleType, of: str, source: Any) -> None:
-    """The names that CuPy's module `of` has and NumPy's or SciPy's `source` too."""
+    """Copy the names that both CuPy's module `of` and NumPy's or SciPy's `source` have."""
     for name in d._names(of):
         f = getattr(source, name, None)
         if f is None:
@@ -114,10 +114,10 @@ def _on_host(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cupy() -> dict[str, ModuleType]:
-    """The modules that `import cupy` would find."""
+    """Return the modules that `import cupy` would find."""
     cupy, linalg, fft, cuda = (ModuleType(name) for name in ("cupy", "cupy.linalg", "cupy.fft", "cupy.cuda"))
     _fill(cupy, "cupy", np)
-    for name in ("random", "poly", "poly1d", "vectorize"):  # draws are made on the host
+    for name in ("random", "poly", "poly1d", "vectorize"):  # random numbers are drawn on the host
         cupy.__dict__.pop(name, None)
     special = {"array": _array, "asarray": _asarray, "where": _where, "unravel_index": _unravel_index, "take": _take}
     vars(cupy).update(special, ndarray=d.ndarray, asnumpy=lambda a: a.get(), linalg=linalg, fft=fft, cuda=cuda)
@@ -135,7 +135,7 @@ def _cupy() -> dict[str, ModuleType]:
 
 
 def _compat(modules: dict[str, ModuleType]) -> Any:
-    """array_api_compat.cupy, executed over these modules, as array_api_compat.standin."""
+    """Execute array_api_compat.cupy over these modules, as array_api_compat.standin."""
     folder = Path(array_api_compat.__file__).parent / "cupy"
     name = "array_api_compat.standin"
     spec: ModuleSpec | None = spec_from_file_location(

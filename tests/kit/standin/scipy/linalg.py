@@ -23,5 +23,5 @@ def _solve_triangular(
 
 
 def solve_triangular(a: ndarray, b: ndarray, *args: Any, **kwargs: Any) -> ndarray:
-    """x with a x = b; NaN and a zero on the diagonal are no error."""
+    """Return x with a x = b; NaN and a zero on the diagonal are no error."""
     return on_device(_solve_triangular)(a, b, *args, **kwargs)
