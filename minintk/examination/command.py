@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
+import minintk as mn
 from minintk.examination.examine import examine
 from minintk.files.reading import read_npz, reading
 from minintk.files.writing import check_folder
 from minintk.lab.cli.options import FAILED, OK, SEED, UNDECIDED, command, option
 from minintk.models.network import Network
 
-EXPECTED = "a network, (net, theta) as mn.lift returns, or a function without arguments that returns one of them"
+EXPECTED = "a network, (net, theta) as of mn.lift, a torch.nn.Module, or a function without arguments that returns one"
+LOSSES = {"mse": mn.mse, "cross-entropy": mn.softmax_cross_entropy}
 
 
-def loaded(place: str, rng: np.random.Generator) -> tuple[Network, Any]:
-    """Return (net, theta) of FILE.py:NAME; if only a network is given, theta is drawn with `rng`."""
+def loaded(place: str, data: str, rng: np.random.Generator) -> tuple[Network, Any, Any, Any]:
+    """Return (net, theta, x, y) of FILE.py:NAME and data; lifts a module, draws theta of a network alone with `rng`."""
     file, colon, name = place.rpartition(":")
     path = Path(file).expanduser()
     if not colon or not path.is_file():
@@ -31,13 +33,16 @@ def loaded(place: str, rng: np.random.Generator) -> tuple[Network, Any]:
         if name not in names:
             raise ValueError(f"{file} has no {name!r}: name {EXPECTED}")
         found = names[name]
-        found = found() if callable(found) and not isinstance(found, Network) else found
+        ready = isinstance(found, Network) or (hasattr(found, "state_dict") and not isinstance(found, type))
+        found = found() if callable(found) and not ready else found
     finally:
         sys.path.pop(0)
+    x, y = examples(data)
+    found = mn.lift(found, x.shape[1:]) if hasattr(found, "state_dict") else found
     net, theta = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
     if not isinstance(net, Network):
-        raise TypeError(f"{place} expects {EXPECTED}, got {found!r:.80}: mn.lift(module, input_shape) reads torch's")
-    return net, net.init(rng) if theta is None else theta
+        raise TypeError(f"{place} expects {EXPECTED}, got {found!r:.80}")
+    return net, net.init(rng) if theta is None else theta, x, y
 
 
 def examples(path: str) -> tuple[Any, Any]:
@@ -60,6 +65,7 @@ def examples(path: str) -> tuple[Any, Any]:
     option("network", "FILE.py:NAME", EXPECTED),
     option("--data", "X.npz", "arrays x (N, ...) and y: (N, C), or classes (N,)", required=True),
     option("--lr", "LR", "rate to examine (a quarter of the largest stable one)", type=float),
+    option("--loss", about="as in mn.mse or torch.nn.CrossEntropyLoss", default="mse", choices=tuple(LOSSES)),
     option("--steps", "T", "steps of each run (200, fewer where they cost much)", type=int),
     option("--examples", "N", "examples used (256, fewer where they cost much)", type=int),
     option("--replicates", "R", "networks, or halves of the examples, for intervals", 5),
@@ -72,8 +78,8 @@ def _examine(args: Namespace) -> int:
     check_folder(args.out)
     rng = np.random.default_rng(args.seed)
     report = examine(
-        *loaded(args.network, rng), *examples(args.data), lr=args.lr, steps=args.steps, examples=args.examples,
-        replicates=args.replicates, widths=not args.no_widths, seconds=args.seconds, rng=rng,
+        *loaded(args.network, args.data, rng), loss=LOSSES[args.loss], lr=args.lr, steps=args.steps, rng=rng,
+        examples=args.examples, replicates=args.replicates, widths=not args.no_widths, seconds=args.seconds,
         progress=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
     print(report)

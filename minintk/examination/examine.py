@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from minintk.arrays import Array, array_namespace, check_floating
 from minintk.diagnostics.kernel_over_time import layer_kernels
 from minintk.examination import wrong
+from minintk.examination.alike import refrozen, restarted
 from minintk.examination.judge import Finding, Statement, interval, regime
 from minintk.examination.report import Report
 from minintk.examination.runs import Problem, Run, full_run
@@ -20,7 +22,7 @@ from minintk.examination.widths import WidthLaw, gaps_by_width, narrowest, widen
 from minintk.models.model import check_model
 from minintk.models.network import Network
 from minintk.spec.parametrization import NTK
-from minintk.training.losses import Loss, mse
+from minintk.training.losses import Loss, mse, softmax_cross_entropy
 from minintk.training.optimizers import SGD
 from minintk.validate import generator, number, whole
 
@@ -31,6 +33,11 @@ WORK, MOST = 1e8, 256
 STEPS, SHARPNESS, CURVED = 8, 5, 3
 """Steps that take as long as one stable rate; stable rates per sharpness; replicates whose Hessian is measured."""
 
+OTHERS = "it again on {} random halves of the examples, as theta is no draw of net.init", "{} others, drawn by net.init"
+MSE = "mean over examples of sum over outputs (f - y)^2 / 2; torch.nn.MSELoss, a mean over {} outputs: rates times {:g}"
+UNITS = {mse: MSE, softmax_cross_entropy: "that and the rates of torch.nn.CrossEntropyLoss"}
+"""What the replicates are, by their number; the losses, by the number of outputs C and C / 2."""
+
 
 def examine(
     net: Network, theta: Array, x: Array, y: Array, *, loss: Loss = mse, lr: float | None = None,
@@ -39,22 +46,16 @@ def examine(
 ) -> Report:  # fmt: skip
     """Return a `Report` on how this network trains on these examples: `.regime`, `.findings`, `.statements`, text.
 
-        gap = max_t |f_t - f_lin,t| / max_t |f_lin,t - f_0|
+    The network and its linearisation at theta are trained alike, by gradient descent on full batches.  Replicates give
+    the intervals: networks with other initial weights if theta looks like a draw of `net.init`, else the same network
+    on random halves of the examples.
 
-    The network and its linearisation at theta are trained identically, by gradient descent on full batches.  Replicates
-    give the intervals: networks with other initial weights if theta looks like a draw of `net.init`, otherwise the same
-    network on random halves of the examples.
-
-    regime : "lazy" for a gap below 5 %; "rich" for a gap and a movement of the tangent kernel above 25 %; "between";
-    "undecided" if a 95 % interval contains a threshold, or if the runs do not train.  findings : each has a kind:
-    "unstable", "dead", "badly scaled" or "short".
-
-    net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C); float32 is used.
-    loss : the loss of the runs, with a `hessian`.  lr : the rate to examine; by default a quarter of each network's
-    largest stable rate.  steps : of each run, 200, or fewer if they are expensive.  examples : how many are used, at
-    random, at most 256.  replicates : at least 3.  widths : False skips networks of other widths.
-    seconds : of this thread.  Parts that would take longer are "undecided: too dear" in the notes; the verdict needs
-    none of them except steps.  progress : called with a line before each part; the first estimates the total.
+    net : a `Network`, of a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C); float32 is used.
+    loss : of the runs, with a `hessian`.  lr : the rate to examine, a quarter of each network's largest stable one
+    unless given.  steps : of each run, 200, or fewer where they cost much.  examples : how many are used, drawn at
+    random, 256 or fewer.  replicates : runs, at least 3.  widths : False leaves out networks of other widths.
+    seconds : of this thread.  What would take longer is "undecided: too dear" in the notes; the verdict does not
+    depend on it unless steps do.  progress : called with a line before each part; the first says how long all takes.
 
     TypeError for another model, ValueError for arguments that do not fit.
     Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
@@ -82,20 +83,20 @@ def examine(
         net = net.calibrate(theta, x)
         notes.append("the statistics of BatchNorms were frozen at those of the examples, at the start")
     fresh = drawn(net, theta)
-    problems = _replicas(Problem(net, theta, x, y, loss), replicates, fresh, rng)
     cost, hows = work * min(n, 128) / WORK, dict.fromkeys((net.parametrization, NTK()))
     factors, seeds = ((0.5, 1.0, 2.0), 4) if 4 * cost < 1 else ((0.25, 0.5, 1.0), 4)
     if 32 * cost < 1:
         factors, seeds = (0.5, 1.5, 4.0), 8
-    others = "other initial weights" if fresh else "random halves of the examples, as theta is no draw of net.init"
-    with warnings.catch_warnings(), np.errstate(all="ignore"):  # overflow is reported as a finding
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # overflow is a finding
         warnings.simplefilter("ignore", RuntimeWarning)
+        problems = _replicas(Problem(net, theta, x, y, loss), replicates, fresh, rng)
         seen = [signals(one.net, one.theta, one.x)[0] for one in problems]
         findings = tuple(wrong.at_start(problems, seen))
         try:
             first, rate, each = _costs(problems[0])
             most, every = 1 + (replicates - 1) * (1.0 if fresh else 0.5), widths * min(1.0, 128 / n) * len(hows)
-            every *= seeds * sum(factor**1.5 for factor in factors)  # small networks cost more than their work suggests
+            every *= seeds * sum(factor**1.5 for factor in factors)  # small networks are not cheaper by their work
+            enough = _afforded(np.inf, rate, each, steps, least, most, every)[-1]
             steps, points, curved, wide, needed = _afforded(seconds, rate, each, steps, least, most, every)
             say(f"about {max(needed, 1):.0f} s on an idle machine")
             bounds = [first, *(one.stable_rate() for one in problems[1:])]
@@ -103,28 +104,32 @@ def examine(
             why = f"no gradient can be followed, {str(error).split(': ')[0]}"
             findings = findings or (Finding("dead", why, "Mend the layers that pass no signal before training."),)
             return Report("undecided", why, findings, about=repr(net), notes=tuple(notes), signals=seen[0])
-    about = f"{net!r}; {n} examples, {loss!r}, {steps} steps of full batches, {replicates - 1} replicates: {others}"
     rates, runs = [FRACTION * b for b in bounds] if lr is None else [number("lr", lr)] * replicates, list[Run]()
     for i, one in enumerate(problems):
         say(f"run {i + 1} of {replicates}: the network and its linearisation, {steps} steps")
         fewer = min(points, 3) if i else points
         runs.append(full_run(one, rates[i], steps, bounds[i], points=fewer, hessian=i < curved))
+    about = f"{net!r}; {n} examples, {steps} steps of full batches at the rate {rates[0]:.3g}"
+    about += ", a quarter of the largest stable one" if lr is None else ""
+    about += f"; your network and {OTHERS[fresh].format(replicates - 1)}"
+    about += f"; loss: {UNITS.get(loss, repr(loss)).format(net.outputs, net.outputs / 2)}"
     statements = _statements(runs, bounds, fresh)
     broken = "a signal is dead, and a run shows only what is left" if any(f.kind == "dead" for f in findings) else ""
-    findings += () if broken else tuple(wrong.along(problems, runs, statements, rates[0], lr is not None))
+    findings += () if broken else tuple(wrong.along(net, runs, statements, rates, lr is not None))
     broken = "training diverged" if any(run.diverged for run in runs) else broken
     gap, kernel = (statements[name].interval if name in statements else (0.0, np.inf) for name in ("gap", "kernel"))
     verdict, reason = regime(gap, kernel, float(np.median([run.learned for run in runs])), broken)
     dear = [] if curved else ["sharpness, and the rate between start and end"]
-    go = wide and not broken
-    if widths and not broken and not wide:
-        dear.append("the width for a gap of 5 %, and the coordinate check")
+    dear += ["the width for a gap of 5 %, and the coordinate check"] * (widths and not broken and not wide)
     if dear:
-        notes.append(f"undecided, too dear for {seconds:g} seconds: {'; '.join(dear)}. Pass seconds= for more")
-    laws = _laws(problems[0], hows, steps=steps, factors=factors, seeds=seeds, rng=rng, say=say) if go else ()
-    scaling = _scaling(problems[0], rates[0], say) if go else {}
+        notes.append(f"undecided, too dear for {seconds:g} seconds: {'; '.join(dear)}. Pass seconds={enough:.0f}")
+    part, laws = replace(problems[0], x=x[:128], y=y[:128]), list[WidthLaw]()
+    for how in hows if wide and not broken else ():
+        say(f"networks of {', '.join(f'{f:g}' for f in factors)} times the width, {how!r}")
+        laws.append(gaps_by_width(part, how, fresh, FRACTION, steps, factors, seeds, rng))
+    scaling = _scaling(problems[0], rates[0], fresh, say) if laws else {}
     return Report(
-        verdict, reason, findings, statements, about, tuple(notes), seen[0], runs[0], laws, scaling, rates[0],
+        verdict, reason, findings, statements, about, tuple(notes), seen[0], runs[0], tuple(laws), scaling, rates[0],
         time.perf_counter() - start,
     )  # fmt: skip
 
@@ -145,10 +150,7 @@ def _afforded(
 ) -> tuple[int, int, int, bool, float]:
     """Return what the time allows: steps, points of the first run, Hessians, other widths; and the total seconds.
 
-    rate, kernel : seconds of each.  runs : in units of the first run; widths : runs of networks of other widths.
-
-    >>> _afforded(80.0, 0.08, 0.1, 200, 10, 5, 6), _afforded(80.0, 8.0, 10.0, 50, 10, 3, 6)
-    ((200, 8, 3, True, 28.48), (10, 2, 0, False, 138.0))
+    rate, kernel : seconds of each.  runs : in units of the first; widths : of networks of other widths.
     """
     for points, curved in ((8, CURVED), (2, 0)):
         kernels = points + (runs - 1) * min(points, 3)
@@ -185,13 +187,13 @@ def _replicas(first: Problem, replicates: int, fresh: bool, rng: np.random.Gener
     """Return the problem and its replicates: other initial weights, or complementary halves of the examples."""
     found, order, half = [first], np.arange(0), len(first.x) // 2
     while len(found) < replicates:
-        theta, x, y = first.theta, first.x, first.y
         if fresh:
-            theta = array_namespace(theta).asarray(first.net.init(rng, dtype=np.float32))
+            theta = array_namespace(first.theta).asarray(first.net.init(rng, dtype=np.float32))
+            found.append(replace(first, net=refrozen(first.net, theta, first), theta=theta))
         else:
-            order = order[half : 2 * half] if len(order) > half else rng.permutation(len(x))
-            x, y = x[at := np.sort(order[:half])], y[at]
-        found.append(Problem(first.net, theta, x, y, first.loss))
+            order = order[half : 2 * half] if len(order) > half else rng.permutation(len(first.x))
+            at = np.sort(order[:half])
+            found.append(replace(first, x=first.x[at], y=first.y[at]))
     return found
 
 
@@ -200,24 +202,21 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
     found = dict[str, Statement]()
 
     def state(key: str, name: str, how: str, values: Sequence[Any], percent: bool = False) -> None:
-        found[key] = Statement(name, *interval([float(v) for v in values], fresh), how, percent)
+        found[key] = Statement(name, *interval([float(v) for v in values], fresh), how, percent, float(values[0]))
 
     state("rate", "largest stable rate at the start", "SGD: 2 / lambda_max(J S J' L'')", bounds)
     state("momentum", "largest stable rate, momentum 0.9", "the same, times 1 + 0.9", [1.9 * b for b in bounds])
-    done = [(run, run.kernel) for run in runs if run.kernel is not None]
-    if not done:
+    if not (done := [(run, run.kernel) for run in runs if run.kernel is not None]):
         return found
     state("safe", "largest stable rate along the run", "the least 2 / lambda_max met", [r.rates.min() for r, _ in done])
-    for i, when in enumerate(("start", "end")):
+    for i, when in (ends := ((0, "start"), (-1, "end"))):
         if values := [r.sharpness[i] for r, _ in done if r.sharpness]:
             state(f"sharpness {when}", f"sharpness at the {when}", "largest eigenvalue of the loss's Hessian", values)
-    how = "max |f - f_lin| / max |f_lin - f_0|"
-    state("gap", "distance from its linearisation", how, [r.gap.max() for r, _ in done], True)
-    how = "max |f_lin - f_0| / |y - f_0|"
-    state("learned", "learned by the linearisation", how, [r.learned for r, _ in done], True)
-    how = "max |Theta_t - Theta_0| / |Theta_0|"
-    state("kernel", "tangent kernel moved", how, [k.movement.max() for _, k in done], True)
-    ends, how = ((0, "start"), (-1, "end")), "of Theta with y y', centred"
+    gap, way, kernel = zip(*((r.gap.max(), r.learned, k.movement.max()) for r, k in done))
+    state("gap", "distance from its linearisation", "max |f - f_lin| / max |f_lin - f_0|", gap, True)
+    state("learned", "learned by the linearisation", "max |f_lin - f_0| / |y - f_0|", way, True)
+    state("kernel", "tangent kernel moved", "max |Theta_t - Theta_0| / |Theta_0|", kernel, True)
+    how = "of Theta with y y', centred"
     for i, when in ends:
         state(f"alignment {when}", f"alignment at the {when}", how, [k.alignment[i] for _, k in done])
     for i, when in ends:
@@ -232,37 +231,24 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
     return found
 
 
-def _laws(one: Problem, hows: Iterable[Any], say: Callable[[str], None], **asked: Any) -> tuple[WidthLaw, ...]:
-    """Return the gap against width in each parametrization, on at most 128 examples."""
-    found = []
-    for how in hows:
-        say(f"networks of {', '.join(f'{f:g}' for f in asked['factors'])} times the width, {how!r}")
-        wide = gaps_by_width(
-            one.net, one.x[:128], one.y[:128], loss=one.loss, fraction=FRACTION, parametrization=how, **asked
-        )
-        found.append(wide)
-    return tuple(found)
-
-
-def _scaling(one: Problem, rate: float, say: Callable[[str], None]) -> dict[str, str]:
+def _scaling(one: Problem, rate: float, fresh: bool, say: Callable[[str], None]) -> dict[str, str]:
     """Return {layer: exponents of |h| and |dh| in the width, with the coordinate check's verdicts}; {} without one."""
     width = narrowest(one.net.spec)
     if width < 2 or one.net._couples:
         return {}
-    try:
-        from minintk.lab.experiments.coordinate_check import coordinate_check
-    except ModuleNotFoundError:  # the laboratory was deleted
-        return {}
     say("coordinate check")
     sizes = [width // 4, width // 2, width] if width > 256 else [width, 2 * width, 4 * width]
     try:
+        from minintk.lab.experiments.coordinate_check import coordinate_check
+
+        spec = restarted(one.net, one.theta, one.net.parametrization, fresh).spec
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             check = coordinate_check(
-                lambda m: widened(one.net.spec, m / width), one.x[:32], one.y[:32], optimizer=SGD(rate / 4),
+                lambda m: widened(spec, m / width), one.x[:32], one.y[:32], optimizer=SGD(rate / 4),
                 parametrization=one.net.parametrization, loss=one.loss, widths=sizes, seeds=4,
             )  # fmt: skip
-    except (ValueError, TypeError, FloatingPointError, RuntimeError):
+    except (ValueError, TypeError, FloatingPointError, RuntimeError, ModuleNotFoundError):  # or without the laboratory
         return {}
     rows = {(row.quantity, row.name): f"{row} {row.verdict}" for row in check.rows}
     names = dict.fromkeys(row.name for row in check.rows if row.quantity == "dh")

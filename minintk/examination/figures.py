@@ -15,11 +15,8 @@ def figures(report: Any) -> Iterator[tuple[str, str, Any]]:
     if report.run is not None:
         yield "run.png", "The network examined and its linearisation, from one start.", run(report)
         if report.run.kernel is not None:
-            yield (
-                "layers.png",
-                "Shares of the kernel's trace, and what moved, by layer, with 95 % intervals.",
-                layers(report),
-            )
+            caption = "Shares of the kernel's trace, and what moved, by layer, with 95 % intervals."
+            yield "layers.png", caption, layers(report)
     if any(law.fit for law in report.laws):
         yield "widths.png", "Gaps of networks of other widths, the fitted law with its 95 % band.", widths(report)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf, nan, sqrt
 from typing import Literal
 
 import numpy as np
@@ -33,8 +33,7 @@ LEARNED = 0.1
 class Statement:
     """A measured number with its 95 % interval.  how : what was measured.  percent : shown in %.
 
-    >>> print(Statement("gap", 0.1, (0.08, 0.125), "of what was learned", percent=True))
-    10 % (8 to 12.5 %)
+    value : the mean over your network and others, or yours; own : yours.
     """
 
     name: str
@@ -42,10 +41,15 @@ class Statement:
     interval: Ends
     how: str
     percent: bool = False
+    own: float = nan
+
+    def text(self, number: float, unit: str = " %") -> str:
+        """Return a number of this kind with three digits."""
+        return f"{100 * number:.3g}{unit}" if self.percent else f"{number:.3g}"
 
     def __str__(self) -> str:
-        by, unit = (100, " %") if self.percent else (1, "")
-        return f"{by * self.value:.3g}{unit} ({by * self.interval[0]:.3g} to {by * self.interval[1]:.3g}{unit})"
+        low, high = self.interval
+        return f"{self.text(self.value)} ({self.text(low, '')} to {self.text(high)})"
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,9 @@ class Finding:
 def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
     """Return the value and its 95 % interval from R replicates; the first is the network examined.
 
-    drawn : True if the others have other initial weights; the value is the mean, its standard error s / sqrt(R).
-    Otherwise they are the same network on random halves of the examples; the value is the first, and the halves' s is
-    its standard error (delete-half jackknife; Shao, Wu 1989).  Student's t, on logarithms if all values are positive.
-
-    >>> value, (low, high) = interval([1.0, 2.0, 4.0], drawn=True)
-    >>> round(value, 6), round(low * high, 6)
-    (2.0, 4.0)
+    drawn : the others have other initial weights; the value is the mean, its standard error s / sqrt(R).  Otherwise
+    they are the same network on random halves of the examples; the value is the first, and s of the halves is its
+    standard error (delete-half jackknife; Shao, Wu 1989).  Student's t, of logarithms if all values are positive.
     """
     from scipy.special import stdtrit
 
@@ -89,13 +89,7 @@ def above(ends: Ends, border: float) -> bool | None:
 
 
 def regime(gap: Ends, kernel: Ends, learned: float, broken: str = "") -> tuple[Regime, str]:
-    """Return the verdict and its reason.  learned : the progress towards y; broken : why no run can be judged.
-
-    >>> regime((0.01, 0.03), (0.02, 0.04), 0.8)[0], regime((0.5, 0.9), (1.0, 1.2), 0.8)[0]
-    ('lazy', 'rich')
-    >>> regime((0.1, 0.2), (0.3, 0.4), 0.8)[0], regime((0.04, 0.06), (0.02, 0.04), 0.8)[0]
-    ('between', 'undecided')
-    """
+    """Return the verdict and its reason.  learned : the share of the way to y; broken : why no run can be judged."""
     far, rich, moved = above(gap, LAZY), above(gap, RICH), above(kernel, RICH)
     if broken or learned < LEARNED:
         return "undecided", broken or f"only {100 * learned:.2g} % of the way to the targets was learned"

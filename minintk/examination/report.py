@@ -23,8 +23,13 @@ MEANS = {
     "rich": "Do not replace the network by its tangent kernel: it learns features.",
     "undecided": "Ask again with more replicates, examples or steps.",
 }
-"""Advice for each regime."""
+"""What to do in each regime."""
+MEASURED = "measured", "yours", "mean (95 % interval)", "how"
 LAYERS = "layer", "size", "gain", "dead", "share of kernel", "weights moved", "inputs moved"
+WORDS = (
+    "size: root mean square of a layer's output at your start; gain: that over its input's; dead: the share of "
+    "features that no example changes; the rest by layer are means. All words: docs/reference/examine.md"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,7 +63,8 @@ class Report:
             fell = f", though it starts at {start:.2g}" if bound < start / 2 else ""
             found.append(f"Keep the rate of SGD below {bound:.2g}, the least bound met on this run{fell}.")
         wide = [law for law in self.laws if law.needed and self.regime != "lazy"]
-        found += [f"In {law.parametrization} the gap is 5 % at width {law.answer}, here {law.width}." for law in wide]
+        how = "In {0.parametrization}, started alike, the gap is 5 % at width {0.answer}; here {0.width}."
+        found += [how.format(law) for law in wide]
         return (*dict.fromkeys(found), MEANS[self.regime])
 
     def layers(self) -> list[Sequence[str]]:
@@ -66,15 +72,14 @@ class Report:
         rows = list[Sequence[str]]()
         for name, one in self.signals.items():
             keys = f"share {name}", f"weights {name}.W", f"features {name}"
-            dead = "" if one.dead is None else f"{100 * one.dead:.3g} %"
-            rows.append(
-                (name, f"{one.size:.3g}", f"{one.gain:.3g}", dead, *(str(self.statements.get(k, "")) for k in keys))
-            )
+            own = f"{one.size:.3g}", f"{one.gain:.3g}", "" if one.dead is None else f"{100 * one.dead:.3g} %"
+            rows.append((name, *own, *(str(self.statements.get(key, "")) for key in keys)))
         return rows
 
     def rows(self) -> list[Sequence[str]]:
-        """Return (name, number with interval, how it was measured) of every statement about the whole network."""
-        return [(s.name, str(s), s.how) for key, s in self.statements.items() if not key.startswith(PARTS)]
+        """Return the columns MEASURED of every statement that is not about one layer."""
+        found = (s for key, s in self.statements.items() if not key.startswith(PARTS))
+        return [(s.name, s.text(s.own), str(s), s.how) for s in found]
 
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(finding.kind for finding in self.findings)) or "no findings"
@@ -85,9 +90,10 @@ class Report:
         end = *(f"note: {note}" for note in self.notes), f"took {self.seconds:.0f} s"
         parts = [
             textwrap.wrap(self.about, 118), [f"regime: {self.regime.upper()}. {self.reason}", *found],
-            table(("measured", "value (95 % interval)", "how"), self.rows()), table(LAYERS, self.layers()),
+            table(MEASURED, self.rows()), table(LAYERS, self.layers()),
             [f"width for 5 %, {law.parametrization}: {law}" for law in self.laws],
             table(("layer", "with the width n (coordinate check)"), list(self.scaling.items())),
+            textwrap.wrap(WORDS, 118) if self.signals else (),
             ["what to do", *(f"- {sentence}" for sentence in self.advice), *end],
         ]  # fmt: skip
         return "\n\n".join(filter(None, map("\n".join, parts)))
@@ -114,7 +120,8 @@ class Report:
             figure.savefig(buffer := io.BytesIO(), dpi=110, format="png")
             contents[name] = buffer.getvalue()
             drawn.append((caption, base64.b64encode(buffer.getvalue()).decode("ascii")))
-        html = page("minintk.examination", report=self, figures=drawn, columns=LAYERS, lazy=LAZY, rich=RICH)
+        known = {"columns": (MEASURED, LAYERS), "words": WORDS, "lazy": LAZY, "rich": RICH}
+        html = page("minintk.examination", report=self, figures=drawn, **known)
         texts = {"txt": f"{self}\n", "json": json.dumps(self.as_dict(), indent=1), "html": html}
         contents |= {f"examine.{end}": text.encode() for end, text in texts.items()}
         folder = made_folder(Path(out).expanduser(), "out")

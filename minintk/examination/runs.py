@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from minintk.training.optimizers import SGD
 from minintk.training.train import Snapshot, train
 
 POINTS, RTOL = 20, 1e-2
-"""Snapshots of a run; relative tolerance of eigenvalues."""
+"""Snapshots kept of a run; relative tolerance of eigenvalues."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,34 +76,26 @@ class Run:
     weights: dict[str, float] = field(default_factory=dict)
 
 
-def snapshots(model: Any, problem: Problem, lr: float, steps: int) -> tuple[list[Snapshot], bool]:
-    """Train `model` from theta_0; return the snapshots, and True if training diverged."""
-    found, every = list[Snapshot](), max(1, steps // POINTS)
-    with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)  # rates that are too large are what we look for
-        run = train(
-            model, problem.theta, problem.x, problem.y, loss=problem.loss, optimizer=SGD(lr), steps=steps, every=every
-        )
-        try:
-            for snap in run:
-                found.append(snap)
-        except FloatingPointError:
-            return found, True
-    return found, float(found[-1].loss) > 10 * abs(float(found[0].loss))
-
-
 def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]]:
-    """Train both models; return losses and gap, and the network's snapshots."""
-    snaps, diverged = snapshots(problem.net, problem, lr, steps)
-    lins, diverged_too = snapshots(Linearized(problem.net, problem.theta), problem, lr, steps)
-    both = [run[: min(len(snaps), len(lins))] for run in (snaps, lins)]
-    f, f_lin = (np.stack([to_host(s.f).astype(np.float64) for s in run]) for run in both)
-    loss, loss_linear = (np.array([float(s.loss) for s in run]) for run in both)
-    moved = max(float(np.linalg.norm(f_lin - f_lin[0], axis=(1, 2)).max()), 1e-300)
-    gap = np.linalg.norm(f - f_lin, axis=(1, 2)) / moved
-    wanted = max(float(np.linalg.norm(to_host(problem.y) - f[0])), 1e-300)
-    steps_taken = np.array([s.step for s in both[0]])
-    return Run(steps_taken, loss, loss_linear, gap, moved / wanted, diverged or diverged_too), snaps
+    """Train both models; returns losses and gap at every step, and some POINTS of the network's snapshots."""
+    models, every = (problem.net, Linearized(problem.net, problem.theta)), max(1, steps // POINTS)
+    snaps, rows, diverged, first = list[Snapshot](), list[tuple[float, ...]](), False, np.zeros(0)
+    with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)  # rates too large are what is to be found
+        start, loss, sgd = (problem.theta, problem.x, problem.y), problem.loss, SGD(lr)
+        try:
+            for one, lin in zip(*(train(model, *start, loss=loss, optimizer=sgd, steps=steps) for model in models)):
+                f, f_lin = (to_host(snap.f).astype(np.float64) for snap in (one, lin))
+                first = first if rows else f
+                apart, moved = (float(np.linalg.norm(a)) for a in (f - f_lin, f_lin - first))
+                rows.append((float(one.loss), float(lin.loss), apart, moved))
+                snaps += [one] if one.step % every == 0 or one.step == steps else []
+        except FloatingPointError:
+            diverged = True
+    value, linear, away, come = np.array(rows).T
+    far, wanted = max(come.max(), 1e-300), max(float(np.linalg.norm(to_host(problem.y) - first)), 1e-300)
+    diverged |= any(a[-1] > 10 * abs(a[0]) for a in (value, linear))
+    return Run(np.arange(len(rows)), value, linear, away / far, far / wanted, diverged), snaps
 
 
 def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: int, hessian: bool) -> Run:

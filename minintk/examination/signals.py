@@ -34,13 +34,7 @@ def rms(a: Any) -> float:
 
 
 def signals(net: Network, theta: Array, x: Array) -> tuple[dict[str, Signal], float]:
-    """Return the signal of every layer with weights, and the number of multiplications in a forward pass per example.
-
-    >>> from minintk import Dense
-    >>> found, work = signals(Network(Dense(2), (3,)), np.ones(6), np.ones((4, 3)))
-    >>> round(found["0"].gain ** 2, 9), work                                            # (1 + 1 + 1) / sqrt(3)
-    (3.0, 6.0)
-    """
+    """Return the signal of every layer with weights, and the multiplications of a forward pass for one example."""
     inputs = {t.name for t in net.layout.tensors if t.role.place == "input"}
     found, work = dict[str, Signal](), 0.0
     for name, (before, after) in trace(net, theta, x).items():

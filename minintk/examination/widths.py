@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from minintk import spec as s
-from minintk.arrays import Array, Host
+from minintk.arrays import Host, array_namespace
 from minintk.diagnostics.power_laws import Estimate, PowerLaw, power_law
+from minintk.examination.alike import refrozen, restarted
 from minintk.examination.runs import Problem, parted
 from minintk.models.network import Network
 from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import has_weights
-from minintk.training.losses import Loss
 
 TARGET, FACTOR = 0.05, 4.0
 """The target gap; the largest ratio of interval ends that counts as an answer."""
@@ -31,10 +31,6 @@ def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: 
 
     Sizes are rounded, at least 1.  Depthwise convolutions stay depthwise.  sizes : takes the widths found, as they
     were.  last : True if no weights come after the spec.
-
-    >>> wide = widened(s.Sequential(s.Dense(8), s.ReLU(), s.Residual(s.Dense(8)), s.Dense(3)), 2, found := [])
-    >>> wide.layers[0].width, wide.layers[2].branch.width, wide.layers[3].width, found
-    (16, 16, 3, [8, 8])
     """
     if isinstance(spec, s.Sequential):
         heavy = [has_weights(one) for one in spec.layers]
@@ -81,31 +77,37 @@ class WidthLaw:
         """Return the width for 5 % with its interval, or "refused"."""
         if self.needed is None:
             return "refused"
-        return "{} ({} to {})".format(*(f"{float(f'{n:.3g}'):.0f}" for n in (self.needed.value, *self.needed.interval)))
+        text = "{} ({} to {})".format(*(f"{float(f'{n:.3g}'):.0f}" for n in (self.needed.value, *self.needed.interval)))
+        low, high = min(self.widths), max(self.widths)
+        return text + ("" if low <= self.needed.value <= high else f", extrapolated from {low} to {high}")
 
     def __str__(self) -> str:
         if self.needed is None or self.fit is None:
             here = [100 * float(np.exp(np.log(g).mean())) for n, g in zip(self.widths, self.gaps) if n == self.width]
-            return f"refused: {self.why}" + (f"; here the gap is {here[0]:.2g} %" if here else "")
+            return f"refused: {self.why}" + (f"; here the gap is {here[0]:.3g} %" if here else "")
         law = f"gap ~ n^{self.fit.exponent:.2f} ({self.fit.interval[0]:.2f} to {self.fit.interval[1]:.2f})"
         return f"{self.answer}, {self.needed.value / self.width:.3g} times this width; {law}"
 
 
 def gaps_by_width(
-    net: Network, x: Array, y: Array, *, loss: Loss, fraction: float, steps: int, factors: tuple[float, ...],
-    seeds: int, parametrization: Parametrization, rng: np.random.Generator,
+    one: Problem, how: Parametrization, fresh: bool, fraction: float, steps: int, factors: tuple[float, ...],
+    seeds: int, rng: np.random.Generator,
 ) -> WidthLaw:  # fmt: skip
-    """Train networks of these widths and their linearisations, each at `fraction` of its own stable rate."""
-    width, gaps, name = narrowest(net.spec), list[Host](), repr(parametrization)
+    """Train networks of these widths and their linearisations, each at `fraction` of its own stable rate.
+
+    They start like the one examined at its width (`restarted`) and have its examples and BatchNorms.
+    """
+    width, gaps, name = narrowest(one.net.spec), list[Host](), repr(how)
     if not width:
         return WidthLaw(name, width, why="the spec has no hidden layer to widen")
     widths = tuple(dict.fromkeys(max(1, round(factor * width)) for factor in factors))
     try:
+        spec = restarted(one.net, one.theta, how, fresh).spec
         for n in widths:
-            wide, found = Network(widened(net.spec, n / width), net.input_shape, parametrization), []
+            wide, found = Network(widened(spec, n / width), one.net.input_shape, how), []
             for _ in range(seeds):
-                theta = wide.init(rng, dtype=x.dtype)
-                problem = Problem(wide.calibrate(theta, x) if wide.coupled else wide, theta, x, y, loss)
+                theta = array_namespace(one.x).asarray(wide.init(rng, dtype=one.x.dtype))
+                problem = replace(one, net=refrozen(wide, theta, one), theta=theta)
                 run, _ = parted(problem, fraction * problem.stable_rate(), steps)
                 if run.diverged:
                     raise ValueError(f"a network of width {n} diverged")
@@ -117,24 +119,15 @@ def gaps_by_width(
 
 
 def law(parametrization: str, width: int, widths: tuple[int, ...], gaps: tuple[Host, ...]) -> WidthLaw:
-    """Fit gap = A n^b and solve for n*; refuse if the seeds do not determine b or n*.
-
-    >>> rng, widths = np.random.default_rng(0), (50, 100, 200)
-    >>> gaps = tuple(10 / n * np.exp(0.02 * rng.standard_normal(4)) for n in widths)
-    >>> round(law("NTK()", 100, widths, gaps).needed.value, -1)                              # 10 / 200 = 0.05
-    200.0
-    >>> print(law("SpectralMuP()", 100, widths, tuple(0.1 * np.exp(0.1 * rng.standard_normal(4)) for n in widths)))
-    refused: the gap does not surely fall with the width, exponent 0.00 to 0.19; here the gap is 10 %
-    """
-    fit = power_law(widths, gaps)
+    """Fit gap = A n^b and solve for n*; refuse an exponent, or a width, that the seeds do not decide."""
+    fit, why, needed = power_law(widths, gaps), "", None
     low, high = fit.interval
-    if high >= 0:
-        why = f"the gap does not surely fall with the width, exponent {low:.2f} to {high:.2f}"
-        return WidthLaw(parametrization, width, widths, gaps, fit, why=why)
     logs = (np.log(TARGET) - fit.draws[:, 0]) / np.minimum(fit.draws[:, 1], -1e-3)
     least, most = map(float, np.exp(np.clip(np.percentile(logs, [2.5, 97.5]), -50, 50)))
-    if most / least > FACTOR:
+    if high >= 0:
+        why = f"the gap does not surely fall with the width, exponent {low:.2f} to {high:.2f}"
+    elif most / least > FACTOR:
         why = f"its interval spans more than a factor of {FACTOR:g}, {min(most / least, 1e4):.3g}"
-        return WidthLaw(parametrization, width, widths, gaps, fit, why=why)
-    needed = Estimate(float((TARGET / fit.prefactor) ** (1 / fit.exponent)), (least, most), 0.95)
-    return WidthLaw(parametrization, width, widths, gaps, fit, needed)
+    else:
+        needed = Estimate(float((TARGET / fit.prefactor) ** (1 / fit.exponent)), (least, most), 0.95)
+    return WidthLaw(parametrization, width, widths, gaps, fit, needed, why)

@@ -9,19 +9,16 @@ import numpy as np
 from minintk.examination.judge import Finding, Kind, Statement
 from minintk.examination.runs import Problem, Run
 from minintk.examination.signals import Signal, apart, rms, uneven
+from minintk.models.network import Network
 
-DEAD = 0.5
-"""A layer is dead if more than this fraction of its features is the same for all examples."""
+DEAD, SHARE = 0.5, 0.01
+"""Most features that are the same for all examples; the least part of the kernel over its even part, of a layer."""
 LEAST, MOST = 0.05, 20.0
 """Acceptable sizes of inputs and targets, and of hidden signals relative to the inputs."""
 ROUNDING = 2**-23
-"""Hidden signals are dead below this fraction of the inputs: float32 loses them next to the inputs' size."""
-OUTPUT = 3.0
-"""Outputs at the start are too large above this multiple of the targets."""
-SHARE = 0.01
-"""A layer does not learn if it contributes less than this times its even share of the kernel."""
-UNEVEN = 100.0
-"""Columns of x are badly scaled if one spreads this many times as far as the median."""
+"""Hidden signals are dead below this share of the inputs: float32 loses them beside anything of the inputs' size."""
+OUTPUT, UNEVEN = 3.0, 100.0
+"""Most that outputs at the start are over the targets, and that a column of x spreads over the median one."""
 
 
 def typical(values: Sequence[float]) -> str:
@@ -37,9 +34,8 @@ def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) 
     for name in names:
         shares = [100 * s.dead for one in seen if (s := one[name]).dead is not None]
         if shares and np.median(shares) > 100 * DEAD:
-            text = (
-                f"{typical(shares)} % of the features before layer {name} are the same for all {len(first.x)} examples"
-            )
+            same = f"are the same for all {len(first.x)} examples"
+            text = f"{typical(shares)} % of the features before layer {name} {same}"
             advice = f"Draw the weights before layer {name} larger, its biases nearer 0, or take another activation."
             dead = True
             yield Finding("dead", text, advice)
@@ -70,25 +66,27 @@ def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) 
 
 
 def along(
-    problems: Sequence[Problem], runs: Sequence[Run], statements: Mapping[str, Statement], rate: float, given: bool
+    net: Network, runs: Sequence[Run], statements: Mapping[str, Statement], rates: Sequence[float], given: bool
 ) -> Iterator[Finding]:
     """Yield findings from the runs: instability, layers that do not learn, runs that are too short.
 
-    given : True if the caller chose the rate; a rate above 2 / lambda_max is then a finding too.
+    rates : of the runs.  given : True if the caller chose them.
     """
-    bound, count = statements["rate"], len(runs)
+    bound, count, rate = statements["rate"], len(runs), rates[0]
+    passed = [run.rates.size > 0 and float(run.rates.min()) < lr for run, lr in zip(runs, rates, strict=True)]
     counts = {
         "diverged": sum(run.diverged for run in runs),
         "doubled their loss": sum(float(run.loss.max()) > 2 * float(run.loss[0]) for run in runs),
-        "passed 2 / lambda_max": sum(given and run.rates.size > 0 and float(run.rates.min()) < rate for run in runs),
+        "passed 2 / lambda_max": sum(passed),
     }
-    if what := next((what for what, n in counts.items() if 2 * n > count), ""):
-        text = f"at the rate {rate:.3g}, {counts[what]} of {count} runs {what}; the bound at the start is {bound}"
+    if what := next((what for what, n in counts.items() if 2 * n > count), [*counts][-1] if passed[0] else ""):
+        own = f"; the least bound met in yours is {runs[0].rates.min():.3g}" if passed[0] else ""
+        text = f"at the rate {rate:.3g}, {counts[what]} of {count} runs {what}{own}; the bound at the start is {bound}"
         lowest = min([bound.interval[0], *(float(run.rates.min()) for run in runs if run.rates.size)])
         remedy = f"Take a rate below {lowest / 2:.2g}" if given else "Warm the rate up from a tenth of it"
         yield Finding("unstable", text, f"{remedy}, or draw smaller weights.")
     shares = {key.removeprefix("share "): s for key, s in statements.items() if key.startswith("share ")}
-    layers = {name: s for name, s in shares.items() if f"{name}.W" in problems[0].net.layout.slices}
+    layers = {name: s for name, s in shares.items() if f"{name}.W" in net.layout.slices}
     for name, share in layers.items():
         if share.interval[1] * len(layers) < SHARE:
             text = f"layer {name} makes {share} of the tangent kernel: it hardly learns beside the others"

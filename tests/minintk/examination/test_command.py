@@ -1,5 +1,6 @@
 """`minintk examine`: files in, report out, exit status."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 import minintk as mn
 from minintk.lab.cli import FAILED, OK, USAGE, main
+from minintk.lab.cli.options import UNDECIDED
+from tests.kit import torch_standin as nn
 
 MODEL = """
 import minintk as mn, numpy as np
@@ -17,6 +20,10 @@ def made():
 def scaled():
     return mn.Network(mn.Sequential(mn.Dense(64), mn.Erf(), mn.Dense(10, w_std=40.0)), (64,))
 other = 3
+from tests.kit.torch_standin import nn
+module = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 10))
+def made_module():
+    return module
 """
 
 
@@ -48,6 +55,22 @@ def test_a_lazy_network(place: Any, name: Any, capsys: Any) -> None:
     assert call(place, name) == OK
     assert "regime: LAZY" in capsys.readouterr().out
     assert (place / "o" / "examine.html").exists()
+
+
+@pytest.mark.parametrize("name", ["module", "made_module"])
+def test_a_torch_module_is_lifted_with_the_shape_of_the_data(
+    place: Any, name: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mn, "lift", partial(mn.lift, check=False))  # a stand-in cannot run
+    monkeypatch.setattr(nn.Module, "__call__", nn.Module.forward, raising=False)  # as torch's, it may not be called
+    assert call(place, name) in (OK, FAILED, UNDECIDED)
+    assert "input_shape=(64,), PyTorch(), P = 19210" in capsys.readouterr().out
+
+
+def test_cross_entropy(place: Any, capsys: Any) -> None:
+    assert call(place, "net", "--loss", "cross-entropy") in (OK, FAILED, UNDECIDED)
+    assert "rates of torch.nn.CrossEntropyLoss" in " ".join(capsys.readouterr().out.split())
+    assert call(place, "net", "--loss", "hinge") == USAGE
 
 
 def test_findings_are_a_failure(place: Any, capsys: Any) -> None:

@@ -24,9 +24,13 @@ def report() -> Any:
 def test_the_text_has_every_number_finding_and_sentence(report: Any) -> None:
     text = str(report)
     assert f"regime: {report.regime.upper()}" in text
-    for what, number, _ in report.rows():
-        assert what in text
-        assert number in text
+    for row in report.rows():
+        assert all(cell in text for cell in row)
+    assert (
+        f"at the rate {report.rate:.3g}, a quarter of the largest stable one; your network and 2 others, drawn"
+        in " ".join(text.split())
+    )
+    assert "10 outputs: rates times 5" in " ".join(text.split())
     assert all(f"- {sentence}" in text for sentence in report.advice)
     assert all(f"width for 5 %, {name}: " in text for name in ("Standard()", "NTK()"))
     assert report.advice[-1] == MEANS[report.regime]

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import minintk as mn
+from minintk.examination import widths as module
+from minintk.examination.runs import Problem, parted
 from minintk.examination.widths import gaps_by_width, law, narrowest, widened
 
 CONV = mn.Sequential(
@@ -30,9 +32,9 @@ def test_the_last_layers_of_branches_that_end_the_network_stay() -> None:
     assert narrowest(spec) == 5
 
 
-def gaps(exponent: Any, scatter: Any, seeds: Any = 6) -> Any:
+def gaps(exponent: Any, scatter: Any, seeds: Any = 6, scale: Any = 2) -> Any:
     rng = np.random.default_rng(3)
-    return tuple(2 * n**exponent * np.exp(scatter * rng.standard_normal(seeds)) for n in (64, 128, 256))
+    return tuple(scale * n**exponent * np.exp(scatter * rng.standard_normal(seeds)) for n in (64, 128, 256))
 
 
 def test_the_width_for_five_percent_is_that_of_the_law() -> None:
@@ -45,9 +47,10 @@ def test_the_width_for_five_percent_is_that_of_the_law() -> None:
     assert found.needed is not None
     low, high = found.needed.interval
     assert low < 1600 < high < 2 * low
-    assert str(found).startswith("1570 (1400 to 1800), 12")  # 1600 / 128
+    assert str(found).startswith("1570 (1400 to 1800), ")
     assert (found.needed.value, low, high) == pytest.approx((1570, 1400, 1800), rel=0.005)  # three digits are shown
-    assert "times this width" in str(found)
+    assert "extrapolated from 64 to 256, 12" in str(found)
+    assert "extrapolated" not in str(law("NTK()", 128, (64, 128, 256), gaps(-2.0, 0.02, scale=500)))  # 500 / n^2 at 100
 
 
 @pytest.mark.parametrize(("exponent", "scatter"), [(0.0, 0.1), (-0.5, 0.4), (-0.3, 0.15)])
@@ -68,13 +71,13 @@ def test_a_width_is_known_to_a_factor_of_four(scatter: float, refused: bool) -> 
 
 def test_networks_without_hidden_layers_and_specs_that_cannot_grow_are_refused_in_words() -> None:
     x, y = np.eye(8, dtype=np.float32), np.eye(8, dtype=np.float32)
-    how: dict[str, Any] = {"steps": 3, "seeds": 2}
-    how |= {"loss": mn.mse, "fraction": 0.25, "factors": (1.0, 2.0), "parametrization": mn.NTK()}
+    how: dict[str, Any] = {"steps": 3, "seeds": 2, "fraction": 0.25, "factors": (1.0, 2.0)}
     how["rng"] = np.random.default_rng(0)
-    found = gaps_by_width(mn.Network(mn.Dense(8), (8,)), x, y, **how)
+    net = mn.Network(mn.Dense(8), (8,))
+    found = gaps_by_width(Problem(net, np.zeros(64, np.float32), x, y, mn.mse), mn.NTK(), True, **how)
     assert str(found) == "refused: the spec has no hidden layer to widen"
-    stuck = mn.Sequential(mn.Residual(mn.Dense(8)), mn.Dense(8))
-    found = gaps_by_width(mn.Network(stuck, (8,)), x, y, **how)
+    net = mn.Network(mn.Sequential(mn.Residual(mn.Dense(8)), mn.Dense(8)), (8,))
+    found = gaps_by_width(Problem(net, np.zeros(128, np.float32), x, y, mn.mse), mn.NTK(), True, **how)
     assert found.needed is None
     assert "Residual" in found.why
 
@@ -82,10 +85,31 @@ def test_networks_without_hidden_layers_and_specs_that_cannot_grow_are_refused_i
 def test_gaps_fall_with_the_width_in_the_ntk_parametrization() -> None:
     x, y = mn.datasets.digits(dtype=np.float32).subset(20, np.random.default_rng(0)).one_hot()
     net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(10)), (64,))
-    found = gaps_by_width(
-        net, x, y, loss=mn.mse, fraction=0.25, steps=50, factors=(1.0, 8.0), seeds=4, parametrization=mn.NTK(),
-        rng=np.random.default_rng(0),
-    )  # fmt: skip
+    one = Problem(net, net.init(np.random.default_rng(0), dtype=np.float32), x, y, mn.mse)
+    how: dict[str, Any] = {"steps": 50, "factors": (1.0, 8.0), "seeds": 4, "rng": np.random.default_rng(0)}
+    found = gaps_by_width(one, mn.NTK(), True, fraction=0.25, **how)
     assert found.widths == (16, 128)
     assert found.fit is not None
     assert -1.4 < found.fit.exponent < -0.6  # 1/n, for a smooth activation
+
+
+def test_widths_in_another_parametrization_are_of_networks_that_start_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch() draws biases of deviation 1 / sqrt(3 n); the same spec in NTK(), the planted error, of deviation 1."""
+    seen: list[float] = []
+
+    def spy(problem: Any, lr: float, steps: int) -> Any:
+        seen.append(float(np.sqrt(np.mean(problem.net(problem.theta, problem.x) ** 2))))
+        return parted(problem, lr, steps)
+
+    monkeypatch.setattr(module, "parted", spy)
+    x, y = mn.datasets.digits(dtype=np.float32).subset(20, np.random.default_rng(0)).one_hot()
+    spec = mn.Sequential(mn.Dense(64, b_std=1.0), mn.Tanh(), mn.Dense(10, b_std=1.0))
+    net = mn.Network(spec, (64,), mn.PyTorch())
+    one = Problem(net, net.init(np.random.default_rng(0), dtype=np.float32), x, y, mn.mse)
+    how: dict[str, Any] = {"fraction": 0.25, "steps": 2, "factors": (1.0,), "seeds": 6, "rng": np.random.default_rng(0)}
+    gaps_by_width(one, net.parametrization, True, **how)
+    gaps_by_width(one, mn.NTK(), True, **how)
+    assert np.mean(seen[6:12]) == pytest.approx(np.mean(seen[:6]), rel=0.25)
+    swapped = mn.Network(spec, (64,))
+    planted = float(np.sqrt(np.mean(swapped(swapped.init(np.random.default_rng(0), dtype=np.float32), x) ** 2)))
+    assert planted > 3 * np.mean(seen[:6])

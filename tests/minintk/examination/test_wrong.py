@@ -88,25 +88,29 @@ def runs(loss: Any = (1.0, 0.5, 0.2), diverged: Any = False, rates: Any = (1.0, 
 
 def test_instability() -> None:
     net = mn.Network(mlp(), (8,))
-    problems = [Problem(net, net.init(RNG), X, Y, mn.mse)]
 
-    def kinds(**how: Any) -> Any:
-        return [f.kind for f in along(problems, runs(**how), statements(), 0.5, given=given)]
+    def kinds(rate: float = 0.3, **how: Any) -> Any:
+        return [f.kind for f in along(net, runs(**how), statements(), [rate] * 3, given=False)]
 
-    given = False
     assert kinds() == []
     assert kinds(diverged=True) == ["unstable"]
     assert kinds(loss=(1.0, 2.5, 0.1)) == ["unstable"]
     assert kinds(learned=0.05) == ["short"]
-    given = True  # the rate 0.5 is above 0.4, met on the run
-    assert kinds() == ["unstable"]
-    assert kinds(rates=(1.0, 0.6)) == []
+    assert kinds(0.5) == ["unstable"]  # above 0.4, met on the run
+    assert kinds(0.5, rates=(1.0, 0.6)) == []
+
+
+def test_a_rate_that_only_the_network_examined_passes_is_a_finding() -> None:
+    net, (calm, *_), (wild, *_) = mn.Network(mlp(), (8,)), runs(rates=(1.0, 0.6)), runs(rates=(1.0, 0.4))
+    (one,) = along(net, [wild, calm, calm], statements(), [0.5] * 3, given=False)
+    assert "1 of 3 runs passed 2 / lambda_max; the least bound met in yours is 0.4" in one.text
+    assert list(along(net, [calm, wild, calm], statements(), [0.5] * 3, given=False)) == []
+    assert list(along(net, [wild, calm, calm], statements(), [0.3, 0.5, 0.5], given=False)) == []  # each has its rate
 
 
 def test_layers_that_hardly_learn() -> None:
     net = mn.Network(mlp(), (8,))
-    problems = [Problem(net, net.init(RNG), X, Y, mn.mse)]
     shares = {"0": 0.5, "2": 0.499, "4": 0.001}
-    (one,) = along(problems, runs(), statements(**shares), 0.5, given=False)
+    (one,) = along(net, runs(), statements(**shares), [0.3] * 3, given=False)
     assert (one.kind, "layer 4" in one.text) == ("badly scaled", True)
-    assert not list(along(problems, runs(), statements(**{"0": 0.9, "2": 0.05, "4": 0.05}), 0.5, given=False))
+    assert not list(along(net, runs(), statements(**{"0": 0.9, "2": 0.05, "4": 0.05}), [0.3] * 3, given=False))
