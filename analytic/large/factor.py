@@ -39,10 +39,7 @@ PIECE = 512
 
 
 class Blocks(list[Host]):
-    """The finished blocks of L: in memory, or in `folder`, where those of an earlier process are found again.
-
-    OSError, before the work, where the disk has no room for the others.
-    """
+    """The finished blocks of L, in memory or found again in `folder`; OSError, before the work, without disk space."""
 
     def __init__(self, shapes: list[tuple[int, int]], dtype: np.dtype[Any], folder: Path | None) -> None:
         super().__init__()

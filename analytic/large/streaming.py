@@ -57,8 +57,7 @@ class KernelStore:
     """The kernels of `inputs` in a folder.   asked : of NNGP and NTK.   size : rows, and columns, of a block.
 
     what : all that the results depend on except the inputs.   ValueError for a store of another kernel, and for files
-    that are no store; NotADirectoryError for a file; OSError for a full disk, or a folder that is read-only and not
-    finished.
+    that are no store; NotADirectoryError for a file; OSError for a full disk, or an unfinished read-only folder.
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
@@ -107,10 +106,7 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return what the record lists, without cut or damaged lines; None if there is none.
-
-        ValueError if there is the record of another kernel.
-        """
+        """Return the record's lines that are whole; None without a record; ValueError for that of another kernel."""
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
@@ -301,10 +297,7 @@ def fill(
     store: KernelStore, engine: Callable[[], Engine], evaluate: Evaluate, executor: Executor | None,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[list[Any], float]:  # fmt: skip
-    """The results of a store, and the bound on the quadratures' error of what this call computed.
-
-    Evaluates the blocks that are not finished and that no other process evaluates.
-    """
+    """Evaluate the blocks that no process has; return the results, and the bound on this call's quadratures' error."""
     total, error = len(store.places), 0.0
     advance = progress or forewarned(f"the kernel in {store.folder}", len(store.done))
     advance(len(store.done), total)
