@@ -401,7 +401,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return kernel(scaled(scaled(self.spec, "w_std", self.w_std), "b_std", self.b_std))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        """k(X, Y), (N, M); with eval_gradient, for Y = None, its derivatives in log w_std, log b_std, (N, N, free)."""
+        """k(X, Y), (N, M); with eval_gradient, for Y = None, its derivatives in log b_std, log w_std, (N, N, free)."""
         x, k = _examples(np.atleast_2d(X), self.image_shape), self._kernel()
         K = getattr(k, self.kind)(x, None if Y is None else _examples(np.atleast_2d(Y), self.image_shape))
         if not eval_gradient:
