@@ -38,10 +38,7 @@ def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info:
 
 
 class DaskFactor:
-    """L of a stored Gram matrix, in the memory of a client's workers: N^2 numbers, and as many during the work.
-
-    ValueError if K + ridge I is not positive definite.  MemoryError if the workers have too little memory.
-    """
+    """L of a stored Gram matrix in the workers' memory, 2 N^2 numbers while it grows; MemoryError before the work."""
 
     def __init__(self, gram: Gram, client: Any, size: int, progress: bool) -> None:
         self.gram, self.client, self.size, self.progress = gram, client, size, progress
@@ -56,7 +53,7 @@ class DaskFactor:
 
     @cached_property
     def L(self) -> Any:
-        """Return L as a computed dask array, (whole, whole)."""
+        """A dask array, (whole, whole), computed; ValueError where K + ridge I is not positive definite."""
         import dask.array as da
         from distributed import as_completed, futures_of
 

@@ -1,14 +1,11 @@
-"""Wrap infinitely wide networks as scikit-learn estimators, and as a kernel of its Gaussian processes.
-
-They need the extra `sklearn`.
-"""
+"""Wide networks as scikit-learn's estimators, and as a kernel of its Gaussian processes; needs the extra `sklearn`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from math import inf
+from math import inf, prod
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -25,12 +22,11 @@ from analytic.vectors.derivatives import PARAMETERS, scaled
 from minintk import spec as s
 from minintk.arrays import Host
 from minintk.spec import zoo
-from minintk.validate import number
+from minintk.validate import number, numbers, whole
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.gaussian_process.kernels import Hyperparameter
-    from sklearn.gaussian_process.kernels import Kernel as SklearnKernel
+    from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+    from sklearn.gaussian_process import kernels as theirs
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -44,7 +40,8 @@ ACTIVATIONS: dict[str, s.Activation] = {
 
 
 def network(depth: int, activation: str | s.Activation, w_std: float, b_std: float) -> s.Sequential:
-    """Build `depth` hidden layers and an output, all with these scales; kernels in NTK scaling ignore widths."""
+    """`depth` hidden layers and an output, all with these scales; kernels in NTK scaling know no widths."""
+    depth, w_std, b_std = whole("depth", depth), number("w_std", w_std), number("b_std", b_std, zero=True)
     if not isinstance(activation, s.Activation):
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation expects one of {', '.join(ACTIVATIONS)}, or a layer, got {activation!r}")
@@ -108,7 +105,9 @@ def _best_scale(f: Host, Y: Host, w: Host) -> float:
 
 
 def _examples(X: Host, image_shape: tuple[int, ...] | None) -> Host:
-    """Return rows, or images of this shape."""
+    """Return X, or its rows as images of this shape; ValueError for rows of another size."""
+    if image_shape is not None and prod(image_shape) != X.shape[1]:
+        raise ValueError(f"image_shape={image_shape} expects {prod(image_shape)} columns in X, got {X.shape[1]}")
     return X if image_shape is None else X.reshape(len(X), *image_shape)
 
 
@@ -127,6 +126,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
     relative: bool = True
     landmarks: Any = None
     _kind: ClassVar[Kind] = "ntk"
+    _flat = False  # True if y was (N,)
 
     def _fit(self, X: Host, Y: Host, sample_weight: Any) -> None:
         """Centre Y : (N, C), then factorise the kernel, or solve on landmarks."""
@@ -139,14 +139,15 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         x, Y, w = _examples(X, self.image_shape)[w > 0], Y[w > 0], w[w > 0]
         loo, plain = self.ridge == "loo", bool((w == w[:1]).all())
         if self._time != inf and not (plain and self.landmarks is None and not loo):
-            what = "sample_weight, landmarks and ridge='loo' expect time=inf"
-            raise ValueError(f"{what}, got time={self._time}: pass a larger ridge in place of a time")
+            raise ValueError(f"sample_weight, landmarks, ridge='loo' expect time=inf, got time={self._time}: add ridge")
         if loo and self.landmarks is not None:
             raise ValueError("ridge='loo' expects landmarks=None, for it needs the factor of the whole kernel")
         size = float(np.average(getattr(self.kernel_.diag(x), self._kind), weights=w)) if loo or self.relative else 1.0
         self.ridge_ = 0.0 if loo else number("ridge", self.ridge, zero=True) * size
         self._Y, self._w, self.mean_ = Y, w, np.average(Y, axis=0, weights=w)
-        y = (Y - self.mean_).astype(X.dtype)
+        std = np.sqrt(np.average((Y - self.mean_) ** 2, axis=0, weights=w))
+        self.std_ = np.where(bool(getattr(self, "normalize_y", False)) & (std > 1e-14 * abs(self.mean_)), std, 1.0)
+        y = ((Y - self.mean_) / self.std_).astype(X.dtype)
         if self.landmarks is not None:
             y = np.hstack([y, np.random.default_rng(0).choice([-1.0, 1.0], (len(y), PROBES)).astype(X.dtype)])
             how: Any = {"kind": self._kind, "landmarks": self.landmarks, "weight": w, "tol": 1e-6}
@@ -175,10 +176,10 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         early: Any = partial(limit.ensemble.predict, t=self._time, kind=self._kind)
         found = (limit.predict if self._time == inf else early)(x, **wanted)
         mean, *spread = found if wanted else (found,)
-        return (mean[:, :C] + self.mean_, *spread)
+        return (mean[:, :C] * self.std_ + self.mean_, *spread)
 
     def leave_one_out(self) -> Host:
-        """Predict each training example by the network trained on all other examples, (N, C), for time = inf.
+        """Predict each training example by the network trained on all the others, as large as y, for time = inf.
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
@@ -187,11 +188,12 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         if self._time != inf or self.landmarks is not None:
-            raise ValueError(f"leave_one_out expects no landmarks and time=inf, got {self._time}")
+            raise ValueError(f"leave_one_out expects landmarks=None, time=inf, got {self.landmarks!r:.9}, {self._time}")
         if (L := self._limit.factor) is None:
             raise ValueError("leave_one_out expects a kernel + ridge that is not singular: pass a larger ridge")
         half = np.tril(dtrtri(L, lower=1)[0])  # G^-1 = half' half
-        return _left_out(self._Y, self._w, partial(cho_solve, (L, True)), np.einsum("ij,ij->j", half, half))
+        left = _left_out(self._Y, self._w, partial(cho_solve, (L, True)), np.einsum("ij,ij->j", half, half))
+        return left[:, 0] if self._flat else left
 
     def _held_out(self) -> tuple[Host, Host, Host]:
         """Return (`leave_one_out`, y, w); for a smoother S, generalised cross-validation, y - (y - S y) / (1 - h).
@@ -221,11 +223,9 @@ class _Trained(_Network):
     lr: float = 1.0
 
 
-class _Regressor(RegressorMixin, _Network):  # type: ignore[misc]
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[misc]
+    normalize_y: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit X : (N, d), y : (N,) or (N, C), with sample_weight : (N,) for each example's squared error."""
@@ -240,18 +240,20 @@ class _Regressor(RegressorMixin, _Network):  # type: ignore[misc]
             raise ValueError("predict expects return_std or return_cov, got both")
         wanted = {"std": True} if return_std else {"cov": True} if return_cov else {}
         mean, *spread = self._predict(X, **wanted)
-        if not self._flat:  # all outputs have the same spread
-            return (mean, *(np.stack([s] * mean.shape[1], axis=-1) for s in spread)) if spread else mean
-        return (mean[:, 0], *spread) if spread else mean[:, 0]
+        found = mean, *(np.multiply.outer(one, self.std_ ** (1 + return_cov)) for one in spread)  # one for all outputs
+        found = tuple(one[..., 0] for one in found) if self._flat else found
+        return found if spread else found[0]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Host:
         """Draw outputs of n_samples networks of the ensemble, (M, n_samples), or (M, C, n_samples)."""
         mean, cov = self._predict(X, cov=True)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31, size=4))
-        draws = np.stack([rng.multivariate_normal(m, cov, n_samples, method="eigh").T for m in mean.T], axis=1)
+        z = rng.multivariate_normal(np.zeros(len(mean)), cov, (mean.shape[1], n_samples), method="eigh")
+        draws = mean[:, :, None] + self.std_[:, None] * z.transpose(2, 0, 1)
         return draws[:, 0] if self._flat else draws
 
 
+@dataclass(eq=False, repr=False)
 class NTKRegressor(_Regressor, _Trained):
     """The ensemble of infinitely wide networks, all layers trained by gradient flow on squared error up to a time.
 
@@ -260,8 +262,15 @@ class NTKRegressor(_Regressor, _Trained):
     ridge : pull towards the initial weights; relative to the mean of Theta(x, x) unless relative=False; or "loo".
     landmarks : a number of examples, or their indices, for `solve(by="landmarks")`: O(N M) work, only the mean.
     time : lr x steps on L = 1/(2N) sum |f - y|^2 if lr = 1, steps if lr is the network's own; inf: trained to the end.
-    Targets are centred by their mean.  UnsupportedLayer for a spec without a kernel, ValueError for a singular kernel.
-    Lee et al. 2019, eqs. (14) to (16).
+    normalize_y : divide the targets, centred in any case, by their standard deviation; predictions are scaled back.
+
+    Spreads are those of f over initialisations, without noise: no intervals for new targets.  They have the scale of
+    the prior and do not depend on y: standardise y, or pass normalize_y=True.  Calibrated intervals are those of
+    GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
+
+    Attributes: kernel_ : the `Kernel`; ridge_ : absolute; mean_, std_ : (C,), by which targets were centred, divided.
+    UnsupportedLayer for a spec without a kernel.  With ridge=0, equal rows get the mean of their targets; ValueError
+    for a singular kernel whose limit rounding hides.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 9)[:, None]
@@ -272,22 +281,23 @@ class NTKRegressor(_Regressor, _Trained):
     """
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class NNGPRegressor(_Regressor):
     """Bayesian regression with the prior of an infinitely wide network at random initialisation.
 
-    spec, depth, activation, w_std, b_std, image_shape : as in `NTKRegressor`.  ridge : the variance of the noise in y,
-    relative to the mean of K(x, x) unless relative=False; the spread is that of f, without noise.  Lee et al. 2019,
-    eq. (13).
+    Arguments, attributes and the scale of spreads as in `NTKRegressor`.  ridge : the variance of the noise in y, of
+    normalised y with normalize_y=True, relative to the mean of K(x, x) unless relative=False; or "loo".  A spread is
+    that of f given the data, without noise.  Lee et al. 2019, eq. (13).
     """
 
-    _: KW_ONLY
-    ridge: float = 1e-3
+    ridge: float | Literal["loo"] = 1e-3
     _kind: ClassVar[Kind] = "nngp"
 
     def log_marginal_likelihood(self) -> float:
-        """Return log N(y; 0, K + ridge I) of the centred targets, summed over outputs."""
+        """Return log N(y; 0, K + ridge_ I), the evidence of the targets of `fit`, as normalised, over all outputs."""
         check_is_fitted(self)
+        if self.landmarks is not None:
+            raise ValueError(f"log_marginal_likelihood expects landmarks=None, got {self.landmarks!r:.99}: fit without")
         return self._limit.log_marginal_likelihood()
 
 
@@ -298,7 +308,7 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y expects two classes or more, got one class, {self.classes_[0]!r}")
+            raise ValueError(f"y expects two classes or more, got one class, {self.classes_.tolist()[0]!r}")
         self._fit(X, np.eye(len(self.classes_))[index], sample_weight)
         self.scale_ = _best_scale(*self._held_out())
         return self
@@ -309,9 +319,8 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
         return self.classes_[mean.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Host:
-        """Return P(class k's output is the largest), (M, C): `shares` of the means / scale_."""
-        (mean,) = self._predict(X)
-        return shares(mean / self.scale_)
+        """P(class k's output is the largest), (M, C): `shares` of the means / scale_."""
+        return shares(self._predict(X)[0] / self.scale_)
 
     def predict_log_proba(self, X: Any) -> Host:
         """Return log `predict_proba`, (M, C), at least log 1e-300."""
@@ -321,8 +330,8 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
 class NTKClassifier(_Classifier, _Trained):
     """`NTKRegressor` on one column per class, 1 for its examples and 0 for others; arguments as there.
 
-    A class's probability is that of its output being the largest of N(mean, scale_^2 I); scale_ minimises the log-loss
-    on the leave-one-out means (with landmarks or a finite time, those of generalised cross-validation).
+    A class's probability is the share of outputs N(mean, scale_^2 I) whose largest it is.  On left-out means and one
+    example of all labels scale_ has the least log-loss: by leave_one_out, or generalised cross-validation if refused.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 41)[:, None]
@@ -332,22 +341,22 @@ class NTKClassifier(_Classifier, _Trained):
     """
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class NNGPClassifier(_Classifier):
     """`NTKClassifier` on the mean of `NNGPRegressor`; arguments as there."""
 
-    _: KW_ONLY
     ridge: float | Literal["loo"] = 1e-3
     _kind: ClassVar[Kind] = "nngp"
 
 
 @dataclass(eq=False, repr=False)
-class NetworkKernel(SklearnKernel):  # type: ignore[misc]
+class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
     """K ("nngp") or Theta ("ntk") of a wide network as a kernel of `sklearn.gaussian_process`, with derivatives.
 
     w_std, b_std : factors of all w_std and b_std of the spec; without a spec, the scales of `depth` hidden layers.
-    Both are fitted by the evidence within their bounds ("fixed" keeps one), by derivatives (`Kernel.derivatives`);
-    search depth and activation by a grid.  Combine it like scikit-learn's own kernels: NetworkKernel() + WhiteKernel().
+    Both are fitted by the evidence within their bounds ("fixed" to leave one; b_std=0 stays 0), by derivatives
+    (`Kernel.derivatives`); depth and activation are choices for a grid.  Combine it as scikit-learn's own kernels are:
+    NetworkKernel() + WhiteKernel().  Outputs of erf are bounded by its scales: put ConstantKernel() * before it.
 
     >>> import numpy as np
     >>> from sklearn.gaussian_process import GaussianProcessRegressor
@@ -369,17 +378,30 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
     kind: str = "nngp"
 
     @property
-    def hyperparameters(self) -> list[Hyperparameter]:
-        """Return the factors whose logarithms are theta, in alphabetical order."""
-        return [Hyperparameter(name, "numeric", getattr(self, f"{name}_bounds")) for name in sorted(PARAMETERS)]
+    def hyperparameters(self) -> list[theirs.Hyperparameter]:
+        """The factors whose logarithms are theta, in alphabetical order; ValueError for wrong bounds."""
+        found = []
+        for name in sorted(PARAMETERS):
+            of = numbers(bounds := getattr(self, f"{name}_bounds"))
+            if str(bounds) != "fixed" and not (len(of) == 2 and 0 < of[0] <= of[1]):
+                raise ValueError(f"{name}_bounds expects 'fixed' or two numbers 0 < low <= high, got {bounds!r}")
+            zero = number(name, getattr(self, name), zero=name == "b_std") == 0
+            found.append(theirs.Hyperparameter(name, "numeric", "fixed" if zero else bounds))
+        return found
+
+    def __repr__(self) -> str:
+        """Name what the kernel depends on; scales with three digits, as scikit-learn's kernels."""
+        of = f"depth={self.depth}, activation={self.activation!r}" if self.spec is None else f"spec={self.spec!r}"
+        return f"NetworkKernel({of}, w_std={self.w_std:.3g}, b_std={self.b_std:.3g}, kind={self.kind!r})"
 
     def _kernel(self) -> Kernel:
         check_wanted(self.kind)
-        base = network(self.depth, self.activation, 1.0, 1.0) if self.spec is None else self.spec
-        return kernel(scaled(scaled(base, "w_std", self.w_std), "b_std", self.b_std))
+        if self.spec is None:
+            return kernel(network(self.depth, self.activation, self.w_std, self.b_std))
+        return kernel(scaled(scaled(self.spec, "w_std", self.w_std), "b_std", self.b_std))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        """k(X, Y), (N, M); with eval_gradient, for Y = None, its derivatives in log w_std, log b_std, (N, N, free)."""
+        """k(X, Y), (N, M); with eval_gradient, for Y = None, its derivatives in log b_std, log w_std, (N, N, free)."""
         x, k = _examples(np.atleast_2d(X), self.image_shape), self._kernel()
         K = getattr(k, self.kind)(x, None if Y is None else _examples(np.atleast_2d(Y), self.image_shape))
         if not eval_gradient:

@@ -39,10 +39,7 @@ PIECE = 512
 
 
 class Blocks(list[Host]):
-    """The finished blocks of L: in memory, or in `folder`, where a later process finds them again.
-
-    OSError, before the work, if the disk has no room for the rest.
-    """
+    """The finished blocks of L, in memory or found again in `folder`; OSError, before the work, without disk space."""
 
     def __init__(self, shapes: list[tuple[int, int]], dtype: np.dtype[Any], folder: Path | None) -> None:
         super().__init__()

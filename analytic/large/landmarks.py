@@ -76,8 +76,7 @@ class Nystrom:
     """S as a product with vectors, for `solve`'s conjugate gradients, and right : L^-1 K_mn W y, (M, C).
 
     of : (x1, x2) -> their kernel.   y : (N, C), float64.   at : (M,), indices of the landmarks.   weight : (N,).
-    stored : K_nm, if it is on disk.   read, write : load and store the partial sums of an earlier process.   ValueError
-    if the kernel is not positive semi-definite.
+    stored : K_nm, if it is on disk.   read, write : the sums of an earlier process.   ValueError if K is indefinite.
     """
 
     def __init__(

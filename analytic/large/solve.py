@@ -224,13 +224,12 @@ def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Arr
 
 
 def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
-    """Return progress(done, total) of a kernel, as advances; the work of an earlier process does not count."""
-    last: list[int] = []
+    """progress(done, total) of a kernel, as advances; what an earlier process did is none of them."""
+    seen: list[int] = []
 
     def progress(done: int, total: int) -> None:
-        if last:
-            advance((done - last[-1]) / max(1, total - last[0]))
-        last.append(done)
+        seen.append(done)
+        advance((done - seen[-2:][0]) / max(1, total - seen[0]))
 
     return progress
 

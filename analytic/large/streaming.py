@@ -56,9 +56,8 @@ def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callabl
 class KernelStore:
     """The kernels of `inputs` in a folder.   asked : (NNGP, NTK).   size : rows, and columns, of a block.
 
-    what : everything except the inputs that the results depend on.   ValueError for a store of another kernel, and for
-    files that are not a store; NotADirectoryError for a file; OSError for a full disk, or a folder that is read-only
-    and unfinished.
+    what : all that the results depend on except the inputs.   ValueError for a store of another kernel, and for files
+    that are no store; NotADirectoryError for a file; OSError for a full disk, or an unfinished read-only folder.
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
@@ -107,10 +106,7 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return the lines of the record, without cut or damaged ones; None if there is no record.
-
-        ValueError if the record belongs to another kernel.
-        """
+        """Return the record's lines that are whole; None without a record; ValueError for that of another kernel."""
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
@@ -300,10 +296,7 @@ def fill(
     store: KernelStore, engine: Callable[[], Engine], evaluate: Evaluate, executor: Executor | None,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[list[Any], float]:  # fmt: skip
-    """Return the results of a store, and the bound on the quadratures' error of the blocks computed by this call.
-
-    It evaluates the blocks that are not finished and that no other process evaluates.
-    """
+    """Evaluate the blocks that no process has; return the results, and the bound on this call's quadratures' error."""
     total, error = len(store.places), 0.0
     advance = progress or forewarned(f"the kernel in {store.folder}", len(store.done))
     advance(len(store.done), total)

@@ -143,12 +143,12 @@ class Ensemble:
         N, M, xp, item = int(self.x.shape[0]), int(M), array_namespace(self.x), int(self.x.dtype.itemsize)
         both = covariances is not None and kind == "ntk"
         missing = ({kind, "nngp"} if both else {kind}) - set(self._train) - (set() if factor is None else {kind})
-        if factor is None:
-            factor = 0 if kind in self._dynamics else factorisation_bytes(N)
-        need = factor + (item * len(missing) + 24 * both) * N * N
+        own = 0 if kind in self._dynamics else factorisation_bytes(N)
+        need = (own if factor is None else factor) + (item * len(missing) + 24 * both) * N * N
         need += ((4 if covariances is None else 6) * 8 * N + 8 * (covariances or 0) * M) * M
         what = f"this prediction of {M} outputs from {N} examples" if M else f"training on the kernel of {N} examples"
-        check_memory(xp, what, need, "take analytic.solve, an estimator's landmarks=, fewer examples, or std for cov")
+        remedy = f"take analytic.solve, an estimator's landmarks=, fewer examples{', std for cov' * bool(covariances)}"
+        check_memory(xp, what, need, remedy)
 
     def of(self, kind: Kind) -> Callable[..., Array]:
         """Return the kernel's K or Theta, a function of (x1, x2); TypeError for Theta of a kernel with only nngp."""

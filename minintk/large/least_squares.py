@@ -227,9 +227,7 @@ def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> 
 
 
 class ChunkedJacobian(Jacobian):
-    """J and f_0 : (N, C) of one network over all examples, in chunks; the Jacobians of chunks are kept if they fit into
-    `memory` bytes.   root : S^1/2, the last factor of J.
-    """
+    """J and f_0 : (N, C), by chunks of examples, whose Jacobians `memory` bytes may hold.   root : J's factor S^1/2."""
 
     def __init__(self, model: Model, theta: Array, x: Array, memory: int, root: Array | float = 1.0) -> None:
         xp, N = array_namespace(theta, x), x.shape[0]
@@ -240,12 +238,8 @@ class ChunkedJacobian(Jacobian):
         step = max(1, min(N, limit // each))
         self.chunks = [slice(i, min(i + step, N)) for i in range(0, max(1, N), step)]
         keep = theta.dtype.itemsize * layers * N <= memory // 2
-        self.kept: list[Jacobian | None] = []
-        f0 = []
-        for at in self.chunks:
-            f, J = model.forward(theta, x[at])
-            f0.append(f)
-            self.kept.append(J if keep else None)
+        both = ((f, J if keep else None) for f, J in (model.forward(theta, x[at]) for at in self.chunks))
+        f0, self.kept = zip(*both, strict=True)
         self.f0 = f0[0] if len(f0) == 1 else xp.concat(f0, axis=-2)
         self.size, self.outputs, self.ensemble, self.like = model.size, (N, model.outputs), None, theta
 

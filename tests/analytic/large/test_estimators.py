@@ -16,8 +16,10 @@ from tests.kit.montecarlo import limit
 
 pytest.importorskip("sklearn", reason="needs the extra sklearn")
 
+from sklearn.base import clone
+from sklearn.datasets import make_friedman1
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import WhiteKernel
+from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -77,8 +79,72 @@ def test_leave_one_out_is_leaving_one_out(model: Any) -> None:
     model.set_params(ridge=model.ridge_, relative=False)
     each = [model.__class__(**model.get_params()).fit(np.delete(x, i, 0), np.delete(y, i)).predict(x[i : i + 1])[0]
             for i in range(len(x))]  # fmt: skip
-    assert np.allclose(model.leave_one_out()[:, 0], each, rtol=1e-8, atol=1e-10)
-    assert abs(model.leave_one_out()[:, 0] - model.predict(x)).max() > 0.1  # what it must not be: the fit itself
+    assert np.allclose(model.leave_one_out(), each, rtol=1e-8, atol=1e-10)
+    assert abs(model.leave_one_out() - model.predict(x)).max() > 0.1  # what it must not be: the fit itself
+
+
+def test_leave_one_out_is_as_large_as_the_targets() -> None:
+    x, y = digits(12)
+    for target in (y, y[:, None], np.stack([y, -y], axis=1)):
+        model = an.NNGPRegressor().fit(x, target)
+        assert model.leave_one_out().shape == model.predict(x).shape == target.shape
+    labels = np.where(y > 0, "odd", "even")
+    assert an.NTKClassifier().fit(x, labels).leave_one_out().shape == (12, 2)
+
+
+MODES: list[dict[str, Any]] = [{}, {"time": 50.0}, {"ridge": "loo"}]
+
+
+@pytest.mark.parametrize("how", MODES, ids=str)
+def test_spreads_have_the_scale_of_normalised_targets(how: dict[str, Any]) -> None:
+    """Those of a fit to targets divided by hand, for each output by its own; without normalize_y, not of y at all."""
+    x, y = digits(36)
+    Y = np.stack([100 * y + 7, y + x[:, 20], np.full(36, 0.3)], axis=1)
+    mean, std = Y[:30].mean(axis=0), np.append(Y[:30, :2].std(axis=0), 1.0)
+    ours = an.NTKRegressor(**how, normalize_y=True).fit(x[:30], Y[:30])
+    want = an.NTKRegressor(**how).fit(x[:30], (Y[:30] - mean) / std)
+    assert np.allclose(ours.std_, std, rtol=1e-12)
+    f, bars = ours.predict(x[30:], return_std=True)
+    _, cov = ours.predict(x[30:], return_cov=True)
+    wanted = want.predict(x[30:], return_std=True), want.predict(x[30:], return_cov=True)
+    assert np.allclose(f, wanted[0][0] * std + mean, rtol=1e-9)
+    assert np.allclose(bars, wanted[0][1] * std, rtol=1e-9)
+    assert np.allclose(cov, wanted[1][1] * std**2, rtol=1e-9)
+    assert np.allclose(ours.sample_y(x[30:], 4), want.sample_y(x[30:], 4) * std[:, None] + mean[:, None], rtol=1e-6)
+    if "time" not in how:
+        assert np.allclose(ours.leave_one_out(), want.leave_one_out() * std + mean, rtol=1e-8)
+    raw = an.NTKRegressor(**how).fit(x[:30], Y[:30]).predict(x[30:], return_std=True)
+    assert np.allclose(raw[0], f, rtol=1e-6)
+    if "ridge" not in how:
+        assert np.allclose(raw[1], wanted[0][1], rtol=1e-9)
+    assert bars[:, 0].mean() > 50 * raw[1][:, 0].mean()
+
+
+def test_intervals_of_the_gaussian_process_cover_and_raw_spreads_do_not() -> None:
+    """Friedman's first function with noise 1: z of 400 others, whose sd has the error .035 if they are independent."""
+    X, y = make_friedman1(600, noise=1.0, random_state=0)
+    X = (X - 0.5) * 12**0.5
+
+    def z(model: Any) -> float:
+        mean, std = model.fit(X[:200], y[:200]).predict(X[200:], return_std=True)
+        return float(np.std((y[200:] - mean) / std))
+
+    assert abs(z(GaussianProcessRegressor(an.NetworkKernel() + WhiteKernel(), normalize_y=True)) - 1) < 0.15
+    assert min(z(an.NNGPRegressor()), z(an.NTKRegressor())) > 3
+
+
+def test_the_evidence_of_an_estimator_is_that_of_its_posterior() -> None:
+    """Take that of centred targets, and with normalize_y of divided ones, which is another."""
+    x, y = digits(30)
+    model = an.NNGPRegressor(activation="erf").fit(x, 3 * y)
+    gp = an.posterior(model.kernel_, x, 3 * (y - y.mean())[:, None], ridge=model.ridge_)
+    assert np.isclose(model.log_marginal_likelihood(), gp.log_marginal_likelihood(), rtol=1e-12)
+    divided = an.NNGPRegressor(activation="erf", normalize_y=True).fit(x, 3 * y)
+    plain = an.NNGPRegressor(activation="erf").fit(x, (y - y.mean()) / y.std())
+    assert np.isclose(divided.log_marginal_likelihood(), plain.log_marginal_likelihood(), rtol=1e-9)
+    assert abs(divided.log_marginal_likelihood() - model.log_marginal_likelihood()) > 1
+    with pytest.raises(ValueError, match="log_marginal_likelihood expects landmarks=None, got 5"):
+        an.NNGPRegressor(landmarks=5).fit(x, y).log_marginal_likelihood()
 
 
 WEIGHTS = np.random.default_rng(3).uniform(0.2, 3, 30)
@@ -91,8 +157,8 @@ def test_leave_one_out_with_weights() -> None:
     each = [an.NTKRegressor(ridge=model.ridge_, relative=False)
             .fit(np.delete(x, i, 0), np.delete(y, i), np.delete(WEIGHTS, i)).predict(x[i : i + 1])[0]
             for i in range(len(x))]  # fmt: skip
-    assert np.allclose(model.leave_one_out()[:, 0], each, rtol=1e-8, atol=1e-10)
-    assert abs(an.NTKRegressor(ridge=0.01).fit(x, y).leave_one_out()[:, 0] - each).max() > 1e-4
+    assert np.allclose(model.leave_one_out(), each, rtol=1e-8, atol=1e-10)
+    assert abs(an.NTKRegressor(ridge=0.01).fit(x, y).leave_one_out() - each).max() > 1e-4
 
 
 @pytest.mark.parametrize("how", [{}, {"landmarks": np.arange(0, 20, 2)}], ids=str)
@@ -117,7 +183,7 @@ def test_the_ridge_is_that_of_the_least_left_out_error(weight: Any) -> None:
     size = np.average(model.kernel_.diag(x).ntk, weights=w)
     errors = []
     for ridge in RIDGES * size:
-        left = an.NTKRegressor(ridge=ridge, relative=False).fit(x, y, weight).leave_one_out()[:, 0]
+        left = an.NTKRegressor(ridge=ridge, relative=False).fit(x, y, weight).leave_one_out()
         errors.append(w @ (y - left) ** 2)
     best = int(np.argmin(errors))
     assert 0 < best < len(RIDGES) - 1
@@ -286,16 +352,83 @@ def test_a_scale_that_is_fixed_has_no_gradient() -> None:
     assert np.allclose(kernel.diag(x), np.diagonal(K))
 
 
+def test_a_kernel_says_what_it_is() -> None:
+    """Its repr evaluates to an equal kernel, alone, in sums and products, and after a fit."""
+    conv = mn.Sequential(mn.Conv2d(1, 3), mn.ReLU(), mn.Flatten(), mn.Dense(1))
+    names = {**vars(mn), "NetworkKernel": an.NetworkKernel, "WhiteKernel": WhiteKernel}
+    for kernel in (an.NetworkKernel(depth=3, activation="erf", kind="ntk"), an.NetworkKernel(conv, b_std=0.5)):
+        again = eval(repr(kernel), names)  # noqa: S307
+        assert again == clone(kernel) == kernel
+        assert again != clone(kernel).set_params(w_std=2.0)
+    both = ConstantKernel(4.0) * an.NetworkKernel(w_std=1.6, b_std=3.4) + WhiteKernel(0.1)
+    one = "NetworkKernel(depth=2, activation='relu', w_std=1.6, b_std=3.4, kind='nngp')"
+    assert repr(both) == f"2**2 * {one} + WhiteKernel(noise_level=0.1)"
+    assert repr(both.clone_with_theta(both.theta)) == repr(both)
+
+
+def test_a_kernel_without_biases_stays_without(recwarn: pytest.WarningsRecorder) -> None:
+    x, y = digits(8)
+    kernel = an.NetworkKernel(b_std=0.0)
+    assert np.isfinite(kernel.theta).all()
+    assert kernel(x, eval_gradient=True)[1].shape == (8, 8, 1)
+    fitted = GaussianProcessRegressor(kernel + WhiteKernel(), alpha=1e-3).fit(x, y).kernel_
+    assert fitted.k1.b_std == 0
+    assert fitted.k1.w_std != 1
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning) and "log" in str(w.message)]
+
+
+def test_outputs_of_erf_are_bounded_by_the_scales() -> None:
+    """A scale before the kernel is therefore another parameter; to ReLU it is not."""
+    x = 1e3 * digits(5)[0]
+    assert np.all(an.NetworkKernel(activation="erf", w_std=3.0, b_std=0.5).diag(x) <= 3.0**2 + 0.5**2)
+    for name, same in (("relu", True), ("erf", False)):
+        kernel = an.NetworkKernel(activation=name, b_std=0.0)
+        tripled = kernel.clone_with_theta(kernel.theta + np.log(3.0))
+        assert np.allclose(tripled(x), 3.0**6 * kernel(x), rtol=1e-9) == same
+
+
+def test_what_a_kernel_refuses() -> None:
+    x, y = digits(6)
+    how: dict[str, Any]
+    for how, says in (
+        ({"w_std": -1.0}, "w_std expects a finite number > 0, got -1"),
+        ({"b_std": -1.0}, "b_std expects a finite number >= 0, got -1"),
+        ({"depth": 0}, "depth expects a whole number >= 1, got 0"),
+        ({"w_std_bounds": (1,)}, "w_std_bounds expects 'fixed' or two numbers"),
+        ({"b_std_bounds": (0, 1)}, "b_std_bounds expects 'fixed' or two numbers"),
+        ({"b_std_bounds": "free"}, "b_std_bounds expects 'fixed' or two numbers"),
+    ):
+        with pytest.raises(ValueError, match=f"^{says}"):
+            GaussianProcessRegressor(an.NetworkKernel(**how)).fit(x, y)
+
+
+def test_equal_rows_without_a_ridge_get_the_mean_of_their_targets() -> None:
+    x, y = digits(10)
+    X, y = np.vstack([x, x[:1]]), np.append(y, 5.0)
+    model = an.NTKRegressor(ridge=0).fit(X, y)
+    assert np.allclose(model.predict(X), np.append((y[0] + 5) / 2, [*y[1:10], (y[0] + 5) / 2]))
+    with pytest.raises(ValueError, match="leave_one_out expects a kernel"):
+        model.leave_one_out()
+    line = np.linspace(0, 1, 40)[:, None]
+    with pytest.raises(ValueError, match="cannot be resolved"):
+        an.NTKRegressor(activation="erf", depth=1, ridge=0).fit(line, line[:, 0]).predict(line)
+
+
 def test_what_is_refused() -> None:
     x, y = digits(10)
     for model, says in (
         (an.NTKRegressor(activation="cube"), "activation expects one of relu"),
         (an.NTKRegressor(spec=mn.Sequential(mn.ReLU(), mn.Dense(1))), "not Gaussian"),
+        (an.NTKRegressor(depth=0), "^depth expects a whole number >= 1, got 0"),
+        (an.NTKRegressor(w_std=-1), "^w_std expects a finite number > 0, got -1"),
+        (an.NTKRegressor(image_shape=(2, 2, 1)), r"^image_shape=\(2, 2, 1\) expects 4 columns in X, got 64"),
     ):
         with pytest.raises((ValueError, NotImplementedError, TypeError), match=says):
             model.fit(x, y)
     with pytest.raises(ValueError, match="return_std or return_cov, got both"):
         an.NTKRegressor().fit(x, y).predict(x, return_std=True, return_cov=True)
+    with pytest.raises(ValueError, match="two classes or more, got one class, 'a'"):
+        an.NTKClassifier().fit(x, ["a"] * 10)
     for how in ({"sample_weight": np.arange(10)}, {"landmarks": 5}, {"ridge": "loo"}):
         model = an.NTKRegressor(time=2.0).set_params(**{k: v for k, v in how.items() if k != "sample_weight"})
         with pytest.raises(ValueError, match=r"expect time=inf, got time=2"):
@@ -309,9 +442,9 @@ def test_what_is_refused() -> None:
             an.NTKRegressor().fit(x, y, sign * np.ones(10))
     with pytest.raises((ValueError, TypeError), match="ridge"):
         an.NTKRegressor(ridge="gcv").fit(x, y)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no landmarks and time=inf"):
+    with pytest.raises(ValueError, match="landmarks=None, time=inf, got 3, inf"):
         an.NTKRegressor(landmarks=3).fit(x, y).leave_one_out()
-    with pytest.raises(ValueError, match="time=inf, got 2"):
+    with pytest.raises(ValueError, match="time=inf, got None, 2"):
         an.NTKRegressor(time=2.0).fit(x, y).leave_one_out()
     assert an.NTKRegressor().time == inf
 
@@ -333,8 +466,10 @@ def test_a_fit_needs_the_kernel_and_its_factor_alone(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 13 * N**2)
     model = an.NTKRegressor().fit(X, X[:, 0])
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 11 * N**2)
-    with pytest.raises(MemoryError, match=r"training on the kernel of 400 examples needs .* take analytic\.solve"):
+    with pytest.raises(MemoryError, match=r"training on the kernel of 400 .* take analytic\.solve.* fewer examples$"):
         model.fit(X, X[:, 0])
+    with pytest.raises(MemoryError, match=r"this prediction of 400 outputs .* fewer examples, std for cov$"):
+        model.predict(X, return_cov=True)
 
 
 @pytest.mark.parametrize("outputs", [None, 2])
