@@ -126,5 +126,5 @@ def test_a_signal_in_the_first_use_of_numba(does: str, module: str) -> None:
     if find_spec("minintk.fast") is None:
         pytest.skip("the satellite of speed was taken away")
     command = [sys.executable, "-W", "error", "-c", FIRST_CALL, module, does]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
     assert found.stdout.split() == ["True"] * 3, found.stdout + found.stderr
