@@ -111,10 +111,10 @@ class _Pool:
             self.jobs.put((job, copy_context()))
 
     def serve(self, count: int) -> None:
-        """Serve jobs forever; return at once if there are more than `count` threads."""
-        self.threads.append(get_ident())
-        if len(self.threads) > count:
-            self.threads.remove(get_ident())
+        """Serve jobs forever; return at once unless among the first `count` threads, of which none returns."""
+        self.threads.append(me := get_ident())
+        if self.threads.index(me) >= count:
+            self.threads.remove(me)
             return
         while True:
             job, context = self.jobs.get()

@@ -64,10 +64,9 @@ SOLVE = """
     from analytic.training import gp  # its ensemble asks for the posterior too
     asked, check = [0], gp.check_memory
     gp.check_memory = lambda xp, what, need, remedy: (asked.append(need), check(xp, what, need, remedy))
-    an.posterior(k, x[:99], y[:99], kind="ntk").predict(x[:5], cov=True)
-    asked.clear()
-    growth = peak(lambda: an.posterior(k, x, y, kind="ntk").predict(x[:200], cov=True))
-    bound = max(asked)
+    solve = lambda: an.posterior(k, x, y, kind="ntk").predict(x[:200], cov=True)
+    solve()                                              # warm: fewer rows compile fewer loops
+    growth, bound = peak(solve), max(asked)
 """
 
 IN_PLACE = """
@@ -129,7 +128,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reas
 def ratio(case: str) -> float:
     """The growth of a call, relative to its bound."""
     script = textwrap.dedent(SETUP) + textwrap.dedent(case) + 'print(f"{growth / bound:.3f}")\n'
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=1200, check=False)
     assert found.returncode == 0, found.stderr
     return float(found.stdout)
 

@@ -251,7 +251,9 @@ def test_float32_stays_float32() -> None:
 
 
 def test_memory_of_an_image_kernel_does_not_grow_with_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the result and what is prepared of a tile of images, once there are enough for a piece of each core."""
+    """Beyond the result and what two threads prepare of a tile of images."""
+    for module in ("minintk.threads", "analytic.images.engine"):
+        monkeypatch.setattr(f"{module}.cores", lambda: 2)
     if (faster := through("kernels")) is not None:
         monkeypatch.setattr(faster.planes, "BYTES_WORTH_NUMBA", 2**62)
 

@@ -118,16 +118,19 @@ def left() -> dict[str, Any]:
         "handlers": [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGALRM, signal.SIGUSR1)],
         "errors": np.geterr(),
         "buffer": np.getbufsize(),
-        "threads": threading.active_count(),
+        "threads": {*threading.enumerate()},
     }
 
 
-def settled(before: dict[str, Any], patience: int = 200) -> dict[str, Any]:
-    """Return the changes since `before`, after waiting at most this many milliseconds for threads to end."""
-    for _ in range(patience):
+def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
+    """Return the changes since `before`, after at most so many milliseconds: 200 unless new threads have to end."""
+    for waited in range(patience):
         after = left()
+        after["threads"] |= before["threads"]  # of earlier tests, which may end now
         if after == before:
             return {}
+        if waited > 200 and after["threads"] == before["threads"]:
+            break
         time.sleep(0.001)
     return {name: (before[name], value) for name, value in after.items() if value != before[name]}
 

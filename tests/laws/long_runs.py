@@ -22,19 +22,30 @@ POOLED = mn.Sequential(mn.Conv2d(6, 3, w_std=1.4, b_std=0.1), mn.ReLU(), mn.Glob
 SHARED = {"sweep": ["results.json"]} if find_spec("minintk.lab") else {}  # the laboratory may be taken away
 FILES = SHARED | {"store": ["nngp.npy", "ntk.npy"]}
 UNITS = {"fit": 12} | dict.fromkeys(SHARED, 12) | {"store": 15}
-HOME = "MININTK_TEST_FOLDER"
+HOME, STARTERS = "MININTK_TEST_FOLDER", "MININTK_TEST_STARTERS"
+UNIT = 0.03
+"""Seconds that a unit takes at least."""
+
+
+def logs(folder: Path) -> list[Path]:
+    """Return the notes of the processes that have computed a unit."""
+    return list(folder.parent.glob(f"{folder.name}-*.log"))
 
 
 def note() -> None:
-    """One more unit was computed, by this process."""
+    """One more unit was computed, by this process, which then waits for the first of each starter, a minute at most."""
     folder = Path(os.environ[HOME])
     with open(folder.parent / f"{folder.name}-{os.getpid()}.log", "ab") as log:
         log.write(b".")
+    for _ in range(6000):
+        if len(logs(folder)) >= int(os.environ[STARTERS]):
+            return
+        sleep(0.01)
 
 
 def computed(folder: Path) -> int:
     """Count the units computed, by all processes together."""
-    return sum(path.stat().st_size for path in folder.parent.glob(f"{folder.name}-*.log"))
+    return sum(path.stat().st_size for path in logs(folder))
 
 
 class Noted(mn.MeanSquared):
@@ -42,7 +53,7 @@ class Noted(mn.MeanSquared):
 
     def __call__(self, f: Array, y: Array) -> Array:
         note()
-        sleep(0.01)
+        sleep(UNIT)
         return super().__call__(f, y)
 
 
@@ -57,7 +68,7 @@ def fit(folder: Path) -> None:
 def work(a: int, seed: tuple[int, ...]) -> list[dict[str, float]]:
     """The function that the sweep calls."""
     note()
-    sleep(0.03)
+    sleep(UNIT)
     return [{"value": a / 3 + s + sum(seed) / 7} for s in seed]
 
 
@@ -69,7 +80,7 @@ def sweep(folder: Path) -> None:
 def noted_block(evaluate: Any, *arguments: Any) -> Any:
     """The block, computed slowly and noted."""
     note()
-    sleep(0.03)
+    sleep(UNIT)
     return evaluate(*arguments)
 
 
@@ -89,9 +100,9 @@ def kernel(folder: Path) -> None:
         streaming.fill = right
 
 
-def run(kind: str, folder: Path) -> None:
-    """The run of this kind, to its end."""
-    os.environ[HOME] = str(folder)
+def run(kind: str, folder: Path, starters: int = 1) -> None:
+    """The run of this kind, to its end, by one of so many starters."""
+    os.environ.update({HOME: str(folder), STARTERS: str(starters)})
     {"fit": fit, "sweep": sweep, "store": kernel}[kind](folder)
 
 

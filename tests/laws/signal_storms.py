@@ -105,7 +105,7 @@ def storms(count: int, seed: int) -> Counter[str]:
                     seen[f"wrong bits of the next call: {again}, after {name}"] += 1
                 parallel(abs, [0, 1])  # not all hosts come to `parallel`, whose next call repairs what is left
                 np.seterr(**before["errors"])  # an exception inside NumPy's own errstate.__exit__ leaves its settings
-                for what in settled(before, 10_000):
+                for what in settled(before):
                     seen[f"wrong: {what} changed by {name}"] += 1
                 seen["storms"] += 1
         finally:

@@ -21,17 +21,17 @@ SCRIPT = """
 
     def wait(_):
         begun.set()
-        go.wait(20)
+        go.wait(60)
 
     other = threading.Thread(target=threads.parallel, args=(wait, range(2)))
     other.start()
-    begun.wait(20)
+    begun.wait(60)
     assert blas() == {1}                                 # held by the other thread
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            meet = threading.Barrier(2, timeout=5)       # passes only if two items run at once
+            meet = threading.Barrier(2, timeout=float(sys.argv[1]))  # passes only if two items run at once
             assert blas() == before
             names = threads.parallel(lambda _: (meet.wait(), threading.current_thread().name)[1], range(2))
             with threads.single_threaded_blas():
@@ -46,19 +46,20 @@ SCRIPT = """
 """
 
 
-def outcome(hook: str) -> int:
-    """The exit status of the script, with `hook` run before it."""
+def outcome(hook: str, seconds: int) -> int:
+    """The exit status of the script, with `hook` run before it; two items have these seconds to meet."""
     script = textwrap.dedent(hook) + textwrap.dedent(SCRIPT)
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
-    return subprocess.run([sys.executable, "-c", script], env=environment, timeout=60, check=False).returncode
+    command = [sys.executable, "-c", script, str(seconds)]
+    return subprocess.run(command, env=environment, timeout=300, check=False).returncode
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_the_child_of_a_fork_is_parallel_again() -> None:
-    assert outcome("") == 0
+    assert outcome("", 60) == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_without_the_hook_it_would_not_be() -> None:
     """The negative control: nothing but the pool forgotten, as before."""
-    assert outcome("import os; os.register_at_fork = lambda **_: None") != 0
+    assert outcome("import os; os.register_at_fork = lambda **_: None", 2) != 0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -36,8 +38,9 @@ def blas_at(count: int) -> Iterator[None]:
 
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a machine with one core runs the pool too."""
+    """So that a machine with one core runs the pool too; one in which no earlier job waits."""
     monkeypatch.setattr(threads, "cores", lambda: 2)
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
 
 
 def test_results_come_in_order(two_cores: None) -> None:
@@ -51,7 +54,7 @@ def test_results_come_in_order(two_cores: None) -> None:
 
 
 def test_the_pool_and_the_calling_thread_share_the_work(two_cores: None) -> None:
-    meet = threading.Barrier(2, timeout=10)  # two items at once, so two threads
+    meet = threading.Barrier(2, timeout=60)  # two items at once, so two threads
 
     def work(_: int) -> int:
         meet.wait()
@@ -71,21 +74,21 @@ def test_nobody_waits_for_a_thread_that_has_nothing_left_to_do(two_cores: None) 
 
     def asleep(_: int) -> None:
         if threading.get_ident() == caller.ident:
-            begun.wait(10)
+            begun.wait(60)
         else:
             begun.set()
-            wake.wait(10)
+            wake.wait(60)
 
     caller = threading.Thread(target=parallel, args=(asleep, range(2)))
     caller.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     try:
         for _ in range(50):  # no more than eight for each thread wait in the queue
             assert parallel(lambda i: i * i, range(4)) == [0, 1, 4, 9]
             assert threads._pool.jobs.qsize() <= 8
     finally:
         wake.set()
-    caller.join(10)
+    caller.join(60)
     assert parallel(lambda i: i * i, range(4)) == [0, 1, 4, 9]
 
 
@@ -99,8 +102,8 @@ def test_an_error_stops_the_others(two_cores: None) -> None:
         done.append(i)
 
     with pytest.raises(ArithmeticError, match="number 1"):
-        parallel(work, range(1000))
-    assert len(done) < 100
+        parallel(work, range(10_000))
+    assert len(done) < 9_999  # the others take ten seconds
     assert not threads.inside()
 
 
@@ -157,12 +160,12 @@ def test_callers_that_overlap_leave_blas_as_it_was(two_cores: None) -> None:
     def other() -> None:
         with single_threaded_blas():
             entered.set()
-            leave.wait(10)
+            leave.wait(60)
 
     thread = threading.Thread(target=other)
     with single_threaded_blas():
         thread.start()
-        assert entered.wait(10)
+        assert entered.wait(60)
         assert blas_threads() == {1}
     assert blas_threads() == {1}  # the other one counts on it
     leave.set()
@@ -200,9 +203,10 @@ def test_blas_is_given_back_although_a_frame_is_kept() -> None:
     assert kept.tb is not None
 
 
-def test_many_threads_hold_blas_and_give_it_back() -> None:
+def test_many_threads_hold_blas_and_give_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a lock, every thread inside always sees one BLAS thread; in the end BLAS has its own again."""
-    before, wrong = blas_threads(), list[set[int]]()
+    monkeypatch.setattr(threads, "PATIENCE", 60.0)  # however long one that restores is kept from running
+    wrong = list[set[int]]()
 
     def hold() -> None:
         for _ in range(2000):
@@ -213,16 +217,65 @@ def test_many_threads_hold_blas_and_give_it_back() -> None:
     others = [threading.Thread(target=hold) for _ in range(6)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    try:
-        for other in others:
-            other.start()
-        for other in others:
-            other.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert wrong == []
-    assert blas_threads() == before
+    with blas_at(2):
+        try:
+            for other in others:
+                other.start()
+            for other in others:
+                other.join()
+        finally:
+            sys.setswitchinterval(interval)
+        assert wrong == []
+        assert blas_threads() == {2}
     assert not threads._holders
+
+
+def test_without_patience_a_thread_inside_would_see_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control: one enters while another, which is paused, restores BLAS's threads."""
+    restores, inside, right = threading.Event(), threading.Event(), threads.set_threads
+
+    def paused(library: Any, count: int) -> None:
+        if count > 1:
+            restores.set()
+            inside.wait(60)
+        right(library, count)
+
+    def hold() -> None:
+        with single_threaded_blas():
+            pass
+
+    with blas_at(2), monkeypatch.context() as patch:
+        patch.setattr(threads, "PATIENCE", 0.0)
+        patch.setattr(threads, "set_threads", paused)
+        other = threading.Thread(target=hold)
+        other.start()
+        assert restores.wait(60)
+        with single_threaded_blas():
+            inside.set()
+            other.join()
+            assert blas_threads() != {1}
+
+
+def test_of_threads_that_start_at_once_one_stays() -> None:
+    """Two register before either looks how many there are, and one that leaves takes its time."""
+    both, pool, job = threading.Barrier(3, timeout=60), threads._Pool(), threads._Job(abs, [-1])
+
+    class Slow(deque[int]):
+        def append(self, ident: int) -> None:
+            super().append(ident)
+            both.wait()
+
+        def remove(self, ident: int) -> None:
+            time.sleep(0.1)
+            super().remove(ident)
+
+    pool.threads = Slow()
+    for _ in range(2):
+        threading.Thread(target=pool.serve, args=(1,), daemon=True).start()
+    both.wait()
+    pool.jobs.put((job, copy_context()))
+    job.bell.get(timeout=60)
+    assert job.results == [1]
 
 
 def test_where_no_thread_can_start_it_is_a_plain_loop(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from threading import Thread, current_thread, enumerate, main_thread
+from threading import Event, Thread, current_thread, enumerate, main_thread
 from typing import Any
 
 import pytest
@@ -35,10 +34,10 @@ def on_signal() -> Iterator[Callable[[Callable[[], object]], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def interrupted(ran: list[str]) -> str:
-    """Work in the midst of which a signal comes."""
+def interrupted(ran: list[str], go: Event) -> str:
+    """Work in the midst of which a signal comes, and which ends after that."""
     os.kill(os.getpid(), signal.SIGUSR1)
-    time.sleep(0.1)
+    assert go.wait(60)
     ran.append("to the end")
     return "result"
 
@@ -46,7 +45,7 @@ def interrupted(ran: list[str]) -> str:
 def wait_for_all() -> None:
     for thread in enumerate():
         if thread.name == "minintk-undisturbed":
-            thread.join(10)
+            thread.join(60)
 
 
 def test_it_returns_and_raises_what_the_work_does() -> None:
@@ -59,18 +58,25 @@ def test_work_goes_on_when_a_handler_raises(on_signal: Any) -> None:
     def late() -> None:
         raise Late
 
-    ran: list[str] = []
+    ran, go = list[str](), Event()
     on_signal(late)
     with pytest.raises(Late):
-        undisturbed(lambda: interrupted(ran))
+        undisturbed(lambda: interrupted(ran, go))
+    assert ran == []
+    go.set()
     wait_for_all()
     assert ran == ["to the end"]
 
 
 def test_a_handler_may_ask_for_the_same(on_signal: Any) -> None:
-    ran: list[str] = []
-    on_signal(lambda: ran.append(f"guest: {undisturbed(lambda: 'result')}"))
-    assert undisturbed(lambda: interrupted(ran)) == "result"
+    ran, go = list[str](), Event()
+
+    def guest() -> None:
+        ran.append(f"guest: {undisturbed(lambda: 'result')}")
+        go.set()
+
+    on_signal(guest)
+    assert undisturbed(lambda: interrupted(ran, go)) == "result"
     assert ran == ["guest: result", "to the end"]
 
 
@@ -120,5 +126,5 @@ def test_a_signal_in_the_first_use_of_numba(does: str, module: str) -> None:
     if find_spec("minintk.fast") is None:
         pytest.skip("the satellite of speed was taken away")
     command = [sys.executable, "-W", "error", "-c", FIRST_CALL, module, does]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
     assert found.stdout.split() == ["True"] * 3, found.stdout + found.stderr

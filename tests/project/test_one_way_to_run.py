@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,17 +21,18 @@ import os, sys, time
 from pathlib import Path
 sys.path.insert(0, {examples!r})
 from common import Row, command_line, finish, interval
-SIZES = {{"small": {{"numbers": 5, "pause": 0.2}}, "paper": {{"numbers": 60, "pause": 1.0}}}}
+SIZES = {{"small": {{"numbers": 5}}, "paper": {{"numbers": 60}}}}
 
-def root_of(data, number, pause, seed):
+def root_of(data, number, seed):
     (Path({folder!r}) / f"pid-{{os.getpid()}}").touch()
-    time.sleep(pause)
+    while number == 4 and not Path({folder!r}, "go").exists():
+        time.sleep(0.01)
     if number == 3:
         raise FloatingPointError("diverged in step 7")
     return [{{"root": number**0.5 + s}} for s in seed]
 
-def main(s, numbers, pause):
-    runs = s.sweep(root_of, {{"number": range(numbers), "seed": (0, 1)}}, together="seed", data=s.data, pause=pause)
+def main(s, numbers):
+    runs = s.sweep(root_of, {{"number": range(numbers), "seed": (0, 1)}}, together="seed", data=s.data)
     roots = {{str(n): interval(runs["root"][n]) for n in range(numbers)}}
     def draw(plt):
         plt.plot(runs["root"])
@@ -45,7 +45,8 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def roots(tmp_path: Path) -> Path:
-    """A script like those of examples/."""
+    """A script like those of examples/; without the file `go` it does not end."""
+    (tmp_path / "go").touch()
     path = tmp_path / "examples" / "roots.py"
     path.parent.mkdir()
     path.write_text(SCRIPT.format(examples=str(ROOT / "examples"), folder=str(tmp_path)))
@@ -63,11 +64,9 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="lo
 
 def alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):  # which of them depends on when it ends
         return False
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        return file.read().rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def all_end(pids: list[int], within: float = 20.0) -> bool:
@@ -102,16 +101,19 @@ def test_a_script_killed_goes_on_and_ends_with_the_same_bytes(roots: Path, tmp_p
     for path in tmp_path.glob("pid-*"):
         path.unlink()
 
+    (tmp_path / "go").unlink()
     killed = start("killed")
     pids = workers_of(tmp_path, 1)
     records = tmp_path / "killed" / "roots.runs" / "root_of" / "records"
     while not list(records.glob("*.json")):
+        assert killed.poll() is None
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert all_end(pids + workers_of(tmp_path, 1))  # a worker outlives its parent in no case
     kept = {path: path.stat().st_mtime_ns for path in records.glob("*.json")}
     assert 0 < len(kept) < 10
+    (tmp_path / "go").touch()
     again = start("killed")
     again.communicate()
     assert again.returncode == 0
@@ -131,6 +133,7 @@ def test_reproduce_killed_takes_its_script_along(roots: Path, tmp_path: Path) ->
         f"papers.EXAMPLES = Path({str(roots.parent)!r})\n"
         f"main(['reproduce', '--scale', 'paper', '--device', 'cpu', '--out', {str(tmp_path / 'out')!r}])"
     )
+    (tmp_path / "go").unlink()
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     pids = workers_of(tmp_path, 1)
     process.send_signal(signal.SIGKILL)

@@ -154,7 +154,8 @@ def test_what_is_no_executor() -> None:
 def test_an_inexact_quadrature_is_told_here_not_in_a_worker(tmp_path: Path, stored: bool) -> None:
     kernel = an.kernel(mn.Sequential(mn.Dense(8, w_std=300.0), mn.Tanh(), mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((4, 3))
-    with ProcessPoolExecutor(1) as executor, warnings.catch_warnings(record=True) as told:
+    processes = ProcessPoolExecutor(1, mp_context=get_context("spawn"))  # a fork would have the locks of other threads
+    with processes as executor, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         kernel.ntk(x, executor=executor, store=tmp_path if stored else None)
     assert any("by quadrature and exact to" in str(w.message) for w in told)

@@ -1,6 +1,5 @@
 """The gradient checker: forty wrong backward functions named by their cause, right ones passed, and what is refused."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,10 +30,8 @@ def test_there_are_twenty_of_each() -> None:
 
 @pytest.mark.parametrize("wrong", WRONG, ids=[wrong.name for wrong in WRONG])
 def test_the_cause_is_named(wrong: Wrong) -> None:
-    began = time.process_time()
     said = wrong.diagnose()
     assert wrong.named(said), said
-    assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize(("name", "forward", "backward", "args"), RIGHT, ids=[row[0] for row in RIGHT])

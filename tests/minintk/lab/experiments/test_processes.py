@@ -25,10 +25,9 @@ def alive(pid: int) -> bool:
     """True if the process runs; one that has ended may still wait to be reaped."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return not Path("/proc/self/status").exists() or "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # which of them depends on when it ends
         return False
-    status = Path(f"/proc/{pid}/status")
-    return not status.exists() or "State:\tZ" not in status.read_text()
 
 
 def test_one_process_is_this_one() -> None:
