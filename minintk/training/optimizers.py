@@ -16,7 +16,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from math import inf, sqrt
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from minintk.arrays import Array, array_namespace, check_finite, on_host, own
 from minintk.files.writing import digest
@@ -28,17 +28,24 @@ from minintk.training.schedules import Schedule, rate, time
 from minintk.validate import number, real
 
 
+@dataclass(frozen=True)
 class Optimizer(ABC):
-    """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule.
+    """theta <- theta + step(gradient).  To define one, write a frozen dataclass of its numbers, with `init` and `step`.
 
+    lr : the learning rate, a number or a schedule.
     rule : the learning-rate scales of a parametrization that apply, those of gradient descent or those of Adam.
     towards : (P,) or (E, P), the point that weight decay pulls theta to; None for 0.
+
+    ValueError for lr <= 0, momentum, b1 or b2 outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
     """
 
     lr: float | Schedule
-    weight_decay: float = 0.0
-    towards: Array | None = None
     rule: ClassVar[Rule] = "sgd"
+    weight_decay = 0.0
+    towards = cast("Array | None", None)
+
+    def __post_init__(self) -> None:
+        check_settings(self, *(name for name in ("momentum", "b1", "b2") if hasattr(self, name)))
 
     @property
     def reach(self) -> float:
@@ -116,15 +123,11 @@ class SGD(Optimizer):
     SGD(lr=0.1, momentum=0.9, weight_decay=0.0)
     """
 
-    lr: float | Schedule
     momentum: float = 0.0
     weight_decay: float = 0.0
     towards: Array | None = field(default=None, repr=False, compare=False)
     _point: str = field(default="", init=False, repr=False)
     looks_ahead: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_settings(self, "momentum")
 
     @property
     def reach(self) -> float:
@@ -191,7 +194,6 @@ class Adam(Optimizer):
     [0.9, -1.9]
     """
 
-    lr: float | Schedule
     b1: float = 0.9
     b2: float = 0.999
     eps: float = 1e-8
@@ -202,7 +204,7 @@ class Adam(Optimizer):
     rule: ClassVar[Rule] = "adam"
 
     def __post_init__(self) -> None:
-        check_settings(self, "b1", "b2")
+        super().__post_init__()
         if not 0 < self.eps < inf:
             raise ValueError(f"Adam(eps=...) expects a finite number > 0, got {self.eps!r}")
 

@@ -57,7 +57,12 @@ def plain(kind: Any, **settings: Any) -> Optimizer:
 def settings(kind: Any) -> list[dict[str, Any]]:
     """The defaults, and every memory and decay together."""
     more = {name: value for name, value in {"momentum": 0.7, "weight_decay": 0.1}.items() if name in options(kind)}
-    return [{}, more, more | {"towards": TOWARDS}] if "weight_decay" in more else [{}, more]
+    return [{}, more, more | {"towards": TOWARDS}] if pulls(kind) else [{}, more]
+
+
+def pulls(kind: Any) -> bool:
+    """True if weight decay can pull to another point than 0."""
+    return any(f.name == "towards" for f in fields(kind))
 
 
 def walk(
@@ -137,8 +142,8 @@ def decays(kind: Any) -> None:
     if "weight_decay" not in options(kind):
         return
     s = np.where(np.arange(P) % 2, SCALES, 0)
-    for to, u in ((None, THETA), (TOWARDS, THETA - TOWARDS)):
-        optimizer = plain(kind, weight_decay=0.1, towards=to)
+    for how in ({}, {"towards": TOWARDS})[: 1 + pulls(kind)]:
+        optimizer, u = plain(kind, weight_decay=0.1, **how), THETA - how.get("towards", 0.0)
         found, _ = walk(optimizer, THETA, np.zeros((1, E, P)), s)
         np.testing.assert_allclose(
             found, THETA - LR * 0.1 * (s > 0) * u, rtol=0, atol=1e-15, err_msg="the decay is off"
@@ -229,7 +234,15 @@ def refuses(kind: Any) -> None:
                 raise AssertionError(f"{kind.__name__} takes {name}={value!r}")
 
 
-LAWS = [members, linear_in_lr, downhill, decays, scales_tell, precise, own_arrays, scheduled, refuses]
+def settings_tell(kind: Any) -> None:
+    """Every number changes where theta goes: a memory that is lost, or one setting in another's place, is seen."""
+    most = settings(kind)[-1]
+    for name in options(kind):
+        ends = [walk(make(kind, **most | {name: value}), THETA)[0] for value in (0.25, 0.5)]
+        assert not np.array_equal(*ends), f"{kind.__name__}({name}=...) changes nothing"
+
+
+LAWS = [members, linear_in_lr, downhill, decays, scales_tell, precise, own_arrays, scheduled, refuses, settings_tell]
 
 
 @pytest.mark.parametrize("kind", every(Optimizer), ids=lambda kind: kind.__name__)
@@ -314,6 +327,13 @@ class Keeps(Right):
             scales *= 2
 
 
+class Forgets(Right):
+    """Writes the velocity into a name and not into the memory."""
+
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        super().step(theta, gradient, None if memory is None else memory.copy(), scales)
+
+
 class Late(Right):
     """Takes the first rate of a schedule at every step."""
 
@@ -329,6 +349,7 @@ class Careless(Right):
 WRONG = [
     (members, Shared), (linear_in_lr, Twice), (downhill, Uphill), (decays, Scaled), (scales_tell, Unscaled),
     (scales_tell, Signs), (precise, Double), (own_arrays, Keeps), (scheduled, Late), (refuses, Careless),
+    (settings_tell, Forgets),
 ]  # fmt: skip
 
 
