@@ -28,8 +28,5 @@ def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formu
            [ 28., 112.]])
     """
     if not (isinstance(activation, type) and issubclass(activation, Activation)):
-        raise TypeError(
-            f"register_dual expects a class of activations, a subclass of mn.Activation, got {activation!r}"
-        )
-
+        raise TypeError(f"register_dual expects a class of activations, of mn.Activation, got {activation!r}")
     lower.register(activation, lambda layer, *_: (textbook(type(layer).__name__, kappa, kappa_dot),))

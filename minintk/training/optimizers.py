@@ -45,7 +45,22 @@ class Optimizer(ABC):
     towards = cast("Array | None", None)
 
     def __post_init__(self) -> None:
-        check_settings(self, *(name for name in ("momentum", "b1", "b2") if hasattr(self, name)))
+        """Raise ValueError for numbers out of range."""
+        name, memories = type(self).__name__, [name for name in ("momentum", "b1", "b2") if hasattr(self, name)]
+        if not isinstance(self.lr, Schedule):
+            number(f"{name}(lr=...)", self.lr)
+        for memory in memories:
+            if not 0 <= real(getattr(self, memory)) < 1:
+                raise ValueError(f"{name}({memory}=...) expects a number in [0, 1), got {getattr(self, memory)!r}")
+        number(f"{name}(weight_decay=...)", self.weight_decay, zero=True)
+        if not isinstance(self.lr, Schedule):
+            _check_decay(self, float(self.lr))
+        for name in ("lr", *memories, "weight_decay"):
+            if hasattr(value := getattr(self, name), "dtype"):  # the caller could change an array
+                object.__setattr__(self, name, float(value))
+        if self.towards is not None:
+            object.__setattr__(self, "towards", own(self.towards))
+            object.__setattr__(self, "_point", digest(self.towards))  # for comparing two optimisers
 
     @property
     def reach(self) -> float:
@@ -258,25 +273,6 @@ def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
             work(slice(part.start + at.start, part.start + at.stop))
 
     parallel(some, cut(theta.shape[-1], theta.shape[-1] if on_host(array_namespace(theta)) else 0, THRESHOLDS.vector))
-
-
-def check_settings(optimizer: Any, *memories: str) -> None:
-    """Raise ValueError for hyperparameters out of range."""
-    name = type(optimizer).__name__
-    if not isinstance(optimizer.lr, Schedule):
-        number(f"{name}(lr=...)", optimizer.lr)
-    for memory in memories:
-        if not 0 <= real(getattr(optimizer, memory)) < 1:
-            raise ValueError(f"{name}({memory}=...) expects a number in [0, 1), got {getattr(optimizer, memory)!r}")
-    number(f"{name}(weight_decay=...)", optimizer.weight_decay, zero=True)
-    if not isinstance(optimizer.lr, Schedule):
-        _check_decay(optimizer, float(optimizer.lr))
-    for name in ("lr", *memories, "weight_decay"):
-        if hasattr(value := getattr(optimizer, name), "dtype"):  # the caller could change an array
-            object.__setattr__(optimizer, name, float(value))
-    if optimizer.towards is not None:
-        object.__setattr__(optimizer, "towards", own(optimizer.towards))
-        object.__setattr__(optimizer, "_point", digest(optimizer.towards))  # for comparing two optimisers
 
 
 def _check_decay(optimizer: Any, lr: float) -> None:
