@@ -235,11 +235,13 @@ def refuses(kind: Any) -> None:
 
 
 def settings_tell(kind: Any) -> None:
-    """Every number changes where theta goes: a memory that is lost, or one setting in another's place, is seen."""
+    """Every setting changes where theta goes, and steps change every number of the memory."""
     most = settings(kind)[-1]
     for name in options(kind):
         ends = [walk(make(kind, **most | {name: value}), THETA)[0] for value in (0.25, 0.97)]
         assert not np.array_equal(*ends), f"{kind.__name__}({name}=...) changes nothing"
+    memory, start = walk(make(kind, **most), THETA)[1], make(kind, **most).init(THETA)
+    assert memory is None or (memory != start).all(), "a step leaves some of the memory as it was"
 
 
 LAWS = [members, linear_in_lr, downhill, decays, scales_tell, precise, own_arrays, scheduled, refuses, settings_tell]
@@ -334,6 +336,15 @@ class Forgets(Right):
         super().step(theta, gradient, None if memory is None else memory.copy(), scales)
 
 
+class Half(mn.Adam):
+    """Computes the running mean into an array of its own."""
+
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        mine = memory.copy()
+        super().step(theta, gradient, mine, scales)
+        memory[..., 1, :] = mine[..., 1, :]
+
+
 class Late(Right):
     """Takes the first rate of a schedule at every step."""
 
@@ -349,7 +360,7 @@ class Careless(Right):
 WRONG = [
     (members, Shared), (linear_in_lr, Twice), (downhill, Uphill), (decays, Scaled), (scales_tell, Unscaled),
     (scales_tell, Signs), (precise, Double), (own_arrays, Keeps), (scheduled, Late), (refuses, Careless),
-    (settings_tell, Forgets),
+    (settings_tell, Forgets), (settings_tell, Half),
 ]  # fmt: skip
 
 
