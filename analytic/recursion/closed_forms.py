@@ -24,11 +24,11 @@ from analytic.recursion import scalar_forms
 from analytic.recursion.clipped import clipped
 from analytic.recursion.duals import NORM_GRID, Homogeneous, erf_variance, nonzero, seen
 from analytic.recursion.quadrature import Quadrature, mean_square, mismatch
-from analytic.recursion.scalar_forms import ERF, GELU, RECTIFIED_SQUARE, SIGN, Arithmetic, Form, Numbers
+from analytic.recursion.scalar_forms import ERF, GELU, RECTIFIED_SQUARE, SIGN, Arithmetic, Form, Numbers, nothing
 from analytic.recursion.state import Block, Distances, Dual, Pairs, RowState
 from minintk import spec as s
 from minintk.arrays import Array, array_namespace
-from minintk.layers.activation import pointwise
+from minintk.layers.activation import Formula, pointwise
 
 
 class ClosedFormRow(NamedTuple):
@@ -161,6 +161,27 @@ def gelu(name: str) -> ClosedForm:
     return ClosedForm(name, variance, GELU, norms=pointwise(s.GELU()).phi)
 
 
+def textbook(name: str, kappa: Formula, kappa_dot: Formula) -> ClosedForm:
+    """Return the step of an activation from a textbook's two formulas, in the variances and the covariance.
+
+        kappa(q, q', k) = E phi(u) phi(u'),    kappa_dot(q, q', k) = E phi'(u) phi'(u')
+
+    The price is a textbook's precision: k is rounded before the formula is applied, so an angle a changes by eps / a.
+    """
+
+    def rows(xp: Any, q: Array, k: Numbers) -> Numbers:
+        """Return q, sqrt q, and sqrt v,  v = kappa(q, q, q)."""
+        return q, xp.sqrt(q), xp.sqrt(nonzero(xp, kappa(q, q, q)))
+
+    def turn(m: Any, p: Array, r: Array, one: Numbers, two: Numbers, k: Numbers) -> tuple[Array, Array]:
+        """Return p' = (1 - kappa / sqrt(v v')) / 2, and the slope."""
+        (q, s, root, _), (q2, s2, root2, _) = one, two
+        given = m.xp.broadcast_arrays(q, q2, s * s2 * (r - p))
+        return (1 - kappa(*given) / root / root2) / 2, kappa_dot(*given)
+
+    return ClosedForm(name, lambda xp, q: kappa(q, q, q), Form(name, nothing, nothing, (), rows, turn))
+
+
 def closed_form(layer: s.Activation) -> Dual:
     """Return the step of an activation: in closed form if there is one, otherwise by quadrature."""
     name = type(layer).__name__
@@ -188,6 +209,8 @@ def closed_form(layer: s.Activation) -> Dual:
         case s.Gaussian(a, b):
             return ClosedForm(name, lambda xp, q: a * a / xp.sqrt(1 - 4 * b * q), scalar_forms.gaussian(a, b))
     point = pointwise(layer)
+    if point.dual:
+        return textbook(name, *point.dual)
     if not point.clipped:
         return Quadrature(name, point)
     ends, v = np.asarray(point.kinks), lambda xp, q: mean_square(partial(point.phi, xp), xp.sqrt(q), point.kinks)

@@ -20,8 +20,7 @@ from minintk.arrays import Array, array_namespace
 from minintk.diagnostics.weight_norms import RTOL, spectral_norm
 from minintk.layers.contract import Layout
 from minintk.spec.parametrization import Rule
-from minintk.training.optimizers import Optimizer, check_settings
-from minintk.training.schedules import Schedule
+from minintk.training.optimizers import Optimizer
 
 SWEEP = 3e-3
 """One sweep of Newton-Schulz steps brings singular values from the largest down to this fraction of it to 1."""
@@ -45,7 +44,6 @@ class SpectralDescent(Optimizer):
     {'0.W': 0.1, '2.W': 0.1}
     """
 
-    lr: float | Schedule
     layout: Layout
     momentum: float = 0.0
     rule: ClassVar[Rule] = "none"
@@ -53,7 +51,7 @@ class SpectralDescent(Optimizer):
     def __post_init__(self) -> None:
         if not isinstance(self.layout, Layout):
             raise TypeError(f"{type(self).__name__}(layout=...) expects net.layout, got {self.layout!r}")
-        check_settings(self, "momentum")
+        super().__post_init__()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(lr={self.lr!r}{f', momentum={self.momentum!r}' if self.momentum else ''})"

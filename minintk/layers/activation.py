@@ -61,6 +61,10 @@ def _(layer: s.Activation, site: Site, parametrization: Parametrization, name: s
 # ------------------------------------------------------------------------------------------ phi and phi'
 
 
+Formula = Callable[[Array, Array, Array], Array]
+"""(q, q', k) -> E phi phi', or E phi' phi', elementwise."""
+
+
 @dataclass(frozen=True)
 class Pointwise:
     """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y); `keeps` names that array.
@@ -69,6 +73,8 @@ class Pointwise:
     phi' is an array of numbers, or of booleans that multiply as 0 or 1.
     kinks : the points where phi' jumps; quadrature splits its panels there, and is inexact if one is missing.
     clipped : True if phi is linear between them and constant beyond: its kernels then have a closed form.
+    dual : (q, q', k) -> E phi(u) phi(u') and the same of phi', for Gaussian u, u' of variances q, q' and covariance k,
+        elementwise; None without a closed form.  `analytic.register_dual` says how precise it is.
     """
 
     phi: Callable[[Any, Array], Array]
@@ -76,6 +82,7 @@ class Pointwise:
     keeps: Literal["x", "y"] = "x"
     kinks: tuple[float, ...] = ()
     clipped: bool = False
+    dual: tuple[Formula, Formula] | None = None
 
     def derivative(self, xp: Any, x: Array) -> Array:
         """Return phi'(x) from x, in its dtype."""

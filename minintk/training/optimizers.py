@@ -16,7 +16,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from math import inf, sqrt
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from minintk.arrays import Array, array_namespace, check_finite, on_host, own
 from minintk.files.writing import digest
@@ -28,17 +28,39 @@ from minintk.training.schedules import Schedule, rate, time
 from minintk.validate import number, real
 
 
+@dataclass(frozen=True)
 class Optimizer(ABC):
-    """theta <- theta + step(gradient).  `lr` is the learning rate, a number or a schedule.
+    """theta <- theta + step(gradient).  To define one, write a frozen dataclass of its numbers, with `init` and `step`.
 
-    rule : which learning-rate scales of a parametrization apply, those of gradient descent or those of Adam.
-    towards : (P,) or (E, P), the point to which weight decay pulls theta; None means 0.
+    lr : the learning rate, a number or a schedule.
+    rule : the learning-rate scales of a parametrization that apply, those of gradient descent or those of Adam.
+    towards : (P,) or (E, P), the point that weight decay pulls theta to; None for 0.
+
+    ValueError for lr <= 0, momentum, b1 or b2 outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
     """
 
     lr: float | Schedule
-    weight_decay: float = 0.0
-    towards: Array | None = None
     rule: ClassVar[Rule] = "sgd"
+    weight_decay = 0.0
+    towards = cast("Array | None", None)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers out of range."""
+        name, memories = type(self).__name__, [name for name in ("momentum", "b1", "b2") if hasattr(self, name)]
+        if not isinstance(self.lr, Schedule):
+            number(f"{name}(lr=...)", self.lr)
+        for memory in memories:
+            if not 0 <= real(getattr(self, memory)) < 1:
+                raise ValueError(f"{name}({memory}=...) expects a number in [0, 1), got {getattr(self, memory)!r}")
+        number(f"{name}(weight_decay=...)", self.weight_decay, zero=True)
+        if not isinstance(self.lr, Schedule):
+            _check_decay(self, float(self.lr))
+        for name in ("lr", *memories, "weight_decay"):
+            if hasattr(value := getattr(self, name), "dtype"):  # the caller could change an array
+                object.__setattr__(self, name, float(value))
+        if self.towards is not None:
+            object.__setattr__(self, "towards", own(self.towards))
+            object.__setattr__(self, "_point", digest(self.towards))  # for comparing two optimisers
 
     @property
     def reach(self) -> float:
@@ -116,15 +138,11 @@ class SGD(Optimizer):
     SGD(lr=0.1, momentum=0.9, weight_decay=0.0)
     """
 
-    lr: float | Schedule
     momentum: float = 0.0
     weight_decay: float = 0.0
     towards: Array | None = field(default=None, repr=False, compare=False)
     _point: str = field(default="", init=False, repr=False)
     looks_ahead: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_settings(self, "momentum")
 
     @property
     def reach(self) -> float:
@@ -191,7 +209,6 @@ class Adam(Optimizer):
     [0.9, -1.9]
     """
 
-    lr: float | Schedule
     b1: float = 0.9
     b2: float = 0.999
     eps: float = 1e-8
@@ -202,7 +219,7 @@ class Adam(Optimizer):
     rule: ClassVar[Rule] = "adam"
 
     def __post_init__(self) -> None:
-        check_settings(self, "b1", "b2")
+        super().__post_init__()
         if not 0 < self.eps < inf:
             raise ValueError(f"Adam(eps=...) expects a finite number > 0, got {self.eps!r}")
 
@@ -256,25 +273,6 @@ def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
             work(slice(part.start + at.start, part.start + at.stop))
 
     parallel(some, cut(theta.shape[-1], theta.shape[-1] if on_host(array_namespace(theta)) else 0, THRESHOLDS.vector))
-
-
-def check_settings(optimizer: Any, *memories: str) -> None:
-    """Raise ValueError for hyperparameters out of range."""
-    name = type(optimizer).__name__
-    if not isinstance(optimizer.lr, Schedule):
-        number(f"{name}(lr=...)", optimizer.lr)
-    for memory in memories:
-        if not 0 <= real(getattr(optimizer, memory)) < 1:
-            raise ValueError(f"{name}({memory}=...) expects a number in [0, 1), got {getattr(optimizer, memory)!r}")
-    number(f"{name}(weight_decay=...)", optimizer.weight_decay, zero=True)
-    if not isinstance(optimizer.lr, Schedule):
-        _check_decay(optimizer, float(optimizer.lr))
-    for name in ("lr", *memories, "weight_decay"):
-        if hasattr(value := getattr(optimizer, name), "dtype"):  # the caller could modify an array
-            object.__setattr__(optimizer, name, float(value))
-    if optimizer.towards is not None:
-        object.__setattr__(optimizer, "towards", own(optimizer.towards))
-        object.__setattr__(optimizer, "_point", digest(optimizer.towards))  # to compare two optimisers
 
 
 def _check_decay(optimizer: Any, lr: float) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from functools import cache, partial
 from importlib import import_module
 from inspect import isabstract
-from typing import Any
+from typing import Any, get_args
 
 import analytic
 import minintk as mn
@@ -89,6 +89,11 @@ MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
 """Examples that the defaults and single numbers do not reach."""
 
 
+def type_of(field: Field[Any]) -> str:
+    """Return the type of a field as it is written, with `from __future__ import annotations` or without."""
+    return field.type.__name__ if isinstance(field.type, type) and not get_args(field.type) else str(field.type)
+
+
 def layers() -> list[Any]:
     """Return every class of layers that has no subclass."""
     found = every(mn.spec.Layer)
@@ -100,8 +105,8 @@ def examples(kind: Any) -> list[tuple[Any, tuple[int, ...]]]:
     if issubclass(kind, mn.spec.layers.Several):
         made = [kind(mn.Tanh(), mn.Sin())]
     else:
-        given = {f.name: ARGUMENTS.get(str(f.type), mn.Tanh()) for f in fields(kind) if f.default is MISSING}
-        numbers = {f.name: -NUMBER if f.name == "low" else NUMBER for f in fields(kind) if f.type == "float"}
+        given = {f.name: ARGUMENTS.get(type_of(f), mn.Tanh()) for f in fields(kind) if f.default is MISSING}
+        numbers = {f.name: -NUMBER if f.name == "low" else NUMBER for f in fields(kind) if type_of(f) == "float"}
         made = [kind(**given), *([kind(**given | numbers)] if numbers.keys() - given.keys() else [])]
     found: list[tuple[Any, tuple[int, ...]]] = []
     for shape in ((4,), (4, 3), (2, 3, 3)):

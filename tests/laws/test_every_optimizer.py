@@ -17,7 +17,7 @@ import pytest
 import minintk as mn
 from minintk.training import checkpoints
 from minintk.training.optimizers import Optimizer
-from tests.kit.every import every
+from tests.kit.every import every, type_of
 
 NET = mn.Network(mn.Sequential(mn.Dense(5, b_std=0.3), mn.Tanh(), mn.Dense(3)), (2,), mn.SpectralMuP())
 E, P, K = 3, NET.size, 4
@@ -35,7 +35,7 @@ Make = Callable[..., Optimizer]
 
 def options(kind: Any) -> list[str]:
     """The numbers an optimiser takes beside lr, all with a default."""
-    return [f.name for f in fields(kind) if f.init and f.type == "float" and f.name != "lr"]
+    return [f.name for f in fields(kind) if f.init and type_of(f) == "float" and f.name != "lr"]
 
 
 def make(kind: Any, **settings: Any) -> Optimizer:
@@ -57,7 +57,12 @@ def plain(kind: Any, **settings: Any) -> Optimizer:
 def settings(kind: Any) -> list[dict[str, Any]]:
     """The defaults, and every memory and decay together."""
     more = {name: value for name, value in {"momentum": 0.7, "weight_decay": 0.1}.items() if name in options(kind)}
-    return [{}, more, more | {"towards": TOWARDS}] if "weight_decay" in more else [{}, more]
+    return [{}, more, more | {"towards": TOWARDS}] if pulls(kind) else [{}, more]
+
+
+def pulls(kind: Any) -> bool:
+    """True if weight decay can pull to another point than 0."""
+    return any(f.name == "towards" for f in fields(kind))
 
 
 def walk(
@@ -137,8 +142,8 @@ def decays(kind: Any) -> None:
     if "weight_decay" not in options(kind):
         return
     s = np.where(np.arange(P) % 2, SCALES, 0)
-    for to, u in ((None, THETA), (TOWARDS, THETA - TOWARDS)):
-        optimizer = plain(kind, weight_decay=0.1, towards=to)
+    for how in ({}, {"towards": TOWARDS})[: 1 + pulls(kind)]:
+        optimizer, u = plain(kind, weight_decay=0.1, **how), THETA - how.get("towards", 0.0)
         found, _ = walk(optimizer, THETA, np.zeros((1, E, P)), s)
         np.testing.assert_allclose(
             found, THETA - LR * 0.1 * (s > 0) * u, rtol=0, atol=1e-15, err_msg="the decay is off"
@@ -229,7 +234,17 @@ def refuses(kind: Any) -> None:
                 raise AssertionError(f"{kind.__name__} takes {name}={value!r}")
 
 
-LAWS = [members, linear_in_lr, downhill, decays, scales_tell, precise, own_arrays, scheduled, refuses]
+def settings_tell(kind: Any) -> None:
+    """Every setting changes where theta goes, and steps change every number of the memory."""
+    most = settings(kind)[-1]
+    for name in options(kind):
+        ends = [walk(make(kind, **most | {name: value}), THETA)[0] for value in (0.25, 0.97)]
+        assert not np.array_equal(*ends), f"{kind.__name__}({name}=...) changes nothing"
+    memory, start = walk(make(kind, **most), THETA)[1], make(kind, **most).init(THETA)
+    assert memory is None or (memory != start).all(), "a step leaves some of the memory as it was"
+
+
+LAWS = [members, linear_in_lr, downhill, decays, scales_tell, precise, own_arrays, scheduled, refuses, settings_tell]
 
 
 @pytest.mark.parametrize("kind", every(Optimizer), ids=lambda kind: kind.__name__)
@@ -314,6 +329,22 @@ class Keeps(Right):
             scales *= 2
 
 
+class Forgets(Right):
+    """Writes the velocity into a name and not into the memory."""
+
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        super().step(theta, gradient, None if memory is None else memory.copy(), scales)
+
+
+class Half(mn.Adam):
+    """Computes the running mean into an array of its own."""
+
+    def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
+        mine = memory.copy()
+        super().step(theta, gradient, mine, scales)
+        memory[..., 1, :] = mine[..., 1, :]
+
+
 class Late(Right):
     """Takes the first rate of a schedule at every step."""
 
@@ -329,6 +360,7 @@ class Careless(Right):
 WRONG = [
     (members, Shared), (linear_in_lr, Twice), (downhill, Uphill), (decays, Scaled), (scales_tell, Unscaled),
     (scales_tell, Signs), (precise, Double), (own_arrays, Keeps), (scheduled, Late), (refuses, Careless),
+    (settings_tell, Forgets), (settings_tell, Half),
 ]  # fmt: skip
 
 

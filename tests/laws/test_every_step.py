@@ -1,4 +1,7 @@
-"""Laws of every step of the recursion, found among the subclasses of `Step`, in kernels of every layer that has one."""
+"""Laws of every step of the recursion, found among the subclasses of `Step`, in kernels of every layer that has one.
+
+Finite networks have the kernels of a new layer's rule, or of a new activation's closed form, on average.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ from analytic.vectors.plan import Begin, End
 from minintk.spec.shapes import Site, out_shape
 from minintk.testing import weights
 from tests.kit.every import every, examples, layers
+from tests.kit.montecarlo import assert_mean
+from tests.kit.montecarlo import kernels as networks
 
 Array = Any
 AROUND = (Begin, End)
@@ -123,6 +128,36 @@ def test_kernels_are_gram_matrices(spec: mn.Sequential, shape: tuple[int, ...], 
         assert np.linalg.eigvalsh(k).min() > -size
         assert (np.abs(k) <= np.sqrt(np.outer(d, d)) + size).all()
         assert any(isinstance(step, Masks) for step in steps(program)) or abs(k[0, 4] - d[0]) <= size
+
+
+ONLY_IN_THE_LIMIT = {"Dropout", "GlobalSelfAttention", "LayerNorm", "Product"}
+"""Layers whose masks, statistics or products add terms of 1/n at width n, which tests of their own measure."""
+
+
+def check_average(spec: mn.Sequential, shape: tuple[int, ...], said: mn.Sequential | None = None) -> None:
+    """Networks have the kernels of `analytic` on average at any width: at most one of their layers is not linear."""
+    end, x = mn.Dense(8, b_std=0.3), drawn(shape)[:3]
+    found, upper = networks(mn.Sequential(spec, end), x, 4000), np.triu_indices(len(x))
+    for name, samples, k in zip(("NNGP", "NTK"), found, an.kernel(mn.Sequential(said or spec, end)).both(x)):
+        assert_mean(f"{name} of {(said or spec).layers[1]}", samples, k[upper])
+
+
+FIRST = {type(spec.layers[1]): (spec, shape) for spec, shape, _ in reversed(kernels())}.items()
+
+
+@pytest.mark.parametrize(
+    "case", [c for kind, c in FIRST if kind.__name__ not in ONLY_IN_THE_LIMIT], ids=lambda c: str(c[0].layers[1])
+)
+def test_networks_have_the_kernels_on_average(case: Any) -> None:
+    check_average(*case)
+
+
+def test_a_rule_of_another_layer_is_refused() -> None:
+    for right, wrong in ((mn.Dense(3), mn.Dense(3, w_std=1.1)), (mn.Erf(), mn.Sin()), (mn.Scale(0.6), mn.Scale(0.63))):
+        one, other = (mn.Sequential(weights((4,)), layer) for layer in (right, wrong))
+        check_average(one, (4,))
+        with pytest.raises(AssertionError, match="z = "):
+            check_average(one, (4,), other)
 
 
 def test_every_step_is_met() -> None:

@@ -231,6 +231,7 @@ def test_code_of_the_guides_runs(name: str, tmp_path: Path, monkeypatch: pytest.
     if name == "scikit-learn":
         pytest.importorskip("sklearn", reason="needs the extra sklearn")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))  # for a script of a paper
     namespace: dict[str, object] = {"__name__": "guide"}
     for block in CODE.findall(PAGES[name].read_text(encoding="utf-8")):
         exec(compile(block, str(PAGES[name]), "exec"), namespace)

@@ -10,6 +10,7 @@ import pytest
 
 import analytic as an
 import minintk as mn
+from minintk.layers.activation import Pointwise, pointwise
 
 Array = mn.Array
 RNG = np.random.default_rng(0)
@@ -83,6 +84,34 @@ def test_a_wrong_formula_shows() -> None:
     an.register_dual(Ramp, arccos_1, lambda q, q2, k: 2 * arccos_0(q, q2, k))
     x = RNG.standard_normal((7, 4))  # the shape of a kernel that is remembered
     assert np.abs(both(Ramp(), x).ntk / both(mn.ReLU(), x).ntk - 1).max() > 0.1
+
+
+@dataclass(frozen=True)
+class Wave(mn.Activation):
+    """cos(b x), with its closed form beside it; `wrong` multiplies E phi' phi'."""
+
+    b: float
+    wrong: float = 1.0
+
+
+def wave(layer: Wave) -> Pointwise:
+    b, b2 = layer.b, layer.b**2
+    kappa = lambda q, q2, k: np.exp(-b2 * (q + q2) / 2) * np.cosh(b2 * k)  # noqa: E731
+    slope = lambda q, q2, k: layer.wrong * b2 * np.exp(-b2 * (q + q2) / 2) * np.sinh(b2 * k)  # noqa: E731
+    return Pointwise(lambda xp, x: xp.cos(b * x), lambda xp, x: -b * xp.sin(b * x), dual=(kappa, slope))
+
+
+pointwise.register(Wave, wave)
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (3, 4, 5, 2)])
+def test_formulas_beside_phi_know_its_numbers(shape: tuple[int, ...]) -> None:
+    x = RNG.standard_normal(shape)
+    for b in (0.5, 1.3):
+        mine, ours, wrong = (both(phi, x, len(shape) > 2) for phi in (Wave(b), mn.Cos(1, b, 0), Wave(b, 1.01)))
+        for k, want in zip(mine, ours, strict=True):
+            np.testing.assert_allclose(k, want, rtol=0, atol=1e-12 * np.abs(want).max())
+        assert np.abs(wrong.ntk - ours.ntk).max() > 1e-4 * np.abs(ours.ntk).max()
 
 
 def test_error() -> None:
