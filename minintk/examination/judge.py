@@ -50,7 +50,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Finding:
-    """how : how it was measured."""
+    """A problem: its kind, its description with numbers, and what to do about it."""
 
     kind: Kind
     text: str
