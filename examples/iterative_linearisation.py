@@ -38,7 +38,7 @@ LOWEST = {"digits": (0.01, 30.0), "mnist": (0.003, 8.0), "cifar10": (0.003, 12.0
 
 @np.errstate(over="ignore", invalid="ignore")  # divergence raises its own error
 def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, seed: int) -> dict[str, Any]:
-    """Loss and test accuracy at the end; accuracy before and after some renewals of the features, and their times."""
+    """Return final loss and test accuracy; accuracy before and after some renewals of the features, and their times."""
     net, theta, (x, y, x_test, y_test) = problem(data, n_train, channels, seed)
     steps = ceil(max(t / lr, 3 * K if inf > K else 15_000))
     windows = ceil(steps / K) if inf > K else 20

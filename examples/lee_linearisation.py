@@ -40,7 +40,7 @@ KINDS = ("empirical", "analytic")
 def work(
     data: str, n_train: int, steps: int, eta: float, width: int, seed: tuple[int, ...], phi: str = "relu"
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Distances from the predictions of both kernels after 0, 1, 2, 4, ... steps, and a few curves for the figure."""
+    """Return distances from the predictions of both kernels after 0, 1, 2, 4, ... steps, and curves for the figure."""
     x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     points, at, N = np.concatenate([x, x_test]), lee.powers(steps), len(x)
     net = mn.Network(lee.spec(phi, 5, width, b_std=B_STD), x.shape[1:])

@@ -82,7 +82,7 @@ class Flat(ImageStep):
     """Flatten: pixels become features, so kernels are averaged over equal pixels."""
 
     def law(self, law: Law) -> Law:
-        """Return the features of different pixels have different variances, so no single dual activation applies."""
+        """The features of different pixels have different variances, so no single dual activation applies."""
         return replace(law, gaussian=False, alike=False)
 
 

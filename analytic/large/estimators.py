@@ -182,8 +182,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
-        m_i : the mean target of the other examples.  From one factorisation and N^3 / 3, with the ridge of the whole
-        set. Examples of weight 0 are left out.  ValueError for another time, for landmarks, and if G is singular.
+        m_i : the mean target of the other examples.  It costs one factorisation and N^3 / 3, with the ridge of the
+        whole set. Examples of weight 0 are left out.  ValueError for another time, for landmarks, and if G is singular.
         """
         check_is_fitted(self)
         if self._time != inf or self.landmarks is not None:
@@ -379,7 +379,7 @@ class NetworkKernel(SklearnKernel):  # type: ignore[misc]
         return kernel(scaled(scaled(base, "w_std", self.w_std), "b_std", self.b_std))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        """k(X, Y), (N, M); with eval_gradient, for Y = None, its derivatives in log w_std, log b_std, (N, N, free)."""
+        """Return k(X, Y), (N, M); with eval_gradient, Y = None, also d/d log w_std, d/d log b_std, (N, N, free)."""
         x, k = _examples(np.atleast_2d(X), self.image_shape), self._kernel()
         K = getattr(k, self.kind)(x, None if Y is None else _examples(np.atleast_2d(Y), self.image_shape))
         if not eval_gradient:

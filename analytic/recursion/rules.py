@@ -222,7 +222,7 @@ class Fork(Step):
 
     def law(self, law: Law) -> Law:
         """Sum the laws: there are no cross terms if one part ends in its own weights, which have mean 0."""
-        inside = replace(law, fresh=False, own=False)  # what comes before the fork is not its parts' own, nor fresh
+        inside = replace(law, fresh=False, own=False)  # the input is neither fresh nor own to the parts
         self.check(run_law(self.branch, inside), run_law(self.shortcut, inside))
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(*(a and b for a, b in zip(astuple(one), astuple(two))))

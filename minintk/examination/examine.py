@@ -53,8 +53,8 @@ def examine(
     loss : the loss of the runs, with a `hessian`.  lr : the rate to examine; by default a quarter of each network's
     largest stable rate.  steps : of each run, 200, or fewer if they are expensive.  examples : how many are used, at
     random, at most 256.  replicates : at least 3.  widths : False skips networks of other widths.
-    seconds : of this thread.  Parts that would take longer are "undecided: too dear" in the notes; the verdict needs
-    none of them except steps.  progress : called with a line before each part; the first estimates the total.
+    seconds : limit for this thread.  Parts that would take longer are "undecided: too dear" in the notes; the verdict
+    needs none of them except steps.  progress : called with a line before each part; the first estimates the total.
 
     TypeError for another model, ValueError for arguments that do not fit.
     Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).

@@ -29,8 +29,8 @@ TARGET, FACTOR = 0.05, 4.0
 def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: bool = True) -> Any:
     """Return the spec with `factor` times as many features and channels in all layers with weights but the last.
 
-    Sizes are rounded, at least 1.  Depthwise convolutions stay depthwise.  sizes : takes the widths found, as they
-    were.  last : True if no weights come after the spec.
+    Sizes are rounded, at least 1.  Depthwise convolutions stay depthwise.  sizes : the original widths are appended to
+    it.  last : True if no weights come after the spec.
 
     >>> wide = widened(s.Sequential(s.Dense(8), s.ReLU(), s.Residual(s.Dense(8)), s.Dense(3)), 2, found := [])
     >>> wide.layers[0].width, wide.layers[2].branch.width, wide.layers[3].width, found

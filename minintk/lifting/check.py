@@ -64,7 +64,7 @@ def check_run(
     try:
         twin = deepcopy(module).cpu().double()
         f, gradients, calls = run(twin, np.ascontiguousarray(np.moveaxis(x, -1, 1)), u)
-    except Exception as error:  # of any kind, since the module's code is the caller's
+    except Exception as error:  # any exception, since the module's code is the caller's
         what = f"lift could not run the module on {(2, shape[-1], *shape[:-1])}, {type(error).__name__}: {error}"
         raise ValueError(f"{what}. Mend input_shape={shape}, channels last, or skip the run, check=False") from error
     net, theta = lifted(twin)

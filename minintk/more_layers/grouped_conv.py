@@ -37,7 +37,7 @@ class GroupedConv2d(s.Layer):
     channels; groups = C_in is a depthwise convolution.  W : (K, K, C_in / groups, channels).
 
     channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`; but there is no
-    infinite-width kernel.   groups : divide both numbers of channels.   dilation : a number or a pair, 1 for none.
+    infinite-width kernel.   groups : divides both numbers of channels.   dilation : a number or a pair, 1 for none.
 
     (N, H, W, C_in) -> (N, H', W', channels).  ValueError for sizes below 1 and groups that do not divide channels.
     Xie et al. 2017 (ResNeXt); Yu, Koltun 2016 (dilation).
