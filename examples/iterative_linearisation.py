@@ -60,7 +60,7 @@ def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, s
 def settled(times: Any, accuracy: Any) -> bool:
     """Return True if the accuracy, (seeds, POINTS), moves by less than a point over the last third of a run's time.
 
-    A run whose last third is a single point is not settled.
+    A run is not settled if its last third is a single point.
     """
     late = times > times[-1] * 2 / 3 * (1 + 1e-9)
     return len(set(times[late])) > 1 and bool(np.ptp(accuracy[:, late].mean(0)) < 0.01)
