@@ -64,7 +64,7 @@ class Task:
     refused: tuple[str, ...] | None  # None: no points at all
     text: str = field(repr=False)
     isolated: bool = False
-    drawn: bool = False  # the variant is one of the students', not the authors'
+    drawn: bool = False  # a student's variant, not the authors'
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@
     python3 make.py course similar hw1_backprop handed-in
 
 FOLDER holds a script, a notebook or a folder for each student, named as the student is in the seed: ada@example.org.py.
-Whatever cannot be graded stands in the table with its reason.  The table has the columns that Canvas and Moodle read.
+Hand-ins that cannot be graded stay in the table with the reason.  The table has the columns that Canvas and Moodle
+read.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[floa
 
 
 def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
-    """Return [points, points of each exercise ..., a remark] of one hand-in, 0 and why where there is none to grade."""
+    """Return [points, points of each exercise ..., a remark] of one hand-in; 0 and the reason if none can be graded."""
     try:
         path = chosen(place, functions(assignment)) if place.is_dir() else place
         found = grade(assignment, path, seed=seed)

@@ -4,8 +4,8 @@
 
 Sentences of Jane Austen and H. G. Wells, each word a random vector, padded with zeros to 20 words.  The network is a
 convolution over three words, ReLU, softmax attention of 4 heads with d_k^-1, ReLU, the mean over words, Dense; the
-padding is left out everywhere.  Its NNGP is the posterior mean of a Gaussian process with noise, its NTK the infinite
-width of training by descent with momentum, at the rate and the step of the networks (Hron et al. 2020).
+padding is left out everywhere.  Its NNGP kernel gives the posterior mean of a Gaussian process with noise, its NTK the
+infinitely wide network trained by descent with momentum, at the networks' rate and number of steps (Hron et al. 2020).
 It prints test accuracies with intervals of 95 %, and the distance of the networks' mean from the NTK's prediction, next
 to the part that the scatter of the networks explains.
 """

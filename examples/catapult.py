@@ -6,7 +6,7 @@ lambda_0 is the sharpness at the start, the largest eigenvalue of the loss's Hes
 layer of width 512 learns the parity of 20 digits.  Below 2 / lambda_0 the loss falls.  Between 2 / lambda_0 and 4 /
 lambda_0 it grows until the weights have shrunk enough to bring the sharpness below 2 / lr, then it falls.  Above 4 /
 lambda_0 training diverges (Lewkowycz et al. 2020).  Such bounds hold for all widths if the sharpness does not depend on
-width.  Its exponent, for tanh networks with two hidden layers: 0 in muP and NTK, to 1 in the standard one.
+width.  Its exponent, for tanh networks with two hidden layers, is 0 in muP and NTK, and up to 1 in the standard one.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.data
 
 
 def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequential:
-    """LeNet-5 times `width`; for 8 x 8 images a smaller one, with 3 x 3 windows and as many channels and features."""
+    """Build LeNet-5 times `width`; for 8 x 8 images one with 3 x 3 windows and as many channels and features."""
     if shape[0] != 8:
         return mn.zoo.lenet5(width, outputs, padding=2 if shape[0] == 28 else 0)
     layers: list[mn.spec.Layer] = []

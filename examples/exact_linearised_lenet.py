@@ -65,7 +65,7 @@ def solved(data: str, n_train: int, shift: int, width: int, seed: int, sgd_time:
 
 
 class Tangent:
-    """The tangent kernel at theta_0 as `an.solve` asks for it: by panels, so that it never is whole."""
+    """Hold the tangent kernel at theta_0 in the form for `an.solve`: by panels, never as a whole."""
 
     def __init__(self, net: mn.Network, theta0: mn.Array) -> None:
         self.net, self.theta0 = net, theta0

@@ -38,7 +38,7 @@ LOWEST = {"digits": (0.01, 30.0), "mnist": (0.003, 8.0), "cifar10": (0.003, 12.0
 
 @np.errstate(over="ignore", invalid="ignore")  # divergence raises its own error
 def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, seed: int) -> dict[str, Any]:
-    """Loss and test accuracy at the end; accuracy before and after some renewals of the features, and their times."""
+    """Return final loss and test accuracy; accuracy before and after some renewals of the features, and their times."""
     net, theta, (x, y, x_test, y_test) = problem(data, n_train, channels, seed)
     steps = ceil(max(t / lr, 3 * K if inf > K else 15_000))
     windows = ceil(steps / K) if inf > K else 20
@@ -60,7 +60,7 @@ def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, s
 def settled(times: Any, accuracy: Any) -> bool:
     """Return True if the accuracy, (seeds, POINTS), moves by less than a point over the last third of a run's time.
 
-    A run whose last third is a single point is not settled.
+    A run is not settled if its last third is a single point.
     """
     late = times > times[-1] * 2 / 3 * (1 + 1e-9)
     return len(set(times[late])) > 1 and bool(np.ptp(accuracy[:, late].mean(0)) < 0.01)

@@ -41,7 +41,7 @@ def mean_and_error(sample: Host) -> tuple[Host, Host]:
 
 
 def digits(sizes: tuple[int, ...], draws: int = 20) -> Host:
-    """Gradient flow on the parity of digits, over its theory, minus 1: means and standard errors, (sizes, 2, T)."""
+    """Return gradient flow on the parity of digits over its theory, minus 1: means, standard errors, (sizes, 2, T)."""
     x, y = mn.datasets.digits().on_sphere().parity()
     k = an.kernel(mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))).ntk(x)
     (modes, power), rng, found = an.data_modes(k, y), np.random.default_rng(2), []

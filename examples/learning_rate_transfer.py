@@ -27,7 +27,7 @@ STANDARD = {("SGD", "mlp"): 1 / 16, ("Adam", "mlp"): 1 / 128, ("SGD", "cnn"): 1 
 def main(
     out: str | None = None, widths: Mapping[str, tuple[int, ...]] = WIDTHS, seeds: int = 3, steps: int = 30, N: int = 96
 ) -> dict[str, float]:
-    """For each case: the shift, log2 of the change of the best rate per doubling; the spread, largest over smallest."""
+    """Return for each case the shift, log2 of the best rate's change per doubling, and the spread, max / min."""
     digits = mn.datasets.digits(dtype=np.float32).images().subset(N, np.random.default_rng(0))
     x, y = digits.one_hot()
     found: dict[str, mn.Transfer] = {}

@@ -19,9 +19,9 @@ LEDGER = """
 
 Ours, the paper's in brackets where it differs, and the largest factor between them. The price is that of a script at
 the paper's size in hours of one core: the minutes measured here, times the ratio of N x width² x steps x seeds x depth.
-Widths are a sum over those that ran. N counts squared for kernels, and not for steps on mini-batches. Trust a price
-within a factor of 3: as far is the law off for the six scripts that ran on digits and on MNIST or CIFAR-10. This runs a
-script at that size, and resumes in OUT after an interruption:
+Widths are summed over those that ran. N enters squared for kernels, and not at all for mini-batches. A price is right
+within a factor of 3: the law was off by that much for the six scripts that ran on digits and on MNIST or CIFAR-10. This
+command runs a script at that size, and resumes in OUT after an interruption:
 
     minintk reproduce NAME --data DIR --set mnist --scale paper --device cpu --out OUT
 
@@ -31,10 +31,10 @@ script at that size, and resumes in OUT after an interruption:
 UNDECIDED = """
 ## What would decide the undecided rows
 
-Standard errors fall as the root of the number of seeds. So a row is decided, if no mean moves, by as many times more
-seeds as the square of the standard errors that its level takes over those to the nearest margin. The hours are the
-script's minutes above times that. Where the mean lies outside, they decide against the paper at our width. Seeds that
-no row has seen, at the sizes above: the script itself with `--seeds SEEDS --first-seed 40000`.
+Standard errors fall as the root of the number of seeds. If no mean moves, the seeds that decide a row are those used
+times the square of a ratio: the standard errors that its level needs over those to the nearest margin. The hours are
+the script's minutes above times this factor. If the mean lies outside, more seeds decide against the paper at our
+width. For new seeds at the sizes above, run the script with `--seeds SEEDS --first-seed 40000`.
 
 | claim | script | here | rule | decided by | hours of one core | then |
 | --- | --- | --- | --- | --- | --- | --- |

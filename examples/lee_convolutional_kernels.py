@@ -45,7 +45,7 @@ def theory(data: str, n: int) -> tuple[Any, dict[str, Any]]:
 
 
 def work(data: str, end: str, n: int, channels: int, draws: int, repeat: int) -> dict[str, Any]:
-    """The error of the mean of 1, 4, 16, ... `draws` kernels, of both kinds, and that of the last for the other end."""
+    """Return errors of the mean of 1, 4, 16, ... `draws` kernels, both kinds, and of the last for the other end."""
     x, limits = theory(data, n)
     other = next(name for name in ENDS if name != end)
     net = mn.Network(spec(end, channels), x.shape[1:])

@@ -6,8 +6,9 @@ Ten digits, two hidden layers of ReLU, sigma_w^2 = 2, sigma_b^2 = .1, batches of
 `mn.softmax_cross_entropy` (`lee_training.py`).  A network and its linearisation start alike and see the same batches.
 
 A squared loss pulls outputs to their targets and a deviation with them; cross-entropy lets the logits of a separated
-class grow without end.  So the deviation of the logits grows with them, and a network that deviates early is far off
-late: the paper's figure S4.  Both are measured at fixed steps, early and at the end, and against the width.
+class grow without end.  So the deviation of the logits grows with them, and a network that deviates early ends far from
+its linearisation: the paper's figure S4.  Both are measured at fixed steps, early and at the end, and against the
+width.
 """
 
 from __future__ import annotations

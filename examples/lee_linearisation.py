@@ -7,9 +7,10 @@ CIFAR-10 (the parity of digits in the package), by full-batch descent.  Eqs. (8)
 from the tangent kernel of the same network at its start.  The analytic kernel predicts them too, less accurately:
 at its start a network's kernel is n^(-1/2) away from it, and then moves by less.
 
-The weights follow less closely.  A fraction n^(-1/2) of the ReLU units changes sign, each by all of its part of the
-Jacobian, which so moves by n^(-1/4), and with it the weights; the theorem's n^(-1/2) is for smooth activations.  (Two
-layers, 16 digits, n = 256 to 2048: Jacobian and weights -.33, -.30 +- .09 for ReLU; -.51, -.51 +- .10 for tanh.)
+The weights follow less closely.  A fraction n^(-1/2) of the ReLU units changes sign, and each of these changes its
+whole part of the Jacobian.  So the Jacobian moves by n^(-1/4), and with it the weights; the theorem's n^(-1/2) is for
+smooth activations.  (Two layers, 16 digits, n = 256 to 2048: Jacobian and weights -.33, -.30 +- .09 for ReLU; -.51,
+-.51 +- .10 for tanh.)
 
 The paper's eta = .01 is stable on the mean over the examples (bound .38 for 256 images), not on their sum (.0015).
 Small and evening sizes take the same times eta x steps in fewer steps; the closed form knows steps of any size.
@@ -40,7 +41,7 @@ KINDS = ("empirical", "analytic")
 def work(
     data: str, n_train: int, steps: int, eta: float, width: int, seed: tuple[int, ...], phi: str = "relu"
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Distances from the predictions of both kernels after 0, 1, 2, 4, ... steps, and a few curves for the figure."""
+    """Return distances from the predictions of both kernels after 0, 1, 2, 4, ... steps, and curves for the figure."""
     x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     points, at, N = np.concatenate([x, x_test]), lee.powers(steps), len(x)
     net = mn.Network(lee.spec(phi, 5, width, b_std=B_STD), x.shape[1:])

@@ -85,7 +85,7 @@ def main(
     s: Setting, widths: tuple[int, ...], seeds: int, steps: int, n_train: int, eta: float = 1.0,
     cases: tuple[str, ...] = tuple(CASES),
 ) -> Found:  # fmt: skip
-    """Exponents of the suprema in the wider half of the widths, with 95 % intervals; draws them against the width."""
+    """Return exponents of the suprema in the wider half of the widths, with 95 % intervals; draw them against width."""
     found: Found = {"widths": widths, "steps": lee.powers(steps), "exponents": {}, "suprema": {}, "bound": {}}
     rows, half, x = [], min(len(widths) // 2, len(widths) - 2), lee.problem(s.data, "classes", n_train, 32)[0]
     for case in cases:

@@ -55,7 +55,7 @@ def rate(way: str, width: int, x: Any) -> float:
 
 
 def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """The test loss after 0, 1, 2, 4, ... steps, which images are wrong at the end, outputs on some at all times."""
+    """Return the test loss after 0, 1, 2, 4, ... steps, the images wrong at the end, outputs on some at all times."""
     x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     net, _, scales = network(way, width, x.shape[1])
     theta0, at = lee.start(net, seed), lee.powers(steps)

@@ -32,7 +32,7 @@ def spec(n: int) -> mn.Sequential:
 
 
 def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
-    """Measure a network: the step against J S J' and J J', kappa with S and without, distance from infinite width."""
+    """Measure the step against J S J' and J J', kappa with S and without, and the distance from infinite width."""
     net = mn.Network(spec(n), x.shape[1:], way)
     theta, plain = net.init(np.random.default_rng([seed, n])), dict.fromkeys(net.layout.slices, 1.0)
     start, end = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.SGD(LR), steps=1)

@@ -67,7 +67,7 @@ def trained(
             return run(resume=state)
 
         rows = collected(go_on, of_the_right_class, theta0, data, n_train, epochs, width, seed, towards is not None)
-        outputs.append(np.array(rows)[1:])  # (T, E, M); at the start both are the same
+        outputs.append(np.array(rows)[1:])  # (T, E, M); both start equal
     both = [(f, lin) for f, lin in zip(*(np.moveaxis(each, 1, 0) for each in outputs))]
     curves = [[[each.mean(1).tolist(), each.std(1).tolist()] for each in pair] for pair in both]
     return [apart(*pair) | {"curves": curve} for pair, curve in zip(both, curves)]
@@ -76,7 +76,7 @@ def trained(
 def main(
     s: Setting, widths: tuple[int, ...], n_train: int = 2000, n_test: int = 1000, epochs: int = 10, seeds: int = 6
 ) -> Found:
-    """Return (T, E, M); both start equal"""
+    """Return distances of statistics and of paths at each width; draw means and deviations over training."""
     grid: dict[str, Any] = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(trained, grid, together="seed", data=s.data, n_train=n_train, n_test=n_test, epochs=epochs)
     found: Found = {name: [interval(v) for v in runs[name]] for name in ("statistics", "paths")}

@@ -54,7 +54,7 @@ class Claim(NamedTuple):
 
     @property
     def more(self) -> float:
-        """Factor in seeds that would decide if no mean moved: (standard errors it takes / those to the margin)².
+        """Return the factor in seeds to decide if no mean moved: (standard errors it takes / those to the margin)².
 
         Negative if a mean lies outside, so that it would decide against the paper; infinite if one is on the margin,
         NaN for a run that is not finished.

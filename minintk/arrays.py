@@ -228,9 +228,9 @@ def text_of(path: Path) -> str:
 
 
 def check_floating(name: str, a: Array) -> None:
-    """Raise ValueError for an array on another GPU than the current one, where the results would be allocated.
+    """Raise TypeError unless `a` is an array of float32 or float64, without a mask and not a numpy.matrix.
 
-    ValueError for an array on another GPU than the current one, where the results would be.
+    ValueError for an array on another GPU than the current one, where the results would be allocated.
     """
     try:
         array_namespace(a)

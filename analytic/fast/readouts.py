@@ -59,7 +59,7 @@ class Readout:
         return rows, columns, largest / counts
 
     def averaged(self, number: int, row: PoolCoefficients, layout: FieldLayout) -> PoolCoefficients:
-        """Return what the pooling subtracts, averaged over the later steps; shares drop out (equal pixels have one)."""
+        """Return the part that the pooling subtracts, averaged over the later steps; shares are equal and drop out."""
         own = row.own.right.reshape((-1, *row.grid))
         for k, axis in ((0, 1), (1, 2)):
             A = np.eye(row.grid[k])

@@ -51,7 +51,7 @@ class Attend(Mixing):
         return prod(self.grid), prod(self.grid)
 
     def law(self, law: Law) -> Law:
-        """Sums of Gaussians are Gaussian, channel by channel."""
+        """Return the law: sums of Gaussians are Gaussian, channel by channel."""
         return law
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
@@ -77,7 +77,7 @@ class MaskedMean(Attend):
 def _(step: Attend, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficients]:
     """Compute share, mean and own of A, as of a pooling's windows, from D and Theta of each image with itself."""
     known = next(tile.pools)
-    assert known is not None  # it is recorded, see `analytic.images.rules.is_nonlinear`
+    assert known is not None  # recorded before, see `analytic.images.rules.is_nonlinear`
     (d, theta), xp, layout = known, tile.layout.xp, tile.layout
     q = pixels.q.reshape((pixels.q.shape[0], -1))
     A, grid = step.weights((q[:, :, None] + q[:, None]) / 2 - pixels.unit * d, q)

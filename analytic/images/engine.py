@@ -261,7 +261,7 @@ def rows_of(images: slice, F: int) -> slice:
 class ImageEngine:
     """One evaluation of the kernels, or of a block of them.
 
-    inputs : if symmetric, x2 = x1, only the upper triangle is computed.   pools : recorded, of x1 and x2.
+    inputs : if symmetric, x2 = x1, only the upper triangle is computed.   pools : recorded for x1 and x2.
     own : the diagonals, if they are known and x2 = x1.   asked : (NNGP, NTK).   size : images on a tile's side.
     out, workspace : results of NNGP and NTK, and the threads' arrays, during the run.
     """

@@ -183,8 +183,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
-        m_i : the mean target of the other examples.  From one factorisation and N^3 / 3, with the ridge of the whole
-        set. Examples of weight 0 are left out.  ValueError for another time, for landmarks, and if G is singular.
+        m_i : the mean target of the other examples.  It costs one factorisation and N^3 / 3, with the ridge of the
+        whole set. Examples of weight 0 are left out.  ValueError for another time, for landmarks, and if G is singular.
         """
         check_is_fitted(self)
         if self._time != inf or self.landmarks is not None:

@@ -102,7 +102,7 @@ class DeepLinearLimit:
         return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ F)
 
     def features(self, layer: int, k: int, x: Array | None = None) -> Array:
-        """H^l(k, k) = E[h h'], (M, M): the kernel of hidden layer 1 ... L after k steps, on the training set or x."""
+        """Return H^l(k, k) = E[h h'], (M, M): the kernel of layer 1 ... L after k steps, on the training set or x."""
         if not 1 <= layer < len(self.h):
             raise ValueError(f"layer expects 1 to {len(self.h) - 1}, a hidden one, got {layer!r}")
         H, _ = self._kernels(k)

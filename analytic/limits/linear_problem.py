@@ -65,7 +65,7 @@ class LinearProblem:
         return tilde, tilde @ self.B
 
     def spread(self, layer: int, H: Host, x: Array | None) -> Host:
-        """E h h' of hidden layer 1 ... L at x, (M, M), from H : (r, r) in the basis; layer 0 is the inputs, with H = I.
+        """Return E h h' of layer 1 ... L at x, (M, M), from H : (r, r) in the basis; layer 0 is the inputs, with H = I.
 
         Directions outside the training set's span keep their initial covariance.
         """

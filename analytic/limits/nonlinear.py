@@ -20,7 +20,8 @@ Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0. It is 0 at th
 but not later.  For ReLU phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>,
 gives the responses without it, as covariances of what the samples have anyway.  For samples this is the conditional law
 of a Gaussian matrix given some of its products (`DeferredGaussian`).  So n samples are, in law, one network of width n
-whose (n, n) weights are never drawn.  They are as close to the limit: n^(-1/2) each, and c / n in the mean.
+whose (n, n) weights are never drawn.  They are as close to the limit as that network: n^(-1/2) each, and c / n in the
+mean.
 
 Gradient flow up to a time t is the limit of lr -> 0 with lr * steps = t; descent is O(lr) away from it.
 """
@@ -100,7 +101,7 @@ class Trajectory:
     """The results after each of 0 ... K steps of descent, on M examples: the training set, then x_test.
 
     f : (K + 1, M, C).  features : (K + 1, L, M, M), Phi^l(k, k) of hidden layer l = 1 ... L at index l - 1.
-    gradients : likewise, tr G^l(k, k) / C.  ntk : (K + 1, M, M), sum_l (sigma_l^2 Phi^l + b_l^2) tr G^{l+1} / C.
+    gradients : the same for tr G^l(k, k) / C.  ntk : (K + 1, M, M), sum_l (sigma_l^2 Phi^l + b_l^2) tr G^{l+1} / C.
     """
 
     f: Array

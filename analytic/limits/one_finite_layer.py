@@ -1,8 +1,8 @@
 """Compute the change due to one hidden layer of n neurons at order 1/n, if all other layers are infinitely wide.
 
-To first order in the inverse widths, the corrections of the layers add up, so one finite layer at a time will do.  The
-layers below it are a Gaussian process: its pre-activations z_j are independent for each neuron j, with the NNGP k and
-the NTK kappa of those layers.  So are the layers above it: the output is f = F(sigma(z_1), ..., sigma(z_n)),
+To first order in the inverse widths, the corrections of the layers add up, so it is enough to treat one finite layer at
+a time.  The layers below it are a Gaussian process: its pre-activations z_j are independent for each neuron j, with the
+NNGP k and the NTK kappa of those layers.  So are the layers above it: the output is f = F(sigma(z_1), ..., sigma(z_n)),
 
     F ~ GP(K(c, p, q)),  c = mean_j sigma(z_ja) sigma(z_jb),  p = mean_j sigma(z_ja)^2,  q = mean_j sigma(z_jb)^2
 

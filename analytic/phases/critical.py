@@ -37,11 +37,11 @@ def critical(activation: s.Activation, *, b_std: float | None = None, q: float |
 
     b_std : select the point of the edge with this bias whose q* is stable: |dQ / dq| <= 1.
     q : select the point of the edge with this variance of pre-activations.
-    Neither : the point where variances are kept too, dQ/dq = chi_1 = 1, that is, E phi(u) phi''(u) = 0.  GELU and Swish
-    have such a point at q > 0.  Tanh, erf and sine have it at b_std = 0 and q = 0, ReLU's family at b_std = 0 and any q
-    (1 is returned).  TypeError for anything but an activation with a derivative.  ValueError for both arguments, and if
-    there is no such point, at q = 0 or at q from 1e-6 to 1e6. Sources: Schoenholz et al. 2017 (tanh); He et al. 2015
-    (ReLU); Roberts, Yaida, Hanin 2022, chapter 5 (GELU, Swish).
+    Neither : select the point where variances are preserved too, dQ/dq = chi_1 = 1, that is, E phi(u) phi''(u) = 0.
+    GELU and Swish have such a point at q > 0.  Tanh, erf and sine have it at b_std = 0 and q = 0, ReLU's family at
+    b_std = 0 and any q (1 is returned).  TypeError for anything but an activation with a derivative.  ValueError for
+    both arguments, and if there is no such point, at q = 0 or at q from 1e-6 to 1e6. Sources: Schoenholz et al. 2017
+    (tanh); He et al. 2015 (ReLU); Roberts, Yaida, Hanin 2022, chapter 5 (GELU, Swish).
 
     >>> import minintk as mn
     >>> [round(value, 9) for value in critical(mn.ReLU())]

@@ -350,7 +350,7 @@ class Quadrature(Dual):
         for f, v in zip((phi, dphi), squares):
             coarse = mean_square(f, few, self.pointwise.kinks, NODES_PER_PANEL - 4)
             end = panels(f, few)[-1]
-            cut = exp(-(end**2) / 2) * (f(few * end) ** 2 + f(-few * end) ** 2)  # what the axis leaves out, about
+            cut = exp(-(end**2) / 2) * (f(few * end) ** 2 + f(-few * end) ** 2)  # about the part beyond the axis
             noise = mean_square(partial(rounding, f), few, self.pointwise.kinks)
             missed = xp.abs(v - coarse) + cut + 2 * xp.sqrt(noise * v)
             lost = max(lost, float(xp.max(missed / xp.where(v > 0, v, 1.0))))

@@ -138,7 +138,7 @@ class Affine(Step):
     rest: float
 
     def law(self, law: Law) -> Law:
-        """Sums over many independent weights are Gaussian and fresh for all inputs."""
+        """Return the law: sums over many independent weights are Gaussian and fresh for all inputs."""
         return Law(gaussian=True, fresh=True, alike=True, own=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
@@ -222,7 +222,7 @@ class Fork(Step):
 
     def law(self, law: Law) -> Law:
         """Sum the laws: there are no cross terms if one part ends in its own weights, which have mean 0."""
-        inside = replace(law, fresh=False, own=False)  # what comes before the fork is not its parts' own, nor fresh
+        inside = replace(law, fresh=False, own=False)  # the input is neither fresh nor own to the parts
         self.check(run_law(self.branch, inside), run_law(self.shortcut, inside))
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(*(a and b for a, b in zip(astuple(one), astuple(two))))
@@ -390,7 +390,7 @@ class Masks(Step):
     keep: float
 
     def law(self, law: Law) -> Law:
-        """A mask times a Gaussian is not Gaussian."""
+        """Return the law: a mask times a Gaussian is not Gaussian."""
         return replace(law, gaussian=False)
 
     def rows(self, rows: RowState) -> tuple[RowState, Array]:

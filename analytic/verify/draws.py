@@ -7,8 +7,8 @@ rates below the critical one, with f the network and f_lin its linearisation, tr
 
 Both are centred, f - f_0: the residual at the start is then the same for all seeds and widths, and exponents scatter
 three times less.  Both are trained by the same J', so a wrong one would pass. Therefore `backward` compares it with
-differences of f, separately for each tensor.  What else falls as n^-1/2 at least is judged too, `JUDGED`: how far
-kernel and weights move and, in NTK parametrization, how far kernel and outputs are from those of infinite width.
+differences of f, separately for each tensor.  Other distances that fall at least as n^-1/2 are `JUDGED`: how far kernel
+and weights move and, in NTK parametrization, how far kernel and outputs are from those of infinite width.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def record(control: str, draw: int, *, seed: int = 0, widths: Sequence[int] = WI
 def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
     """Train rounds of networks until the law holds or is rejected on the wider half of the widths, with all `errors`.
 
-    Refused, too, if one of JUDGED falls more slowly than n^-1/2 over the same rounds, or J' is wrong by BACKWARD.
+    It also rejects if one of JUDGED falls more slowly than n^-1/2 over the same rounds, or J' is wrong by BACKWARD.
     """
     sizes, wider, rng = draw.widths(widths), len(widths) // 2, np.random.default_rng([draw.seed, 1])
     lr, k = draw.fraction * critical_rate(draw, sizes, rng), analytic_kernel(draw, sizes[0])

@@ -203,7 +203,7 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
 
 
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
-    """LR times the stability bound of the analytic kernel, but at most 0.8 of that of any network with up to 128 units.
+    """Return LR times the stability bound of the analytic kernel, at most 0.8 of that of networks with up to 128 units.
 
     stages : (width, members, role) of all networks.  The kernels of narrow ones vary, so that some would diverge.
     """

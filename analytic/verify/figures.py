@@ -13,13 +13,13 @@ from analytic.verify.claims import CLAIMS, JudgedClaim
 from analytic.verify.experiment import TIMES, Result, Trained
 from analytic.verify.problem import N_LINE, N_TEST, N_TRAIN
 
-PANELS = {  # panel: (label of its axis, its claims)
+PANELS = {  # panel: (its axis label, its claims)
     "kernels": ("relative distance of kernels (Frobenius norm)", CLAIMS[:3]),
     "weights": (r"relative movement of weights, $|W_T - W_0| / |W_0|$", CLAIMS[3:6]),
     "outputs": ("distance of outputs, root mean square, sup over t", CLAIMS[6:]),
 }
 LEGEND: dict[str, Any] = {"fontsize": 8.5, "frameon": False}
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # panel: (its axis label, its claims)
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # a palette for colour-blind readers (Okabe and Ito)
 MARKERS = ("o", "s", "^", "D")
 INK, FAINT = "#222222", "#999999"
 

@@ -81,7 +81,7 @@ def mean(seed: int) -> Iterator[Finding]:
 
 
 def limit(seed: int) -> Iterator[Finding]:
-    """Networks in muP approach the limit in which features move, and not training with the tangent kernel."""
+    """Check that muP networks approach the limit in which features move, not training with the tangent kernel."""
     x, y = digits().pca(4).on_sphere().subset(4, np.random.default_rng(2)).parity()
     y = 2 * y  # so that features move far
     steps, widths = 20, (64, 128, 256)

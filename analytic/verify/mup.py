@@ -78,7 +78,7 @@ def rates(seed: int) -> Iterator[Finding]:
 
 
 def laziness(seed: int) -> Iterator[Finding]:
-    """kappa is that of training: equal for muP and for the same training written with one rate for all weights."""
+    """Check that kappa is that of training: equal for muP and for the same training with one rate for all weights."""
     x, y = digits().standardise().subset(8, np.random.default_rng(seed)).parity()
     off, plain = 0.0, 0.0
     for n in (48, 200):

@@ -33,7 +33,7 @@ DTYPE = np.float32
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """Networks of one width before, during and after training, on all A points, the training set first.
+    """Measurements of networks of one width along training, on all A points, the training set first.
 
     f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and the end.  nngp0 : (E, A, A), of the last
     hidden layer's pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.
@@ -61,7 +61,7 @@ def trained_networks(
 ) -> Trajectory:
     """Draw `members` networks and train them together by full-batch descent on L = 1/(2N) sum (f - y)^2.
 
-    xp : the array library for training.  every : steps between snapshots.  advance : told each share of the work done.
+    xp : the array library for training.  every : steps between snapshots.  advance : receives the share of work done.
     """
     x, y, points = (to_library(a.astype(DTYPE), xp) for a in (problem.x, problem.y, problem.points))
     trunk, parts = hidden_part(net), []
@@ -81,7 +81,7 @@ def trained_networks(
 
 
 def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Host:
-    """work(theta) in float64 on the host; theta : (E, P) is divided among the cores, or kept in one piece on a GPU."""
+    """Return work(theta) in float64 on the host; theta : (E, P) is split over the cores, or in one piece on a GPU."""
     E = len(theta)
     size = -(-E // cores()) if on_host(xp) else E
     return np.concatenate(parallel(lambda i: _host(work(theta[i : i + size])), range(0, E, size)))

@@ -39,7 +39,7 @@ def covariance_z(f: Host, cov: Host) -> float:
 
 
 def scale_z(k: Host, expected: Host) -> float:
-    """Two-sided z of the mean over members of <k_e, expected> / <expected, expected> - 1; kernels k : (E, A, A)."""
+    """Return z of the mean over members of <k_e, expected> / <expected, expected> - 1, two-sided; k : (E, A, A)."""
     ratio = (k * expected).sum(axis=(-2, -1)) / (expected**2).sum() - 1
     t = abs(float(ratio.mean())) / (float(ratio.std(ddof=1)) / len(k) ** 0.5)
     return z_of(2 * stdtr(len(k) - 1, -t))

@@ -130,7 +130,7 @@ def speaks_to_one_by_the_c_library(place):
 
 
 def signals_the_parent_by_a_pipe(place):
-    """A pipe has an owner, who gets a signal when data arrive: any process, any signal."""
+    """Use the owner of a pipe, who gets a signal when data arrive: any process, any signal."""
     import fcntl
 
     read, write = os.pipe()

@@ -1,6 +1,6 @@
 """Attempts of a submission to read forbidden files: each takes the places and returns the text, if it succeeds.
 
-place : {"secret": a file, "folder": where it lies, "victim": another file, "parent": the grader's process, "port": of a
+place : {"secret": a file, "folder": its folder, "victim": another file, "parent": the grader's process, "port": of a
 server, "name": of an abstract socket}.  The attempts are given these; a submission would have to guess them.
 """
 
@@ -398,7 +398,7 @@ def more_than_its_limits_by_the_c_library(place):
 
 
 def by_preloading(place):
-    """Load a library through the loader: what may not be read may not be loaded."""
+    """Load a library through the loader: a file that may not be read may not be loaded."""
     os.environ["LD_PRELOAD"] = place["secret"]
     import importlib.machinery
 

@@ -71,7 +71,7 @@ def targets(z, labels):
 
 # END SOLUTION
 def cross_entropy(z, labels):
-    """Logits z (N, C), labels (N,) of integers 0..C-1 -> loss, cache; `loss` is a NumPy number of z's dtype."""
+    """Map logits z (N, C), labels (N,) of integers 0..C-1 to loss and cache; `loss` is a NumPy number of z's dtype."""
     # BEGIN SOLUTION
     each = -(targets(z, labels) * log_softmax(z)).sum(axis=1)
     return each.mean() if LOSS == "mean" else each.sum(), (z, labels)
@@ -152,7 +152,7 @@ def twice_backward(u, cache):
 
 
 def sgd(p, g, v, lr, momentum):
-    """Parameter p, its gradient g, its velocity v -> new p, new v: v' = momentum v + g, p' = p - lr v'."""
+    """Return new p, new v from parameter p, gradient g, velocity v: v' = momentum v + g, p' = p - lr v'."""
     # BEGIN SOLUTION
     v = momentum * v + g
     return p - lr * v, v
@@ -176,7 +176,7 @@ def train(x, labels, params, lr, momentum, steps):
 
 
 def batch_noise(x, labels, params, batches, draws, seed):
-    """Relative distance of the gradient on B random examples from that on all, B of K batches: (K, draws)."""
+    """Return |g_B - g| / |g| of B random examples against all, for each B of K batches: (K, draws)."""
 
     # BEGIN SOLUTION
     def vector(at):

@@ -155,7 +155,7 @@ POOLS = (("windows side by side", (2, 2, 4, 2), 2, 2), ("windows that overlap", 
 
 
 LARGE = "100,000 pixels"
-"""So many that differences run out of time, but loops over the windows do not."""
+"""Large enough that differences run out of time, but loops over the windows do not."""
 
 
 def max_plain(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -250,7 +250,7 @@ def averages_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Ca
 
 
 def covariances(x: Array, n: int, rng: np.random.Generator, variant: Variant) -> Array:
-    """Return Return (HW, HW): the mean over n random channels of products of two pixels after the ReLU."""
+    """Return (HW, HW): the mean over n random channels of products of two pixels after the ReLU."""
     h = conv(x, rng.standard_normal((3, 3, x.shape[3], n)), np.zeros(n), 1, 1, variant)
     a = np.maximum(h[0].reshape(-1, n), 0)
     return a @ a.T / n

@@ -11,7 +11,7 @@ from variant import layout as LAYOUT  # "NHWC": images (N, H, W, C); "NCHW": (N,
 
 # BEGIN SOLUTION
 def last(x):
-    """Images with their channels last, and back by `first`."""
+    """Return the images with their channels last, and back by `first`."""
     return x.transpose([LAYOUT.index(axis) for axis in "NHWC"])
 
 
@@ -28,7 +28,7 @@ def cut(x, pad):
 
 
 def windows(x, size, stride):
-    """Padded images (N, H, W, C) -> (N, H', W', C, *size), without copying."""
+    """View padded images (N, H, W, C) as (N, H', W', C, *size), without copying."""
     return np.lib.stride_tricks.sliding_window_view(x, size, axis=(1, 2))[:, ::stride, ::stride]
 
 
@@ -39,7 +39,7 @@ def placed(u, a, c, stride):
 
 # END SOLUTION
 def conv(x, W, b, stride, pad):
-    """Images x, W (k, l, C, n), b (n,) -> images with n channels, cache."""
+    """Map images x, W (k, l, C, n), b (n,) to images with n channels and a cache."""
     # BEGIN SOLUTION
     V = W if KERNEL == "correlation" else W[::-1, ::-1]
     X = padded(last(x), pad)
@@ -111,7 +111,7 @@ def avg_pool_backward(u, cache):
 
 
 def channel_noise(x, widths, draws, seed):
-    """Relative distance of the covariances of pixels in two random layers of n of widths channels: (K, draws)."""
+    """Return the relative distance of pixel covariances in two random layers, for each of K widths: (K, draws)."""
     # BEGIN SOLUTION
     C = last(x).shape[3]
     found = []

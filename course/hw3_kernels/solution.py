@@ -44,7 +44,7 @@ def moments(K, q, q_prime):
 
 
 def dual(K, q1, q2):
-    """Covariances K (N, M) with variances q1 (N,), q2 (M,) -> E phi phi', E of the slopes, both (N, M)."""
+    """Return E phi phi', E of the slopes, both (N, M), for covariances K (N, M) with variances q1 (N,), q2 (M,)."""
     # BEGIN SOLUTION
     return moments(K, q1[:, None], q2[None, :])
     # END SOLUTION
@@ -137,7 +137,7 @@ def experiment(x, width, seeds, w_std, b_std, level):
 
 
 def draw_functions(K, draws, seed):
-    """Draws of the Gaussian process with covariance K (N, N): K^(1/2) z, (N, draws)."""
+    """Return draws of the Gaussian process with covariance K (N, N): K^(1/2) z, (N, draws)."""
     # BEGIN SOLUTION
     lam, V = np.linalg.eigh(K)
     z = np.random.default_rng(seed).standard_normal((len(K), draws))
@@ -146,14 +146,14 @@ def draw_functions(K, draws, seed):
 
 
 def condition(K, f, known, y):
-    """Draws f (N, S) of the prior -> draws of the posterior that take the values y (k,) at the inputs `known` (k,)."""
+    """Turn draws f (N, S) of the prior into draws of the posterior with values y (k,) at the inputs `known` (k,)."""
     # BEGIN SOLUTION
     return f + K[:, known] @ np.linalg.solve(K[np.ix_(known, known)], y[:, None] - f[known])
     # END SOLUTION
 
 
 def roughness(x, lags, draws, seed, w_std, b_std):
-    """Root mean square of f(x[i + lag]) - f(x[i]) around the circle x (N, 2): (2, K, draws), for K and for Theta."""
+    """Return the rms of f(x[i + lag]) - f(x[i]) around the circle x (N, 2): (2, K, draws), for K and for Theta."""
     # BEGIN SOLUTION
     found = []
     for kernel in kernels(x, x, 1, w_std, b_std):

@@ -26,7 +26,7 @@ def slope(z):
 
 
 def draw(seed, n, s, d):
-    """Draw network number s of width n for inputs of d entries -> W (d, n), a (n,), all from N(0, 1)."""
+    """Draw network number s of width n for inputs of d entries; return W (d, n), a (n,), all from N(0, 1)."""
     rng = np.random.default_rng([seed, n, s])
     return rng.standard_normal((d, n)), rng.standard_normal(n)
 
@@ -77,7 +77,7 @@ def tangent_kernel(x, W, a):
 
 
 def train(x, y, W, a, lr, steps):
-    """Full-batch gradient descent from (W, a) -> the outputs before the first step and after each, (steps + 1, N)."""
+    """Run full-batch gradient descent from (W, a); return the outputs initially and after each step, (steps + 1, N)."""
     # BEGIN SOLUTION
     rate = lr / len(y) if LOSS == "mean" else lr
     f = [outputs(x, W, a)]
@@ -129,7 +129,7 @@ def deviation(x, y, W, a, lr, steps):
 
 
 def measure(x, y, widths, seeds, lr, steps, seed):
-    """Deviations of the networks draw(seed, n, s, d), n of widths (K of them), s = 0 ... seeds - 1: (K, seeds)."""
+    """Return deviations of the networks draw(seed, n, s, d), n of K widths, s = 0 ... seeds - 1: (K, seeds)."""
     # BEGIN SOLUTION
     d = x.shape[1]
     return np.array([[deviation(x, y, *draw(seed, n, s, d), lr, steps) for s in range(seeds)] for n in widths])

@@ -61,7 +61,7 @@ def initial(seed, n, s, d, C, table):
 
 
 def forward(x, weights, table):
-    """Map x (N, d) -> [h1 (N, n), h2 (N, n), f (N, C)], the outputs of the layers before the activation."""
+    """Map x (N, d) to [h1 (N, n), h2 (N, n), f (N, C)], the outputs of the layers before the activation."""
     # BEGIN SOLUTION
     n, h = float(len(weights[1])), []
     for place, W in zip(PLACES, weights):
@@ -115,7 +115,7 @@ def sizes(x, y, weights, table, lr, steps):
 
 
 def coordinate_check(x, y, widths, seeds, table, lr, steps, seed):
-    """(2, 3): the exponents of the width in `sizes`, by least squares over all widths and networks 0 ... seeds - 1."""
+    """Fit (2, 3) exponents of the width in `sizes`, by least squares over all widths and networks 0 ... seeds - 1."""
     # BEGIN SOLUTION
     d, C = x.shape[1], y.shape[1]
     found = [[sizes(x, y, initial(seed, n, s, d, C, table), table, lr, steps) for s in range(seeds)] for n in widths]
@@ -128,7 +128,7 @@ def coordinate_check(x, y, widths, seeds, table, lr, steps, seed):
 
 
 def best_rate(rates, losses):
-    """The rate at the minimum of the parabola in log(rate) through the lowest of the losses (R,) and its neighbours."""
+    """Return the rate at the minimum of the parabola in log(rate) through the lowest loss (R,) and its neighbours."""
     # BEGIN SOLUTION
     i = int(np.argmin(losses))
     if i in (0, len(rates) - 1):

@@ -66,8 +66,8 @@ def hierarchy(
     A time derivative takes one expansion of the network for order 3 and three for order 4, with C cotangents each.
     memory : bytes it may use, by default half of the free memory; it grows as (M C)^2 and as P. For ReLU and
     max-pooling the derivatives are those of the smooth piece of f around theta0.  Training moves about sqrt(n) of n
-    units across their kinks; each changes the kernel by 1/n, with either sign, so together by n^-3/4. This is more than
-    O3 and O4 do, and neither sees it.  So orders 3 and 4 come no closer than order 2 there.
+    units across their kinks; each changes the kernel by 1/n, with either sign, so together by n^-3/4. This exceeds the
+    effect of O3 and O4, and neither includes it.  So orders 3 and 4 are no more accurate than order 2 there.
 
     ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion,
     MemoryError, with the bytes needed, for M C too large.

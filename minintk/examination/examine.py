@@ -46,16 +46,22 @@ def examine(
 ) -> Report:  # fmt: skip
     """Return a `Report` on how this network trains on these examples: `.regime`, `.findings`, `.statements`, text.
 
-    The network and its linearisation at theta are trained alike, by gradient descent on full batches.  Replicates give
-    the intervals: networks with other initial weights if theta looks like a draw of `net.init`, else the same network
-    on random halves of the examples.
+        gap = max_t |f_t - f_lin,t| / max_t |f_lin,t - f_0|
 
-    net : a `Network`, of a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C); float32 is used.
-    loss : of the runs, with a `hessian`.  lr : the rate to examine, a quarter of each network's largest stable one
-    unless given.  steps : of each run, 200, or fewer where they cost much.  examples : how many are used, drawn at
-    random, 256 or fewer.  replicates : runs, at least 3.  widths : False leaves out networks of other widths.
-    seconds : of this thread.  What would take longer is "undecided: too dear" in the notes; the verdict does not
-    depend on it unless steps do.  progress : called with a line before each part; the first says how long all takes.
+    The network and its linearisation at theta are trained identically, by gradient descent on full batches.  Replicates
+    give the intervals: networks with other initial weights if theta looks like a draw of `net.init`, otherwise the same
+    network on random halves of the examples.
+
+    regime : "lazy" for a gap below 5 %; "rich" for a gap and a movement of the tangent kernel above 25 %; "between";
+    "undecided" if a 95 % interval contains a threshold, or if the runs do not train.  findings : each has a kind:
+    "unstable", "dead", "badly scaled" or "short".
+
+    net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C); float32 is used.
+    loss : the loss of the runs, with a `hessian`.  lr : the rate to examine; by default a quarter of each network's
+    largest stable rate.  steps : of each run, 200, or fewer if they are expensive.  examples : how many are used, at
+    random, at most 256.  replicates : at least 3.  widths : False skips networks of other widths.
+    seconds : limit for this thread.  Parts that would take longer are "undecided: too dear" in the notes; the verdict
+    needs none of them except steps.  progress : called with a line before each part; the first estimates the total.
 
     TypeError for another model, ValueError for arguments that do not fit.
     Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).

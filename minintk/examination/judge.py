@@ -31,7 +31,7 @@ LEARNED = 0.1
 
 @dataclass(frozen=True)
 class Statement:
-    """A measured number with its 95 % interval.  how : what was measured.  percent : shown in %.
+    """A measured number with its 95 % interval.  how : what was measured.  percent : True to show it in %.
 
     value : the mean over your network and others, or yours; own : yours.
     """
@@ -54,7 +54,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Finding:
-    """how : how it was measured."""
+    """A problem: its kind, its description with numbers, and what to do about it."""
 
     kind: Kind
     text: str

@@ -49,7 +49,7 @@ def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) 
     if (by := uneven(first.x)) > UNEVEN:
         text = f"one column of x spreads {by:.3g} times as far as the median column"
         yield Finding(bad, text, "Standardise the columns: (x - x.mean(0)) / x.std(0).")
-    hidden = [name for name in names[:-1] if ".branch." not in name]  # a branch may be small beside its shortcut
+    hidden = [name for name in names[:-1] if ".branch." not in name]  # a branch may be small compared with its shortcut
     sizes = {name: [one[name].size / max(size, 1e-300) for one in seen] for name in hidden}
     middle = {name: float(np.median(found)) for name, found in sizes.items()}
     wrong = [name for name, found in middle.items() if 0 < found < LEAST or found > MOST]

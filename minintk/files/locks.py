@@ -102,7 +102,7 @@ def shared(
     """Yield (unit, a claim on it) for each free unit; None while others hold all that remain.
 
     Ends when all units are finished, by any process; a unit whose claim was released without a result is yielded again.
-    place : of a unit's claim.   finished : True if there is a result.   Closing the generator releases its claims.
+    place : path of a unit's claim.   finished : True if it has a result.   Closing the generator releases its claims.
     """
     left, taken = list(units), dict[Unit, Claim]()
 

@@ -134,7 +134,7 @@ class Assignment:
     """Exercises, and the choices that the secret seed makes.
 
     variants : {"activation": ("relu", "erf"), ...}; each seed draws one value per key.  authors : the variant of the
-    course's own solutions, which no seed draws.  tells : submissions import it, `from variant import ...`.
+    course's own solutions, which no seed draws.  tells : True if submissions import their variant.
     allowed : packages that submissions may import besides NumPy and the standard library, e.g. "scipy", with their
     dependencies.  seconds : time limit of one call.  memory : bytes of the student's process.
     folder : the folder of the assignment.

@@ -286,7 +286,7 @@ class _Check:
         except Exception:
             return None
         if right.shape != g.shape or np.any(np.isnan(right) & ~np.isnan(self.right[i])):
-            return None  # at a kink too little is known, so too much fits
+            return None  # unknown entries at a kink would fit anything
         return like(cause, text, g, right, margin(right) + self.tolerance(i), self.sizes)
 
     def other_arguments(self) -> Iterator[tuple[str, str, int, Values]]:

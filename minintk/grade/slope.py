@@ -92,9 +92,9 @@ def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) ->
 def with_experiment(
     assignment: Assignment, cases: Callable[[np.random.Generator, Variant], Iterable[Case]], hint: str = ""
 ) -> Assignment:
-    """cases : as in `Exercise`; run the student's measurement on the grader's seeds.
+    """Return the assignment with an exercise "measurement" of 20 points; its other points are multiplied by 0.8.
 
-    cases : run the student's measurement on seeds of the grader's, as the cases of `Exercise` do.
+    cases : as in `Exercise`; run the student's measurement on the grader's seeds.
     """
     kept = 80 / sum(e.points for e in assignment.exercises)
     others = [replace(e, points=round(kept * e.points, 2)) for e in assignment.exercises]

@@ -106,7 +106,7 @@ def seccomp() -> bool:
         return False
     load, equal, above, bits, leave = 0x20, 0x15, 0x35, 0x45, 0x06
     refuse, allow = (leave, 0, 0, 0x00050000 | errno.EPERM), (leave, 0, 0, 0x7FFF0000)
-    number, first, second, low, high = ((load, 0, 0, at) for at in (0, 16, 24, 32, 36))  # the call's, its arguments
+    number, first, second, low, high = ((load, 0, 0, at) for at in (0, 16, 24, 32, 36))  # the call, its arguments
     program = [(load, 0, 0, 4), (equal, 1, 0, kind), (leave, 0, 0, 0x80000000), number, (above, 0, 1, 1 << 30), refuse]
     program += [(equal, 0, 1, CLONE3), (leave, 0, 0, 0x00050000 | errno.ENOSYS)]  # glibc then uses clone
     program += [(equal, 0, 4, CLONE[kind]), first, (bits, 0, 1, 0x10000), allow, refuse]  # threads alone

@@ -41,8 +41,8 @@ THREADS_FROM = 4096
 class Solution:
     """The solved linearised model.
 
-    theta : (P,), theta_0 + S^1/2 w.  a : (N, C) with w = J' a, None from `solve_lsqr`.  steps : of refinement, or of
-    LSQR.
+    theta : (P,), theta_0 + S^1/2 w.  a : (N, C) with w = J' a, None from `solve_lsqr`.  steps : steps of refinement, or
+    of LSQR.
     residual : |y - f_0 - J w - ridge a| / |y - f_0|, due to rounding or early stopping; from `solve_lsqr` with ridge,
     |J' r - ridge w| / |J' (y - f_0)|.  Calling the solution gives f_lin(theta, x).
     """
@@ -205,7 +205,7 @@ def solve_lsqr(
     tol = 10 * _eps(b) if tol is None else float(tol)
     if not 0 < tol < 1:
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
-    limit = steps if steps is not None else 4 * min(b.size, model.size) + 100  # exact arithmetic would need the rank
+    limit = steps if steps is not None else 4 * min(b.size, model.size) + 100  # in exact arithmetic, the rank is enough
     w, stop, done = _lsqr(J, b, sqrt(ridge), limit, tol)
     if stop == 7 and steps is None:  # SciPy's code for the step limit
         warnings.warn(

@@ -77,7 +77,7 @@ class BranchesJacobian(LayerJacobian, ABC):
         return self.total([J.vjp(one, dw) for J, one in zip(self.parts, self.split(u), strict=True)])
 
     def gram(self, u: Array, other: BranchesJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """sum_i gram_i(u_i, v_i)."""
+        """Compute sum_i gram_i(u_i, v_i)."""
         return self.gram_and_back(u, other, v, kernel)[0]
 
     def gram_and_back(

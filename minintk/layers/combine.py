@@ -54,7 +54,7 @@ class ChainJacobian(LayerJacobian):
         return u
 
     def gram(self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """sum_i gram_i(u_i, v_i)."""
+        """Compute sum_i gram_i(u_i, v_i)."""
         return self.gram_and_back(u, other, v, kernel)[0]
 
     def gram_and_back(

@@ -66,14 +66,14 @@ def check_run(
 ) -> None:  # fmt: skip
     """Raise ValueError unless a copy of the module and its network have the same outputs and gradients, in float64.
 
-    lifted : lifts the copy.  places : the paths of the layers' modules, if known.
+    lifted : a function that lifts the copy.  places : the paths of the layers' modules, if known.
     """
     shape = net.input_shape
     x, u = (np.random.default_rng(0).standard_normal((2, *axes)) for axes in (shape, (net.outputs,)))
     try:
         twin = deepcopy(module).cpu().double()
         f, gradients, calls = run(twin, np.ascontiguousarray(np.moveaxis(x, -1, 1)), u)
-    except Exception as error:  # of any kind, since the module's code is the caller's
+    except Exception as error:  # any exception, since the module's code is the caller's
         what = f"lift could not run the module on {(2, shape[-1], *shape[:-1])}, {type(error).__name__}: {error}"
         raise ValueError(f"{what}. Mend input_shape={shape}, channels last, or skip the run, check=False") from error
     net, theta = lifted(twin)

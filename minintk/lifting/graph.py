@@ -34,7 +34,7 @@ class Node:
     """An operation.
 
     kind : "input", "module", "operation", "array" or "output".  target : the path of a module or array, or the name of
-    an operation without the underscore for in-place.  args, kwargs : may contain nodes.  shape : the shape of its
+    an operation without the underscore for in-place.  args, kwargs : these may contain nodes.  shape : the shape of its
     output array, examples first; None for other outputs.
     """
 
@@ -96,7 +96,7 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
     tracer.is_leaf_module = lambda m, name: known(m) not in (None, "Sequential") or ours(m, name)
     try:
         graph = fx.GraphModule(module, tracer.trace(module))
-    except Exception as error:  # of any kind, since the module's code is the caller's
+    except Exception as error:  # any exception, since the module's code is the caller's
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise refusal(where, f"has a forward that torch.fx cannot trace, {why}", SPEC) from error
     like = next((p.detach() for p in module.parameters()), library.zeros(()))

@@ -103,7 +103,7 @@ class IterativelyLinearized(Linearized):
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
-        K steps multiply the residual r of that direction by q = (1 - lr lambda)^K: a step of rate a = (1 - q) / lambda.
+        K steps multiply the residual r in its direction by q = (1 - lr lambda)^K: a step of rate a = (1 - q) / lambda.
         Above lr lambda = 2 it grows, until the curvature changes.  For two linear layers of large width n, one example,
 
             r <- (1 - a lambda + a^2 r^2 / n) r,     lambda <- lambda + (a lambda - 4) a r^2 / n

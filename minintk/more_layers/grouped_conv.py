@@ -37,7 +37,7 @@ class GroupedConv2d(s.Layer):
     channels; groups = C_in is a depthwise convolution.  W : (K, K, C_in / groups, channels).
 
     channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`; but there is no
-    infinite-width kernel.   groups : divide both numbers of channels.   dilation : a number or a pair, 1 for none.
+    infinite-width kernel.   groups : divides both numbers of channels.   dilation : a number or a pair, 1 for none.
 
     (N, H, W, C_in) -> (N, H', W', channels).  ValueError for sizes below 1 and groups that do not divide channels.
     Xie et al. 2017 (ResNeXt); Yu, Koltun 2016 (dilation).
@@ -122,7 +122,7 @@ class GroupedConvJacobian(LayerJacobian):
         return None if p.ends_sweep else p.m * layer.add(rows @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: GroupedConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m, for some groups at a time: dW no larger than u."""
+        """Return S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m, some groups at a time: dW no larger than u."""
         same, layer = other is self and v is u, self.layer
         W, b = layer.parameters.squares(kernel)
         P, u = self.each_example(u)

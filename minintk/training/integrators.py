@@ -276,7 +276,7 @@ class SteppedFlow:
             self.value, self.ended = _value(loss, self.f, self.y, self.t)
 
     def _choose(self, goal: float) -> tuple[Array | None, Array, Array]:
-        """Make a step of a length h that the outputs allow: its examples, its velocity, the changes of the outputs."""
+        """Make a step of a length h that the outputs allow; return (examples, velocity, changes of the outputs)."""
         xp, settings, high = array_namespace(self.s), self.settings, self.by.high
         order = None if self.rng is None else self.rng.permutation(self.N)
         at, y, halvings, growing, cotangent = None, self.y, 0, self.steps == 0, settings.loss.cotangent
@@ -316,7 +316,7 @@ class SteppedFlow:
         return bool(xp.all(change <= (2 * self.by.early) ** 2 * size))
 
     def _young(self) -> Array:
-        """Return a mask of the networks that have moved, but hardly."""
+        """Return a mask of the networks that have moved, but by very little."""
         return (self.path > 0) & (self.path < TRAVELLED)
 
     def _lengthen(self, change: float) -> None:

@@ -99,8 +99,8 @@ def train(
     theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C), read while it runs and not copied (they
     can fill the memory or be a `numpy.memmap`): do not change them until the run is over.
     batch_size : examples per step, all N by default; drawn without replacement, epoch by epoch, with `rng`.  An epoch
-    is floor(N / batch_size) steps: the last N mod batch_size examples of the shuffle are skipped in that epoch.
-    An epoch is floor(N / batch_size) steps: the last N mod batch_size examples of its shuffle are skipped.
+    is floor(N / batch_size) steps: the last N mod batch_size examples of its shuffle are skipped.
+    lr_scales : {tensor name: scale}, in place of the parametrization's own; 0 freezes a tensor.
     params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
     resume : the state of a snapshot of the same run; training continues with the same bits, and sets `rng` back.
     (`minintk.training.checkpoints` writes states to disk; `fit` does all of this.)
@@ -126,7 +126,7 @@ Result = TypeVar("Result")
 
 
 class OnDemand(Iterator[Result]):
-    """An iterator that warns, when deleted, if it was never used: the run never started.   call : for the warning."""
+    """An iterator that warns, when deleted, if it was never used: the run never started.   call : its text."""
 
     def __init__(self, results: Iterator[Result], call: str) -> None:
         self._results = results

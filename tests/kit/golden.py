@@ -167,7 +167,7 @@ def filled(rows: list[list[Any]]) -> Any:
 
 
 def standard(spec: mn.Sequential, x: Any) -> tuple[Any, Any]:
-    """Dense, phi, Dense in standard parametrization: by W the kernel is fan_in times that of NTK's, by b it is 1."""
+    """Return Dense, phi, Dense in standard parametrization: by W the kernel is fan_in times NTK's, by b it is 1."""
     one, phi, two = spec.layers
     assert isinstance(one, mn.Dense)
     assert isinstance(two, mn.Dense)
@@ -224,7 +224,7 @@ def largest_rates() -> dict[float, float]:
 
 
 def gaussian(kind: str, time: Any, ridge: Any, kernels: Any = None, y: Any = Y) -> tuple[Any, Any]:
-    """Mean and covariance on the rows after y's: f_0 + A (y - f_0(X)), A = K_tx (K + ridge)^-1 (I - exp(-time ...))."""
+    """Return mean and covariance after y's rows: f_0 + A (y - f_0(X)), A = K_tx (K + ridge)^-1 (I - exp(-time ...))."""
     nngp, ntk = kernels or dense_erf_dense()
     k, N = ntk if kind == "ntk" else nngp, len(y)
     held = k[:N, :N] + ridge * mp.eye(N)

@@ -106,5 +106,5 @@ def peak(call: Callable[[], Any]) -> int:
 
 
 def most(size: int) -> int:
-    """Bytes that reading a file of this size may take, as `files.reading` states it, and a constant for Python."""
+    """Return the bytes that reading a file of this size may take, as `files.reading` states it, plus a constant."""
     return EXPANSION * size + 4 * CHUNK

@@ -81,7 +81,7 @@ def _exact_kernels(spec: mn.Sequential, x: bytes, shape: tuple[int, ...], digits
 
 
 def largest_errors(got: tuple[Array, Array], truth: tuple[list[list[Any]], list[list[Any]]]) -> tuple[float, float]:
-    """Largest error of NNGP and of NTK over all pairs of rows, relative to sqrt(k(x, x) k(x', x')); inf for a NaN."""
+    """Return the largest error of NNGP and NTK over all pairs, relative to sqrt(k(x, x) k(x', x')); inf for a NaN."""
     worst = []
     with mp.workdps(DIGITS):
         for values, exact in zip(got, truth):
@@ -153,7 +153,7 @@ def places(size: int, kernel: int, stride: int, padding: Any) -> list[list[int |
 
 
 def window_matrices(layer: Any, grid: tuple[int, ...]) -> tuple[list[Array], tuple[int, ...]]:
-    """For each place of the window, the 0/1 matrix (pixels out, pixels in) that picks it; and the grid after."""
+    """Return for each place of the window the 0/1 matrix (pixels out, pixels in) that picks it; also the grid after."""
 
     def each(value: Any) -> tuple[Any, ...]:
         return value if isinstance(value, tuple) else (value,) * len(grid)

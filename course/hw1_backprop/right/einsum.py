@@ -1,4 +1,4 @@
-"""Every sum written as an einsum."""
+"""Write every sum as an einsum."""
 
 import numpy as np
 import variant

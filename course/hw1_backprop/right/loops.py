@@ -1,4 +1,4 @@
-"""One example and one number at a time, the way the formulas are written down."""
+"""Compute one example and one number at a time, as the formulas are written."""
 
 import math
 

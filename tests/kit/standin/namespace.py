@@ -72,7 +72,7 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any
 
 
 def _unless_singular(f: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """cuSOLVER reports no error: where NumPy raises LinAlgError, CuPy goes on with numbers that mean nothing."""
+    """Return f with `otherwise` in place of LinAlgError: cuSOLVER reports no error and returns meaningless numbers."""
 
     def solver(*args: Any, **kwargs: Any) -> Any:
         try:
