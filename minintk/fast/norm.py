@@ -21,11 +21,11 @@ from minintk.threads import parallel
 from minintk.thresholds import THRESHOLDS, cut
 
 
-def worth(x: Array, axes: int) -> bool:
-    """True if x : (N, *shape), with so many axes, is one network's and large, and Numba is there."""
+def worth(x: Array, axes: int, loaded: bool = False) -> bool:
+    """True if x : (N, *shape), with so many axes, is one network's, Numba is there, and x is large or it is loaded."""
     return (
         x.ndim == axes
-        and x.size >= THRESHOLDS.normalised
+        and (loaded or x.size >= THRESHOLDS.normalised)
         and numba_is_here()
         and on_host(array_namespace(x))
         and loops() is not None
@@ -98,9 +98,9 @@ class CompiledBatchNorm(BoundBatchNorm):
         y = centre(np.array(x, order="C"), mean, x, nothing, nothing, r)
         return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
 
-    def measured(self, w: Weights, x: Array) -> tuple[Array, Array] | None:
+    def measured(self, w: Weights, x: Array, loaded: bool = False) -> tuple[Array, Array] | None:
         """(mean, r) of the batch, (C,), left in w; None where w has some, or `worth` says no."""
-        if not worth(x, 1 + len(self.shape)) or f"{self.name}.mean" in w:
+        if not worth(x, 1 + len(self.shape), loaded) or f"{self.name}.mean" in w:
             return None
         first = x[(0,) * (x.ndim - 1)]
         S, Q = means(x, first, x, first)
