@@ -96,9 +96,10 @@ def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Bef
 def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array, work: int) -> None:
     """Write some parts of y from x; each part : the arguments of `numba_loops.correlate`.  work : per example."""
     x = np.ascontiguousarray(x)
+    blocks = [(f, z, V, stride, b, (*place, o)) for f, z, W, stride, b, place in parts for o, V in direct.columns(W)]
 
     def some(at: slice) -> None:
-        for *how, place in parts:
+        for *how, place in blocks:
             direct.correlate(x[at], *how, y[at], place)
 
     parallel(some, pieces(work, x))

@@ -95,7 +95,7 @@ class RectifiedConv:
         alone = x.ndim == 1 + len(before) and w[first.name].ndim == len(first.shape)
         if alone and kernels([self.conv.patches], images(x, before)) is not None:
             C = x.shape[-1]
-            found = (np.zeros(C), np.ones(C)) if self.norm is None else self.norm.measured(w, x)
+            found = (np.zeros(C), np.ones(C)) if self.norm is None else self.norm.measured(w, x, loaded=True)
         if found is None:
             return BoundChain(self.layers)(w, x)
         mean, r = found

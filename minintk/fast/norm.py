@@ -21,11 +21,11 @@ from minintk.threads import parallel
 from minintk.thresholds import THRESHOLDS, cut
 
 
-def worth(x: Array, axes: int) -> bool:
-    """Return True if x : (N, *shape) has this many axes (one network), is large, and Numba is available."""
+def worth(x: Array, axes: int, loaded: bool = False) -> bool:
+    """Return True if x : (N, *shape) has so many axes (one network), Numba is here, and x is large or it is loaded."""
     return (
         x.ndim == axes
-        and x.size >= THRESHOLDS.normalised
+        and (loaded or x.size >= THRESHOLDS.normalised)
         and numba_is_here()
         and on_host(array_namespace(x))
         and loops() is not None
@@ -98,9 +98,9 @@ class CompiledBatchNorm(BoundBatchNorm):
         y = centre(np.array(x, order="C"), mean, x, nothing, nothing, r)
         return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
 
-    def measured(self, w: Weights, x: Array) -> tuple[Array, Array] | None:
+    def measured(self, w: Weights, x: Array, loaded: bool = False) -> tuple[Array, Array] | None:
         """Store the batch's (mean, r) in w, (C,), and return them; None if w already has some, or if not `worth` it."""
-        if not worth(x, 1 + len(self.shape)) or f"{self.name}.mean" in w:
+        if not worth(x, 1 + len(self.shape), loaded) or f"{self.name}.mean" in w:
             return None
         first = x[(0,) * (x.ndim - 1)]
         S, Q = means(x, first, x, first)

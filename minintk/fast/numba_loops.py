@@ -234,30 +234,33 @@ def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any
     """y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the images in their frame (`put`).
 
     x : (N, H, W, C).  frame : (height, width, down, right), rows of down, right : (from, to) of the copied part, in
-    pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n).  b : (n,).
-    y : (N, H_y, W_y, n), written at place : (a, c, down, right).  With many weights, some columns at a time.
+    pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n), some `columns`.  b : (n_y,).
+    y : (N, H_y, W_y, n_y), written to at place : (a, c, down, right, first column).
     """
-    (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right) = W.shape, frame, place
+    (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right, o) = W.shape, frame, place
     R, S = (height - K_h) // stride[0] + 1, (width - K_w) // stride[1] + 1
-    (line, inside), (top, bottom) = (width * C, framed(frame, x.shape, before)), filled(frame)
+    (line, inside), (top, bottom), n_y = (width * C, framed(frame, x.shape, before)), filled(frame), y.shape[3]
     canvas, taps = np.zeros(height * line if inside else 0, x.dtype), np.empty(2 * K_h, np.int64)
-    u, w, most = canvas if inside else x.ravel(), y.ravel(), max(2, CACHED // (K_h * K_w * C * CHANNELS)) * CHANNELS
-    for begin in range(0, n, most):
-        some = min(most, n - begin)
-        v = np.ascontiguousarray(W[:, :, :, begin : begin + some]).ravel()
-        step = np.array((stride[1] * C, 1, some, right * n, K_w * C, 0))
-        for i in range(x.shape[0]):
-            if inside:
-                put(x, i, frame, before, canvas)
-            image = 0 if inside else i * height * line
-            for p in range(R):
-                T = 0
-                for r in range(max(0, top - p * stride[0]), min(K_h, bottom - p * stride[0])):
-                    taps[2 * T], taps[2 * T + 1] = r * line, r * K_w * C * some
-                    T += 1
-                c = ((i * y.shape[1] + first + p * down) * y.shape[2] + left) * n + begin
-                start = image + p * stride[0] * line
-                call(product, (S, some, at(u, start), at(v, 0), at(w, c), at(b, begin), at(step, 0), at(taps, 0), T))
+    u, v, w = canvas if inside else x.ravel(), W.ravel(), y.ravel()
+    step = np.array((stride[1] * C, 1, n, right * n_y, K_w * C, 0))
+    for i in range(x.shape[0]):
+        if inside:
+            put(x, i, frame, before, canvas)
+        image = 0 if inside else i * height * line
+        for p in range(R):
+            T = 0
+            for r in range(max(0, top - p * stride[0]), min(K_h, bottom - p * stride[0])):
+                taps[2 * T], taps[2 * T + 1] = r * line, r * K_w * C * n
+                T += 1
+            c = ((i * y.shape[1] + first + p * down) * y.shape[2] + left) * n_y + o
+            start = image + p * stride[0] * line
+            call(product, (S, n, at(u, start), at(v, 0), at(w, c), at(b, o), at(step, 0), at(taps, 0), T))
+
+
+def columns(W: Any) -> Any:
+    """Return [(first, copy)] of some columns of W : (K_h, K_w, C, n) at a time, which stay in a core's cache."""
+    most = max(2, CACHED // (W.size // W.shape[3] * CHANNELS)) * CHANNELS
+    return [(o, np.ascontiguousarray(W[..., o : o + most])) for o in range(0, W.shape[3], most)]
 
 
 @with_products

@@ -252,7 +252,7 @@ def elsewhere(frame: Any) -> Any:
 
 for name, wrong in {
     "the bias left out": lambda right: lambda *how: right(*how[:5], 0 * how[5], *how[6:]),
-    "gathered pixels side by side": lambda right: lambda *how: right(*how[:-1], ONE),
+    "gathered pixels side by side": lambda right: lambda *how: right(*how[:-1], (*ONE, how[-1][-1])),
     "the last image not written": lambda right: lambda x, *how: right(x[:-1], *how),
     "images one pixel off in their frame": lambda right: lambda x, f, *rest: right(x, elsewhere(f), *rest),
     "images not normalised on the way": lambda right: lambda x, f, z, *rest: right(x, f, (0 * z[0], z[1], z[2]), *rest),

@@ -12,7 +12,9 @@ import minintk as mn
 from minintk.fast import fused_relu
 from minintk.fast.accelerate import shut
 from minintk.fast.fused_relu import RectifiedConv, RectifiedJacobian
+from minintk.layers.combine import BoundChain
 from minintk.testing import assert_close, roundings
+from minintk.thresholds import THRESHOLDS
 from tests.kit.counting import counted
 from tests.kit.small_is_large import small_is_large
 
@@ -90,6 +92,20 @@ def test_a_calibrated_network_goes_layer_by_layer() -> None:
     frozen = net.calibrate(theta, x)
     np.testing.assert_allclose(frozen(theta, x), net(theta, x), rtol=1e-12)
     assert mn.ntk(frozen, theta, x).shape == (5, 5)
+
+
+def test_a_small_batch_is_normalised_on_the_way_where_numba_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """y, below the size that BatchNorm alone would load Numba for."""
+    spec = mn.Sequential(mn.Conv2d(16), mn.BatchNorm(), mn.ReLU(), mn.Conv2d(16), mn.GlobalAvgPool(), mn.Dense(1))
+    net, x = mn.Network(spec, (8, 8, 3)), RNG(0).standard_normal((5, 8, 8, 16))
+    sweeps: Any = net.sweeps
+    (layer,) = (one for one in sweeps.layers if isinstance(one, RectifiedConv))
+    w = net.layout.unpack(net.init(RNG(1)))
+    with monkeypatch.context() as patch:
+        patch.setattr(THRESHOLDS, "normalised", 10**9)
+        y, J = layer(dict(w), x)
+    assert type(J) is RectifiedJacobian
+    np.testing.assert_allclose(y, BoundChain(layer.layers)(dict(w), x)[0], rtol=0, atol=1e-12 * np.abs(y).max())
 
 
 def test_float32_is_as_exact_as_the_layers_one_by_one() -> None:
