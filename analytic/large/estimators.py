@@ -265,7 +265,7 @@ class NTKRegressor(_Regressor, _Trained):
     normalize_y : divide the targets, centred in any case, by their standard deviation; predictions are scaled back.
 
     Spreads are those of f over initialisations, without noise: no intervals for new targets.  They have the scale of
-    the prior and do not depend on y: standardise y, or pass normalize_y=True.  Calibrated intervals are those of
+    the prior, whatever that of y is: standardise y, or pass normalize_y=True.  Calibrated intervals are those of
     GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
 
     Attributes: kernel_ : the `Kernel`; ridge_ : absolute; mean_, std_ : (C,), by which targets were centred, divided.
