@@ -70,8 +70,6 @@ def compare(
     default, a million roundings in either.  suspects : {what it looks like: the wrong result}.  dtype : whether float32
     must stay it.
 
-    >>> print(compare("kernel", np.array([2.0, 4.0]), np.array([1.0, 2.0])))
-    kernel: right but for a factor 2
     >>> print(compare("kernel", np.array([1.0, 5.0]), np.array([1.0, 2.0]), suspects={"no bias": np.array([1.0, 5.0])}))
     kernel: it looks like this: no bias
     """

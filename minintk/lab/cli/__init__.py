@@ -1,13 +1,12 @@
 """The command line: `minintk verify`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade`, `doctor`.
 
-The same by `python -m minintk verify`.
-
     options     what a command is made of
     terminal    what commands print
     sweeps, single, grading: the commands, each a function with its options above it
     main        the parser of them all, and what becomes of their errors
 
 What `import minintk` leaves out is imported inside the commands, so that `minintk --help` stays quick.
+`python -m minintk` is the same command.
 """
 
 from __future__ import annotations
