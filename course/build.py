@@ -166,8 +166,8 @@ own only imports, functions and constants count. Then
 
 tries the public part of the grader's cases, all of them or one exercise. Try it after each function: what is not
 written yet is said to be so, and nothing else. In what it says, `f[1]` is the second of the results of `f`, and `at
-(0, 2)` an entry of an array, counted from 0. The points do not add up to 100, since hidden exercises are left out;
-and other exercises have more cases in the grade, so full points here are not yet full points there.
+(0, 2)` an entry of an array, counted from 0. The points do not add up to 100, since exercises
+kept for the grade are left out; and others have more cases there, so full points here are not yet full points there.
 
 `minintk` is the library of this course. Where the command is not found, `pip install minintk.zip`, a file beside the
 folders that you were given, in an environment with Python 3.11 or later. What your file prints is not shown here: to

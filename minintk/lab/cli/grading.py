@@ -55,6 +55,6 @@ def _grade(args: Namespace) -> int:
     title = f"{found.submission}, {reports.asked(found)}{' (the public variant, for want of --seed)' * drawn}"
     print_table(screen, title, reports.COLUMNS, [map(escape, row) for row in reports.rows(found)])
     rest = assignment.withheld + sum(e.points for e in assignment.exercises) - found.points
-    left = f"; {rest:g} of the {found.points + rest:g} are hidden" if rest and not args.only else ""
+    left = f"; {rest:g} of the {found.points + rest:g} are kept for the grade" if rest and not args.only else ""
     screen.print(f"{found.score:g} of {found.points:g} points{left}")
     return OK if found.score == found.points else FAILED

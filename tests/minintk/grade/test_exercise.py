@@ -395,7 +395,7 @@ def test_students_get_public_exercises_as_data(
     status = cli.main(["grade", str(tmp_path), str(tmp_path / "sub.py")])  # the folder that holds public.json
     assert status == cli.FAILED
     out = capsys.readouterr().out
-    assert "0 of 4 points; 6 of the 10 are hidden" in out
+    assert "0 of 4 points; 6 of the 10 are kept for the grade" in out
     assert "the public variant" not in out  # the file holds one alone
     assert cli.main(["grade", tiny.folder, str(tmp_path / "sub.py"), "--public"]) == cli.FAILED
     assert re.search(r"bias:\s+\w+\s+\(the\s+public\s+variant,\s+for\s+want\s+of\s+--seed\)", capsys.readouterr().out)
