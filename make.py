@@ -14,11 +14,11 @@
     python3 make.py docs                the documentation, into site/
     python3 make.py lite                the notebooks in a JupyterLite, which runs in a browser, into site/lite
     python3 make.py replicate [options] rows of docs/papers again with other networks: coverage, flipped verdicts
-    python3 make.py course [options]    grade solutions, starters, right and wrong submissions of the course; hw1: one
+    python3 make.py course [options]    grade the course's own submissions (minutes; for maintainers); hw1: one
     python3 make.py package [options]   the wheel and the sdist, tried on each Python of the PATH; --only 3.12: on one
     python3 make.py release-check       everything that a release has to pass, row by row: hours; a later call resumes
     python3 make.py browser             the documentation of site/ in a real browser: widths, formulas, links, search
-    python3 make.py python [arguments]  Python with the project installed: python3 make.py python examples/...
+    python3 make.py python [arguments]  Python with the project installed, in the folder that you are in
     python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start over)
 
 The first run makes a virtual environment in .venv and installs the project and what the command needs.  Later runs
@@ -109,11 +109,11 @@ def environment() -> Dict[str, str]:
     return dict(kept, **{"PIP_" + name: value for name, value in settings.items()})
 
 
-def call(command: List[str], quiet: bool = False) -> int:
-    """Run a command from the checkout and return its exit status, 127 where it cannot be started."""
+def call(command: List[str], quiet: bool = False, here: bool = False) -> int:
+    """Run a command from the checkout, or from the caller's folder; its exit status, 127 if it cannot be started."""
     pipe = subprocess.DEVNULL if quiet else None
     try:
-        return subprocess.call(command, cwd=str(ROOT), env=environment(), stdout=pipe, stderr=pipe)
+        return subprocess.call(command, cwd=None if here else str(ROOT), env=environment(), stdout=pipe, stderr=pipe)
     except OSError:
         return 127
 
@@ -304,10 +304,10 @@ def main(arguments: List[str]) -> int:
     extras, lines = COMMANDS[command]
     try:
         if sys.version_info < OLDEST:
-            return call([find_python(), str(Path(__file__).resolve()), *arguments])
+            return call([find_python(), str(Path(__file__).resolve()), *arguments], here=True)
         if versions == "lowest" and sys.version_info[:2] != OLDEST:
             oldest = find_python("sys.version_info[:2] != {0!r}".format(OLDEST))
-            return call([oldest, str(Path(__file__).resolve()), *arguments])
+            return call([oldest, str(Path(__file__).resolve()), *arguments], here=True)
         upgrade = ["--upgrade", "--upgrade-strategy", "eager"] if versions == "newest" else []
         if versions == "newest" and "--pre" in options:
             options.remove("--pre")
@@ -320,7 +320,7 @@ def main(arguments: List[str]) -> int:
     lines = [[venv_python(versions), *line, *(fatal if line[1:2] == ["pytest"] else [])] for line in lines]
     if command == "explore":
         return explore(lines[-1], options)
-    statuses = [call(line) for line in [*lines[:-1], lines[-1] + options]]
+    statuses = [call(line, here=command == "python") for line in [*lines[:-1], lines[-1] + options]]
     return next((status for status in statuses if status != 0), 0)
 
 

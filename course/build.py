@@ -7,7 +7,8 @@
 
 An assignment is a folder hwN_name with these files; everything else is made from them:
 
-    handout.md     what is asked; {{name}} stands for the variant's choice, and the text between
+    handout.md     what is asked, below a line for who finds it in the repository, which is left out;
+                   {{name}} stands for the variant's choice, and the text between
                    <!-- if name = choice --> and <!-- end --> stays for that choice alone (a | b: for both)
     solution.py    what is right; lines from # BEGIN SOLUTION to # END SOLUTION become `raise NotImplementedError`
                    in the starter, or nothing where they are not indented (a helper function, say)
@@ -94,10 +95,12 @@ IF = r"<!-- if (\w+) = ([\w |.-]+?) -->"
 LINES = re.compile(rf"^{IF}\n(.*?)^<!-- end -->\n", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(rf"{IF}(.*?)<!-- end -->", re.DOTALL)
 WORD = re.compile(r"\{\{(\w+)\}\}")
+TEMPLATE = re.compile(r"\A> The template of every variant.*\n\n")
+"""The first line of a handout in the repository."""
 
 
 def handout(text: str, variant: Mapping[str, Any]) -> str:
-    """Return the handout of one variant.
+    """Return the handout of one variant, without the line that says that it is a template.
 
     KeyError for a name without a variant; ValueError for an unmatched `if` or `end`.
 
@@ -110,7 +113,7 @@ def handout(text: str, variant: Mapping[str, Any]) -> str:
     def kept(m: re.Match[str]) -> str:
         return m[3] if str(variant[m[1]]) in [choice.strip() for choice in m[2].split("|")] else ""
 
-    text = INLINE.sub(kept, LINES.sub(kept, text))
+    text = INLINE.sub(kept, LINES.sub(kept, TEMPLATE.sub("", text)))
     if left := re.search(r"<!-- (if|end)\b.*?-->", text):
         raise ValueError(f"a handout expects <!-- if name = choice --> ... <!-- end -->, got {left[0]} alone")
     return WORD.sub(lambda m: str(variant[m[1]]), text)
@@ -163,8 +166,8 @@ own only imports, functions and constants count. Then
 
 tries the public part of the grader's cases, all of them or one exercise. Try it after each function: what is not
 written yet is said to be so, and nothing else. In what it says, `f[1]` is the second of the results of `f`, and `at
-(0, 2)` an entry of an array, counted from 0. The points do not add up to 100, since hidden exercises are left out;
-and other exercises have more cases in the grade, so full points here are not yet full points there.
+(0, 2)` an entry of an array, counted from 0. The points do not add up to 100, since exercises
+kept for the grade are left out; and others have more cases there, so full points here are not yet full points there.
 
 `minintk` is the library of this course. Where the command is not found, `pip install minintk.zip`, a file beside the
 folders that you were given, in an environment with Python 3.11 or later. What your file prints is not shown here: to
@@ -216,6 +219,12 @@ def installed(out: Path) -> Path:
             archive.write(source, inside)
     return path
 
+
+NEXT = """
+Next: read {place}/handout.md, write into {place}/starter.py, and after each function:
+
+    python3 make.py python -m minintk grade {place} {place}/starter.py
+"""
 
 RUN = """#!/usr/bin/env bash
 # Gradescope calls this. Whatever happens, there is a results.json.
@@ -318,6 +327,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             instructor(folder, seed, names, args.out)
         print(f"{args.out}: {folder.name}")
+    if args.what == "student" and chosen:
+        print(NEXT.format(place=args.out / chosen[0].name))
     return 0
 
 

@@ -103,7 +103,7 @@ def _show(result: Result) -> None:
         tests = [(test.title, *test.cells, coloured(test.verdict)) for test in study.tests]
         who = f"{study.ensemble.f.shape[1]} trained networks of width {study.ensemble.width}"
         columns = "what", "t (steps)", "z", "wanted", "verdict"
-        print_table(screen, f"{activation}: {who} against eqs. (14), (15)", columns, tests)
+        print_table(screen, f"{activation}: {who} against eqs. (14), (15) of Lee et al. 2019", columns, tests)
     passed, total = sum(verdict == "pass" for verdict in result.verdicts), len(result.verdicts)
     checks = f"{passed} of {total} checks pass, {result.seconds:.0f} s. False alarms: {FAMILY_WISE_ERROR:.0%} of runs."
     beyond = min(t.z - t.critical for study in result.studies.values() for t in study.tests if t.control)

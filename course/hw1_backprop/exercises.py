@@ -95,7 +95,8 @@ def dense(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         x, (W, b) = rng.standard_normal((N, d)), layer(rng, d, n, variant)
         suspects = {"the bias is forgotten": affine(x, W, 0 * b, variant)}
         if d == n:
-            suspects["W' where W belongs: look up the layout in your handout"] = affine(x, W.T, b, variant)
+            wrong, right = ("x W'", "x W") if variant["weights"] == "in_out" else ("x W", "x W'")
+            suspects[f"{wrong} + b, where your handout has {right} + b"] = affine(x, W.T, b, variant)
         yield Values("dense", (x, W, b), affine(x, W, b, variant), title=title, suspects=suspects)
     x32, W32, b32 = (a.astype(np.float32) for a in (x, W, b))
     yield Values("dense", (x32, W32, b32), affine(x32, W32, b32, variant), title="float32")

@@ -37,7 +37,8 @@ def _relative(moved: Array, start: Array, axes: tuple[int, ...]) -> Array:
 def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Array:
     """Return |Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F, the NTK on x : (N, *input_shape); () or (E,).
 
-    theta0, theta : (P,) or (E, P).  O(n^-1/2) in the width n for a trained network (Lee et al. 2019, eq. 17).
+    theta0, theta : (P,) or (E, P).  In the width n: proven O(n^-1/2) for smooth activations (Lee et al. 2019, eq. 17),
+    n^-1 to leading order; for ReLU about n^-3/4, measured.  Short inputs move it more: see docs/lazy.md.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))

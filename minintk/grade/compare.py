@@ -70,8 +70,6 @@ def compare(
     float32, a million rounding errors in either.  suspects : {description of a mistake: the wrong result}.  dtype :
     True if float32 must stay float32.
 
-    >>> print(compare("kernel", np.array([2.0, 4.0]), np.array([1.0, 2.0])))
-    kernel: right but for a factor 2
     >>> print(compare("kernel", np.array([1.0, 5.0]), np.array([1.0, 2.0]), suspects={"no bias": np.array([1.0, 5.0])}))
     kernel: it looks like this: no bias
     """

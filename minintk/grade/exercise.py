@@ -60,9 +60,9 @@ class Gradient:
     """Requires backward(u, *args) or backward(u, cache) to give the gradients of forward(*args) -> y or (y, cache).
 
     Both functions are the submission's.  right : the function that forward has to compute, (*args) -> y; by default the
-    submission's own forward, so a wrong one with the right gradient passes.  large : arguments of any size, compared
-    along a few random directions; a million entries make numerical differentiation run out of time.  dtype : True if
-    float32 must stay float32.
+    submission's own forward, so a wrong one with the right gradient passes.  output : forward(*args), which a recording
+    holds in place of `right`.  large : arguments of any size, compared along a few random directions; a million entries
+    make numerical differentiation run out of time.  dtype : True if float32 must stay float32.
     """
 
     forward: str
@@ -74,6 +74,7 @@ class Gradient:
     right: Callable[..., Any] | None = None
     large: bool = False
     dtype: bool = True
+    output: Any = None
 
     def run(self, student: Submission) -> Diagnosis:
         own, pull = partial(student.output, self.forward), partial(student.pull, self.forward, self.backward)
@@ -82,6 +83,10 @@ class Gradient:
         if student.imaginary:
             said = f"line {student.imaginary} has complex numbers: write the derivative, and no complex step"
             return Diagnosis((Finding(self.backward, "complex step", said),))
+        forward = Values(self.forward, self.args, self.output, rtol=1e-6, dtype=False)
+        if self.output is not None and forward.run(student):
+            said = f"put {self.forward} right first: its differences are what this is compared with"
+            return Diagnosis((Finding(self.backward, "forward", said),))
         told = {name: getattr(self, name) for name in ("wrt", "hard", "dtype", "large")}
         return check_pair(value, pull, self.args, names, own=own, **told)
 
@@ -133,15 +138,11 @@ class Exercise:
 class Assignment:
     """Exercises, and the choices that the secret seed makes.
 
-    variants : {"activation": ("relu", "erf"), ...}; each seed draws one value per key.  authors : the variant of the
-    course's own solutions, which no seed draws.  tells : True if submissions import their variant.
-    allowed : packages that submissions may import besides NumPy and the standard library, e.g. "scipy", with their
-    dependencies.  seconds : time limit of one call.  memory : bytes of the student's process.
-    folder : the folder of the assignment.
-
-    >>> drawn = Assignment("demo", (), variants={"loss": ("mean", "sum")}).variant("a secret")
-    >>> drawn["loss"] in ("mean", "sum")
-    True
+    variants : {"activation": ("relu", "erf"), ...}: each seed draws one of each.  authors : choices of the course's own
+    solutions, which no seed draws.  tells : submissions read the variant, by
+    `from variant import ...`.  allowed : packages that submissions may import beside NumPy and the standard library,
+    "scipy" say, with those that these need.  seconds : for one call.  memory : bytes of the student's process.
+    folder : where it lies.  withheld : points of the exercises that a recording leaves out.
     """
 
     name: str
@@ -153,6 +154,7 @@ class Assignment:
     seconds: float = 10.0
     memory: int = 2**32
     folder: str = ""
+    withheld: float = 0.0
 
     def __post_init__(self) -> None:
         names = [exercise.name for exercise in self.exercises]
@@ -176,8 +178,7 @@ class Assignment:
 
 def stream(*words: str) -> np.random.Generator:
     """Return a generator seeded by the words, whose numbers do not reveal them."""
-    seed = hashlib.sha256("\0".join(words).encode()).digest()
-    return np.random.default_rng(int.from_bytes(seed, "little"))
+    return np.random.default_rng(int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest(), "little"))
 
 
 def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
@@ -186,14 +187,18 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
     The file holds inputs and right results, but no code that computes them.  The inputs differ from those of a grade
     with this seed, so a table of the results in the file does not pass.  Every `Law` and cases over 1 MiB are left out.
     """
-    variant, exercises = assignment.variant(seed), []
+    variant, exercises = assignment.variant(seed), list[dict[str, Any]]()
     for e in assignment.exercises:
         drawn = [] if e.hidden else assignment.cases(e, f"{seed}/handed out", variant)
-        kept = [replace(case, right=None) if isinstance(case, Gradient) else case for case in drawn]
+        kept = [
+            replace(c, right=None, output=c.right and _computed(c.right, *c.args)[0]) if isinstance(c, Gradient) else c
+            for c in drawn
+        ]
         cases = [case for case in (vars(case) for case in kept if not isinstance(case, Law)) if len(pack(case)) < 2**20]
         if cases:
             exercises.append({"name": e.name, "points": e.points, "hint": e.hint, "partial": e.partial, "cases": cases})
-    limits = {name: getattr(assignment, name) for name in ("allowed", "tells", "seconds", "memory")}
+    limits: Any = {name: getattr(assignment, name) for name in ("allowed", "tells", "seconds", "memory")}
+    limits["withheld"] = sum(e.points for e in assignment.exercises) - sum(e["points"] for e in exercises)
     data = pack({"name": assignment.name, "variants": variant, "exercises": exercises, **limits})
     write_atomically(path, methodcaller("write", data))
     return load(path)
@@ -202,14 +207,13 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
 def load(path: str | Path) -> Assignment:
     """Load the `assignment` in a folder's exercises.py or in another Python file, or what `record` wrote.
 
-    A bare name, such as hw1, is also looked up in ./course.  FileNotFoundError if there is none, TypeError if it is
-    another object, ValueError for a damaged recording.
+    A student's folder has public.json in its place.  A bare name, hw1, is also looked for in ./course.
+    FileNotFoundError if there is none, TypeError if it is something else, ValueError for a damaged recording.
     """
-    tried = [Path(path), Path("course", path)]
-    files = [p / "exercises.py" if p.is_dir() else p for p in tried]
+    files = [p / name for p in (Path(path), Path("course", path)) for name in ("", "exercises.py", "public.json")]
     file = next((f for f in files if f.is_file() and f.suffix in (".py", ".json")), None)
     if file is None:
-        raise FileNotFoundError(f"assignment expects a folder with exercises.py, or such a file, got {str(path)!r}")
+        raise FileNotFoundError(f"assignment expects public.json, exercises.py or their folder, got {str(path)!r}")
     if file.suffix == ".json":
         with reading(file, "a recorded assignment", "record it again") as recorded:
             told = unpack(whole_file(recorded))
@@ -244,7 +248,7 @@ def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterat
 
     base = normal(5)
     rays = rng.uniform(0.1, 10, (30, *([1] * len(shape)))) * normal(1)
-    pool = {
+    yield from {
         "random": base,
         "random, more examples than entries": normal(prod(shape) + 3),
         "random, two examples": normal(2),
@@ -256,5 +260,4 @@ def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterat
         "ties: entries of -1, 0 and 1": rng.integers(-1, 2, (6, *shape)).astype(np.float64),  # maxima, kinks
         "one example": normal(1),
         "large entries": 1e3 * normal(4),  # exponentials overflow
-    }
-    yield from pool.items()
+    }.items()

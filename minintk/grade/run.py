@@ -57,7 +57,9 @@ class Graded:
         for title, found in self.failures:
             for one in found.findings:
                 said = one.text if one.where == self.exercise.name else str(one)
-                same = (one.where, one.cause) if one.cause in ("nan", "unnamed") else (said,)
+                line = one.text.find(" (line ") if one.cause == "error" else -1
+                kind = one.text[line:] if line >= 0 else one.cause if one.cause in ("nan", "unnamed") else ""
+                same = (one.where, kind) if kind else (said,)
                 alike.setdefault(same, (said, {}))[1][title] = None
         others, hint = ", ".join(self.carried), ""
         lines = [f"half of the points: right, but for what comes from {others}"] * bool(others)
@@ -128,19 +130,24 @@ def grade(
 ) -> Grade:
     """Run the assignment's exercises on a submission, in its own process unless `isolated` is False.
 
-    seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  hidden :
-    True includes hidden exercises.  only : names of the exercises to run.  told : called with the grade after each
-    exercise, with no points for those still to come.  carry : with solution.py next to the exercises, the first error
-    is carried forward: a later exercise that is right with the solution's function in place of the wrong one gets half
-    of its points.  Anything that goes wrong inside the submission is a finding, never an exception.  FileNotFoundError
-    without a submission, ValueError for a name in `only` that no exercise has, GraderError for a case that cannot be
-    sent to the submission, or if no process can start.
+    seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.
+    hidden : include hidden exercises.  only : names of exercises, or of functions.  told : is given the grade after
+    each exercise, with no points for those that are still to come.  carry : with solution.py beside the exercises, the
+    first error is carried forward: a later exercise that is right with the solution's function in place of the wrong
+    one has half of its points.  Whatever goes wrong inside the submission is a finding, never an exception.
+    FileNotFoundError without a submission, ValueError for a name in `only` that is unknown, GraderError for a case
+    that cannot be sent to it, and where no process can start.
     """
-    if unknown := set(only) - {exercise.name for exercise in assignment.exercises}:
-        names = ", ".join(repr(exercise.name) for exercise in assignment.exercises)
-        raise ValueError(f"only expects names of exercises ({names}), got {sorted(unknown)}")
     variant = assignment.variant(seed)
-    chosen = [e for e in assignment.exercises if (hidden or not e.hidden) and (not only or e.name in only)]
+    shown = [e for e in assignment.exercises if hidden or not e.hidden]
+    names = {e.name: {e.name} for e in shown}
+    for e in shown if {*only} - {*names} else ():  # a function counts as the exercises that ask for it
+        names[e.name] |= {
+            getattr(c, "backward", getattr(c, "function", "")) for c in assignment.cases(e, seed, variant)
+        }
+    if unknown := {*only}.difference(*names.values()):
+        raise ValueError(f"only (--only) expects functions or exercises {[*names]}, got {sorted(unknown)}")
+    chosen = [e for e in shown if not only or names[e.name] & {*only}]
     limits = {name: getattr(assignment, name) for name in ("seconds", "memory", "allowed")} | {"isolated": isolated}
     with Submission(submission, variant if assignment.tells else {}, **limits) as student:
         graded = [Graded(e, 0, 0, (("", NOT_YET),), 0.0) for e in chosen]
@@ -187,19 +194,15 @@ def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Grad
     return Graded(exercise, len(cases), len(cases) - len(failures), tuple(failures), time.perf_counter() - began)
 
 
-COLUMNS = ("exercise", "points", "cases", "what is wrong")
-"""Of `rows`."""
+COLUMNS = ("exercise", "points", "cases", "what is wrong")  # of `rows`
 
 
 def rows(grade: Grade) -> list[tuple[str, str, str, str]]:
     """Return a row per exercise: name, points, cases that pass, and why the others fail."""
     return [
-        (
-            g.exercise.name + (" (hidden)" if g.exercise.hidden else ""), f"{g.score:g} / {g.exercise.points:g}",
-            f"{g.passed} / {g.cases}", g.text,
-        )
-        for g in grade.exercises
-    ]  # fmt: skip
+        (f"{e.name}{' (hidden)' * e.hidden}", f"{g.score:g} / {e.points:g}", f"{g.passed} / {g.cases}", g.text)
+        for g, e in ((g, g.exercise) for g in grade.exercises)
+    ]
 
 
 def junit(grade: Grade) -> str:
@@ -231,19 +234,20 @@ def gradescope(grade: Grade) -> str:
     ]  # fmt: skip
     found = {
         "execution_time": round(sum(g.seconds for g in grade.exercises), 3), "output_format": "text",
-        "output": "\n".join(filter(None, (grade.warning, _asked(grade)))), "visibility": "visible",
+        "output": "\n".join(filter(None, (grade.warning, asked(grade)))), "visibility": "visible",
         "stdout_visibility": "hidden",
         "extra_data": {"variant": grade.variant, "isolated": grade.isolated, "wall": grade.wall}, "tests": tests,
     }  # fmt: skip
     return json.dumps(found, indent=2, default=str)
 
 
-def _asked(grade: Grade) -> str:
+def asked(grade: Grade) -> str:
+    """Return the assignment and the choices of the variant, in a line."""
     return ", ".join([grade.assignment, *(f"{name}: {choice}" for name, choice in grade.variant.items())])
 
 
 def html(grade: Grade) -> str:
     """Write a self-contained page: the score, then each exercise with its reasons."""
     title = f"{grade.assignment}: {grade.score:g} of {grade.points:g} points"
-    known = {"submission": grade.submission, "asked": _asked(grade), "warning": grade.warning, "wall": grade.wall}
+    known = {"submission": grade.submission, "asked": asked(grade), "warning": grade.warning, "wall": grade.wall}
     return page("minintk.grade", title=title, exercises=rows(grade), **known)

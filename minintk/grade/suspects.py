@@ -39,8 +39,6 @@ def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, fl
     >>> right = np.array([[1.0, 2.0], [3.0, 5.0]])
     >>> explain(right / 4, right, 1e-9, {"N": 4})
     ('mean for sum', 'right but for a factor 0.25 = 1/N: a mean where a sum belongs')
-    >>> explain(-right.T, right, 1e-9, {})
-    ('transpose', 'transposed, and the sign')
     """
     known = ~np.isnan(right)
     if not np.all(np.isfinite(got[known])):
@@ -101,10 +99,7 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
     """Collect the numbers that factors may consist of: N and C, numbers of pixels and window entries, scalar arguments.
 
-    A 2 is left out, as it may come from anywhere.
-
-    >>> dimensions({"y": (5, 4)}, {"window": 3})
-    {'window': 3.0, 'window^2': 9.0, 'N': 5.0, 'C': 4.0, 'N C': 20.0}
+    A 2 is left out: it may come from anywhere.
     """
     found: dict[str, float] = {}
     for name, value in numbers.items():
@@ -137,8 +132,8 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
     if 1 < lead < right.ndim and shape[0] == shape[lead]:
         yield "map transposed", "the map between rows is transposed: P u where P' u belongs", right.swapaxes(0, lead)
     if lead and shape[lead - 1] == shape[-1]:
-        yield "map transposed", "the map is transposed: u W where u W' belongs", right.swapaxes(lead - 1, -1)
-    if lead > 2 and shape[1 : lead - 1] == shape[lead + 1 : -1]:  # as many output pixels as input pixels
+        yield "map transposed", "the map is transposed: u W and u W' are exchanged", right.swapaxes(lead - 1, -1)
+    if lead > 2 and shape[1 : lead - 1] == shape[lead + 1 : -1]:  # as many pixels in as out
         turned = right
         for i in range(1, lead - 1):
             turned = turned.swapaxes(i, lead + i)

@@ -13,6 +13,7 @@ import inspect
 import json
 import os
 import random
+import re
 import sys
 import traceback
 import warnings
@@ -153,12 +154,17 @@ def _function(module: ModuleType, name: str) -> Callable[..., Any]:
 
 
 def fault(error: BaseException, path: str) -> str:
-    """Describe the exception in one line, with the line of the submission that raised it."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
-    if frames and type(error) is NotImplementedError and not error.args:
-        return f"{frames[-1].name} {UNWRITTEN}"
-    where = f" (line {frames[-1].lineno}, in {frames[-1].name}: {frames[-1].line})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
+    """Describe the exception in one line, with the line of the submission that raised it, and the shapes there."""
+    frames = [f for f in traceback.walk_tb(error.__traceback__) if f[0].f_code.co_filename == path]
+    text = re.sub(r"Input operand .* signature \S+ [(](.*)[)]$", r"\1", f"{type(error).__name__}: {error}")  # matmul's
+    if not frames:
+        return text
+    last, names = traceback.StackSummary.extract(frames)[-1], frames[-1][0].f_locals
+    if type(error) is NotImplementedError and not error.args:
+        return f"{last.name} {UNWRITTEN}"
+    arrays = {name: f"{name} {a.shape}" for name, a in names.items() if isinstance(a, np.ndarray)}
+    shapes = [arrays[name] for name in dict.fromkeys(re.findall(r"\w+", last.line or "")) if name in arrays]
+    return f"{'; '.join([text, *shapes])} (line {last.lineno}, in {last.name}: {last.line})"
 
 
 def watched(function: Callable[..., Any], args: Sequence[Any], watch: Sequence[Any] = ()) -> tuple[Any, list[int]]:

@@ -23,8 +23,10 @@ def test_an_assignment_has_all_of_its_parts(folder: Path) -> None:
     assert len(list(folder.glob("wrong/*.py"))) >= 14
     assert len(list(folder.glob("right/*.py"))) >= 3
     text = (folder / "handout.md").read_text(encoding="utf-8")
+    assert text.partition("\n")[0].endswith(f"course/build.py student --seed ANY-WORD mine {folder.name[:3]}`")
     for number in range(8):
         made = build.handout(text, assignment.variant(str(number)))
+        assert made.startswith("# Assignment ")  # and no line for the repository's reader
         assert "{{" not in made
         assert "<!-- if" not in made
     assert (folder / "rubric.md").read_text(encoding="utf-8").count("|") > 10
@@ -48,10 +50,12 @@ def test_the_cheats_are_among_the_wrong_ones() -> None:
         assert any(cheat in text for text in wrong), cheat
 
 
-def test_a_students_folder_holds_no_solution(tmp_path: Path) -> None:
+def test_a_students_folder_holds_no_solution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = FOLDERS[0]
     assert build.main(["student", str(tmp_path), folder.name, "--seed", "s/ada"]) == 0
     place = tmp_path / folder.name
+    assert f"-m minintk grade {place} {place / 'starter.py'}" in capsys.readouterr().out  # what to do next
+    assert (place / "handout.md").read_text(encoding="utf-8").startswith("# Assignment 1")
     assert {path.name for path in place.iterdir()} == {
         "handout.md", "hw1_experiment.py", "public.json", "report.md", "starter.ipynb", "starter.py",
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,13 +65,21 @@ print(run.history.last)
 """
 
 
-def run(*paths: Path) -> dict[str, int]:
-    """Run these files as in a browser and count what they asked for; fail with their message if one of them failed."""
+def printed(*paths: Path) -> list[str]:
+    """Run these files as in a browser and return the lines they print; fail with their message if one of them failed.
+
+    The last line counts what they asked for.
+    """
     settings = os.environ | {"MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "4"}
     command = [sys.executable, str(HERE / "browser.py"), *map(str, paths)]
     done = subprocess.run(command, env=settings, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    asked: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout.splitlines()
+
+
+def run(*paths: Path) -> dict[str, int]:
+    """Run these files as in a browser and count what they asked for."""
+    asked: dict[str, int] = json.loads(printed(*paths)[-1])
     return asked
 
 
@@ -81,8 +90,14 @@ def written(folder: Path, code: str) -> Path:
 
 
 def test_thirty_lines(tmp_path: Path) -> None:
-    code = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
-    run(written(tmp_path, code))
+    """And they print what the README says they print, but for the last digit."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, shown = (text.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
+    said = printed(written(tmp_path, code))[:-1]
+    number = re.compile(r"\d+\.?\d*")
+    assert [number.sub("#", line) for line in said] == [number.sub("#", line) for line in shown.splitlines()]
+    for got, want in zip(number.findall("\n".join(said)), number.findall(shown), strict=True):
+        assert abs(float(got) - float(want)) <= 1.001 * 10.0 ** -len(want.partition(".")[2]), (got, want)
 
 
 def test_threads_are_asked_for_and_done_without(tmp_path: Path) -> None:

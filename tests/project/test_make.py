@@ -19,8 +19,9 @@ class Checkout:
 
     def __init__(self, make: ModuleType, root: Path) -> None:
         self.make, self.root, self.calls, self.failing = make, root, [], set()  # type: ignore[var-annotated]
+        self.unpatched = make.call
 
-    def call(self, command: list[str], quiet: bool = False) -> int:
+    def call(self, command: list[str], quiet: bool = False, here: bool = False) -> int:
         line = " ".join(command[1:])
         self.calls.append(line)
         if any(part in line for part in self.failing):
@@ -166,7 +167,7 @@ def test_exploring_draws_new_seeds_until_the_time_is_up_and_says_which_failed(
 
 
 def test_an_interrupted_install_starts_afresh(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(command: list[str], quiet: bool = False) -> int:
+    def interrupt(command: list[str], quiet: bool = False, here: bool = False) -> int:
         if "--editable" in command:
             raise KeyboardInterrupt
         return checkout.call(command, quiet)
@@ -230,6 +231,30 @@ def test_a_python_on_the_path_that_does_not_run_is_passed_over(
     monkeypatch.setattr(checkout.make.shutil, "which", places.get)
     monkeypatch.setattr(checkout.make, "call", lambda command, quiet=False: 127 if command[0] == str(broken) else 0)
     assert checkout.make.find_python() == str(good)
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_python_runs_files_of_the_folder_that_the_caller_is_in(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, handed_over: bool
+) -> None:
+    """Other commands run in the checkout, where their files are."""
+    found: list[tuple[str, str | None]] = []
+
+    def watch(command: list[str], *, cwd: str | None, **rest: Any) -> int:
+        found.append((" ".join(command[1:]), cwd))
+        return 0
+
+    with monkeypatch.context() as patch:
+        if handed_over:
+            patch.setattr(sys, "version_info", (3, 8, 10))
+            patch.setattr(checkout.make.shutil, "which", {"python3.12": sys.executable}.get)
+        patch.setattr(checkout.make, "ensure", lambda *how: True)
+        patch.setattr(checkout.make, "call", checkout.unpatched)
+        patch.setattr(checkout.make.subprocess, "call", watch)
+        assert (checkout.make.main(["python", "mine.py"]), checkout.make.main(["verify"])) == (0, 0)
+    mine, verify = (cwd for line, cwd in found if line.endswith(("mine.py", "verify")))
+    assert mine is None  # no folder named: the caller's
+    assert verify == (None if handed_over else str(checkout.root))
 
 
 def test_the_exit_status_is_the_first_failure_and_all_parts_run(checkout: Checkout) -> None:

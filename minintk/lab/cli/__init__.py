@@ -1,13 +1,11 @@
 """Define the command line: `minintk verify`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade`, `doctor`.
 
-`python -m minintk verify` does the same.
-
     options     what a command is made of
     terminal    what commands print
     sweeps, single, grading: the commands, each a function with its options above it
     main        the parser of them all, and what becomes of their errors
 
-Modules that `import minintk` leaves out are imported inside the commands, so that `minintk --help` stays fast.
+What `import minintk` leaves out is imported inside the commands: `minintk --help`, `python -m minintk --help` are quick.
 """
 
 from __future__ import annotations

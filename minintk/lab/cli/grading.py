@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     "grade a submission: scores and reasons, for the terminal, a CI or Gradescope",
     "Run an assignment's exercises on a submission, in a process of its own that holds no answers, and "
     "say what is wrong with it. Exit status: 0 with full points, 1 with fewer.",
-    option("assignment", "ASSIGNMENT", "a folder with exercises.py, or its name in ./course"),
+    option("assignment", "ASSIGNMENT", "public.json, exercises.py, a folder with one of them, or its name in ./course"),
     option("submission", "SUBMISSION", "the student's script or notebook"),
     option("--seed", "S", "the instructor's secret, or @FILE that holds it", "public"),
-    option("--only", "NAME", "only this exercise; may be given again", action="append"),
+    option("--only", "NAME", "only this exercise or function; may be given again", action="append"),
     option("--public", about="leave hidden exercises out", action="store_true"),
     option("--in-process", about="without a process of its own: no time limit, not for marks", action="store_true"),
     option("--junit", "FILE", "write JUnit's XML"),
@@ -51,7 +51,10 @@ def _grade(args: Namespace) -> int:
     write(found, "gradescope", "junit", "html")
     if found.warning:
         screen.print(found.warning, style="bold red")
-    title = f"{found.assignment}, {found.submission}"
+    drawn = seed == "public" and any(len(choices) > 1 for choices in assignment.variants.values())
+    title = f"{found.submission}, {reports.asked(found)}{' (the public variant, for want of --seed)' * drawn}"
     print_table(screen, title, reports.COLUMNS, [map(escape, row) for row in reports.rows(found)])
-    screen.print(f"{found.score:g} of {found.points:g} points")
+    rest = assignment.withheld + sum(e.points for e in assignment.exercises) - found.points
+    left = f"; {rest:g} of the {found.points + rest:g} are kept for the grade" if rest and not args.only else ""
+    screen.print(f"{found.score:g} of {found.points:g} points{left}")
     return OK if found.score == found.points else FAILED

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minintk.grade import Assignment, Exercise, Grade, Law, Submission, Values, grade
+from minintk.grade import Assignment, Exercise, Grade, Gradient, Law, Submission, Values, grade, record
 
 SOLUTION = """
 def first(x):
@@ -112,3 +112,28 @@ def test_a_submission_that_asks_for_what_is_not_lent_gets_nothing(tmp_path: Path
     found = grade(chain, path)
     assert found.score == 0
     assert "it asks for second, which is not lent" in found.exercises[2].text
+
+
+def test_a_wrong_forward_function_is_blamed_and_not_its_right_backward_function(tmp_path: Path) -> None:
+    """A recording holds the forward's output, so that a backward function is not compared with a wrong forward."""
+    rng = np.random.default_rng(0)
+    args = rng.standard_normal((4, 3)), rng.standard_normal((3, 3)), rng.standard_normal(3)
+    case = Gradient("dense", "dense_backward", args, title="square", right=lambda x, W, b: x @ W.T + b)
+    whole = Assignment("square", [Exercise("dense backward", 1, [case])])
+    right = "def dense(x, W, b): return x @ W.T + b\ndef dense_backward(u, x, W, b): return u @ W, u.T @ x, u.sum(0)\n"
+    other = right.replace("u @ W, u.T @ x", "u @ W.T, x.T @ u")
+
+    def result(assignment: Assignment, text: str) -> Grade:
+        (tmp_path / "sub.py").write_text(text)
+        return grade(assignment, tmp_path / "sub.py")
+
+    given = record(whole, "a", tmp_path / "public.json")
+    for assignment in (whole, given):
+        assert result(assignment, right).score == 1
+        turned = result(assignment, other).exercises[0].text
+        assert "the map is transposed: u W and u W' are exchanged" in turned, turned
+    said = "square: dense_backward: put dense right first: its differences are what this is compared with"
+    for backward in (right, other):  # the wrong forward's own gradient neither
+        found = result(given, backward.replace("x @ W.T + b", "x @ W + b"))
+        assert (found.score, found.exercises[0].text) == (0, said)
+    assert result(whole, right.replace("x @ W.T + b", "x @ W + b")).score == 1  # compared with `right`

@@ -389,7 +389,9 @@ def test_what_is_not_there_is_said(
     assert "expects" in capsys.readouterr().err
 
 
-def test_students_get_public_exercises_as_data(tiny: Assignment, tmp_path: Path) -> None:
+def test_students_get_public_exercises_as_data(
+    tiny: Assignment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = record(tiny, "a", tmp_path / "public.json")
     assert [exercise.name for exercise in given.exercises] == ["dense"]  # the other one is hidden
     assert given.variant("whatever") == tiny.variant("a")
@@ -399,13 +401,39 @@ def test_students_get_public_exercises_as_data(tiny: Assignment, tmp_path: Path)
     assert isinstance(shown, Values)
     assert isinstance(asked, Values)
     assert not np.array_equal(shown.args[0], asked.args[0])  # a table of what is shown earns nothing
+    assert [a.withheld for a in (given, tiny)] == [6, 0]
     wrong = graded(given, tmp_path, SOLUTION.replace("@ W +", "@ W -").replace("@ W - b\n\n", "@ W + b\n\n"))
     assert "it looks like this: the bias has the other sign" in wrong.exercises[0].text
-    status = cli.main(["grade", str(tmp_path / "public.json"), str(tmp_path / "sub.py")])
+    capsys.readouterr()
+    status = cli.main(["grade", str(tmp_path), str(tmp_path / "sub.py")])  # the folder that holds public.json
     assert status == cli.FAILED
+    out = capsys.readouterr().out
+    assert "0 of 4 points; 6 of the 10 are kept for the grade" in out
+    assert "the public variant" not in out  # the file holds one alone
+    assert cli.main(["grade", tiny.folder, str(tmp_path / "sub.py"), "--public"]) == cli.FAILED
+    assert re.search(r"bias:\s+\w+\s+\(the\s+public\s+variant,\s+for\s+want\s+of\s+--seed\)", capsys.readouterr().out)
     (tmp_path / "public.json").write_bytes(b"PK" + bytes(99))
     with pytest.raises(ValueError, match="not a message"):
         load(tmp_path / "public.json")
+
+
+def test_a_function_names_the_exercises_that_ask_for_it(tiny: Assignment, tmp_path: Path) -> None:
+    (tmp_path / "sub.py").write_text(SOLUTION)
+    for only, found in (("dense", ["dense"]), ("dense_backward", ["dense backward"]), ("dense backward",) * 2):
+        names = [g.exercise.name for g in grade(tiny, tmp_path / "sub.py", only=[only]).exercises]
+        assert names == ([found] if isinstance(found, str) else found)
+    with pytest.raises(
+        ValueError, match=re.escape("--only) expects functions or exercises ['dense', 'dense backward']")
+    ):
+        grade(tiny, tmp_path / "sub.py", only=["dense_backwards"])
+
+
+def test_shapes_that_do_not_fit_are_said_once(tiny: Assignment, tmp_path: Path) -> None:
+    found = graded(tiny, tmp_path, SOLUTION.replace("return x @ W + b if", "return x @ W.T + b if"), seed="a")
+    text = found.exercises[0].text.partition("\n")[0]
+    assert "five examples: ValueError: matmul: size 4 is different from 3; x (5, 3); W (3, 4); b (4,) (line 5," in text
+    assert text.endswith("(and in one example)")
+    assert text.count("matmul") == 1
 
 
 def test_it_runs_where_nothing_can_start(tiny: Assignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
