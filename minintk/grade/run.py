@@ -100,6 +100,11 @@ class Grade:
         return f"NO WALL: this system has no {missing}; a submission can read and write what its user can."
 
     @property
+    def sandbox(self) -> str:
+        """Return what every report says of the wall: the warning, or what closed the submission in."""
+        return self.warning or f"closed in by {self.wall}" * bool(self.wall)
+
+    @property
     def score(self) -> float:
         """Points reached."""
         return sum(graded.score for graded in self.exercises)
@@ -129,12 +134,11 @@ def grade(
     """Run the assignment's exercises on a submission, in a process of its own unless `isolated` is False.
 
     seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  hidden :
-    include hidden exercises.  only : names of exercises.  told : is given the grade after each exercise, with no points
-    for those that are still to come.  carry : with solution.py beside the exercises, the first error is carried
-    forward: a later exercise that is right with the solution's function in place of the wrong one has half of its
-    points.  Whatever goes wrong inside the submission is a finding, never an exception.  FileNotFoundError without a
-    submission, ValueError for a name in `only` that no exercise has, GraderError for a case that cannot be sent to it,
-    and where no process can start.
+    include hidden exercises.  only : names of exercises.  told : is given the grade after each exercise.  carry : with
+    solution.py beside the exercises, the first error is carried forward: a later exercise that is right with the
+    solution's function in place of the wrong one has half of its points.  Whatever goes wrong inside the submission is
+    a finding, never an exception.  FileNotFoundError without a submission, ValueError for a name in `only` that no
+    exercise has, GraderError for a case that cannot be sent to it, and where no process can start.
     """
     if unknown := set(only) - {exercise.name for exercise in assignment.exercises}:
         names = ", ".join(repr(exercise.name) for exercise in assignment.exercises)
@@ -155,8 +159,6 @@ def grade(
                 with Submission(reference, variant, **limits) as lender, student.lent(lent, lender):  # it may hang too
                     if not _one(student, e, list(assignment.cases(e, seed, variant))).failures:
                         graded[k] = replace(graded[k], carried=tuple(lent))
-            if graded[k].failures and not graded[k].carried:
-                carry = carry and not (error and error.isdisjoint(mine))  # a second error
             if error & mine or (graded[k].failures and not error):
                 error |= mine  # a backward function goes with its forward function, whose cache it reads
             found = replace(found, exercises=tuple(graded), wall=student.wall)
@@ -187,8 +189,7 @@ def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Grad
     return Graded(exercise, len(cases), len(cases) - len(failures), tuple(failures), time.perf_counter() - began)
 
 
-COLUMNS = ("exercise", "points", "cases", "what is wrong")
-"""Of `rows`."""
+COLUMNS = ("exercise", "points", "cases", "what is wrong")  # of rows
 
 
 def rows(grade: Grade) -> list[tuple[str, str, str, str]]:
@@ -208,8 +209,7 @@ def junit(grade: Grade) -> str:
     numbers = {"name": grade.assignment, "tests": f"{len(grade.exercises)}", "failures": f"{failed}", "errors": "0"}
     top = ElementTree.Element("testsuites", numbers := numbers | {"time": f"{seconds:.3f}"})
     suite = ElementTree.SubElement(top, "testsuite", numbers | {"skipped": "0"})
-    if grade.warning:
-        ElementTree.SubElement(suite, "system-out").text = grade.warning
+    ElementTree.SubElement(suite, "system-out").text = grade.sandbox
     for g in grade.exercises:
         said = {"name": g.exercise.name, "classname": grade.assignment, "time": f"{g.seconds:.3f}"}
         case = ElementTree.SubElement(suite, "testcase", said)
@@ -231,7 +231,7 @@ def gradescope(grade: Grade) -> str:
     ]  # fmt: skip
     found = {
         "execution_time": round(sum(g.seconds for g in grade.exercises), 3), "output_format": "text",
-        "output": "\n".join(filter(None, (grade.warning, _asked(grade)))), "visibility": "visible",
+        "output": "\n".join(filter(None, (grade.sandbox, _asked(grade)))), "visibility": "visible",
         "stdout_visibility": "hidden",
         "extra_data": {"variant": grade.variant, "isolated": grade.isolated, "wall": grade.wall}, "tests": tests,
     }  # fmt: skip
