@@ -1,8 +1,8 @@
 """Build the course's folders from its sources: what students get, without solutions, and what graders get.
 
     python3 make.py python course/build.py student --seed "spring secret/ada" OUT [hw1_backprop ...]
-    python3 make.py python course/build.py class --seed "spring secret" --names names.txt OUT [hw1_backprop ...]
-    python3 make.py python course/build.py instructor --seed "spring secret" OUT [hw1_backprop ...]
+    python3 make.py python course/build.py class --seed @secret.txt --names names.txt OUT [hw1_backprop ...]
+    python3 make.py python course/build.py instructor --seed @secret.txt --names names.txt OUT [hw1_backprop ...]
     python3 make.py course release [--seed "spring secret"] OUT      the whole course as a zip, without solutions
 
 An assignment is a folder hwN_name with these files; everything else is made from them:
@@ -234,7 +234,8 @@ PYTHONPATH=packages python3 kit.py /autograder/submission /autograder/submission
 """
 
 SETUP = """#!/usr/bin/env bash
-python3 -m pip install {requirements}
+# the container is the grader's alone, so its system's Python may be added to
+PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install {requirements}
 """
 
 
@@ -266,8 +267,11 @@ def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path
     return path
 
 
-KEPT_BACK = ("solution.py", "right", "wrong", "exercises.py", "rubric.md", "attacks", "check.py", "attack.py", "kit.py")
-"""Files that students must not have: answers, and the exercises that check them."""
+KEPT_BACK = (
+    *("solution.py", "right", "wrong", "exercises.py", "rubric.md", "attacks", "check.py", "attack.py", "kit.py"),
+    *("classroom.py", "build.py", "instructors.md", "Dockerfile"),
+)
+"""What students shall not have, answers and what asks for them, or do not need."""
 
 
 def release(seed: str, out: Path) -> Path:
@@ -282,8 +286,10 @@ def release(seed: str, out: Path) -> Path:
             for source in sorted(p for p in base.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
                 inside = source.relative_to(base)
                 started = base == COURSE and inside.parts[0].startswith("hw")  # the variant's handout is in `made`
-                if not started and not {*inside.parts} & {*KEPT_BACK, "build.py", "instructors.md", "Dockerfile"}:
+                if not started and not {*inside.parts} & {*KEPT_BACK, "README.md"}:
                     archive.write(source, Path("course", inside))
+        about, _, _ = (COURSE / "README.md").read_text(encoding="utf-8").partition("## For instructors")
+        archive.writestr("course/README.md", re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", about))
     return path
 
 
@@ -292,14 +298,38 @@ def needed() -> list[str]:
     return list(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"])
 
 
+def made(seed: str, folder: Path, kind: str = "") -> set[str]:
+    """Add a kind of variant to those made for an assignment from this secret file, and return all of them.
+
+    kind : "own" for one variant per student, "one" for the same for all, "" to add none.  For @secret.txt they stand in
+    secret.made.json beside it; a seed given in the command itself leaves no trace, and the set is empty.
+    """
+    if not seed.startswith("@"):
+        return set()
+    path = Path(seed[1:]).with_suffix(".made.json")
+    known: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    kinds = {*known.get(folder.name, ()), *filter(None, [kind])}
+    if kind:
+        path.write_text(json.dumps(known | {folder.name: sorted(kinds)}), encoding="utf-8")
+    return kinds
+
+
+OTHER = {
+    "own": "{name} was handed out with one variant for all (build.py student): "
+    "grade it with --one-variant, build its kit without --names",
+    "one": "{name} was handed out with a variant for each student (build.py class); give --names FILE",
+}
+"""{kind asked for: what to do if only the other kind was handed out}."""
+
+
 # ---------------------------------------------------------------------------------------------- command line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the folders that the arguments request; return 2 if these are wrong."""
     parser = argparse.ArgumentParser(prog="course/build.py", description="Make the course's folders.")
-    kinds = ("student", "class", "instructor", "release")
-    parser.add_argument("what", choices=kinds, help="one folder, one for each name, zips for graders, one for students")
+    whats = ("student", "class", "instructor", "release")
+    parser.add_argument("what", choices=whats, help="one folder, one for each name, zips for graders, one for students")
     parser.add_argument("out", type=Path, metavar="OUT", help="a folder, made where it is missing")
     parser.add_argument("assignments", nargs="*", metavar="HW", help="hw1, hw2, ...: all of them by default")
     parser.add_argument("--seed", default="public", help="the secret, or @FILE that holds it (public)")
@@ -315,18 +345,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     if args.what == "release":
         print(release(seed, args.out))
+        for folder in chosen:
+            made(args.seed, folder, kind="one")
         return 0
     if args.what != "instructor":
         installed(args.out)
+    kind = "own" if names else "one"
     for folder in chosen:
         if args.what == "student":
             student(folder, seed, args.out)
+            made(args.seed, folder, kind="one")
         elif args.what == "class":
             for name in names:
                 student(folder, f"{seed}/{name}", args.out / name)
+            made(args.seed, folder, kind="own")
+        elif (kinds := made(args.seed, folder)) and kind not in kinds:
+            parser.error(OTHER[kind].format(name=folder.name))
         else:
             instructor(folder, seed, names, args.out)
         print(f"{args.out}: {folder.name}")
+    count = {"student": "one variant for all", "class": f"a variant for each of {len(names)} students"}
+    print(f"done: {len(chosen)} of the assignments in {args.out}, {count.get(args.what, 'a zip file each')}")
     if args.what == "student" and chosen:
         print(NEXT.format(place=args.out / chosen[0].name))
     return 0

@@ -1,11 +1,12 @@
 """Grade a class into one table, and find similar hand-ins.
 
-    python3 make.py course class hw1_backprop handed-in --seed @secret.txt --csv grades.csv
+    python3 make.py course class hw1_backprop handed-in --seed @secret.txt --names names.txt --csv grades.csv
+    python3 make.py course class hw1_backprop handed-in --seed @secret.txt --one-variant --csv grades.csv
     python3 make.py course similar hw1_backprop handed-in
 
 FOLDER holds a script, a notebook or a folder for each student, named as the student is in the seed: ada@example.org.py.
-Hand-ins that cannot be graded stay in the table with the reason.  The table has the columns that Canvas and Moodle
-read.
+Whatever cannot be graded stands in the table with its reason, and so do names of names.txt without a hand-in.  The
+table has the columns that Canvas and Moodle read.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import csv
 import io
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import methodcaller
 from pathlib import Path
 
 from kit import chosen, functions
 
+from build import OTHER, made
 from minintk.files.writing import write_atomically
 from minintk.grade import Assignment, grade, load
 from minintk.grade.hand_in import text_of
@@ -95,37 +97,64 @@ def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[floa
 
 
 def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
-    """Return [points, points of each exercise ..., a remark] of one hand-in; 0 and the reason if none can be graded."""
+    """Return [points, points of each exercise ..., a remark, the wall] of one hand-in, 0 and why if it has no grade."""
     try:
         path = chosen(place, functions(assignment)) if place.is_dir() else place
         found = grade(assignment, path, seed=seed)
     except GraderError:
         raise
     except (OSError, ValueError, KeyError) as error:
-        return [0, *[""] * len(assignment.exercises), str(error)]
+        return [0, *[""] * len(assignment.exercises), str(error), ""]
     broken = [g.text for g in found.exercises if "the file does not load" in g.text][:1]
-    remark = " ".join(filter(None, [found.warning, *broken])).partition("\n")[0]
-    return [round(found.score, 2), *(round(g.score, 2) for g in found.exercises), remark]
+    halves = [g for g in found.exercises if g.carried]
+    points, names = sum(g.score for g in halves), ", ".join(g.exercise.name for g in halves)
+    carried = [f"{points:g} points carried forward: {names}"] * bool(halves)
+    remark = " ".join(filter(None, [found.warning, *broken, *carried])).partition("\n")[0]
+    return [round(found.score, 2), *(round(g.score, 2) for g in found.exercises), remark, found.sandbox]
+
+
+def hand_ins(folder: Path) -> tuple[dict[str, Path], list[Path]]:
+    """Return {student: his script, notebook or folder}, and what else the folder holds, which nobody grades.
+
+    ValueError if a student has two.
+    """
+    there = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+    fit = [p for p in there if p.is_dir() or p.suffix in (".py", ".ipynb")]
+    found = {p.name if p.is_dir() else p.stem: p for p in fit}
+    if twice := [p.name for p in fit if p not in found.values()]:
+        raise ValueError(f"expected one hand-in for each student, got a second one for {twice}; keep one of them")
+    return found, [p for p in there if p not in fit]
 
 
 def whole_class(
-    assignment: Assignment, folder: Path, seed: str, table: Path, *, one: bool = False
+    assignment: Assignment, folder: Path, seed: str, table: Path, *, one: bool = False, names: Collection[str] = ()
 ) -> list[list[object]]:
     """Grade all hand-ins of a folder, and rewrite the table after each.
 
-    one : True gives everybody the same variant, that of the seed without the student's name.  Returns the rows.
+    one : the same variant for all, that of the seed without the student's name.  names : of the class; ValueError for
+    a hand-in of somebody else, a row without points for who has none.  Returns the rows.
     """
-    names = [e.name for e in assignment.exercises]
+    found, others = hand_ins(folder)
+    if names and (strangers := sorted({*found} - {*names})):
+        raise ValueError(f"expected hand-ins named as in the list of names, got {strangers}; rename them or add names")
+    for path in others:
+        print(f"not graded: {path.name} is no script, notebook or folder", flush=True)
+    exercises = [e.name for e in assignment.exercises]
     title = f"{assignment.name} ({sum(e.points for e in assignment.exercises):g})"
-    head = ["Student", "SIS Login ID", "Email address", title, *names, "remark"]  # Canvas: 1, 2, 4; Moodle: 3, 4
+    head = ["Student", "SIS Login ID", "Email address", title, *exercises, "remark"]  # Canvas: 1, 2, 4; Moodle: 3, 4
     rows: list[list[object]] = []
-    for place in sorted(p for p in folder.iterdir() if p.is_dir() or p.suffix in (".py", ".ipynb")):
-        name = place.name if place.is_dir() else place.stem
-        rows.append([name, name, name, *graded(assignment, place, seed if one else f"{seed}/{name}")])
+    closed: dict[object, None] = {}
+    for name in sorted({*found, *names}):
+        row: list[object] = [0, *[""] * len(exercises), "nothing handed in"]
+        if name in found:
+            *row, wall = graded(assignment, found[name], seed if one else f"{seed}/{name}")
+            closed[wall] = None
+        rows.append([name, name, name, *row])
         text = io.StringIO()
         csv.writer(text).writerows([head, *rows])
         write_atomically(table, methodcaller("write", text.getvalue().encode()))
         print(f"{name}: {rows[-1][3]} {rows[-1][-1]}", flush=True)
+    print("sandbox:", "; ".join(str(wall) for wall in closed if wall) or "no submission ran")
     return rows
 
 
@@ -136,14 +165,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("assignment", help="a folder with exercises.py, or its name in ./course")
     parser.add_argument("folder", type=Path, help="what the students have handed in")
     parser.add_argument("--seed", default="public", help="the instructor's secret, or @FILE that holds it")
-    parser.add_argument("--one-variant", action="store_true", help="the same variant for all")
+    parser.add_argument("--names", type=Path, metavar="FILE", help="the names that build.py class was given")
+    parser.add_argument(
+        "--one-variant", action="store_true", help="the same variant for all, as build.py student makes"
+    )
     parser.add_argument("--csv", type=Path, default=Path("grades.csv"), metavar="FILE", help="the table (grades.csv)")
     parser.add_argument("--alike", type=float, default=0.6, metavar="PART", help="of the code that two share (0.6)")
     args = parser.parse_args(arguments)
     assignment, began = load(args.assignment), time.perf_counter()
     seed = Path(args.seed[1:]).read_text(encoding="utf-8").strip() if args.seed.startswith("@") else args.seed
     if args.what == "class":
-        rows = whole_class(assignment, args.folder, seed, args.csv, one=args.one_variant)
+        if not (args.names or args.one_variant):
+            parser.error("class expects --names FILE (build.py class) or --one-variant (build.py student)")
+        kind = "one" if args.one_variant else "own"
+        if (kinds := made(args.seed, Path(assignment.folder))) and kind not in kinds:
+            parser.error(OTHER[kind].format(name=assignment.name))
+        names = args.names.read_text(encoding="utf-8").split() if args.names else ()
+        try:
+            rows = whole_class(assignment, args.folder, seed, args.csv, one=args.one_variant, names=names)
+        except ValueError as error:
+            parser.error(str(error))
         print(f"{len(rows)} submissions in {time.perf_counter() - began:.0f} s, in {args.csv}")
     for part, one, other in pairs(assignment, args.folder, args.alike):
         print(f"alike  {part:.0%}  {one}  {other}")

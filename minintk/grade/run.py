@@ -102,6 +102,11 @@ class Grade:
         return f"NO WALL: this system has no {missing}; a submission can read and write what its user can."
 
     @property
+    def sandbox(self) -> str:
+        """Return what every report says of the wall: the warning, or what closed the submission in."""
+        return self.warning or f"closed in by {self.wall}" * bool(self.wall)
+
+    @property
     def score(self) -> float:
         """Points reached."""
         return sum(graded.score for graded in self.exercises)
@@ -130,21 +135,19 @@ def grade(
 ) -> Grade:
     """Run the assignment's exercises on a submission, in its own process unless `isolated` is False.
 
-    seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.
-    hidden : include hidden exercises.  only : names of exercises, or of functions.  told : is given the grade after
-    each exercise, with no points for those that are still to come.  carry : with solution.py beside the exercises, the
-    first error is carried forward: a later exercise that is right with the solution's function in place of the wrong
-    one has half of its points.  Whatever goes wrong inside the submission is a finding, never an exception.
-    FileNotFoundError without a submission, ValueError for a name in `only` that is unknown, GraderError for a case
-    that cannot be sent to it, and where no process can start.
+    seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  hidden :
+    True includes hidden exercises.  only : names of exercises, or of functions.  told : called with the grade after
+    each exercise.  carry : with solution.py next to the exercises, the first error is carried forward: a later exercise
+    that is right with the solution's function in place of the wrong one gets half of its points.  Anything that goes
+    wrong inside the submission is a finding, never an exception.  FileNotFoundError without a submission, ValueError
+    for an unknown name in `only`, GraderError for a case that cannot be sent, or if no process can start.
     """
     variant = assignment.variant(seed)
     shown = [e for e in assignment.exercises if hidden or not e.hidden]
     names = {e.name: {e.name} for e in shown}
     for e in shown if {*only} - {*names} else ():  # a function counts as the exercises that ask for it
-        names[e.name] |= {
-            getattr(c, "backward", getattr(c, "function", "")) for c in assignment.cases(e, seed, variant)
-        }
+        cases = assignment.cases(e, seed, variant)
+        names[e.name] |= {getattr(case, "backward", getattr(case, "function", "")) for case in cases}
     if unknown := {*only}.difference(*names.values()):
         raise ValueError(f"only (--only) expects functions or exercises {[*names]}, got {sorted(unknown)}")
     chosen = [e for e in shown if not only or names[e.name] & {*only}]
@@ -162,8 +165,6 @@ def grade(
                 with Submission(reference, variant, **limits) as lender, student.lent(lent, lender):  # it may hang too
                     if not _one(student, e, list(assignment.cases(e, seed, variant))).failures:
                         graded[k] = replace(graded[k], carried=tuple(lent))
-            if graded[k].failures and not graded[k].carried:
-                carry = carry and not (error and error.isdisjoint(mine))  # this is a second error
             if error & mine or (graded[k].failures and not error):
                 error |= mine  # a backward function belongs to its forward function, whose cache it reads
             found = replace(found, exercises=tuple(graded), wall=student.wall)
@@ -211,8 +212,7 @@ def junit(grade: Grade) -> str:
     numbers = {"name": grade.assignment, "tests": f"{len(grade.exercises)}", "failures": f"{failed}", "errors": "0"}
     top = ElementTree.Element("testsuites", numbers := numbers | {"time": f"{seconds:.3f}"})
     suite = ElementTree.SubElement(top, "testsuite", numbers | {"skipped": "0"})
-    if grade.warning:
-        ElementTree.SubElement(suite, "system-out").text = grade.warning
+    ElementTree.SubElement(suite, "system-out").text = grade.sandbox
     for g in grade.exercises:
         said = {"name": g.exercise.name, "classname": grade.assignment, "time": f"{g.seconds:.3f}"}
         case = ElementTree.SubElement(suite, "testcase", said)
@@ -234,7 +234,7 @@ def gradescope(grade: Grade) -> str:
     ]  # fmt: skip
     found = {
         "execution_time": round(sum(g.seconds for g in grade.exercises), 3), "output_format": "text",
-        "output": "\n".join(filter(None, (grade.warning, asked(grade)))), "visibility": "visible",
+        "output": "\n".join(filter(None, (grade.sandbox, asked(grade)))), "visibility": "visible",
         "stdout_visibility": "hidden",
         "extra_data": {"variant": grade.variant, "isolated": grade.isolated, "wall": grade.wall}, "tests": tests,
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_a_students_folder_holds_no_solution(tmp_path: Path, capsys: pytest.Capt
     mine.write_text(build.hard_coded(solution, load(folder).variant("s/ada")))
     assert grade(given, mine, isolated=False).score == sum(e.points for e in given.exercises) > 0
     assert grade(given, place / "starter.py", isolated=False).score == 0
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_points_and_hours_on_the_pages_are_those_of_the_course(folder: Path) -> None:
+    """A rubric lists all exercises; a handout with a table leaves the measurement out."""
+    worth = {exercise.name: exercise.points for exercise in load(folder).exercises}
+    row = re.compile(r"^\| ([^|(]+?)(?: \(hidden\))? \| ([\d.]+) \|", re.MULTILINE)
+    rubric, handout = ((folder / page).read_text(encoding="utf-8") for page in ("rubric.md", "handout.md"))
+    assert {name: float(points) for name, points in row.findall(rubric)} == worth
+    listed = {name: float(points) for name, points in row.findall(handout)}
+    assert listed in ({}, {name: points for name, points in worth.items() if name != "measurement"})
+    hours = re.search(rf"\({folder.name}/handout.md\).*\| (\d+) \|", (build.COURSE / "README.md").read_text("utf-8"))
+    assert hours
+    assert f"bout {('six', 'seven', 'eight')[int(hours[1]) - 6]} hours" in handout
 
 
 def test_the_variant_of_the_handout_is_that_of_the_grade(tmp_path: Path) -> None:

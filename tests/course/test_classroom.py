@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from check import header
 from classroom import alike
 
+import build
 from build import folders, hard_coded, notebook, starter
 from minintk.grade import load
 from tests.minintk.grade import tiny
@@ -30,14 +32,49 @@ def test_a_class_becomes_one_table(tmp_path: Path, capsys: pytest.CaptureFixture
     (handed / "fay.ipynb").write_text("{")
     for name, text in {"ada": SOLUTION, "bob": STARTER, "dan": SOLUTION.replace("db", "g"), "eve": "1 +"}.items():
         (handed / f"{name}.py").write_text(text)
-    assert classroom.main(["class", str(tmp_path / "course"), str(handed), "--csv", str(path)]) == 0
+    (handed / "gus.txt").write_text(SOLUTION)
+    (names := tmp_path / "names.txt").write_text("ada bob cy dan eve fay gus\n")
+    words = ["class", str(tmp_path / "course"), str(handed), "--csv", str(path)]
+    assert classroom.main([*words, "--names", str(names)]) == 0
     rows = table(path)
     assert {name: float(row["tiny (10)"]) for name, row in rows.items()} == {
-        "ada": 10, "bob": 0, "cy": 0, "dan": 10, "eve": 0, "fay": 0,
+        "ada": 10, "bob": 0, "cy": 0, "dan": 10, "eve": 0, "fay": 0, "gus": 0,
     }  # fmt: skip
     assert "expected a script or notebook with dense" in rows["cy"]["remark"]
     assert "SyntaxError" in rows["eve"]["remark"]
-    assert f"alike  100%  {handed / 'ada.py'}  {handed / 'dan.py'}" in capsys.readouterr().out
+    assert rows["gus"]["remark"] == "nothing handed in"
+    said = capsys.readouterr().out
+    assert f"alike  100%  {handed / 'ada.py'}  {handed / 'dan.py'}" in said
+    assert "not graded: gus.txt is no script" in said
+    assert re.search("^sandbox: (closed in by|NO WALL)", said, re.MULTILINE)
+    listed = [*words, "--names", str(names)]
+    for refused, text, more in ((words, "--names FILE", "hal.py"), (listed, r"got \['hal'\]", "hal.py"),
+                                (listed, r"second one for \['ada.ipynb'\]", "ada.ipynb")):  # fmt: skip
+        (handed / more).write_text(SOLUTION)
+        with pytest.raises(SystemExit):
+            classroom.main(refused)
+        assert re.search(text, capsys.readouterr().err)
+
+
+def test_a_class_is_graded_in_the_variants_it_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The other kind would take points from right answers, so it is refused, by the kit's builder too."""
+    secret, names = tmp_path / "secret.txt", tmp_path / "names.txt"
+    secret.write_text("a secret")
+    names.write_text("ada")
+    (tmp_path / "handed").mkdir()
+    seed = ["--seed", f"@{secret}"]
+    grading = ["class", "hw1_backprop", str(tmp_path / "handed"), *seed, "--csv", str(tmp_path / "grades.csv")]
+    kinds = {"student": ["--one-variant"], "class": ["--names", str(names)]}
+    for kind, other in (("student", "class"), ("class", "student")):
+        secret.with_suffix(".made.json").unlink(missing_ok=True)
+        assert build.main([kind, str(tmp_path / kind), "hw1", *seed, "--names", str(names)]) == 0
+        assert classroom.main([*grading, *kinds[kind]]) == 0
+        capsys.readouterr()
+        kit = ["instructor", str(tmp_path), "hw1", *seed, *(["--names", str(names)] if kind == "student" else [])]
+        for program, words in ((classroom, [*grading, *kinds[other]]), (build, kit)):
+            with pytest.raises(SystemExit):
+                program.main(words)
+            assert "hw1_backprop was handed out with" in capsys.readouterr().err
 
 
 def thirty(folder: Path, place: Path, secret: str) -> dict[str, float | None]:
@@ -82,7 +119,8 @@ def test_thirty_hand_ins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     points = thirty(folder, tmp_path / "handed", "secret")
     assert len(points) == 30
     words = ["class", str(folder), str(tmp_path / "handed"), "--seed", "secret", "--csv", str(tmp_path / "grades.csv")]
-    assert classroom.main(words) == 0
+    (tmp_path / "names.txt").write_text("\n".join(points))
+    assert classroom.main([*words, "--names", str(tmp_path / "names.txt")]) == 0
     said = capsys.readouterr().out
     print(said)
     rows = table(tmp_path / "grades.csv")

@@ -1,6 +1,7 @@
 """The Gradescope kit, unpacked as it would be: whose variant, which file, and a results.json in every case."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -117,7 +118,11 @@ def test_the_release_holds_no_solution(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "course.zip") as archive:
         names = archive.namelist()
         everything = b"".join(archive.read(name) for name in names).decode("utf-8", "replace")
+        about = archive.read("course/README.md").decode()
     assert "course/hw1_backprop/starter.ipynb" in names
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", about)
+    assert len(links) == 6
+    assert not [link for link in links if f"course/{link}" not in names]
     assert not [name for name in names if {*Path(name).parts} & {*build.KEPT_BACK}]
     dropped = [m[2].strip() for folder in build.folders() for m in build.SOLUTION.finditer(
         (folder / "solution.py").read_text(encoding="utf-8"))]  # fmt: skip

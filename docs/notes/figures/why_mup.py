@@ -1,4 +1,4 @@
-"""Chapter 6: features under three tables, spectral norms of two of them, learning rates that transfer."""
+"""Chapter 6: features under three tables, spectral norms of two of them, learning rates that transfer or do not."""
 
 from __future__ import annotations
 
@@ -66,6 +66,24 @@ def features() -> None:
     save(figure, "three-tables")
 
 
+def first_layer() -> None:
+    """Print the exponent of the change of h1 if every sum over units is a mean, after 1, 10 and 30 steps."""
+    x, y = task()
+    for steps in (1, 10, 30):
+        moved = []
+        for n in WIDTHS:
+            net, scales = network(n, "means")
+            theta0 = start(net, n)
+            *_, end = mn.train(
+                net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(LR), steps=steps, every=steps, lr_scales=scales
+            )
+            before, after = (np.asarray(net.layer_outputs(theta, x)[0]) for theta in (theta0, end.theta))
+            moved.append(np.sqrt(np.mean((after - before) ** 2, axis=(-2, -1))))
+        fit = power_law(WIDTHS, moved)
+        low, high = fit.interval
+        print(f"means, h1, change in {steps} steps: exponent {fit.exponent:.2f} ({low:.2f} to {high:.2f})")
+
+
 def norms() -> None:
     """Draw |W| and |dW| over sqrt(fan_out / fan_in), at the start and for the first step, for two tables."""
     x, y = task()
@@ -96,18 +114,21 @@ def norms() -> None:
 
 
 def transfer(widths: tuple[int, ...] = (64, 256, 1024)) -> None:
-    """Draw the loss after 20 steps against the learning rate at three widths, in two parametrizations."""
+    """Draw the loss after 20 steps against the learning rate at three widths, in three parametrizations."""
     x, y = mn.datasets.digits(dtype=np.float32).on_sphere().subset(32, np.random.default_rng(0)).flat().one_hot()
-    figure, axes = panels(2)
+    figure, axes = panels(3, 2.6)
     for axis, (name, parametrization, rates) in zip(axes, (
-        ("standard", mn.Standard(), 2.0 ** np.arange(-9, 1.1)), ("muP", mn.SpectralMuP(), 2.0 ** np.arange(-5, 5.1)),
+        ("standard", mn.Standard(), 2.0 ** np.arange(-9, 1.1)),
+        ("NTK", mn.NTK(), 2.0 ** np.arange(-3, 6.1)),
+        ("muP", mn.SpectralMuP(), 2.0 ** np.arange(-5, 5.1)),
     ), strict=True):  # fmt: skip
-        best = []
         for at, n in enumerate(widths):
-            layers = mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(10, w_std=0.1)
+            layers = mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(10)
             net = mn.Network(mn.Sequential(*layers), (64,), parametrization)
             theta0 = net.init(np.random.default_rng(n), ensemble=3, dtype=np.float32)
-            losses = []
+            output = net.layout.unpack(theta0)["4.W"]
+            output *= 0.1
+            losses, moved = [], []
             for lr in rates:
                 try:
                     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -115,14 +136,21 @@ def transfer(widths: tuple[int, ...] = (64, 256, 1024)) -> None:
                         *_, end = mn.train(
                             net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(float(lr)), steps=20, every=20
                         )
+                    before, after = (np.asarray(net.layer_outputs(theta, x)[2]) for theta in (theta0, end.theta))
                     losses.append(float(np.exp(np.mean(np.log(end.loss)))))
+                    moved.append(float(np.sqrt(np.mean((after - before) ** 2))))
                 except FloatingPointError:
                     losses.append(np.nan)
-            best.append(float(rates[np.nanargmin(losses)]))
+                    moved.append(np.nan)
+            best, limit = (
+                int(np.nanargmin(losses)),
+                2 * len(x) / np.linalg.eigvalsh(np.asarray(mn.ntk(net, theta0, x)))[:, -1],
+            )
+            print(f"{name}, width {n}: best rate {rates[best]:g}; h2 moves by {moved[best]:.3f}", end="")
+            print(f", at half the rate by {moved[best - 1]:.3f}; 2N/lambda_max {limit.min():.3g} to {limit.max():.3g}")
             axis.loglog(rates, losses, MARKERS[at] + "-", ms=4, lw=0.9, color=COLOURS[at], label=f"width {n}")
         axis.set(xlabel="learning rate", title=name, ylim=(1e-3, 3))
         axis.legend(loc="lower left")
-        print(f"{name}: best rate {', '.join(f'{b:g} at width {n}' for b, n in zip(best, widths, strict=True))}")
     axes[0].set_ylabel("loss after 20 steps")
     save(figure, "transfer")
 
@@ -130,5 +158,6 @@ def transfer(widths: tuple[int, ...] = (64, 256, 1024)) -> None:
 def main() -> None:
     """Draw the chapter's figures."""
     features()
+    first_layer()
     norms()
     transfer()

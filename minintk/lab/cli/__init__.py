@@ -5,7 +5,7 @@
     sweeps, single, grading: the commands, each a function with its options above it
     main        the parser of them all, and what becomes of their errors
 
-What `import minintk` leaves out is imported inside the commands: `minintk --help`, `python -m minintk --help` are quick.
+What `import minintk` leaves out is imported inside the commands, so that `minintk --help` stays quick.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def _grade(args: Namespace) -> int:
         only=args.only or (), told=lambda part: write(part, "gradescope"),
     )  # fmt: skip
     write(found, "gradescope", "junit", "html")
-    if found.warning:
-        screen.print(found.warning, style="bold red")
+    if found.sandbox:
+        screen.print(found.sandbox, style="bold red" if found.warning else "dim")
     drawn = seed == "public" and any(len(choices) > 1 for choices in assignment.variants.values())
     title = f"{found.submission}, {reports.asked(found)}{' (the public variant, for want of --seed)' * drawn}"
     print_table(screen, title, reports.COLUMNS, [map(escape, row) for row in reports.rows(found)])

@@ -74,8 +74,15 @@ def test_what_comes_after_an_error_has_half(graded: Any) -> None:
 
 
 def test_one_error_is_carried_and_no_second(graded: Any) -> None:
-    """So a neighbour's solution, which is wrong in all that his numbers enter, gains nothing by it."""
+    """So a neighbour's solution, which is wrong in all that his numbers enter, gains little by it."""
     assert scores(graded(SOLUTION.replace("2 * x, x", "3 * x, x").replace("[0] + 1", "[0] + 2"))) == [0, 0, 0, 0]
+
+
+def test_a_second_error_costs_only_what_uses_it(graded: Any) -> None:
+    wrong = SOLUTION.replace("2 * x, x", "3 * x, x").replace("second(x=x), ", "second(x=x) + 1, ")
+    assert scores(graded(wrong)) == [0, 0, 3, 0]
+    again = wrong.replace("def second(x):\n    return first(x)[0] + 1", "def second(x):\n    return 2 * x + 2")
+    assert scores(graded(again.replace("second(x=x) + 1, ", "first(x)[0] + 1, "))) == [0, 0, 0, 5]
 
 
 def test_what_is_not_written_yet_can_be_left_out(graded: Any) -> None:
