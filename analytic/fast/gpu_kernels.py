@@ -169,8 +169,8 @@ extern "C" __global__ void planes(
 """
 """Carry the plane at offset (dy, dx) of an image pair through all layers, in a block of threads; sum D and Theta.
 
-shape, table, factors, values : see `analytic.fast.offsets`.   pairs : numbers of the images.   offsets : dx of the
-blocks.   across, along : the weights of lines, and of pairs of places, (w, w).   field : receives the plane itself, if
+shape, table, factors, values : see `analytic.fast.offsets`.   pairs : the images' indices.   offsets : dx for each
+block.   across, along : the weights of lines, and of pairs of places, (w, w).   field : receives the plane itself, if
 `shape` asks for it.   Between two barriers, no thread reads an entry that another one writes.
 """
 

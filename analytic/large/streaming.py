@@ -237,8 +237,8 @@ def kernels_by_blocks(
     """Compute NNGP and NTK of x1 (and x2), in the store or in memory, with the bits of `Engine.run`.
 
     unit : rows of a tile.   begin : prepares all rows, if any block has to be computed.   evaluate : computes a block,
-    anywhere.   of : everything else that it depends on. TypeError for anything but an executor, and for arrays on a
-    device with an executor; ValueError for two places of one result; otherwise errors as in `KernelStore`, `Wanted`.
+    on any worker.   of : everything else that it depends on. TypeError for anything but an executor, and for arrays on
+    a device with an executor; ValueError for two places of one result; otherwise errors as in `KernelStore`, `Wanted`.
     """
     followed = pixel_pairs_followed(steps, inputs.example)
     most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))

@@ -133,7 +133,7 @@ def vector_diagonals(program: Program, inputs: Examples) -> RowState:
 class VectorEngine:
     """One evaluation of the kernels, or of a block of them: the rows are done, the pairs follow tile by tile.
 
-    left, right : of x1 and x2.   rows : their diagonals.   shape : (N, M).   asked : (NNGP, NTK).
+    left, right : those of x1 and x2.   rows : their diagonals.   shape : (N, M).   asked : (NNGP, NTK).
     largest_square : the largest |y|^2/4 + |y'|^2/4 of the `Distances` that activations add to p if norms differ.
     symmetric : x2 = x1; compute only the upper triangle.
     fine, coarse : the plan in float64, for single pairs, and in the inputs' precision, for blocks; None if that
@@ -290,7 +290,7 @@ class VectorEngine:
     def angles(self, block: Block, n: Array, n2: Array, square: int | None) -> tuple[Array, Array]:
         """Compute p from y . y'; return the positions of the pairs to recompute, with p = 1/2 until then.
 
-        n, n2 : |y|^2/2 of rows and columns.   square : the first row of the diagonal square, if the tile has one.
+        n, n2 : |y|^2/2 of rows and of columns.   square : the first row of the diagonal square, if the tile has one.
         """
         xp, p = block.xp, block.p
         with block.borrow(1) as (w,):

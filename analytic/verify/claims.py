@@ -46,7 +46,7 @@ FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 class Claim:
     """A quantity that `analytic.verify.networks.errors` measures under `key`, and the exponent that theory predicts.
 
-    formula : in HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : True if it is
+    formula : its HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : True if it is
     only a bound for kinked ones.
     """
 
@@ -184,7 +184,7 @@ CONFIDENCE, CRITICAL_Z = 0.99, 3.0
 class Finding:
     """One row: a law, the theory's prediction, the measurement, the verdict.
 
-    control : True for a wrong scale or theory; it passes if the measurement rejects it.  seconds : the row took.
+    control : True for a wrong scale or theory; it passes if the measurement rejects it.  seconds : the time of the row.
     """
 
     law: str

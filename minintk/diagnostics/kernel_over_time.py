@@ -20,8 +20,8 @@ class KernelPath:
     """The kernel Theta_t at S times, compared with the initial one, Theta_0; all on the host.
 
     t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred, of Theta_t with y y', at most 1.
-    effective_rank : between 1 and N.  eigenvalues : the k largest, descending.  overlap : |U_0' U_t|^2 / j for the
-    spaces U of the first j = 1 ... k eigenvectors: 1 if the space does not move, about j / N for a random one;
+    effective_rank : a number between 1 and N.  eigenvalues : the k largest, descending.  overlap : |U_0' U_t|^2 / j for
+    the spaces U of the first j = 1 ... k eigenvectors: 1 if the space does not move, about j / N for a random one;
     meaningless if eigenvalues j and j + 1 are equal.  share : {layer: its fraction of the trace}, summing to 1. Each is
     (S, [E]); eigenvalues and overlap are (S, [E], k).
     """

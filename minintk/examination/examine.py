@@ -145,7 +145,7 @@ def _afforded(
 ) -> tuple[int, int, int, bool, float]:
     """Return what the time allows: steps, points of the first run, Hessians, other widths; and the total seconds.
 
-    rate, kernel : seconds of each.  runs : in units of the first run; widths : runs of networks of other widths.
+    rate, kernel : the seconds of each.  runs : in units of the first run; widths : runs of networks of other widths.
 
     >>> _afforded(80.0, 0.08, 0.1, 200, 10, 5, 6), _afforded(80.0, 8.0, 10.0, 50, 10, 3, 6)
     ((200, 8, 3, True, 28.48), (10, 2, 0, False, 138.0))

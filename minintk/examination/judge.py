@@ -31,7 +31,7 @@ LEARNED = 0.1
 
 @dataclass(frozen=True)
 class Statement:
-    """A measured number with its 95 % interval.  how : what was measured.  percent : shown in %.
+    """A measured number with its 95 % interval.  how : what was measured.  percent : True to show it in %.
 
     >>> print(Statement("gap", 0.1, (0.08, 0.125), "of what was learned", percent=True))
     10 % (8 to 12.5 %)

@@ -118,7 +118,7 @@ def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
 def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any] | None = None) -> dict[str, Any]:
     """Return the reply to one request: {"value", "changed"} or {"error"}.
 
-    asked : a request.  "do" is "call", "output" (the call's value without a cache; both with function "name" and
+    asked : the request.  "do" is "call", "output" (the call's value without a cache; both with function "name" and
     "args"), "pull" (the gradients by function "backward" for the cotangent "u"), or "parameters" (the names of its
     arguments). "lent" names functions of the module that lend(name, args, named) replaces during this call.
     """

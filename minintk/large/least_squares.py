@@ -41,8 +41,8 @@ THREADS_FROM = 4096
 class Solution:
     """The solved linearised model.
 
-    theta : (P,), theta_0 + S^1/2 w.  a : (N, C) with w = J' a, None from `solve_lsqr`.  steps : of refinement, or of
-    LSQR.
+    theta : (P,), theta_0 + S^1/2 w.  a : (N, C) with w = J' a, None from `solve_lsqr`.  steps : steps of refinement, or
+    of LSQR.
     residual : |y - f_0 - J w - ridge a| / |y - f_0|, due to rounding or early stopping; from `solve_lsqr` with ridge,
     |J' r - ridge w| / |J' (y - f_0)|.  Calling the solution gives f_lin(theta, x).
     """

@@ -65,7 +65,7 @@ class HeadsJacobian(LayerJacobian):
 class BoundHeads:
     """Attention with h heads; keys, queries and values are concatenated, without queries if these equal the keys.
 
-    sizes : channels per head, of each of these.   grid : the grid of one example.   zeta : None for softmax.
+    sizes : channels per head, for each of these.   grid : the grid of one example.   zeta : None for softmax.
     """
 
     heads: int

@@ -57,7 +57,7 @@ def check_run(
 ) -> None:  # fmt: skip
     """Raise ValueError unless a copy of the module and its network have the same outputs and gradients, in float64.
 
-    lifted : lifts the copy.  places : the paths of the layers' modules, if known.
+    lifted : a function that lifts the copy.  places : the paths of the layers' modules, if known.
     """
     shape = net.input_shape
     x, u = (np.random.default_rng(0).standard_normal((2, *axes)) for axes in (shape, (net.outputs,)))

@@ -34,7 +34,7 @@ class Node:
     """An operation.
 
     kind : "input", "module", "operation", "array" or "output".  target : the path of a module or array, or the name of
-    an operation without the underscore for in-place.  args, kwargs : may contain nodes.  shape : the shape of its
+    an operation without the underscore for in-place.  args, kwargs : these may contain nodes.  shape : the shape of its
     output array, examples first; None for other outputs.
     """
 

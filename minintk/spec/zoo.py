@@ -146,7 +146,7 @@ def wide_resnet(
 
     norm : the layer before each ReLU, `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
     channels : the same number in every layer instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10, 1024
-        channels, w_std = 1, norm=None).  b_std : of the dense layer, 0 for no bias.
+        channels, w_std = 1, norm=None).  b_std : scale of the dense layer's bias, 0 for none.
     The paper gives 36.5 million parameters for WRN-28-10: 36,479,194 with the 17,952 scales and offsets of batch
     normalisation and the dense layer's 10 biases, all missing here.  ValueError unless depth = 6 N + 4.
 

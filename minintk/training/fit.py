@@ -187,7 +187,7 @@ class _Folder:
 
 
 def _damage(step: int, about: Mapping[str, Any]) -> str:
-    """Say why `_Record` cannot continue from `about`, "" if it can.  step : the checkpoint's."""
+    """Say why `_Record` cannot continue from `about`, "" if it can.  step : the step of the checkpoint."""
     try:
         rows, running, seconds = History(about["history"]).rows, about["running"], about["seconds"]
         sums = [np.asarray(value).dtype.kind for value in running["sums"].values()]

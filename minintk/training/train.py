@@ -126,7 +126,7 @@ Result = TypeVar("Result")
 
 
 class OnDemand(Iterator[Result]):
-    """An iterator that warns, when deleted, if it was never used: the run never started.   call : for the warning."""
+    """An iterator that warns, when deleted, if it was never used: the run never started.   call : its text."""
 
     def __init__(self, results: Iterator[Result], call: str) -> None:
         self._results = results

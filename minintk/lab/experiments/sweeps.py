@@ -121,8 +121,8 @@ def sweep(
     grid : {name: values}, numbers, text, True, False or None (inf is a number); every combination is a run.
     together : the name of one axis.  `work` receives several of its values at once, as a tuple, to train them along
         the ensemble axis, and returns a list with one result each.  batch : how many per call, all by default.
-    store : a folder.  It may hold runs of another grid of the same work.  Processes that use it at the same time share
-        the calls; each returns the whole table.
+    store : the folder for results.  It may hold runs of another grid of the same work.  Processes that use it at the
+        same time share the calls; each returns the whole table.
     part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  Missing runs are then {} in the table,
         and ``results.json`` is written once there are none.
     executor : any `concurrent.futures.Executor`; by default, one call after the other in this process.
