@@ -149,7 +149,7 @@ class Diagonal(Field):
             source, target = (
                 a[: self.live].reshape((self.live, *self.sizes, *g)) for a, g in ((self.a, before), (out, behind))
             )
-            same = plain(axis)  # outputs and inputs are at the same positions for one s
+            same = plain(axis)  # for one s, outputs and inputs are at the same positions
             target[...] = source if same else 0
             for s in (s for s in range(axis.kernel) if not (same and s == axis.before)):
                 for o, i in reads(axis, s):

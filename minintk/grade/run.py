@@ -156,7 +156,7 @@ def grade(
                     if not _one(student, e, list(assignment.cases(e, seed, variant))).failures:
                         graded[k] = replace(graded[k], carried=tuple(lent))
             if graded[k].failures and not graded[k].carried:
-                carry = carry and not (error and error.isdisjoint(mine))  # a second error
+                carry = carry and not (error and error.isdisjoint(mine))  # this is a second error
             if error & mine or (graded[k].failures and not error):
                 error |= mine  # a backward function belongs to its forward function, whose cache it reads
             found = replace(found, exercises=tuple(graded), wall=student.wall)

@@ -22,7 +22,7 @@ MIXED = "examples mixed", "one example's gradient depends on another: a sum alon
 
 def close(got: Values, right: Values, tolerance: float) -> bool:
     """|got - right| <= tolerance everywhere that `right` is known; NaN in `got` is never close."""
-    with np.errstate(invalid="ignore"):  # of infinite numbers
+    with np.errstate(invalid="ignore"):  # differences of infinite numbers
         return bool(np.all((np.abs(got - right) <= tolerance) | np.isnan(right)))
 
 

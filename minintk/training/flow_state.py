@@ -22,7 +22,7 @@ Cotangent = Callable[[Array, Array], Array]
 class WeightSpace:
     """s = theta, g = S J' dL/df with scales S; an ensemble is split over the cores.   whole : steps use all of x."""
 
-    ndims: ClassVar[int] = 1  # of s, for one network
+    ndims: ClassVar[int] = 1  # number of axes of s for one network
 
     def __init__(self, model: Model, x: Array, scales: Array | None, theta: Array, whole: bool) -> None:
         self.model, self.x, self.scales, self.theta, self.whole = model, x, scales, theta, whole

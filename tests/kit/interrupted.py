@@ -73,7 +73,7 @@ def run(folder: str | None, name: str = "network", **changes: Any) -> mn.Run:
         "loss": Fatal(), "optimizer": optimizer, "steps": 100, "batch_size": 8, "rng": rng, "augment": mn.Shift(1),
         "test": (x_test, y_test), "checkpoint": folder,
     }  # fmt: skip
-    with threadpool_limits(1, "blas"):  # the bits depend on it
+    with threadpool_limits(1, "blas"):  # the bits depend on the number of threads
         return mn.fit(model, theta, x, y, **(how | changes))
 
 

@@ -290,7 +290,7 @@ def flat_coordinates(optimizer: mn.training.optimizers.Optimizer, parametrizatio
     def law() -> None:
         x, y = mn.datasets.digits().subset(32, np.random.default_rng(0)).one_hot()
         told: dict[str, Any] = {"loss": mn.mse, "optimizer": optimizer, "widths": (64, 128, 256), "seeds": 16}
-        named = import_module("minintk.lab.experiments.named")  # in a satellite
+        named = import_module("minintk.lab.experiments.named")  # a module of a satellite
         found = mn.coordinate_check(named.spec_of_width("mlp", 10, 2), x, y, parametrization=parametrization(), **told)
         assert found.verdict != "fail", found.report().splitlines()[-1]
 

@@ -140,7 +140,7 @@ def _imported(name: str, wanted: str) -> Any:
     module, _, thing = name.partition(":")
     if not module or not thing:
         raise ValueError(f"{wanted}, got {name!r}")
-    if not {"", here := str(Path.cwd())} & set(sys.path):  # `minintk` leaves it out, unlike `python -m minintk`
+    if not {"", here := str(Path.cwd())} & set(sys.path):  # `minintk` omits this folder, unlike `python -m minintk`
         sys.path.append(here)
     return getattr(import_module(module), thing, None)
 
