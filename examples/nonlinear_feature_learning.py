@@ -4,7 +4,7 @@
 
 Two hidden layers in `mn.MeanField()`, four digits, one of them odd; descent, and Adam.  The limit is
 `an.feature_learning_limit`, by Monte Carlo over neurons.  Margins, the means of y f over the examples, differ from the
-limit's by c / n on average over networks of width n, and by n^(-1/2) for a single one; the tangent kernel follows the
+limit's by c / n on average over networks of width n, and by n^(-1/2) for a single one.  The tangent kernel follows the
 limit's.
 """
 

@@ -110,7 +110,7 @@ class Steps:
     table : (kind, slot, numbers of the pixels, H - lines, ...) of each step.  A WINDOW adds (before, kernel) of either
         axis; a FORM its index in `forms` and its count of numbers, the last one for the margins.
     factors : (ratio, 2 rest, the form's own).   values : for the pixels, (n, h, w).
-    forms : (name, how many numbers of a pixel it has, how many factors).   taken : the last slot in use.
+    forms : (name, count of numbers per pixel, count of factors).   taken : the last slot in use.
     """
 
     size: tuple[int, int]

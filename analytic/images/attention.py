@@ -51,7 +51,7 @@ class Attend(Mixing):
         return prod(self.grid), prod(self.grid)
 
     def law(self, law: Law) -> Law:
-        """Sums of Gaussians are Gaussian, channel by channel."""
+        """Return the law: sums of Gaussians are Gaussian, channel by channel."""
         return law
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:

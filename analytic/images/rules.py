@@ -73,7 +73,7 @@ class Pool(Mixing):
         return self.grid
 
     def law(self, law: Law) -> Law:
-        """Sums of Gaussians are Gaussian, channel by channel."""
+        """Return the law: sums of Gaussians are Gaussian, channel by channel."""
         return law
 
 
@@ -82,7 +82,7 @@ class Flat(ImageStep):
     """Flatten: pixels become features, so kernels are averaged over equal pixels."""
 
     def law(self, law: Law) -> Law:
-        """The features of different pixels have different variances, so no single dual activation applies."""
+        """Return the law: variances differ between the features of different pixels, so no single dual applies."""
         return replace(law, gaussian=False, alike=False)
 
 

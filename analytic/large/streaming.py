@@ -195,7 +195,7 @@ class KernelStore:
 
 
 def checksums(arrays: Iterable[Host], begin: int = 0) -> str:
-    """Return a space and the CRC-32 of the bytes, from `begin` on, eight hexadecimal digits, for each array."""
+    """Return, for each array, a space and the CRC-32 of its bytes in eight hexadecimal digits, begun with `begin`."""
     return "".join(f" {zlib.crc32(np.ascontiguousarray(a).data, begin):08x}" for a in arrays)
 
 

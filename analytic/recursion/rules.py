@@ -138,7 +138,7 @@ class Affine(Step):
     rest: float
 
     def law(self, law: Law) -> Law:
-        """Sums over many independent weights are Gaussian and fresh for all inputs."""
+        """Return the law: sums over many independent weights are Gaussian and fresh for all inputs."""
         return Law(gaussian=True, fresh=True, alike=True, own=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
@@ -390,7 +390,7 @@ class Masks(Step):
     keep: float
 
     def law(self, law: Law) -> Law:
-        """A mask times a Gaussian is not Gaussian."""
+        """Return the law: a mask times a Gaussian is not Gaussian."""
         return replace(law, gaussian=False)
 
     def rows(self, rows: RowState) -> tuple[RowState, Array]:

@@ -288,7 +288,7 @@ class Pairs(ABC):
         """Write out = |y_i - y_j|^2 / 4, up to rounding, which can make it negative."""
 
     def scale_tau(self, factor: Array | None) -> None:
-        """Multiply tau by factor . factor of its two rows, if there is a factor."""
+        """Multiply tau by the inner product of the factors of its two rows, if there are factors."""
         if self.tau is not None and factor is not None:
             with self.borrow(1) as (w,):
                 self.tau *= self.dot(factor, factor, w)

@@ -33,7 +33,7 @@ DTYPE = np.float32
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """Networks of one width before, during and after training, on all A points, the training set first.
+    """Measurements of networks of one width along training, on all A points, the training set first.
 
     f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and the end.  nngp0 : (E, A, A), of the last
     hidden layer's pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.

@@ -77,7 +77,7 @@ def examples(a: Array, axes: int, at: slice) -> Array:
 
 
 def joined(parts: list[Array | None], axes: int) -> Array | None:
-    """Return [y_1; y_2] along the examples; None stays None."""
+    """Concatenate y_1, y_2 along the examples; None stays None."""
     if parts[0] is None:
         return None
     return array_namespace(parts[0]).concat(parts, axis=-1 - axes)

@@ -31,8 +31,8 @@ class GlobalSelfAttention(Layer):
     channels : the channels of y.   heads : h.   key_channels, value_channels : d_k, and those of v; default `channels`.
     zeta : "softmax", or a pointwise activation; with mn.Identity() attention is linear in G.
     qk_std : sigma_q sigma_k, the scale of G.   w_std : sigma_v sigma_o, the scale of y.   b_std : the scale of b.
-    masked : True ignores padding in keys and in queries, with y = 0 there; needs b_std = 0. Tensors: "in.0", "in.1",
-    ... of keys, queries (scaling="sqrt") and values, and "output".
+    masked : True ignores padding in keys and in queries, with y = 0 there; needs b_std = 0.
+    Tensors: "in.0", "in.1", ... of keys, queries (scaling="sqrt") and values, and "output".
 
     (N, L, C) -> (N, L, channels).  ValueError for sizes below 1 and scales below 0.
     Hron, Bahri, Sohl-Dickstein, Novak 2020, "Infinite attention: NNGP and NTK for deep attention networks".

@@ -213,7 +213,7 @@ def blocks(xp: Any, name: str, source: str) -> Blocks:
 
 
 def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -> Callable[..., Blocks]:
-    """Compute NumPy's planes by blocks of threads until the patch ends, from a source that is edited first."""
+    """Until the patch ends, compute planes in NumPy by the GPU's code, in blocks; `edit` changes its source."""
     from analytic.fast import gpu_kernels, offsets
     from analytic.fast import planes as plan
 

@@ -1,4 +1,4 @@
-"""Oracles of the feature-learning limit: the network that a group of samples is, and mean-field theory by tangents."""
+"""Oracles of the feature-learning limit: networks equivalent to groups of samples; mean-field theory by tangents."""
 
 from __future__ import annotations
 
