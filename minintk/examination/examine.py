@@ -128,7 +128,8 @@ def examine(
     dear = [] if curved else ["sharpness, and the rate between start and end"]
     dear += ["the width for a gap of 5 %, and the coordinate check"] * (widths and not broken and not wide)
     if dear:
-        notes.append(f"undecided, too dear for {seconds:g} seconds: {'; '.join(dear)}. Pass seconds={enough:.0f}")
+        asked = f"seconds={seconds:g} (--seconds)"
+        notes.append(f"undecided, too dear for {asked}: {'; '.join(dear)}. Some {enough + 1:.0f} would do")
     part, laws = replace(problems[0], x=x[:128], y=y[:128]), list[WidthLaw]()
     for how in hows if wide and not broken else ():
         say(f"networks of {', '.join(f'{f:g}' for f in factors)} times the width, {how!r}")

@@ -61,7 +61,7 @@ class Report:
         if (safe := self.statements.get("safe")) is not None and self.run is not None and self.run.rates.size:
             bound, start = min(safe.interval[0], float(self.run.rates.min())), self.statements["rate"].value
             fell = f", though it starts at {start:.2g}" if bound < start / 2 else ""
-            found.append(f"Keep the rate of SGD below {bound:.2g}, the least bound met on this run{fell}.")
+            found.append(f"Keep the rate of SGD below {bound:.2g}, the low end of the bounds met on these runs{fell}.")
         wide = [law for law in self.laws if law.needed and self.regime != "lazy"]
         how = "In {0.parametrization}, started alike, the gap is 5 % at width {0.answer}; here {0.width}."
         found += [how.format(law) for law in wide]

@@ -123,7 +123,7 @@ def test_what_is_too_dear_is_left_out_and_named(tmp_path: Any) -> None:
     """Without a second to spend: the fewest steps, which no caller asked for, and no widths; else all of it."""
     report = asked(mlp(32, mn.Erf()), widths=True, steps=None, seconds=1e-6)
     assert "10 steps" in report.about
-    assert "too dear for 1e-06 seconds: sharpness" in report.notes[-1]
+    assert "too dear for seconds=1e-06 (--seconds): sharpness" in report.notes[-1]
     assert "the width for a gap of 5 %" in report.notes[-1]
     assert (report.laws, report.scaling, len(report.run.rates)) == ((), {}, 2)
     assert not any(key.startswith("sharpness") for key in report.statements)
