@@ -3,9 +3,8 @@
     python3 make.py python examples/nonlinear_feature_learning.py [--out FILE.png]
 
 Two hidden layers in `mn.MeanField()`, four digits, one of them odd; descent, and Adam.  The limit is
-`an.feature_learning_limit`, by Monte Carlo over neurons.  Margins, the means of y f over the examples, differ from the
-limit's by c / n on average over networks of width n, and by n^(-1/2) for a single one.  The tangent kernel follows the
-limit's.
+`an.feature_learning_limit`, by Monte Carlo over neurons.  Margins, the means of y f, differ from the limit's by
+c / n on average over networks of width n, by n^(-1/2) for a single one; the tangent kernel goes where the limit's goes.
 """
 
 from __future__ import annotations
