@@ -156,7 +156,8 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
             return [work(item) for item in items]
         jobs = _own.__dict__.setdefault("jobs", {})
         for earlier in list(jobs):  # calls that this one interrupted
-            (earlier.end if earlier.ending else earlier.wait)()
+            finish = earlier.end if earlier.ending else earlier.wait
+            finish()
         job = _Job(work, items)
         try:
             jobs[job] = _place()[0] + 1
