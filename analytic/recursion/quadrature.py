@@ -56,7 +56,7 @@ MANY_NORMS = 64
 """Above this number of norms, they are interpolated; that takes 17 or 33 of them if they lie close together."""
 
 NUMBERS_AT_ONCE = 2**21
-"""How many numbers the integrals process at a time on a GPU,"""
+"""Numbers that the integrals process at a time on a GPU,"""
 
 NUMBERS_IN_CACHE = 2**17
 """and on the host, where they use a dozen arrays of this size."""

@@ -36,7 +36,7 @@ STEPS, SHARPNESS, CURVED = 8, 5, 3
 OTHERS = "it again on {} random halves of the examples, as theta is no draw of net.init", "{} others, drawn by net.init"
 MSE = "mean over examples of sum over outputs (f - y)^2 / 2; torch.nn.MSELoss, a mean over {} outputs: rates times {:g}"
 UNITS = {mse: MSE, softmax_cross_entropy: "that and the rates of torch.nn.CrossEntropyLoss"}
-"""What the replicates are, by their number; the losses, by the number of outputs C and C / 2."""
+"""The replicates in words, by their number; the losses in words, by the number of outputs C and C / 2."""
 
 
 def examine(
