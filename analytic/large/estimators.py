@@ -139,7 +139,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         x, Y, w = _examples(X, self.image_shape)[w > 0], Y[w > 0], w[w > 0]
         loo, plain = self.ridge == "loo", bool((w == w[:1]).all())
         if self._time != inf and not (plain and self.landmarks is None and not loo):
-            raise ValueError(f"sample_weight, landmarks, ridge='loo' expect time=inf, got time={self._time}: add ridge")
+            what = "sample_weight, landmarks, ridge='loo' expect time=inf"
+            raise ValueError(f"{what}, got time={self._time}: pass a larger ridge instead")
         if loo and self.landmarks is not None:
             raise ValueError("ridge='loo' expects landmarks=None, for it needs the factor of the whole kernel")
         size = float(np.average(getattr(self.kernel_.diag(x), self._kind), weights=w)) if loo or self.relative else 1.0

@@ -41,7 +41,7 @@ class Optimizer(ABC):
 
     lr: float | Schedule
     rule: ClassVar[Rule] = "sgd"
-    weight_decay = 0.0
+    weight_decay = 0.0  # no fields: those of a subclass would have to follow them in the order of arguments
     towards = cast("Array | None", None)
 
     def __post_init__(self) -> None:
