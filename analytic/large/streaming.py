@@ -110,7 +110,7 @@ class KernelStore:
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
-            if any(self.folder.glob("record-*.txt")):
+            if any(other != self.record for other in self.folder.glob("record-*.txt")):  # ours may be just written
                 what = f"store {str(self.folder)!r} holds the kernel of another network, or of other inputs"
                 raise ValueError(f"{what}: choose another path, or delete it") from None
             return None

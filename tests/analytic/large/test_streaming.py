@@ -394,6 +394,23 @@ def test_starters_share_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found == ["blocks", "nngp.npy", "ntk.npy", record, "record.lock"]
 
 
+def test_a_record_that_another_starter_begins_meanwhile_is_no_stranger(
+    store: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is absent when read, and there when the folder is searched for records of other kernels."""
+    right, reads = streaming.read_lines, []
+
+    def absent_at_first(path: Path, what: str, remedy: str) -> list[str]:
+        reads.append(path)
+        if len(reads) == 1:
+            raise FileNotFoundError
+        return right(path, what, remedy)
+
+    monkeypatch.setattr(streaming, "read_lines", absent_at_first)
+    assert store.after(store.record) == 0
+    assert len(reads) > 1
+
+
 @pytest.mark.parametrize(
     ("shape", "most", "cost", "rows"),
     [
