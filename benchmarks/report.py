@@ -119,7 +119,7 @@ def markdown(about: dict[str, Any], found: dict[str, str], sections: Sequence[st
     head += ["  ".join(f"{name}: {value}." for name, value in found.items())]
     kept = [f"## {part.strip()}" for part in re.split(r"^## ", before, flags=re.M)[1:]]
     others = [part for part in kept if part.splitlines()[0] != head[0]]
-    return "\n\n".join(["# Benchmarks", "\n\n".join([*head, *sections]), *others]) + "\n"
+    return "\n\n".join(["# Results of the benchmarks", "\n\n".join([*head, *sections]), *others]) + "\n"
 
 
 def _record(one: Measured) -> dict[str, Any]:

@@ -74,6 +74,7 @@ html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {page: list[str]() for page in ("gallery/index", "papers/*", "scenes")}
 html_sidebars["course/index"] = ["sidebar-nav-bs"]
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "logo": {"text": "minintk"},
     "navbar_align": "left",

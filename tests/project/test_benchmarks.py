@@ -90,7 +90,7 @@ def test_a_report_replaces_its_processors_part_alone(benchmarks: Any) -> None:
     first = report.markdown({"processor": "A"}, {}, ["### row\n\nold"])
     both = report.markdown({"processor": "B"}, {}, ["### row\n\nother"], first)
     again = report.markdown({"processor": "A"}, {}, ["### row\n\nnew"], both)
-    assert again.count("# Benchmarks\n") == 1
+    assert again.count("# Results of the benchmarks\n") == 1
     assert [line for line in again.splitlines() if line.startswith("## ")] == ["## A", "## B"]
     assert "new" in again
     assert "other" in again
