@@ -29,7 +29,11 @@ RAISED = re.compile(r"^\w+(?:Error|Layer)\b")
 
 def escaped(text: str) -> str:
     """Plain text as reStructuredText; with …, since a summary ends at the first dot."""
-    return re.sub(r"([\\*_|`])", r"\\\1", STRESSED.sub("\0\\1\1", text.replace("...", "…"))).replace("\0", "*").replace("\1", "*")
+    return (
+        re.sub(r"([\\*_|`])", r"\\\1", STRESSED.sub("\0\\1\1", text.replace("...", "…")))
+        .replace("\0", "*")
+        .replace("\1", "*")
+    )
 
 
 def inline(text: str) -> str:
