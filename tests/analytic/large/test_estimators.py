@@ -355,7 +355,8 @@ def test_a_scale_that_is_fixed_has_no_gradient() -> None:
 def test_a_kernel_says_what_it_is() -> None:
     """Its repr evaluates to an equal kernel, alone, in sums and products, and after a fit."""
     conv = mn.Sequential(mn.Conv2d(1, 3), mn.ReLU(), mn.Flatten(), mn.Dense(1))
-    names = {**vars(mn), "NetworkKernel": an.NetworkKernel, "WhiteKernel": WhiteKernel}
+    names = {name: getattr(mn, name) for name in mn.__all__}
+    names |= {"NetworkKernel": an.NetworkKernel, "WhiteKernel": WhiteKernel}
     for kernel in (an.NetworkKernel(depth=3, activation="erf", kind="ntk"), an.NetworkKernel(conv, b_std=0.5)):
         again = eval(repr(kernel), names)  # noqa: S307
         assert again == clone(kernel) == kernel

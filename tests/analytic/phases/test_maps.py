@@ -62,12 +62,12 @@ def deep_tanh(x: np.ndarray[Any, Any], depth: int) -> tuple[float, float]:
 
 def test_the_error_is_a_bound_in_the_chaotic_phase() -> None:
     """The sum of the layers' own errors is exceeded; with the roundings that the layers multiply it is not."""
-    k, x = chaotic(mn.Tanh(), 40)
+    k, x = chaotic(mn.Tanh(), 50)
     with mp.workdps(40):
-        want = deep_tanh(x, 40)
+        want = deep_tanh(x, 50)
     got = [a[0, 1] / sqrt(a[0, 0] * a[1, 1]) for a in k.both(x)]
     off = float(np.max(np.abs(np.subtract(got, want))))
-    assert k._rows(Examples(x)).error < off < k.error(x) < 1e-8
+    assert k._rows(Examples(x)).error < off < k.error(x) < 1e-7  # by 4 to 40 times, as versions of NumPy round
 
 
 @pytest.mark.parametrize("depth", [3, 30])
