@@ -27,16 +27,14 @@ from minintk.diagnostics import kappa
 from minintk.spec import windows
 from minintk.spec.parametrization import NTK
 from minintk.testing import assert_close
-from tests.kit.laws import (
-    Array,
-    Patch,
+from tests.kit.laws import Array, Patch, infinite
+from tests.kit.laws_infinite import (
     closed_form,
     covariance,
     covariance_in_steps,
     erf_kernel,
     flow_limit,
     heavy_ball,
-    infinite,
     relu_kernel,
     residual_kernel,
     zero_bias_kernel,
