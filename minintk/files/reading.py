@@ -138,7 +138,7 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def read_npz(file: IO[bytes]) -> dict[str, Host]:
-    """Read the arrays of a .npz file by name, stored or deflated; ValueError for anything but arrays of numbers.
+    """Read the arrays of a .npz file by name, stored or deflated; raise ValueError for anything but arrays of numbers.
 
     All arrays together take at most the bytes of the file, or EXPANSION times as many if some are deflated.
     """

@@ -115,7 +115,7 @@ def solve_gram(
 
 
 class Factor:
-    """L with L L' = K = J J' + ridge, in the lower triangle of K itself on the host; ValueError if K has none."""
+    """L with L L' = K = J J' + ridge, in the lower triangle of K itself on the host; raise ValueError if K has none."""
 
     def __init__(self, k: Array) -> None:
         xp, n = array_namespace(k), k.shape[0]

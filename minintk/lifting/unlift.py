@@ -20,7 +20,7 @@ def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes
     module.  If the statistics of a BatchNorm are not the state's, as after `Network.calibrate`, they are written as
     scale r and offset -r mean', of inputs with mean 0 and variance 1 - eps.
 
-    The map is linear in theta; if multipliers are 1, it also converts gradients to torch's.  ValueError for an
+    The map is linear in theta; if multipliers are 1, it also converts gradients to torch's.  Raises ValueError for an
     ensemble, for a BatchNorm without frozen statistics, and as for `lift`.
 
     >>> from minintk import Dense, lift

@@ -21,7 +21,7 @@ from minintk.spec.layers import Activation
 
 @dataclass(frozen=True)
 class Hardtanh(Numbered):
-    """phi(x) = min(max(x, low), high); phi' = 0 at both ends.  ValueError unless low < high.
+    """phi(x) = min(max(x, low), high); phi' = 0 at both ends.  Raises ValueError unless low < high.
 
     >>> Hardtanh(1.0, 0.0)
     Traceback (most recent call last):

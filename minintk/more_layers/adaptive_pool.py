@@ -30,7 +30,7 @@ class AdaptiveAvgPool(s.Layer):
 
     size : windows along each axis, a number or a pair (along H, along W).
 
-    (N, H, W, C) -> (N, H', W', C) or (N, L, C) -> (N, L', C).  ValueError for sizes below 1, and for vectors.
+    (N, H, W, C) -> (N, H', W', C) or (N, L, C) -> (N, L', C).  Raises ValueError for sizes below 1, and for vectors.
 
     >>> out_shape(AdaptiveAvgPool((2, 3)), (7, 7, 16))
     (2, 3, 16)

@@ -26,7 +26,7 @@ class GroupNorm(s.Layer):
 
     groups : a divisor of the channels C; 1 is LayerNorm over all axes, C is InstanceNorm.
 
-    ValueError for groups that do not divide the channels.
+    Raises ValueError for groups that do not divide the channels.
 
     >>> out_shape(GroupNorm(4), (7, 7, 16))
     (7, 7, 16)

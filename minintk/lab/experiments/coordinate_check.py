@@ -232,7 +232,7 @@ def coordinate_check(
     rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : show a bar with the time left,
     on stderr.
 
-    ValueError for widths or specs that do not match each other, FloatingPointError if a loss is infinite or NaN.
+    Raises ValueError for widths or specs that do not match each other, FloatingPointError if a loss is infinite or NaN.
 
     >>> import minintk as mn
     >>> digits = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))

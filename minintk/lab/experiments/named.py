@@ -77,7 +77,7 @@ ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
 def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
     """Return one by name, "mup:N" with its base width N; the `ABC` with exponents a/b/c; or your own "module:name".
 
-    ValueError for anything else.
+    Raises ValueError for anything else.
 
     >>> parametrization("mup:64"), parametrization("0,0.5,0.5/0,0,0/0,0,0").regime
     (SpectralMuP(base_width=64), 'kernel')
@@ -103,7 +103,7 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
     """Return a function n -> spec of width n for a coordinate check: `depth` hidden layers, w_std = C^-1/2 last.
 
     name : "mlp"; "cnn", 3 x 3 convolutions with n channels and the mean over pixels; "resnet", residual branches of two
-    layers; or "module:function", your own function.  ValueError for other names.
+    layers; or "module:function", your own function.  Raises ValueError for other names.
 
     >>> spec_of_width("mlp", outputs=10, depth=1)(64)
     Sequential(Flatten(), Dense(width=64, ...), Tanh(), Dense(width=10, w_std=0.316..., b_std=0.0, b_init='normal'))

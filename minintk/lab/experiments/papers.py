@@ -20,7 +20,7 @@ ENDS = '\nif __name__ == "__main__":\n    command_line(main, SIZES'
 def scripts(names: Sequence[str] = ()) -> dict[str, Path]:
     """Return {name: file} of these scripts; without names, of all that produce a table of claims, alphabetically.
 
-    ValueError for an unknown name; FileNotFoundError if the package was installed without them.
+    Raises ValueError for an unknown name; FileNotFoundError if the package was installed without them.
     """
     found = [path for path in sorted(EXAMPLES.glob("*.py")) if ENDS in path.read_text("utf-8")]
     if not found:

@@ -286,7 +286,7 @@ def _run(
 
 
 def _of_part(part: tuple[int, int] | None) -> slice:
-    """Return the calls of part=(i, n): i, i + n, ...; ValueError unless 0 <= i < n."""
+    """Return the calls of part=(i, n): i, i + n, ...; raise ValueError unless 0 <= i < n."""
     if part is None:
         return slice(None)
     if not (isinstance(part, tuple) and [*map(type, part)] == [int, int] and 0 <= part[0] < part[1]):
@@ -295,7 +295,7 @@ def _of_part(part: tuple[int, int] | None) -> slice:
 
 
 def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | None) -> dict[str, tuple[Any, ...]]:
-    """Return the grid as tuples of Python numbers; ValueError for an invalid one."""
+    """Return the grid as tuples of Python numbers; raise ValueError for an invalid one."""
     if not isinstance(grid, Mapping):
         raise TypeError(f"grid expects {{name: values}}, got {grid!r}")
     axes = {}
@@ -318,7 +318,7 @@ def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | 
 
 
 def _value(point: Point, name: Any, value: Any) -> Any:
-    """Return a value as JSON stores it, floats with all digits; ValueError for NaN, TypeError for other types."""
+    """Return a value as JSON stores it, floats with all digits; raise ValueError for NaN, TypeError for other types."""
 
     def constant(text: str) -> float:
         if text == "NaN":
@@ -334,7 +334,7 @@ def _value(point: Point, name: Any, value: Any) -> Any:
 
 
 def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
-    """Return the folder of a sweep, set up; ValueError if it belongs to another work."""
+    """Return the folder of a sweep, set up; raise ValueError if it belongs to another work."""
     folder, mine = made_folder(store, "store="), {"format": 1, "work": identity(work)}
     for name in ("records", "claims"):
         (folder / name).mkdir(exist_ok=True)
