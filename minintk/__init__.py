@@ -9,9 +9,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # n
 
 
 def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
-    """Say what is wrong with the package `analytic` next to minintk, and the remedy; None if it is this distribution's.
+    """Return what is wrong with the package `analytic` next to minintk, and the remedy; None if it is the shipped one.
 
-    Another one of that name, installed over ours, puts its `__init__.py` there, and takes it along when it is removed.
+    A different package named `analytic`, installed over ours, replaces its `__init__.py`; uninstalling it deletes that.
 
     >>> other_analytic() is None
     True
@@ -20,9 +20,9 @@ def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
     there = face.exists()
     try:
         if not face.parent.is_dir() or (there and b"lazy_loader.attach_stub" in face.read_bytes()):
-            return None  # ours, or only minintk was moved
+            return None  # the package is ours, or only minintk was moved
     except OSError:
-        return None  # files cannot be read here, as in a process that grades
+        return None  # files cannot be read here, e.g. in a grading process
     what = "is of another distribution, installed over minintk's" if there else "is missing: another one was removed"
     return f"{face} {what}: pip uninstall -y analytic, then pip install --force-reinstall --no-deps minintk"
 

@@ -19,22 +19,22 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[tuple[int, ...], Any]
-"""An array of NumPy or CuPy.  Type checkers treat it as NumPy's; CuPy's are untyped, so they pass."""
+"""An array of NumPy or CuPy.  Type checkers treat it as a NumPy array; CuPy is untyped, so its arrays pass."""
 
 Host = np.ndarray[Any, Any]
-"""An array of NumPy only."""
+"""A NumPy array."""
 
 SCIPY = {"numpy": "scipy", "cupy": "cupyx.scipy"}
-"""Packages with each array library's special functions and solvers."""
+"""The packages that hold each array library's special functions and solvers."""
 
 STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
-"""Modules with each array library's `as_strided`."""
+"""The modules that hold each array library's `as_strided`."""
 
 
 def array_namespace(*arrays: Array) -> Any:
-    """Return the namespace `xp` of the arrays' library; TypeError for arrays of two libraries, or anything else.
+    """Return the namespace `xp` of the arrays' library; raise TypeError for arrays of two libraries, or anything else.
 
-    It is NumPy itself, which follows the array API standard, or array-api-compat's wrapper of another library.
+    The namespace is NumPy itself, which follows the array API standard, or array-api-compat's wrapper of another one.
 
     >>> array_namespace(np.ones(3)).__name__
     'numpy'
@@ -68,7 +68,7 @@ def library(xp: Any) -> str:
 
 
 def on_host(xp: Any) -> bool:
-    """Return True if arrays of this namespace live in the host's memory, where threads can share them."""
+    """Return True if arrays of this namespace live in host memory, where threads can share them."""
     return xp is np or library(xp) == "numpy"
 
 
@@ -78,12 +78,12 @@ def scipy_module(xp: Any, name: str) -> ModuleType:
 
 
 def to_host(a: Array | float) -> np.ndarray[Any, Any]:
-    """Return the array in NumPy, copied if it is on the GPU; for figures, tables and files."""
+    """Return the array as a NumPy array, copied if it is on the GPU; for figures, tables and files."""
     return a.get() if hasattr(a, "get") else np.asarray(a)
 
 
 def own(a: Array) -> Array:
-    """Copy `a` for later use, since the caller can overwrite `a` before then.
+    """Return a copy of `a`, to be kept after the caller overwrites `a`.
 
     >>> a = np.zeros(2)
     >>> b = own(a)
@@ -100,7 +100,7 @@ def to_library(a: Array, xp: Any) -> Array:
 
 
 def device_namespace(device: str) -> Any:
-    """Return the namespace for ``"cpu"`` or ``"gpu"``; RuntimeError with the remedy without a GPU."""
+    """Return the namespace for ``"cpu"`` or ``"gpu"``; without a GPU raise RuntimeError with the remedy."""
     if device == "cpu":
         return array_namespace(np.empty(0))
     if device != "gpu":
@@ -109,13 +109,13 @@ def device_namespace(device: str) -> Any:
         one = import_module("cupy").zeros(1) + 1  # compiles a kernel
         import_module("cupyx.scipy.linalg")  # loads CUDA's libraries, which `import cupy` does not
         return array_namespace(one)
-    except Exception as error:  # including CUDA's own errors
+    except Exception as error:  # includes CUDA's own errors
         what = f"device 'gpu' needs CuPy, CUDA's libraries and an NVIDIA GPU ({type(error).__name__}: {error})"
         raise RuntimeError(f"{what}: {_gpu_remedy(error)}, or use device 'cpu'") from error
 
 
 def _gpu_remedy(error: Exception) -> str:
-    """Return the remedy for what is missing: a Python package, one of CUDA's libraries, or the driver with its GPU."""
+    """Return the remedy for the missing part: a Python package, one of CUDA's libraries, or the driver with its GPU."""
     extras = "pip install 'minintk[gpu]' (a driver for CUDA 12) or 'minintk[gpu13]' (CUDA 13)"
     if isinstance(error, ModuleNotFoundError):
         package = str(error.name).partition(".")[0]
@@ -128,7 +128,7 @@ def _gpu_remedy(error: Exception) -> str:
 def available_memory(xp: Any) -> int:
     """Return the bytes that can still be allocated where `xp` keeps its arrays (2**62 if the system does not say).
 
-    On the host: free memory within control-group limits.  On a GPU: the current one's, within CuPy's limit.
+    On the host, this is the free memory within control-group limits; on a GPU, the current one's within CuPy's limit.
     """
     if library(xp) == "cupy":
         free, _total = import_module("cupy").cuda.runtime.memGetInfo()
@@ -139,14 +139,14 @@ def available_memory(xp: Any) -> int:
 
 
 def free_host_memory(meminfo: str | Path = "/proc/meminfo") -> int:
-    """Return the free bytes of this machine; all its memory if the system says no more (macOS), otherwise 2**62."""
+    """Return the free bytes of this machine; all its memory if that is all we can read (macOS), otherwise 2**62."""
     try:
         fields = dict(line.split(":") for line in Path(meminfo).read_text(encoding="ascii").splitlines())
         return 1024 * int(fields["MemAvailable"].split()[0])
     except (OSError, KeyError):  # not Linux
         pass
     if sys.platform == "win32":
-        status = (ctypes.c_uint64 * 8)()  # dwLength and dwMemoryLoad, ullTotalPhys, ullAvailPhys, and five more
+        status = (ctypes.c_uint64 * 8)()  # dwLength and dwMemoryLoad, ullTotalPhys, ullAvailPhys, and five more fields
         status[0] = ctypes.sizeof(status)
         return int(status[2]) if ctypes.windll.kernel32.GlobalMemoryStatusEx(status) else 2**62
     try:
@@ -159,13 +159,13 @@ LIMITS = {
     "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
 }
-"""Files of a control group: its limits, its use, and the name of the cache in that use that the kernel would drop."""
+"""Files of a control group: its limits, its usage, and the name of the reclaimable cache that the usage includes."""
 
 
 def free_in_groups(root: str | Path = "/") -> int:
-    """Return the bytes that this process's control groups leave it (containers, SLURM), 2**62 without a limit.
+    """Return the bytes that this process's control groups (containers, SLURM) still allow; 2**62 without a limit.
 
-    A group's limit also covers the groups inside it, so the smallest counts.  root : path of the file system.
+    A group's limit also covers the groups inside it, so the smallest limit counts.  root : the root of the file system.
     """
     free = 2**62
     for group, files, usage, cached in limited_groups(str(root)):
@@ -177,7 +177,7 @@ def free_in_groups(root: str | Path = "/") -> int:
 
 @lru_cache
 def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
-    """Return (folder, limit files, usage file, cache's name) of limited groups; cached, as a search is slow."""
+    """Return (folder, limit files, usage file, cache's name) of groups with a limit; cached, as the search is slow."""
     found = []
     for kind, group in control_groups(root, "memory"):
         limits, usage, cache = LIMITS[kind]
@@ -188,7 +188,7 @@ def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
 
 
 def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
-    """Return (kind, folder) of the control groups of this process, and outer ones, that can limit "memory" or "cpu"."""
+    """Return (kind, folder) of the control groups that limit this process, outer ones too, for "memory" or "cpu"."""
     found: list[tuple[str, Path]] = []
     try:
         mounts = [line.split() for line in (Path(root) / "proc/self/mountinfo").read_text().splitlines()]
@@ -211,7 +211,7 @@ def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
 
 
 def read_number(path: Path, name: str | None = None) -> int | None:
-    """Read the number in a file, or the number after `name` in a file of pairs; None for "max" or if it is missing."""
+    """Return the number in a file, or the one after `name` in a file of pairs; None for "max" or a missing file."""
     text = text_of(path)
     try:
         return int(dict(line.split() for line in text.splitlines())[name] if name else text)
@@ -228,9 +228,9 @@ def text_of(path: Path) -> str:
 
 
 def check_floating(name: str, a: Array) -> None:
-    """Raise TypeError unless `a` is an array of float32 or float64, without a mask and not a numpy.matrix.
+    """Raise TypeError unless `a` is a float32 or float64 array that is neither masked nor a numpy.matrix.
 
-    ValueError for an array on another GPU than the current one, where the results would be allocated.
+    Raises ValueError for an array on a GPU other than the current one, where the results would be allocated.
     """
     try:
         array_namespace(a)
@@ -250,7 +250,7 @@ def check_floating(name: str, a: Array) -> None:
 
 
 def check_finite(name: str, a: Array) -> None:
-    """Raise ValueError if `a` holds a NaN or an infinity, with the index of the first."""
+    """Raise ValueError if `a` holds a NaN or an infinity; the message gives the index of the first."""
     if not finite(a):
         xp = array_namespace(a)
         bad = ~xp.isfinite(a)
@@ -262,20 +262,20 @@ def check_finite(name: str, a: Array) -> None:
 def check_finite_by(result: Array, name: str, a: Array) -> None:
     """Raise ValueError if `result`, computed from `a`, shows that `a` holds a NaN or an infinity.
 
-    Only the sum of `result` is checked, since outputs are few and parameters many.  An overflow for finite `a` passes.
+    Only the sum of `result` is checked, since outputs are few and parameters many.  An overflow at finite `a` passes.
     """
-    if on_host(array_namespace(result)) and not finite(result):  # a GPU would have to wait for the sum
+    if on_host(array_namespace(result)) and not finite(result):  # on a GPU this would wait for the sum
         check_finite(name, a)
 
 
 def finite(a: Array) -> bool:
-    """Return True if no entry of `a` is NaN or infinite: one cheap pass, and a second if only the sum overflowed."""
+    """Return True if no entry of `a` is NaN or infinite.  A second pass over `a` runs only if the sum overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         return isfinite(float(a.sum())) or bool(array_namespace(a).isfinite(a).all())
 
 
 def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> None:
-    """Check a batch of examples `x : (N, *shape)`: floating, finite, and of the expected shape, if given."""
+    """Check that a batch of examples `x : (N, *shape)` is floating-point and finite, and has the shape if given."""
     check_floating(name, x)
     if x.ndim < 2 or (shape is not None and tuple(x.shape[1:]) != tuple(shape)):
         want = f"(N, {', '.join(map(str, shape))})" if shape is not None else "(N, d)"
@@ -298,21 +298,21 @@ def matmul_into(a: Array, b: Array, out: Array) -> None:
     array([[1., 0., 0.],
            [0., 1., 0.]])
     """
-    if on_host(xp := array_namespace(a, b, out)) or out.flags.c_contiguous:  # CuPy writes only whole arrays
+    if on_host(xp := array_namespace(a, b, out)) or out.flags.c_contiguous:  # CuPy writes only to contiguous arrays
         xp.matmul(a, b, out=out)
     else:
         out[...] = a @ b
 
 
 def rows_times(x: Array, W: Array) -> Array:
-    """Return x W : (..., N, n) for x : (..., N, d), by one product over all rows if W : (d, n) has no more axes."""
+    """Return x W : (..., N, n) for x : (..., N, d), as one product over all rows if W : (d, n) has only two axes."""
     if W.ndim > 2 or x.ndim == 2:
         return x @ W
     return (x.reshape((-1, x.shape[-1])) @ W).reshape((*x.shape[:-1], W.shape[-1]))
 
 
 def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """Return a view of `a` from its first number on, with this shape and these strides in bytes; unchecked.
+    """Return a view of `a` from its first number on, with this shape and these strides in bytes, which go unchecked.
 
     >>> a = np.arange(4.0)
     >>> strided(a, (3, 2), (8, 8))
@@ -343,7 +343,7 @@ def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
 
 
 def block_memory(xp: Any) -> int:
-    """Return the bytes of shared memory that a block of a kernel's threads can have; 0 for NumPy."""
+    """Return the bytes of shared memory available to a thread block of a kernel; 0 for NumPy."""
     if library(xp) != "cupy":
         return 0
     return int(import_module("cupy").cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])

@@ -1,4 +1,4 @@
-"""Count the threads to work with: cores of this process's affinity and quota, at most OMP_NUM_THREADS."""
+"""Count the threads to use: the cores in this process's affinity and quota, at most OMP_NUM_THREADS."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from minintk.arrays import control_groups, text_of
 
 
 def cores() -> int:
-    """Return the number of threads to use: cores in this process's affinity and quota, at most OMP_NUM_THREADS."""
+    """Return the number of threads to use: the cores in this process's affinity and quota, at most OMP_NUM_THREADS."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, cores_granted(), threads_asked())
 
 
 @cache
 def threads_asked() -> int:
-    """Return OMP_NUM_THREADS, its first number if it lists one per level; 2**30 if it is not set."""
+    """Return OMP_NUM_THREADS, the first number if it lists one per nesting level; 2**30 if it is not set."""
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(asked) if asked.isdecimal() and int(asked) else 2**30
 
 
 @cache
 def cores_granted(root: str = "/") -> int:
-    """Return the whole cores that this process's control groups allow (containers, SLURM); 2**30 without a quota.
+    """Return the whole cores that this process's control groups (containers, SLURM) allow; 2**30 without a quota.
 
-    With more threads than that, the system stops all of them for part of each period.  root : path of the file system.
+    With more threads than that, the system stops them all for part of each period.  root : the root of the file system.
     """
     granted = 2**30
     for kind, group in control_groups(root, "cpu"):
         names = ["cpu.max"] if kind == "cgroup2" else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        fields = " ".join(text_of(group / name) for name in names).split()  # "150000 100000", "max 100000"
+        fields = " ".join(text_of(group / name) for name in names).split()  # e.g. "150000 100000", "max 100000"
         if len(fields) == 2 and all(map(str.isdecimal, fields)):
             granted = min(granted, max(1, int(fields[0]) // int(fields[1])))
     return granted

@@ -1,13 +1,13 @@
-"""Import satellites on demand: folders that can be deleted, looked up when they are first needed.
+"""Import satellites on demand.  A satellite is a folder that can be deleted; it is looked up when first needed.
 
-    networks     the layers of a network by cheaper ways     minintk/fast
-    kernels      the recursion of kernels by cheaper ways    analytic/fast
-    blocks       kernels on disk, and by executors           analytic/large
-    diagnosis    what is wrong with a layer                  minintk/grade
-    phase        where a network stands, in one line         analytic/phases
-    roundings    what layers make of rounding errors         analytic/phases
+    networks     cheaper ways to compute a network's layers  minintk/fast
+    kernels      cheaper ways to run the kernel recursion    analytic/fast
+    blocks       kernels on disk, and on executors           analytic/large
+    diagnosis    finds what is wrong with a layer            minintk/grade
+    phase        the phase of a network, in one line         analytic/phases
+    roundings    how layers amplify rounding errors          analytic/phases
 
-Nothing else in the core names a satellite, except the interfaces of the two packages, which import names on use.
+Nothing else in the core names a satellite, except the two packages' interfaces, which import names when they are used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DOORS = {
 
 @cache
 def through(door: str, otherwise: Any = None) -> Any:
-    """Return the object at a door, or `otherwise` if its satellite was deleted.
+    """Return the object behind a door, or `otherwise` if its satellite was deleted.
 
     >>> through("networks", "as written") is not None
     True

@@ -1,4 +1,4 @@
-"""Manage memory on the CPU: pieces that fit a core's cache, and freed memory that the process keeps."""
+"""Manage CPU memory: cut arrays into pieces that fit a core's cache, and keep freed memory in the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minintk.thresholds import THRESHOLDS
 
 
 def cache_slices(a: Array) -> list[slice]:
-    """Cut the last axis of `a` into pieces that stay in a core's cache through several passes; one piece on the GPU."""
+    """Cut the last axis of `a` into pieces that stay in a core's cache over several passes; one piece on the GPU."""
     if not on_host(array_namespace(a)):
         return [slice(0, a.shape[-1])]
     step = max(1, THRESHOLDS.vector_piece // max(1, math.prod(a.shape[:-1])))
@@ -22,10 +22,10 @@ def cache_slices(a: Array) -> list[slice]:
 
 @contextmanager
 def short_rows() -> Iterator[None]:
-    """Speed up NumPy's ufuncs on rows of a few hundred numbers, inside this context, in this thread.
+    """Speed up NumPy's ufuncs on rows of a few hundred numbers, inside this context and in this thread.
 
-    NumPy copies rows shorter than its buffer of 8192 numbers to that buffer and back, which triples the work.  Inside
-    the context, the buffer has 256.
+    NumPy copies rows shorter than its buffer of 8192 numbers into that buffer and back, which triples the work.  Inside
+    the context, the buffer holds 256.
     """
     before = np.setbufsize(256)
     try:
@@ -35,11 +35,11 @@ def short_rows() -> Iterator[None]:
 
 
 def keep_freed_memory(like: Array) -> None:
-    """Keep memory that this process frees from now on; for loops that repeatedly allocate and free the same arrays.
+    """Keep memory that this process frees from now on; for loops that allocate and free the same arrays repeatedly.
 
-    Linux's C library returns free memory to the system above a limit: twice the largest block freed so far (64 MiB at
-    most).  The next step then gets the same pages again, one by one, cleared.  Freeing one such block, which was never
-    written to, raises that limit.
+    Linux's C library returns freed blocks above a size limit to the system.  The limit is twice the largest block freed
+    so far (at most 64 MiB), so the next step gets the same pages back one by one, zeroed.  Freeing one such block that
+    was never written to raises the limit.
     """
     if on_host(array_namespace(like)):
         np.empty(2**25 - 2**16, np.uint8)

@@ -1,4 +1,4 @@
-"""Show progress of long work on stderr: a bar with the time left on a terminal, otherwise a line every ten seconds."""
+"""Show the progress of long work on stderr: a bar with the time left on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from time import perf_counter
 
 @contextmanager
 def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[float], None]]:
-    """Yield `advance(amount)`, to be called as work gets done; unless `shown`, it only warns of hours of work.
+    """Yield `advance(amount)`, to be called as work gets done; unless `shown`, it only warns if hours of work remain.
 
     >>> with progress_of("counting", 3, shown=False) as advance:
     ...     for _ in range(3):
@@ -57,13 +57,13 @@ def _lines(what: str, total: float, say: Callable[[str], None], every: float = 1
 
 
 HOUR = 3600.0
-"""Seconds of remaining work from which `forewarned` warns."""
+"""Seconds of remaining work above which `forewarned` warns."""
 
 
 def forewarned(what: str, first: float = 0, every: float = 10.0) -> Callable[[float, float], None]:
-    """Return progress(done, total), which warns once on stderr if an hour of work or more is left.
+    """Return progress(done, total), which warns once on stderr if an hour of work or more remains.
 
-    first : the work already done.   every : seconds of work before it estimates.
+    first : the work already done.   every : seconds of work before the first estimate.
 
     >>> advance = forewarned("counting")
     >>> advance(1, 2)

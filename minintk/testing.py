@@ -1,15 +1,15 @@
-"""Test the laws that every model obeys, for this package and for layers and models from outside.
+"""Test the laws that every model obeys, for this package's layers and models and for your own.
 
 Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
-and a numpy.random.Generator for its directions, and raises AssertionError with the law, both numbers and the tolerance.
-`check_layer` checks every law for one layer, in small networks: first, in the middle, last and as a residual branch.
+and a numpy.random.Generator that draws directions.  Its AssertionError gives the law, both numbers and the tolerance.
+`check_layer` checks every law for one layer in small networks: first, in the middle, last and as a residual branch.
 
 Tolerances are derived, not chosen.  eps is the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
 sizes + N + 8) the number of roundings on a path through the network and back.  A result is off by at most m eps times
-the size of its terms: |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta| for f.
+the size of its terms.  That is |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta| for f.
 
-To define a layer, write a frozen dataclass and register its shape rule and its finite rule.  The page "Extending" of
-the documentation does so, and shows how `check_layer` refuses a mistake.
+To define a layer, write a frozen dataclass and register its shape rule and its finite rule.  The documentation's page
+"Extending" does so, and shows how `check_layer` reports a mistake.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def roundings(model: Model, theta: Array, x: Array) -> float:
-    """Return m eps, the relative error to which the roundings along a path through the network and back add up.
+    """Return m eps, the relative error that roundings on a path through the network and back add up to.
 
     >>> import minintk as mn
     >>> net, x = mn.Network(mn.Dense(2), (3,)), np.ones((4, 3))             # layer sizes 3 and 2
@@ -50,7 +50,7 @@ def roundings(model: Model, theta: Array, x: Array) -> float:
 
 
 def assert_close(law: str, got: Any, want: Any, tolerance: Any) -> None:
-    """Raise AssertionError unless |got - want| <= tolerance everywhere, with the worst place; NaN is never close.
+    """Raise AssertionError, naming the worst entry, unless |got - want| <= tolerance everywhere; NaN is never close.
 
     >>> assert_close("1 + 1 = 2", np.array([1.0, 3.0]), np.array([1.0, 2.0]), 1e-15)
     Traceback (most recent call last):
@@ -75,8 +75,8 @@ def assert_shape(law: str, a: Any, want: tuple[int, ...]) -> None:
 
 
 def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check every law below that applies: `check_derivative` in float64, `check_ensemble` if theta is an ensemble,
-    those of kernels if examples do not interact.
+    """Check every law below that applies: `check_derivative` in float64, `check_ensemble` if theta is an ensemble, and
+    the laws of kernels if examples do not interact.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Erf(), mn.Dense(2)), (3,))
@@ -100,7 +100,7 @@ def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator
     f, J = model.linearize(theta, x)
     u, v = _normal(rng, f.shape, theta), _normal(rng, theta.shape, theta)
     lead = J.lead
-    buffer = array_namespace(theta).full(tuple(theta.shape), float("nan"), dtype=theta.dtype)  # tests = against +=
+    buffer = array_namespace(theta).full(tuple(theta.shape), float("nan"), dtype=theta.dtype)  # fails with +=
     Jv, Ju = to_host(J.jvp(v)), to_host(J.vjp(u, buffer))
     u, v = to_host(u), to_host(v)
     forwards = (u * Jv).reshape((*lead, -1)).sum(axis=-1)
@@ -113,11 +113,11 @@ def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator
 def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
     """Check J v = d/ds f(theta + s v) at s = 0 by fourth-order differences, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h.
 
-    theta in float64, and not on a kink.  Rounding changes the differences by m eps T 1.5 / h, where T = |f| + |J|
+    theta must be in float64, not on a kink.  Rounding changes the differences by m eps T 1.5 / h, where T = |f| + |J|
     |theta| is the size of f's terms.  Truncation adds h^4 / 30 times a fifth derivative, ten thousand times less at
-    these steps.  A kink of ReLU may lie inside one stencil: the law holds where it does at one of three steps, h =
-    2^-12, 2^-15, 2^-18.  For `minintk.Centred`, alpha (f - f_0), what is added up is alpha f and alpha f_0, of which
-    little may be left: T is alpha times those of both.
+    these steps.  A kink of ReLU can lie inside one stencil, so the law must hold at only one of three steps, h =
+    2^-12, 2^-15, 2^-18.  `minintk.Centred` computes alpha (f - f_0): alpha f and alpha f_0 are added and may nearly
+    cancel, so T is alpha times the sum of both sizes.
     """
     if theta.dtype != np.float64:
         raise TypeError(f"check_derivative expects theta in float64, got {theta.dtype}")
@@ -141,7 +141,7 @@ def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Genera
 
 
 def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check gram = J J' and trace_gram, its trace over outputs, of a batch with itself and with another; J S J' too."""
+    """Check gram = J J' and trace_gram, its trace over outputs, for a batch with itself and another; also J S J'."""
     N, C = x.shape[0], model.outputs
     _, J = model.linearize(theta, x)
     _, J2 = model.linearize(theta, x[::-1][: (N + 1) // 2])
@@ -179,7 +179,7 @@ def check_kernel(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 
 
 def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that jvp of (K, [E], P) and vjp of (K, [E], N, C) are K maps at once."""
+    """Check that jvp of (K, [E], P) and vjp of (K, [E], N, C) apply K maps at once."""
     f, J = model.linearize(theta, x)
     v, u = _normal(rng, (3, *theta.shape), theta), _normal(rng, (3, *f.shape), theta)
     size = roundings(model, theta, x) * _norm(_rows(J)).max()
@@ -190,7 +190,7 @@ def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that member e of f, J v, J' u and the kernel equals the result for this member only; theta : (E, P)."""
+    """Check that f, J v, J' u and the kernel of member e equal the results for that member alone; theta : (E, P)."""
     if theta.ndim != 2:
         raise ValueError(f"check_ensemble expects theta of shape (E, P), got {tuple(theta.shape)}")
     f, J = model.linearize(theta, x)
@@ -200,7 +200,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
     for e in range(theta.shape[0]):
         one = slice(e, e + 1)
         part = model.members(one)
-        pick: Any = e if part is model else one  # the member itself, if the model is not anchored to an ensemble
+        pick: Any = e if part is model else one  # the member alone, if the model is not anchored to an ensemble
         apart = _results(model, *part.linearize(theta[pick], x), v[pick], u[pick])
         sizes = _sizes(model, _terms(part, theta[pick], x), float(rows[e]), v[e], u[e])
         for name, alone in apart.items():
@@ -209,12 +209,12 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
 
 
 def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check ntk and ntk_full by blocks, under every memory bound that they accept, against J J' in one piece."""
+    """Check ntk and ntk_full, computed in blocks under every memory bound that they accept, against the whole J J'."""
     _, J = model.linearize(theta, x)
     m, largest = roundings(model, theta, x), float(_norm(_rows(J)).max()) ** 2
     other = x[::-1][: (x.shape[0] + 1) // 2]
     _, J2 = model.linearize(theta, other)
-    plain = dict.fromkeys(model.layout.slices, 1.0)  # for any learning rates
+    plain = dict.fromkeys(model.layout.slices, 1.0)  # valid for any learning rates
     for x2, right in ((None, None), (other, J2)):
         full, trace = to_host(J.gram(right)), to_host(J.trace_gram(right)) / model.outputs
         for name, kernel, want in (("ntk_full", ntk_full, full), ("ntk", ntk, trace)):
@@ -229,14 +229,14 @@ def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 
 
 def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that f, J v, J' u and the kernel in float32 have that dtype, and equal those in float64 to rounding.
+    """Check that f, J v, J' u and the kernel in float32 have that dtype, and equal those in float64 up to rounding.
 
-    For a model that takes both, a Network.  A result is off by m eps times the sum of its terms' size and its response
-    to a relative change of theta.  That response is measured: the largest for four random changes of size 2^-12.
+    This needs a model that takes both dtypes, a Network.  A result may be off by m eps times the sum of its terms' size
+    and its response to a relative change of theta, measured as the largest for four random changes of size 2^-12.
     """
     small = np.float32
     xp = array_namespace(theta, x)
-    theta, x = (xp.astype(xp.astype(a, small), np.float64) for a in (theta, x))  # the same numbers in both
+    theta, x = (xp.astype(xp.astype(a, small), np.float64) for a in (theta, x))  # the same numbers in both dtypes
     f, J = model.linearize(theta, x)
     v, u = _normal(rng, theta.shape, theta), _normal(rng, f.shape, theta)
 
@@ -265,13 +265,13 @@ def _results(model: Model, f: Array, J: Jacobian, v: Array, u: Array) -> dict[st
 
 
 def _sizes(model: Model, f: float, J: float, v: Array, u: Array) -> dict[str, float]:
-    """Return the size of the terms that are summed in each of `_results`; f, J : the sizes of f and |J|."""
+    """Return the size of the terms that are summed in each of `_results`; f, J : the sizes of f and J."""
     v_norm, u_norm = (float(_norm(to_host(a).ravel())) for a in (v, u))
     return {"f": f, "J v": J * v_norm, "J' u": J * u_norm, "gram": J**2, "trace_gram": model.outputs * J**2}
 
 
 def _terms(model: Model, theta: Array, x: Array) -> float:
-    """|f| + |J| |theta|, the size of what is added up to get f; what `Centred` subtracts counts with what is left."""
+    """Return |f| + |J| |theta|, the size of the terms added up in f; includes the terms that cancel in `Centred`."""
     if isinstance(model, Centred):
         return float(model.alpha * (_terms(model.model, theta, x) + _terms(model.model, model.theta0, x)))
     f, J = model.linearize(theta, x)
@@ -279,19 +279,19 @@ def _terms(model: Model, theta: Array, x: Array) -> float:
 
 
 def _normal(rng: np.random.Generator, shape: Sequence[int], like: Array) -> Array:
-    """Draw normal numbers on the host, in the library and dtype of `like`."""
+    """Draw normal numbers on the host, and return them in the library and dtype of `like`."""
     return to_library(rng.standard_normal(tuple(shape)).astype(str(like.dtype)), array_namespace(like))
 
 
 def _norm(a: Host) -> Host:
-    """|a| along the last axis, in float64, where |a|^2 may underflow."""
+    """Return |a| along the last axis, in float64 because |a|^2 can underflow in float32."""
     a = np.abs(a.astype(np.float64))
     top = np.max(a, axis=-1, keepdims=True, initial=np.finfo(np.float64).tiny)
     return np.asarray(top[..., 0] * np.sqrt(((a / top) ** 2).sum(axis=-1)))
 
 
 def _rows(J: Jacobian) -> Host:
-    """Write J as a matrix on the host, ([E], N C, P), in float64."""
+    """Return J as a matrix on the host, ([E], N C, P), in float64."""
     dense = to_host(J.dense()).astype(np.float64)
     return dense.reshape((*J.lead, dense.shape[-3] * dense.shape[-2], J.size))
 
@@ -299,8 +299,8 @@ def _rows(J: Jacobian) -> Host:
 def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
     """Check every law for small networks with this layer first, in the middle, last and as a residual branch.
 
-    shape : of one example as it enters the layer, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  AssertionError, with the
-    broken law and the findings of `minintk.grade.diagnose_layer`: jvp, vjp or gram, which tensor, how it is wrong.
+    shape : of one example as it enters the layer, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  The AssertionError gives the
+    broken law and the findings of `minintk.grade.diagnose_layer`: jvp, vjp or gram, which tensor, and how it is wrong.
 
     >>> import minintk as mn
     >>> check_layer(mn.Dense(4, b_std=0.5), (3,))
@@ -311,7 +311,7 @@ def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametri
     except Exception as error:
         said = ""
         if (diagnose := through("diagnosis")) is not None:
-            with suppress(Exception):  # a layer may be too broken to diagnose
+            with suppress(Exception):  # a layer can be too broken to diagnose
                 said = str(diagnose(layer, shape, parametrization) or "")
         if not said:
             raise
@@ -334,14 +334,14 @@ def _laws(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization
         network = Network(spec, shape, parametrization)
         x = rng.standard_normal((4, *shape))
         theta = network.init(rng, ensemble=2)
-        theta += 0.5 * rng.standard_normal(theta.shape)  # moves away from zero-initialised biases
+        theta += 0.5 * rng.standard_normal(theta.shape)  # move away from biases initialised at zero
         check_model(network, theta, x, rng)
         check_model(network, theta[0], x[:1], rng)
         check_float32(network, theta[0], x, rng)
 
 
 def weights(shape: Shape) -> s.Layer:
-    """Return a layer with weights that keeps this shape, so that layers after it must pass u dy/dx on."""
+    """Return a layer with weights that keeps this shape, so that the layers after it must pass u dy/dx on."""
     if len(shape) == 1:
         return s.Dense(shape[-1], b_std=0.5)
     return (s.Conv1d if len(shape) == 2 else s.Conv2d)(shape[-1], 1, b_std=0.5)

@@ -1,14 +1,14 @@
 """Share independent pieces of work among threads, with BLAS limited to one thread meanwhile.
 
-NumPy's ufuncs and BLAS release the interpreter lock, so Python threads use all cores; more BLAS threads would
-oversubscribe them.  Results do not depend on the number of threads: work is split only by its size, and added in order.
+NumPy's ufuncs and BLAS release the interpreter lock, so Python threads already use all cores; more BLAS threads would
+oversubscribe them.  Pieces depend only on the size of the work and are added in order, so threads change no result.
 
-Any public call can run inside any other in the same thread (a handler, a callback), and any exception can leave it:
+Any public call can run inside any other in the same thread (a handler, a callback) and can be left by any exception:
 
-    no thread waits for unstarted work                a call takes its own items, and waits for those that others took
-    marks are never unset                             they live in a copied context, or end with the frame
-    no lock is held across lines of Python            queues, deques and dictionaries change in one step each
-    the next call here repairs                        what an exception in `wait`, `end`, `__exit__`, `_leave` left
+    no thread waits for unstarted work                a call takes its own items, and waits only for items under way
+    marks are never unset                             they live in a copied context, or end with their frame
+    no lock is held across lines of Python            queues, deques and dictionaries change in one atomic step
+    the next call repairs                             whatever an exception in `wait`, `end`, `__exit__`, `_leave` left
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from minintk.cores import cores
 
 T = TypeVar("T")
 
-PATIENCE = 0.05  # seconds to wait for a thread that restores BLAS's threads: a signal handler can interrupt it
+PATIENCE = 0.05  # seconds to wait for a thread that restores BLAS's threads: a signal handler can interrupt that thread
 _inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
 
 
 def inside() -> bool:
-    """Return True if the caller is a pool thread, or runs in `alone`: `parallel` is then a plain loop."""
+    """Return True if the caller is a pool thread or runs in `alone`; `parallel` is then a plain loop."""
     return _inside.get()
 
 
 def alone(work: Callable[..., T], *args: Any) -> T:
-    """Call work(*args); inside, `parallel` is a plain loop."""
+    """Call work(*args) such that `parallel` is a plain loop inside it."""
     context = copy_context()
     context.run(_inside.set, True)
     return context.run(work, *args)
 
 
 class _Job:
-    """A call of `parallel`: threads take positions of items from one iterator, whose steps are not interrupted."""
+    """A call of `parallel`: threads take item positions from one iterator, and each of its steps is atomic."""
 
     def __init__(self, work: Callable[..., Any], items: list[Any]) -> None:
         self.work, self.items, self.places = work, items, iter(range(len(items)))
@@ -57,35 +57,35 @@ class _Job:
         self.entered, self.left, self.bell = deque[None](), deque[None](), SimpleQueue[None]()
 
     def take(self) -> None:
-        """Work on items until none is left; an error leaves none."""
+        """Work on items until none is left; an error discards the remaining items."""
         try:
             for i in self.places:
                 self.results[i] = self.work(self.items[i])
         except BaseException:
-            deque(self.places, 0)  # none is left
+            deque(self.places, 0)  # discards the remaining items
             raise
 
     def wait(self) -> None:
-        """Wait until all threads that have entered have left, then raise any exception that came in the meantime. A
-        thread enters before it takes an item, so one that enters later finds none.  It leaves before it rings the bell.
+        """Wait until all threads that entered have left, then raise any exception that came in the meantime.  A thread
+        enters before it takes an item, so one that enters later finds none.  It leaves before it rings the bell.
         """
         caught = None
         while True:
             try:
                 while len(self.left) < len(self.entered):
                     self.bell.get()
-                self.bell.put(None)  # for a call that this one interrupted while waiting
+                self.bell.put(None)  # for a call that this one interrupted while it was waiting
                 break
-            except BaseException as error:  # a keyboard interrupt, a time limit
+            except BaseException as error:  # e.g. a keyboard interrupt or a time limit
                 caught = error
         try:
             if caught is not None:
                 raise caught
         finally:
-            caught = None  # breaks the cycle of this frame and the traceback
+            caught = None  # breaks the reference cycle of this frame and the traceback
 
     def end(self) -> None:
-        """Take no more items, wait, and drop the references to arrays."""
+        """Take no more items, wait for the threads, and drop the references to arrays."""
         self.ending = True
         deque(self.places, 0)
         try:
@@ -96,14 +96,14 @@ class _Job:
 
 
 class _Pool:
-    """Threads that wait for jobs; each registers itself, so a failed start leaves no entry."""
+    """Threads that wait for jobs; each registers itself, so a thread that fails to start leaves no entry."""
 
     def __init__(self) -> None:
         self.jobs: SimpleQueue[tuple[_Job, Context]] = SimpleQueue()
         self.threads: deque[int] = deque()
 
     def hand_over(self, job: _Job, count: int) -> None:
-        """Offer the job to `count` threads, or fewer if no more can start (in a browser, at a limit of the system)."""
+        """Offer the job to `count` threads, or to fewer if no more can start (in a browser, or at a system limit)."""
         with suppress(RuntimeError):
             for _ in range(count - len(self.threads)):
                 start_new_thread(self.serve, (count,))
@@ -111,7 +111,7 @@ class _Pool:
             self.jobs.put((job, copy_context()))
 
     def serve(self, count: int) -> None:
-        """Serve jobs forever; return at once unless among the first `count` threads, of which none returns."""
+        """Serve jobs forever; return at once if `count` threads already do.  The first `count` threads never return."""
         self.threads.append(me := get_ident())
         if self.threads.index(me) >= count:
             self.threads.remove(me)
@@ -133,7 +133,7 @@ _pool, _own = _Pool(), local()
 
 
 def _place() -> tuple[int, int]:
-    """Return (depth, frame) of the caller's caller; a different frame as deep or deeper has ended, even if kept."""
+    """Return (depth, frame) of the caller's caller; any other frame at this depth or deeper has ended, even if kept."""
     depth, caller = 0, id(frame := sys._getframe(2))
     while frame := frame.f_back:  # type: ignore[assignment]
         depth += 1
@@ -142,7 +142,7 @@ def _place() -> tuple[int, int]:
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """Compute [work(item) for item in items] on all cores; raise the first error once the others have stopped.
-    A plain loop inside the pool, with one core or item, and without threads.  With two items, BLAS has one thread.
+    Runs a plain loop inside the pool, for one core or item, and without threads.  With two items, BLAS has one thread.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
@@ -172,8 +172,8 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
 
 
 _holders: dict[int, tuple[Any, ...]] = {}  # (thread, place, reference) of each entered `single_threaded_blas`
-_before: dict[Any, int] = {}  # original threads of the BLAS libraries limited to one
-_returning: dict[int, float] = {}  # threads that restore these, with their start times
+_before: dict[Any, int] = {}  # original thread counts of the BLAS libraries limited to one
+_returning: dict[int, float] = {}  # threads that restore these counts, with their start times
 _held: list[bool] = [False]  # True if all libraries are limited to one
 
 
@@ -184,21 +184,21 @@ def blas_libraries() -> list[Any]:
 
 
 def set_threads(library: Any, count: int) -> None:
-    """Set a BLAS library's threads; threadpoolctl 3.8 ignores calls from other threads than its first user's."""
+    """Set a BLAS library's thread count; threadpoolctl 3.8 ignores calls from threads other than its first user's."""
     getattr(library, "_real_set_num_threads", library.set_num_threads)(count)
 
 
 class single_threaded_blas(AbstractContextManager[None]):
-    """Limit BLAS to one thread per call, in all threads; the last context to exit restores BLAS's threads."""
+    """Limit BLAS to one thread per call, in all threads; the last context to exit restores BLAS's thread counts."""
 
     def __enter__(self) -> None:
         key, me, here = id(self), get_ident(), _place()
         try:
             _holders[key] = me, here, weakref.ref(self, lambda _: _leave(key))  # in case `__exit__` is never reached
-            for other, (thread, place, _) in list(_holders.items()):  # a kept frame, e.g. by a notebook, never exits
+            for other, (thread, place, _) in list(_holders.items()):  # a frame kept alive (notebooks) never exits
                 if thread == me and place[0] >= here[0] and place != here:
                     _holders.pop(other, None)
-            for job, depth in list(_own.__dict__.get("jobs", {}).items()):  # interrupted while ending
+            for job, depth in list(_own.__dict__.get("jobs", {}).items()):  # interrupted while it was ending
                 if depth >= here[0]:
                     job.end()
             while any(monotonic() - since < PATIENCE for who, since in list(_returning.items()) if who != me):
@@ -221,7 +221,7 @@ class single_threaded_blas(AbstractContextManager[None]):
 
 
 def _leave(key: int) -> None:
-    """Restore the threads after the last holder.  Either it sees a new holder, or the new holder sees it restoring."""
+    """Restore the thread counts after the last holder.  Either it sees a new holder, or that holder sees it at work."""
     _holders.pop(key, None)
     if _holders:
         return
@@ -232,14 +232,14 @@ def _leave(key: int) -> None:
             for library, count in list(_before.items()):
                 if not _holders:
                     set_threads(library, count)
-                if not _holders:  # a new holder needs the count
+                if not _holders:  # a new holder needs the counts
                     _before.pop(library, None)
     finally:
         _returning.pop(get_ident(), None)
 
 
 def _forked() -> None:
-    """Reset the pool in the child of a fork: its threads, and those that limited BLAS, exist only in the parent."""
+    """Reset the pool in the child of a fork: pool threads, and threads that limited BLAS, exist only in the parent."""
     global _pool
     _pool = _Pool()
     _own.__dict__.clear()

@@ -1,6 +1,6 @@
-"""Hold the sizes at which fast paths begin and end: one object with all numbers, measured on two cores with AVX-512.
+"""Hold the sizes at which fast paths begin and end, all in one object, measured on two cores with AVX-512.
 
-A piece of work justifies a thread from about .5 ms on, so work from twice that on is `cut`.
+Work pays for a thread from about .5 ms on, so work of twice that or more is `cut`.
 """
 
 from __future__ import annotations
@@ -10,39 +10,39 @@ from dataclasses import dataclass
 
 @dataclass
 class Thresholds:
-    """Multiplications, numbers in memory and bytes, as the comments say."""
+    """Numbers of multiplications, numbers in memory, or bytes, as the comments say."""
 
     plain: int = 2**18  # multiplications of a batch below which plain layers run, with BLAS's own threads
     products: int = 2**24  # multiplications of a piece of a matrix product, or of several
     compiled: int = 2**20  # multiplications of a convolution that justify loading Numba
     convolution: int = 2**24  # multiplications of a piece of a convolution,
-    convolution_per_weight: int = 2**8  # plus this many for each weight, as every piece adds to all of them
-    share: int = 2**17  # numbers in the activations of a batch, for each square of the number of its shares,
-    share_per_weight: int = 8  # plus this many in a share for each weight, as every share prepares all of them
-    contraction: int = 2**24  # multiplications of a kernel's contraction that uses BLAS's own threads
-    cotangents: int = 2**19  # numbers in the cotangents of some outputs of a kernel
-    vector: int = 2**20  # numbers of a piece of a vector in optimisers and copies
-    pixels: int = 2**21  # numbers of a piece that BatchNorm sums or scales
+    convolution_per_weight: int = 2**8  # plus this many for each weight, since every piece adds to all of them
+    share: int = 2**17  # numbers in the activations of a batch, per squared number of its shares,
+    share_per_weight: int = 8  # plus this many in a share for each weight, since every share prepares all of them
+    contraction: int = 2**24  # multiplications of a kernel contraction above which BLAS's own threads are used
+    cotangents: int = 2**19  # numbers in the cotangents of a kernel's outputs that are taken together
+    vector: int = 2**20  # numbers in a piece of a vector, in optimisers and copies
+    pixels: int = 2**21  # numbers in a piece that BatchNorm sums or scales
     patches_bytes: int = 3 * 2**20  # bytes of patches that are formed and multiplied at a time,
-    patches_bytes_gpu: int = 2**30  # and on a GPU
+    patches_bytes_gpu: int = 2**30  # and the same on a GPU
     normalised: int = 2**16  # numbers in BatchNorm's input that justify loading Numba
-    gathering: float = 1.5  # gathering a convolution's gradient may take this many times its multiplications,
-    gathered_channels: int = 16  # if its images have at least this many channels
+    gathering: float = 1.5  # a convolution's gradient is gathered if this takes at most so many times its
+    gathered_channels: int = 16  # multiplications and its images have at least this many channels
     cotangent_bytes: int = 6 * 10**6  # the largest cotangent before the outputs of a kernel are taken in parts
-    ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train on a core at a time
+    ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train together on a core
     vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
 
 
 THRESHOLDS = Thresholds()
 
 PIECES = 16
-"""Largest number of pieces that work is cut into, a power of two.  More cores than that stay idle."""
+"""Largest number of pieces that work is cut into, a power of two.  Any further cores stay idle."""
 
 
 def cut(length: int, work: float, each: float) -> list[slice]:
-    """0 ... Cut a length into 1, 2, 4, 8 or 16 pieces of at least `each` of the work, whatever the number of cores.
+    """Cut 0 ... `length` into 1, 2, 4, 8 or 16 pieces of at least `each` of the work, whatever the number of cores.
 
-    Sums depend on the pieces by rounding errors, so the pieces do not depend on the cores.
+    Rounding errors of sums depend on the pieces, so the pieces must not depend on the number of cores.
 
     >>> cut(10, 2**20, 2**19), len(cut(100, 7, 1)), len(cut(100, 1000, 1)), len(cut(3, 1000, 1))
     ([slice(0, 5, None), slice(5, 10, None)], 4, 16, 2)

@@ -1,9 +1,9 @@
-"""Import and compile where no signal handler runs.
+"""Import and compile in a thread where no signal handler runs.
 
 Python runs signal handlers in the main thread, between any two of its lines.  A handler in the middle of an import
-would find half a module, and one that leaves the import by an exception would leave half a module behind.  Entering a
-compiler twice, or leaving it, may end the process.  In its own thread such work runs to its end, whatever happens in
-the main thread, and its result is there for the next call.
+would find half a module, and a handler that raises would leave half a module behind.  Entering a compiler twice, or
+leaving it early, can end the process.  In its own thread such work runs to its end, whatever happens in the main
+thread, and its result is ready for the next call.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 def undisturbed(work: Callable[[], T]) -> T:
-    """Return work(), called in another thread if this is the main thread; errors are raised again.
+    """Return work(), called in another thread if this is the main thread; its errors are raised here.
 
-    A handler may run while the main thread waits, may call this again, and may leave by an exception: the work goes on.
+    A handler can run while the main thread waits, call this again, or raise an exception: the work still goes on.
 
     >>> undisturbed(lambda: current_thread() is main_thread())
     False
@@ -36,6 +36,6 @@ def undisturbed(work: Callable[[], T]) -> T:
 
     try:
         Thread(target=run, name="minintk-undisturbed").start()
-    except RuntimeError:  # no threads, as in a browser or when Python exits
+    except RuntimeError:  # no threads, as in a browser or while Python exits
         return work()
     return done.result()

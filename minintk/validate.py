@@ -24,9 +24,9 @@ def real(value: Any) -> float:
 
 
 def number(name: str, value: Any, *, zero: bool = False, negative: bool = False) -> float:
-    """Return the value as a Python float, as a NumPy scalar would promote float32 arrays to float64.
+    """Return the value as a Python float, since a NumPy scalar would promote float32 arrays to float64.
 
-    ValueError unless it is a finite number > 0, or >= 0 with `zero`, or any with `negative`.
+    Raises ValueError unless it is a finite number > 0, or >= 0 with `zero`, or of any sign with `negative`.
 
     >>> number("alpha", 3)
     3.0
@@ -39,7 +39,7 @@ def number(name: str, value: Any, *, zero: bool = False, negative: bool = False)
 
 
 def numbers(values: Any) -> tuple[float, ...]:
-    """Return a number, a sequence or an array of numbers as Python floats; () if it contains anything else.
+    """Return a number, a sequence or an array of numbers as a tuple of floats; () if it contains anything else.
 
     >>> numbers([1, np.inf]), numbers("1"), numbers(None)
     ((1.0, inf), (), ())
@@ -49,7 +49,7 @@ def numbers(values: Any) -> tuple[float, ...]:
 
 
 def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
-    """Return the value as a Python int; ValueError unless it is an integer from low to high (not True, 2.0 or "2").
+    """Return the value as a Python int; raise ValueError unless it is an integer in [low, high] (not True, 2.0 or "2").
 
     >>> whole("steps", np.int64(3))
     3
@@ -62,7 +62,7 @@ def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
 
 
 def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
-    """Return t in float64 on the host, () or (T,); ValueError unless all are numbers >= 0, inf included.
+    """Return t in float64 on the host, () or (T,); raise ValueError unless all are numbers >= 0; inf is allowed.
 
     >>> times([0, np.inf])
     array([ 0., inf])
@@ -76,7 +76,7 @@ def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
 
 
 def precision(dtype: Any) -> np.dtype[Any]:
-    """Return the dtype; TypeError unless it is float32 or float64.
+    """Return the dtype; raise TypeError unless it is float32 or float64.
 
     >>> precision("float32")
     dtype('float32')
@@ -91,7 +91,7 @@ def precision(dtype: Any) -> np.dtype[Any]:
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """Return rng, or numpy.random.default_rng(0) for None; TypeError for anything else, such as a seed.
+    """Return rng, or numpy.random.default_rng(0) for None; raise TypeError for anything else, such as a seed.
 
     >>> isinstance(generator(None), np.random.Generator)
     True
@@ -103,6 +103,6 @@ def generator(rng: Any) -> np.random.Generator:
 
 
 def check_generator(name: str, rng: Any) -> None:
-    """Raise TypeError for anything but a generator, None included, so that nothing is drawn by accident."""
+    """Raise TypeError for anything but a generator, even None, so that nothing is drawn by accident."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"{name} expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")

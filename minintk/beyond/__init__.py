@@ -1,1 +1,1 @@
-"""Beyond the kernel, in finite networks: the tensors that describe its movement, and steps of a given spectral norm."""
+"""Go beyond the kernel in finite networks: tensors that describe its movement, and steps of a given spectral norm."""

@@ -1,13 +1,13 @@
-"""Spectral descent and Muon: every update has the spectral norm that muP requires, by construction.
+"""Take steps whose spectral norm is the one that muP requires, by spectral descent and Muon.
 
-    SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| the spectral norm
+    SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| is the spectral norm
     Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
 G is the gradient of W, or its running sum v <- momentum v + G; d is 1 except in residual branches (`Role.depth`).  So
 the effective weights, multiplier included, move by lr sqrt(fan_out / fan_in) at every width in any parametrization, in
 one direction or in all of them.  The second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023,
 section 5).  Muon takes its norm's steepest step (Bernstein, Newhouse 2024; Jordan et al. 2024).  A kernel of K x K
-pixels is treated as the matrix (K K C_in, C_out), whose norm times K bounds that of the convolution; a bias as (1, n).
+pixels is treated as the matrix (K K C_in, C_out), whose norm times K bounds the convolution's, and a bias as (1, n).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from minintk.spec.parametrization import Rule
 from minintk.training.optimizers import Optimizer
 
 SWEEP = 3e-3
-"""One sweep of Newton-Schulz steps brings singular values from the largest down to this fraction of it to 1."""
+"""One sweep of Newton-Schulz steps brings singular values between this fraction of the largest and the largest to 1."""
 TOLERANCE = 1e-3
 
 
@@ -31,9 +31,9 @@ TOLERANCE = 1e-3
 class SpectralDescent(Optimizer):
     """Normalised gradient descent, tensor by tensor, for networks with this layout, `net.layout`.
 
-    lr : the relative size of a step, a number or a schedule; steps do not shrink near a minimum, so use a schedule that
-    decays to 0.  The s above are the `lr_scales` of `train`, 1 by default, not those of the parametrization.  A tensor
-    with zero gradient does not move.  Raises ValueError for lr <= 0, momentum outside [0, 1).
+    lr : the relative size of a step, a number or a schedule.  Steps do not shrink near a minimum, so use a schedule
+    that decays to 0.  The s above are the `lr_scales` of `train`, 1 by default, not those of the parametrization.  A
+    tensor with zero gradient does not move.  Raises ValueError for lr <= 0 and for momentum outside [0, 1).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))
@@ -80,9 +80,9 @@ class SpectralDescent(Optimizer):
 
 @dataclass(frozen=True, repr=False)
 class Muon(SpectralDescent):
-    """Descent by orthogonalised gradients: all singular values of a step are lr sqrt(fan_out / fan_in).
+    """Descend by orthogonalised gradients: all singular values of a step are lr sqrt(fan_out / fan_in).
 
-    Arguments and errors as for `SpectralDescent`.  Directions in which the gradient is zero do not move.
+    Arguments and errors are those of `SpectralDescent`.  Directions with zero gradient do not move.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))
@@ -106,9 +106,9 @@ def orthogonalised(G: Array) -> Array:
         X <- 3/2 a X - 1/2 a^3 X X'X,        a^2 = 3 / (1 + low + low^2),        low <- 1/2 a low (3 - a^2 low^2)
 
     Newton-Schulz steps start from X = G / |G|; they use only matrix products, scaled for singular values from low to 1
-    (Chen, Chow 2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X| (Frobenius) is within the tolerance, so
+    (Chen, Chow 2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X| (Frobenius) is within the tolerance; then
     every singular value is within half of it of 1, or within it of 0.  Singular values of G below about 1e-5 |G| in
-    float32, 1e-13 |G| in float64, may be rounding errors: they become 0.
+    float32, or 1e-13 |G| in float64, can be rounding errors; they become 0.
 
     >>> import numpy as np
     >>> np.linalg.svd(orthogonalised(np.diag([100.0, 1.0, 0.01, 0.0])), compute_uv=False).round(3)

@@ -1,10 +1,10 @@
-"""Load data sets: digits and sentences inside the package, MNIST and CIFAR-10, and generators.
+"""Load data sets: digits and sentences inside the package, MNIST and CIFAR-10, and generated points.
 
 Reading order:
 
-    dataset        examples with labels, and the transformations of the experiments
-    packaged       the 8 x 8 digits and the sentences of the package, words as vectors, points on a sphere or cube
-    published      find, download and read the files of MNIST and CIFAR-10
+    dataset        examples with labels, and the transformations for experiments
+    packaged       the package's 8 x 8 digits and sentences, words as vectors, points on a sphere or cube
+    published      finds, downloads and reads the files of MNIST and CIFAR-10
 
 >>> import minintk as mn
 >>> x, y = mn.datasets.digits().parity()

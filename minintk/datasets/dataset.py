@@ -1,4 +1,4 @@
-"""A labelled data set, with the transformations for experiments on wide networks.
+"""Define a labelled data set, with the transformations for experiments on wide networks.
 
 Every method returns a new Dataset of NumPy arrays; `parity`, `binary` and `one_hot` end a chain with (x, y).
 """
@@ -28,8 +28,8 @@ class Dataset:
     image_shape : (H, W, C) if the examples are images, also if they are stored flat.
     dtype : the dtype of `x` if raw holds bytes; otherwise that of raw.
 
-    raw and labels are read while the data set is in use and not copied, as they can be a `numpy.memmap`.
-    TypeError or ValueError for arrays that do not match each other, and for NaN or infinity.
+    raw and labels are read during use and not copied, as they can be a `numpy.memmap`.
+    Raises TypeError or ValueError for arrays that do not match each other, and for NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))
     >>> data
@@ -88,7 +88,7 @@ class Dataset:
         return replace(self, raw=self.raw[index], labels=self.labels[index])
 
     def split(self, n_train: int, n_test: int, rng: np.random.Generator) -> tuple[Dataset, Dataset]:
-        """Draw two disjoint random samples, (train, test), without replacement and not stratified by class.
+        """Draw two disjoint random samples, (train, test), without replacement and without stratifying by class.
 
         >>> data = Dataset(np.eye(10), np.arange(10))
         >>> train, test = data.split(6, 3, np.random.default_rng(0))
@@ -107,7 +107,7 @@ class Dataset:
         return self.split(n, 0, rng)[0]
 
     def pair(self, a: str | int, b: str | int) -> Dataset:
-        """Select two classes, given by name or number, in the examples' order; label 0 is `a`, label 1 is `b`.
+        """Select two classes, given by name or number, in the order of the examples; label 0 is `a`, label 1 is `b`.
 
         >>> Dataset(np.eye(3), np.arange(3), classes=("cat", "dog", "cow")).pair("cow", "cat")
         Dataset('data', N=2, x=(3,), classes: cow 1, cat 1)
@@ -119,7 +119,7 @@ class Dataset:
         return replace(two, labels=(two.labels == j).astype(np.int64), classes=(self.classes[i], self.classes[j]))
 
     def _class(self, which: str | int) -> int:
-        """Return the number of a class given by name or number."""
+        """Return the number of a class that is given by name or number."""
         if isinstance(which, str) and which in self.classes:
             return self.classes.index(which)
         if not isinstance(which, (str, bool)) and hasattr(which, "__index__") and 0 <= which < len(self.classes):
@@ -137,7 +137,7 @@ class Dataset:
     def enlarged(self, factor: int, frame: int = 0) -> Dataset:
         """Repeat every pixel of the images factor x factor times, and add a frame of `frame` zero pixels.
 
-        Enlarge before `standardise`: afterwards zero is not black.
+        Enlarge before `standardise`: after it, zero is not black.
 
         >>> from minintk.datasets import digits
         >>> digits().enlarged(3, frame=2)[:5].x.shape
@@ -163,7 +163,7 @@ class Dataset:
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:
         """Standardise: x <- (x - mean) / std, with one mean and std per channel of an image, or per feature.
 
-        `fit` : the data set that determines mean and std (the training set).  ValueError if a channel is constant.
+        fit : the data set that determines mean and std (the training set).  Raises ValueError if a channel is constant.
 
         >>> from minintk.datasets import digits
         >>> x = digits().standardise().x
@@ -184,9 +184,9 @@ class Dataset:
     def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
         """Project: x <- (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
 
-        `fit` : the data set that determines mean, V and the variances (1/N sum): the training set before its own pca.
-        The largest loading of each component is positive.  Geiger et al. 2020 use k = 10. ValueError if the data vary
-        in fewer than k directions.
+        fit : the data set that determines mean, V and the variances (1/N sum): the training set before its own pca.
+        The largest loading of each component is positive.  Geiger et al. 2020 use k = 10.  Raises ValueError if the
+        data vary in fewer than k directions.
 
         >>> from minintk.datasets import digits
         >>> train, test = digits().split(1000, 500, np.random.default_rng(0))
@@ -199,7 +199,7 @@ class Dataset:
         whole("k", k, 1, d)
         mean = source.x.mean(axis=0, dtype=np.float64)
         X = source.x - mean
-        lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # use the smaller matrix; eigenvalues ascend
+        lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # uses the smaller matrix; eigenvalues ascend
         lam, U = lam[::-1], U[:, ::-1]
         rank = int(np.sum(lam > max(N, d) * np.finfo(source.dtype).eps * lam[0]))
         if k > rank:
@@ -210,7 +210,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
 
     def on_sphere(self) -> Dataset:
-        """Scale x <- sqrt(d) x / |x|: the input kernel x x' / d has a unit diagonal; ValueError for zero examples.
+        """Scale x <- sqrt(d) x / |x|, so that x x' / d has a unit diagonal; raise ValueError for zero examples.
 
         >>> from minintk.datasets import digits
         >>> x = digits().on_sphere().x

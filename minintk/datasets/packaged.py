@@ -1,4 +1,4 @@
-"""Provide data without files: digits and sentences in the package, points on a sphere or a cube."""
+"""Provide data without files: the package's digits and sentences, points on a sphere or a cube."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def packaged(name: str) -> dict[str, Array]:
 def digits(*, dtype: Any = np.float64) -> Dataset:
     """Load 1,797 real handwritten digits of 8 x 8 pixels, x : (1797, 64) in [0, 1].
 
-    The order is the published one; the classes are nearly balanced (174 to 183 images each).
-    Source: see `Dataset.attribution`.
+    The order is the published one; the classes are nearly balanced (174 to 183 images each).  For the source, see
+    `Dataset.attribution`.
 
     >>> data = digits()
     >>> data.x.shape, float(data.x.max()), data.labels[:5].tolist()
@@ -68,8 +68,8 @@ class Text:
     def embed(self, length: int, features: int, rng: np.random.Generator) -> Dataset:
         """Map each word to a fixed vector with entries N(0, 1), x : (N, length, features).
 
-        Longer texts are cut off, and shorter ones padded with zeros, as `minintk.MaskedAvgPool` expects.  At infinite
-        width random vectors are equivalent to a trained embedding at its start.
+        Longer texts are cut off, and shorter ones are padded with zeros, as `minintk.MaskedAvgPool` expects.  At
+        infinite width, random vectors are equivalent to a trained embedding at its start.
 
         >>> import minintk as mn
         >>> data = mn.datasets.sentences().embed(24, 16, np.random.default_rng(0))
@@ -90,7 +90,7 @@ def sentences() -> Text:
     """Load 1,800 sentences of 8 to 24 words from novels, 600 each by Jane Austen, Arthur Conan Doyle and H. G. Wells.
 
     The text is lower case without punctuation; names of people and places are replaced by the word "name".  The order
-    is random. Source: see `Text.attribution`.
+    is random.  For the source, see `Text.attribution`.
 
     >>> text = sentences()
     >>> text

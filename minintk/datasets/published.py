@@ -1,15 +1,15 @@
-"""Read MNIST and CIFAR-10 from a folder (given by the caller or by $MININTK_DATA), or download them once.
+"""Read MNIST and CIFAR-10 from a folder (given by the caller or in $MININTK_DATA), or download them once.
 
-A given folder must contain the files.  They are downloaded only if no folder is given (by pooch, into the user's cache,
-verified by the checksums in this package).
+A given folder must contain the files.  They are downloaded only if no folder is given: by pooch, into the user's cache,
+with the checksums in this package.
 
-MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, four files in the IDX format.  An IDX file has two zero
-bytes, a type (0x08: bytes), the number of axes, four bytes for the length of each (most significant byte first), then
-the values, last axis fastest.
+MNIST has 60,000 and 10,000 handwritten digits of 28 x 28 pixels, in four IDX files.  An IDX file has two zero bytes, a
+type (0x08: bytes), the number of axes, four bytes for the length of each axis (most significant byte first), then the
+values, last axis fastest.
 
-CIFAR-10: 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, from the published Python batches.  These are
-pickles, and loading a pickle can call any function, or set the state of a NumPy array to any bytes.  So its
-instructions are parsed, never executed: the array's bytes and the labels appear in them literally.
+CIFAR-10 has 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, published as Python batches.  These are
+pickles, and loading a pickle can call any function, or set the state of a NumPy array to any bytes.  Their instructions
+are therefore parsed and never executed: the array's bytes and the labels appear in them literally.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VARIABLE = "MININTK_DATA"
 
 
 def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
-    """Return `folder`, or the one given by MININTK_DATA, or None; FileNotFoundError if it does not exist."""
+    """Return `folder`, or the one in MININTK_DATA, or None; raise FileNotFoundError if it does not exist."""
     named = folder if folder is not None else os.environ.get(VARIABLE) or None
     if named is None:
         return None
@@ -41,7 +41,7 @@ def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
 
 
 def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
-    """Return the first file with one of these names in `folder` or the folders `inside` it, or FileNotFoundError."""
+    """Return the first file with one of these names, in `folder` or the folders `inside` it; or FileNotFoundError."""
     places = [folder / place / name for place in ("", *inside) for name in names]
     if found := next((path for path in places if path.is_file()), None):
         return found
@@ -50,7 +50,7 @@ def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
 
 
 def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
-    """Return the file at `url`, or the files in its archive: from the user's cache, or downloaded and checked."""
+    """Return the file at `url`, or the files in its archive, from the user's cache, or downloaded and verified."""
     try:
         import pooch
     except ImportError as error:
@@ -78,7 +78,7 @@ MNIST_SHA256 = {
     "t10k-images-idx3-ubyte": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
     "t10k-labels-idx1-ubyte": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
 }
-"""Checksums of the compressed files as published."""
+"""The checksums of the compressed files as published."""
 
 
 def mnist(
@@ -86,11 +86,11 @@ def mnist(
 ) -> Dataset:
     """Load MNIST's training or test images, x : (60000, 784) or (10000, 784) in [0, 1].
 
-    folder : contains the IDX files, compressed or not, or a folder ``mnist``; default MININTK_DATA; without either,
-        they are downloaded (11 MB, needs the extra ``data``).
+    folder : contains the IDX files, compressed or not, or a folder ``mnist``; default MININTK_DATA.  Without either,
+        the files are downloaded (11 MB, needs the extra ``data``).
     dtype : of `x`; the images are stored as bytes, 47 MB for all of them, until `x` is accessed.
 
-    FileNotFoundError if the folder lacks the files, ValueError for damaged ones.
+    Raises FileNotFoundError if the folder lacks the files, ValueError for damaged files.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split expects 'train' or 'test', got {split!r}")
@@ -108,12 +108,12 @@ def _mnist_file(folder: str | os.PathLike[str] | None, name: str) -> np.ndarray[
     place = named_folder(folder)
     if place is None:
         return read_idx(download(f"{MNIST_URL}{name}.gz", f"sha256:{MNIST_SHA256[name]}")[0])
-    other = name.replace("-idx", ".idx")  # some programs rename it like this
+    other = name.replace("-idx", ".idx")  # some programs rename it in this way
     return read_idx(find(place, ("mnist", "MNIST/raw"), (name, f"{name}.gz", other, f"{other}.gz")))
 
 
 def read_idx(path: Path) -> np.ndarray[Any, Any]:
-    """Read the array of bytes in an IDX file, with or without gzip compression; `Unreadable` for a damaged file.
+    """Read the array of bytes in an IDX file, with or without gzip; raise `Unreadable` for a damaged file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -144,12 +144,12 @@ def cifar10(
 ) -> Dataset:
     """Load CIFAR-10's training or test images, x : (N, 3072) in [0, 1], channels last: ``.images()`` is (N, 32, 32, 3).
 
-    folder : contains the batches, or a folder ``cifar-10-batches-py``; default MININTK_DATA; without either, they are
-        downloaded (170 MB, needs the extra ``data``).  If some of the five training batches are missing, the others
+    folder : contains the batches, or a folder ``cifar-10-batches-py``; default MININTK_DATA.  Without either, the files
+        are downloaded (170 MB, needs the extra ``data``).  If some of the five training batches are missing, the others
         are read, and `name` gives their number.
     dtype : of `x`; the images are stored as bytes until `x` is accessed.
 
-    FileNotFoundError if the folder has no batches, ValueError for damaged or unsafe files.
+    Raises FileNotFoundError if the folder has no batches, ValueError for damaged or unsafe files.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split expects 'train' or 'test', got {split!r}")
@@ -169,7 +169,7 @@ def cifar10(
 
 
 def _batch(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return (images (N, 32, 32, 3), labels (N,)) of one batch."""
+    """Return the images (N, 32, 32, 3) and labels (N,) of one batch."""
     with reading(path, "a CIFAR-10 batch", "download it again") as file:
         pixels, labels = read_pickle(whole_file(file))
         if not labels or max(labels) > 9 or len(pixels) != 3072 * len(labels):
@@ -181,13 +181,13 @@ def _batch(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 LISTS = {"EMPTY_LIST", "MARK", "BININT1", "APPEND", "APPENDS", "BINPUT", "LONG_BINPUT", "MEMOIZE", "FRAME"}
-"""Instructions that make a list of small numbers."""
+"""The instructions that make a list of small numbers."""
 
 
 def read_pickle(content: bytes) -> tuple[bytes, list[int]]:
     """Parse (pixels, labels) of a batch from the instructions of its pickle, without executing any.
 
-    labels : the list after b"labels".  pixels : the bytes of the "u1" array after False.  ValueError for other content.
+    labels : the list after b"labels".  pixels : the bytes of the "u1" array after False.  Other content: ValueError.
     """
     pixels, labels, last, in_list, is_bytes = b"", list[int](), "", False, False
     for instruction, said, _ in pickletools.genops(content):

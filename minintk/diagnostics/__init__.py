@@ -1,18 +1,18 @@
 """Measure networks and their kernels, for one network or an ensemble, on NumPy or CuPy.
 
-The files are independent, except that several use power_laws and layer_io:
+The files are independent, but several use power_laws and layer_io:
 
-    kernels            kernel_movement, weight_movement                   relative change of kernel and weights
-                       effective_rank                                     the number of eigenvalues that count
-                       alignment, target_alignment                        kernels with each other and with the labels
-    kernel_over_time   kernel_over_time, KernelPath                       the kernel along a run, and its layers' shares
-    times              t1, t2                                             the times at which the loss is halved, zero
+    kernels            kernel_movement, weight_movement                   relative change of the kernel and the weights
+                       effective_rank                                     the effective number of eigenvalues
+                       alignment, target_alignment                        of kernels with each other and with the labels
+    kernel_over_time   kernel_over_time, KernelPath                       the kernel along a run, and each layer's share
+    times              t1, t2                                             times at which the loss is halved, or zero
     curvature          kappa                                              nonlinearity of f on the way to a solution
                        sharpness                                          the largest eigenvalue of the loss's Hessian
     layer_io           trace                                              the input and output of each layer
-    weight_norms       spectral_norm(s), natural_norms, gaussian_norms    norms measured, required, at initialisation
-                       update_alignment                                   updates against features
-                       spectrally_normalised                              weights with exactly the norms of muP
+    weight_norms       spectral_norm(s), natural_norms, gaussian_norms    norms: measured, required, at initialisation
+                       update_alignment                                   alignment of updates with features
+                       spectrally_normalised                              weights with exactly muP's norms
     power_laws         power_law                                          exponents with intervals
 """
 

@@ -3,19 +3,19 @@
     kappa = |f - y| |D^2 f| / |D f|^2                            lazy if kappa << 1 (Chizat, Oyallon and Bach 2019)
     H v = J' (d2L/df2) J v + D^2(r . f)[v, .],     r = dL/df held fixed
 
-|D f| and |D^2 f| are the operator norms of the first and second derivatives with respect to the parameters,
-sup |J v| and sup |D^2 f[v, v]| over |S^-1/2 v| = 1, S the learning-rate scales.  Gradient descent with rates lr S on
-theta is descent with rate lr on S^-1/2 theta, so lengths are measured there: |D f|^2 is the largest eigenvalue of
-J S J', the sharpness that of S^1/2 H S^1/2, and both are the same for equivalent parametrizations.
+|D f| and |D^2 f| are the operator norms of the first and second derivatives with respect to the parameters, sup |J v|
+and sup |D^2 f[v, v]| over |S^-1/2 v| = 1, where S holds the learning-rate scales.  Gradient descent with rates lr S on
+theta is descent with rate lr on S^-1/2 theta, so lengths are measured there.  |D f|^2 is the largest eigenvalue of J S
+J', the sharpness that of S^1/2 H S^1/2; both are the same for equivalent parametrizations.
 
-A step of size |f - y| / |D f| solves the problem to first order and changes J by |D^2 f| times that; kappa is this
+A step of size |f - y| / |D f| solves the problem to first order and changes J by |D^2 f| times that size; kappa is this
 change relative to |D f|.  It falls as n^-1/2 in the NTK scaling and stays of order 1 in muP and mean field.
 
-Descent around a minimum is stable for lr x sharpness < 2.  (Cohen et al. 2021: the edge of stability; Lewkowycz et al.
-2020: the catapult.)  The model linearised at theta has H = J' (d2L/df2) J, and `max_learning_rate` is 2 over its
-largest eigenvalue.
+Descent around a minimum is stable for lr x sharpness < 2 (Cohen et al. 2021: the edge of stability; Lewkowycz et al.
+2020: the catapult).  The model linearised at theta has H = J' (d2L/df2) J, and `max_learning_rate` is 2 divided by the
+largest eigenvalue of this H.
 
-D^2 f[v, .] is the derivative at d = v of the second-order term of f(theta + d), by Taylor mode
+D^2 f[v, .] is the derivative at d = v of the second-order term of f(theta + d), computed in Taylor mode
 (`minintk.models.taylor`), exact up to rounding, eps |D f|.  ReLU and max-pooling contribute no curvature at kinks.
 """
 
@@ -50,11 +50,11 @@ def kappa(
 ) -> Kappa:  # fmt: skip
     """Compute |f - y| |D^2 f| / |D f|^2 at theta : (P,), on x : (N, *input_shape); without y, |D^2 f| / |D f|^2.
 
-    |D f| by ARPACK on J S J'.  |D^2 f| = sup u . D^2 f[v, w] by maximising over u, v and w in turn, `steps`
-    times, from `starts` fixed starting points; the result is a lower bound, the best local maximum found.
-    scales : S by tensor, as for `mn.ntk`; default: the parametrization's for gradient descent. ValueError for arguments
-    that do not fit, and if J is zero; FloatingPointError if J' J overflows; UnsupportedLayer for a model without an
-    expansion.
+    ARPACK computes |D f| from J S J'.  |D^2 f| = sup u . D^2 f[v, w] is maximised over u, v and w in turn, `steps`
+    times, from `starts` fixed starting points; the result is the best local maximum found, at most |D^2 f|.
+    scales : S by tensor, as for `mn.ntk`; by default the parametrization's for gradient descent.  Raises ValueError for
+    arguments that do not fit and if J is zero, FloatingPointError if J' J overflows, and UnsupportedLayer for a model
+    without an expansion.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x
@@ -78,14 +78,14 @@ def kappa(
         raise ValueError("kappa expects outputs that depend on theta: J is zero here")
     best = 0.0
     for start in range(starts):
-        draw = np.random.default_rng(start).standard_normal(model.size)  # fixed; it breaks symmetries of a network
+        draw = np.random.default_rng(start).standard_normal(model.size)  # fixed; it breaks the symmetries of a network
         v, _ = _unit(to_library(draw.astype(str(theta.dtype)), xp))
         best = max(best, _ascend(model, theta, x, v, steps, J, S**0.5))
     return Kappa(residual * best / slope**2, best, slope, residual)
 
 
 def _check_one(model: Model, theta: Array, x: Array) -> None:
-    """Raise TypeError or ValueError unless theta belongs to one network and is finite."""
+    """Raise TypeError or ValueError unless theta belongs to a single network and is finite."""
     check_model(model)
     model.check(theta, x)
     if theta.ndim != 1:
@@ -138,9 +138,9 @@ def sharpness(
 ) -> float:  # fmt: skip
     """Return the largest eigenvalue of S^1/2 H S^1/2 at theta : (P,), H the Hessian of the loss on x.
 
-    x : (N, *input_shape), y : (N, C).  loss : `mn.mse` or another one with a `hessian`.  scales : as for `kappa`.
-    rtol : relative tolerance of the eigenvalue, by ARPACK's Lanczos steps on exact products; its vectors are on the
-    host. ValueError or TypeError for arguments that do not fit, UnsupportedLayer for a model without an expansion,
+    x : (N, *input_shape), y : (N, C).  loss : `mn.mse` or another loss with a `hessian`.  scales : as for `kappa`. rtol
+    : relative tolerance of the eigenvalue, from ARPACK's Lanczos steps on exact products; its vectors are on the host.
+    Raises ValueError or TypeError for arguments that do not fit, UnsupportedLayer for a model without an expansion,
     FloatingPointError if products with H overflow, RuntimeError if ARPACK does not converge.
 
     >>> import minintk as mn
@@ -173,17 +173,17 @@ def max_learning_rate(
     """Return the largest stable learning rate of full-batch gradient descent: 2 (1 + m) / lambda_max of J S J' L''.
 
     J S J' : (N C, N C) is the tangent kernel of all outputs, `ntk_full`, and L'' = d2L/df2 at f = model(theta, x), 1/N
-    for `mn.mse`: 2 (1 + m) N / lambda_max(ntk_full).  (The largest eigenvalue of `mn.ntk`, the mean over outputs, can
-    be C times smaller.)  Above this rate the model linearised at theta diverges.
+    for `mn.mse`, which gives 2 (1 + m) N / lambda_max(ntk_full).  (The largest eigenvalue of `mn.ntk`, the mean over
+    outputs, can be C times smaller.)  Above this rate the model linearised at theta diverges.
 
-    theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another one with a `hessian`.  y : (N, C), if L'' depends
-    on the targets (for no loss of this package).  momentum : m in [0, 1) of the heavy ball, as in `mn.SGD`.
-    scales : S by tensor, as for `mn.ntk`; default: the parametrization's for gradient descent.
-    rtol : relative tolerance of the eigenvalue, by ARPACK's Lanczos steps; no kernel is formed.  Their 20 vectors on
-    the host have the length of the outputs, N C, for a squared loss, and otherwise that of theta.
+    theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another loss with a `hessian`.  y : (N, C), if L'' depends
+    on the targets (it does for no loss here).  momentum : m in [0, 1) of the heavy ball, as in `mn.SGD`.
+    scales : S by tensor, as for `mn.ntk`; by default the parametrization's for gradient descent.
+    rtol : relative tolerance of the eigenvalue, from ARPACK's Lanczos steps; no kernel is formed.  The 20 Lanczos
+    vectors on the host have the length of the outputs, N C, for a squared loss, and otherwise that of theta.
 
-    ValueError or TypeError for arguments that do not fit, and if every rate is stable, as J S J' L'' is zero;
-    FloatingPointError if products overflow, RuntimeError if ARPACK does not converge to rtol.
+    Raises ValueError or TypeError for arguments that do not fit, ValueError if every rate is stable as J S J' L'' is
+    zero, FloatingPointError if products overflow, RuntimeError if ARPACK does not converge to rtol.
 
     >>> import minintk as mn
     >>> net, x = mn.Network(mn.Dense(3), (2,)), np.eye(2)
@@ -218,7 +218,7 @@ def max_learning_rate(
 
 
 def _check_descent(model: Model, theta: Array, x: Array, loss: Any, scales: Mapping[str, float] | None) -> Any:
-    """Return S, (P,) or 1.0; TypeError or ValueError unless one network, N >= 1 examples and a smooth loss fit."""
+    """Return S, (P,) or 1.0; raise TypeError or ValueError unless network, N >= 1 examples and a smooth loss fit."""
     _check_one(model, theta, x)
     if isinstance(loss, type) or not hasattr(loss, "hessian"):
         raise TypeError(f"loss expects one with hessian(f, y, v), such as mn.mse, got {loss!r}")
@@ -234,14 +234,14 @@ def _scales(model: Model, theta: Array, scales: Mapping[str, float] | None) -> A
 
 
 def _pulled(J: Jacobian, u: Array) -> Array:
-    """Return J' u : (P,), which can overflow: `_largest_eigenvalue` checks it."""
+    """Return J' u : (P,), which can overflow; `_largest_eigenvalue` checks this."""
     out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # a layer that forgets to write leaves NaN
     J.pull(u, out)
     return out
 
 
 def _largest_eigenvalue(product: Callable[[Array], Array], like: Array, rtol: float) -> float:
-    """Return the largest eigenvalue of a symmetric map of arrays with the size, library and dtype of `like`."""
+    """Return the largest eigenvalue of a symmetric map on arrays with the size, library and dtype of `like`."""
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
     xp, dtype, size = array_namespace(like), str(like.dtype), like.size

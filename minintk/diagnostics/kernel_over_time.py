@@ -20,10 +20,10 @@ class KernelPath:
     """The kernel Theta_t at S times, compared with the initial one, Theta_0; all on the host.
 
     t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred, of Theta_t with y y', at most 1.
-    effective_rank : a number between 1 and N.  eigenvalues : the k largest, descending.  overlap : |U_0' U_t|^2 / j for
-    the spaces U of the first j = 1 ... k eigenvectors: 1 if the space does not move, about j / N for a random one;
-    meaningless if eigenvalues j and j + 1 are equal.  share : {layer: its fraction of the trace}, summing to 1. Each is
-    (S, [E]); eigenvalues and overlap are (S, [E], k).
+    effective_rank : between 1 and N.  eigenvalues : the k largest, descending.  overlap : |U_0' U_t|^2 / j for the
+    spaces U of the first j = 1 ... k eigenvectors: 1 if the space does not move, about j / N for a random space, and
+    meaningless if eigenvalues j and j + 1 are equal.  share : {layer: its fraction of the trace}, which sum to 1.  All
+    are (S, [E]), but eigenvalues and overlap are (S, [E], k).
     """
 
     t: Host
@@ -41,12 +41,12 @@ class KernelPath:
 def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k: int = 5) -> KernelPath:
     """Compute the `KernelPath` of a model's NTK along a run, on x : (N, *input_shape) with labels y : (N, C).
 
-    run : snapshots of `mn.train` or moments of `mn.flow`, theta : ([E], P); the first is the start.  A model that
-    re-anchors is taken from each snapshot.  k : the number of eigenvectors, at most N.
+    run : snapshots of `mn.train` or moments of `mn.flow`, theta : ([E], P); the first is the start.  If the model's
+    anchor moves, each snapshot's model is used.  k : the number of eigenvectors, at most N.
 
-    Each of the S points costs a kernel on N examples for every layer with weights, and two decompositions of an N x N
-    matrix: choose a few hundred examples, and snapshots at increasing distances.
-    TypeError for a run without theta, ValueError for an empty one; otherwise as `ntk` and `target_alignment`.
+    Each of the S points needs a kernel on N examples for every layer with weights, and two decompositions of an N x N
+    matrix.  Choose a few hundred examples, and snapshots at increasing distances.
+    Raises TypeError for a run without theta, ValueError for an empty run; otherwise as `ntk` and `target_alignment`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
@@ -88,7 +88,7 @@ def _overlap(U: Array, V: Array) -> Array:
 
 
 def layer_kernels(model: Model, theta: Array, x: Array) -> dict[str, Array]:
-    """Return {layer: its part of the kernel}, each ([E], N, N); the kernel is their sum."""
+    """Return {layer: its part of the kernel}, each ([E], N, N); their sum is the kernel."""
     names = list(model.layout.slices)
     layers = {name: name.rpartition(".")[0] or name for name in names}
     return {

@@ -17,7 +17,7 @@ from minintk.models.network import Network
 
 
 class Passage(NamedTuple):
-    """h = layer(x): x : ([E], N, *shape before), h : ([E], N, *shape after)."""
+    """A layer's input and output, h = layer(x): x : ([E], N, *shape before), h : ([E], N, *shape after)."""
 
     x: Array
     h: Array
@@ -66,7 +66,7 @@ def leaves(layer: Bound, name: str = "") -> Iterator[tuple[str, Bound]]:
 
 
 def _children(layer: Bound, name: str) -> Iterator[tuple[str, Bound]]:
-    """Yield (name, layer) of the inner layers, with the names of `minintk.layers.combine`."""
+    """Yield (name, layer) for the inner layers, named as in `minintk.layers.combine`."""
     prefix = f"{name}." if name else ""
     if isinstance(layer, BoundBranches):
         yield from ((f"{prefix}{inner}", child) for inner, child in zip(layer.names, layer.layers, strict=True))

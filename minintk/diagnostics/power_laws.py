@@ -1,4 +1,4 @@
-"""Fit power laws in the width or any other variable, with a confidence interval."""
+"""Fit power laws in the width or any other variable, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Outcome = Literal["pass", "fail", "undecided"]
 
 
 def judged(interval: tuple[float, float], least: float, most: float) -> Outcome:
-    """Return pass if the whole interval is in [least, most], fail if none of it is, else undecided.
+    """Return pass if the whole interval is in [least, most], fail if no part of it is, else undecided.
 
     >>> [judged(interval, -0.1, 0.1) for interval in ((-0.05, 0.05), (0.05, 0.15), (0.15, 0.25))]
     ['pass', 'undecided', 'fail']
@@ -70,15 +70,15 @@ def power_law(
 
         log v_ns = A + b log n + e_ns,    least squares over all widths n and seeds s
 
-    so each width is weighted by its number of seeds.  The interval is a bootstrap over seeds: deviations e from the
+    Each width is thus weighted by its number of seeds.  The interval is a bootstrap over seeds: deviations e from the
     mean of each width are scaled by sqrt(S/(S-1)), since the mean is estimated.  They are pooled, resampled for every
     width and seed, and refitted.  The scatter of a few seeds is itself uncertain, so the spread of the refitted lines
     is multiplied by the ratio of Student's t, with sum_n (S_n - 1) degrees of freedom, to the normal quantile.  Pooling
     assumes equal scatter of log v at all widths.  Deviations of the means from the line do not enter the interval.
 
     widths : (K,), at least two different ones.  values : K arrays, values[i] : (S_i,) at widths[i], with at least two
-        seeds at one of them.  rng : the bootstrap's generator, numpy.random.default_rng(0) by default.
-    ValueError for values that are not positive and finite, for too few of them, and for resamples < 1.
+        seeds at one width.  rng : the bootstrap's generator, numpy.random.default_rng(0) by default.
+    Raises ValueError for values that are not positive and finite, for too few of them, and for resamples < 1.
 
     >>> rng = np.random.default_rng(1)
     >>> widths = [64, 128, 256, 512]
@@ -134,7 +134,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of a sequential test: seeds per width, looks, last confidence; a single fit's exponent and interval."""
+    """Outcome of a sequential test: seeds per width, looks, last confidence; the exponent and interval of one fit."""
 
     outcome: Outcome
     text: str
@@ -146,7 +146,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """True if the outcome is a pass; undecided is not a pass."""
+        """True if the outcome is a pass; undecided does not count as a pass."""
         return self.outcome == "pass"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Compute times to learn: Geiger et al. 2020, section 5."""
+"""Compute times to learn, after Geiger et al. 2020, section 5."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minintk.arrays import Array, check_finite, check_floating, to_host
 
 
 def t1(t: Array, loss: Array) -> Any:
-    """Return the first time at which the loss is half the loss at t[0], () or (E,), on the host; inf if never.
+    """Return the first time at which the loss is half the loss at t[0], () or (E,), on the host; inf if there is none.
 
     t : (T,), increasing.  loss : (T,) or (T, E), interpolated linearly between two times.
     For the alpha-scaled hinge loss this means alpha^2 L(t1) = 1/2, as in Geiger et al. 2020 (figure 3).
@@ -31,10 +31,10 @@ def t1(t: Array, loss: Array) -> Any:
 
 
 def t2(t: Array, loss: Array) -> Any:
-    """Return the first time at which the loss is zero, () or (E,), on the host; inf if never.
+    """Return the first time at which the loss is zero, () or (E,), on the host; inf if there is none.
 
-    t : (T,), increasing.  loss : (T,) or (T, E).  The hinge loss reaches zero in finite time, a squared loss or
-    cross-entropy does not.  The result is one of t: loss is not linear just before zero, so do not interpolate.
+    t : (T,), increasing.  loss : (T,) or (T, E).  The hinge loss can reach zero in finite time; a squared loss and
+    cross-entropy do not.  The result is one of the t: loss is not linear just before zero, so do not interpolate.
 
     >>> float(t2(np.array([0.0, 1.0, 2.0]), np.array([4.0, 0.0, 0.0])))
     1.0

@@ -1,4 +1,4 @@
-"""Make other networks like the one examined: their BatchNorms, and the size of their weights at the start."""
+"""Make other networks similar to the one examined, in their BatchNorms and in the size of their initial weights."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from minintk.spec.parametrization import Parametrization
 
 
 def refrozen(net: Network, theta: Array, one: Problem) -> Network:
-    """Return `net` at theta with its BatchNorms frozen on one.x as those of the problem's network are, at any width.
+    """Return `net` at theta, of any width, with its BatchNorms frozen on one.x as those of the problem's network are.
 
-    A frozen BatchNorm gives r (z - mean), of deviation s = r / r(z) and mean m = r (mean(z) - mean), with mean(z) and
-    r(z) those of x.  Of another z', r' = s r(z') and mean' = mean(z') - m / r' give s and m again.  One with the same
-    mean and r for all features, as before training and in the scale of a LayerNorm, keeps them.
+    A frozen BatchNorm gives r (z - mean), which on x has the deviation s = r / r(z) and the mean m = r (mean(z) -
+    mean). For another z', r' = s r(z') and mean' = mean(z') - m / r' give s and m again.  A BatchNorm with the same
+    mean and r for all features, as before training or in the scale of a LayerNorm, keeps them.
     """
 
     def batch(net: Network, theta: Array, name: str, frozen: dict[str, Array]) -> list[Array]:
         w = net.layout.unpack(theta) | {key: a for key, a in frozen.items() if key.rpartition(".")[0] != name}
-        net.layers(w, one.x)  # what is not frozen leaves its statistics in w
+        net.layers(w, one.x)  # a BatchNorm that is not frozen leaves its statistics in w
         return [w[f"{name}.mean"], w[f"{name}.r"]]
 
     frozen, theirs = dict[str, Array](), one.net.statistics
-    for name in dict.fromkeys(key.rpartition(".")[0] for key in theirs):  # in order: later ones read what is frozen
+    for name in dict.fromkeys(key.rpartition(".")[0] for key in theirs):  # in order: later layers read what is frozen
         mean, r = theirs[f"{name}.mean"], theirs[f"{name}.r"]
         now, own = batch(net, theta, name, frozen)
         if on_data := any(len(set(to_host(a).tolist())) > 1 for a in (mean, r)):
@@ -44,10 +44,10 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
 
 
 def restarted(net: Network, theta: Array, how: Parametrization, fresh: bool) -> Network:
-    """Return the network in another parametrization, where weights start at this width with the size they have here.
+    """Return the network in another parametrization, with initial weights of the same size as here at this width.
 
-    multiplier x deviation of each tensor stays, by w_std and b_std of its layer: the deviation of `net.init` if theta
-    is `fresh` from it, else the root mean square in theta.  ValueError for layers that these do not set.
+    Each tensor keeps multiplier x deviation through w_std and b_std of its layer.  The deviation is that of `net.init`
+    if theta is `fresh` from it, else the root mean square in theta.  Raises ValueError for layers that lack these.
     """
     w = net.layout.unpack(theta)
     size = {t.name: t.row.multiplier * (t.row.std if fresh else rms(w[t.name])) for t in net.layout.tensors}

@@ -1,4 +1,4 @@
-"""Define the command `minintk examine`, found by `minintk.lab.cli`."""
+"""Define the command `minintk examine`, which `minintk.lab.cli` finds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOSSES = {"mse": mn.mse, "cross-entropy": mn.softmax_cross_entropy}
 
 
 def loaded(place: str, data: str, rng: np.random.Generator) -> tuple[Network, Any, Any, Any]:
-    """Return (net, theta, x, y) of FILE.py:NAME and data; lifts a module, draws theta of a network alone with `rng`."""
+    """Return (net, theta, x, y) from FILE.py:NAME and data; lift a module; draw theta with `rng` if it is missing."""
     file, colon, name = place.rpartition(":")
     path = Path(file).expanduser()
     if not colon or not path.is_file():

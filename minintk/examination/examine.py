@@ -1,4 +1,4 @@
-"""Examine a network: which regime it trains in, which rates are stable, what moves, and which width would be lazy."""
+"""Examine a network: its training regime, its stable rates, what moves, and the width at which it would be lazy."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from minintk.training.optimizers import SGD
 from minintk.validate import generator, number, whole
 
 FRACTION = 0.25
-"""The default rate, as a fraction of the run's largest stable rate at the start."""
+"""The default rate, as a fraction of a run's largest stable rate at the start."""
 WORK, MOST = 1e8, 256
 """Default limits: multiplications of a forward pass on all examples, and the number of examples."""
 STEPS, SHARPNESS, CURVED = 8, 5, 3
-"""Steps that take as long as one stable rate; stable rates per sharpness; replicates whose Hessian is measured."""
+"""Steps that cost as much as one stable rate; stable rates per sharpness; replicates with a measured Hessian."""
 
 OTHERS = "it again on {} random halves of the examples, as theta is no draw of net.init", "{} others, drawn by net.init"
 MSE = "mean over examples of sum over outputs (f - y)^2 / 2; torch.nn.MSELoss, a mean over {} outputs: rates times {:g}"
 UNITS = {mse: MSE, softmax_cross_entropy: "that and the rates of torch.nn.CrossEntropyLoss"}
-"""The replicates in words, by their number; the losses in words, by the number of outputs C and C / 2."""
+"""Texts: the replicates, by their number; the losses, by the number of outputs C and C / 2."""
 
 
 def examine(
@@ -48,23 +48,23 @@ def examine(
 
         gap = max_t |f_t - f_lin,t| / max_t |f_lin,t - f_0|
 
-    The network and its linearisation at theta are trained identically, by gradient descent on full batches.  Replicates
-    give the intervals: networks with other initial weights if theta looks like a draw of `net.init`, otherwise the same
-    network on random halves of the examples.
+    The network and its linearisation at theta are trained in the same way, by gradient descent on full batches.
+    Intervals come from replicates: networks with other initial weights if theta looks like a draw of `net.init`,
+    otherwise the same network on random halves of the examples.
 
     regime : "lazy" for a gap below 5 %; "rich" for a gap and a movement of the tangent kernel above 25 %; "between";
     "undecided" if a 95 % interval contains a threshold, or if the runs do not train.  findings : each has a kind:
     "unstable", "dead", "badly scaled" or "short".
 
     net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C); float32 is used.
-    loss : the loss of the runs, with a `hessian`.  lr : the rate to examine; by default a quarter of each network's
-    largest stable rate.  steps : of each run, 200, or fewer if they are expensive.  examples : how many are used, at
-    random, at most 256.  replicates : at least 3.  widths : False skips networks of other widths.
+    loss : the loss of the runs, which needs a `hessian`.  lr : the rate to examine, by default a quarter of each
+    network's largest stable rate.  steps : of each run, 200, or fewer if they are expensive.  examples : how many to
+    use, drawn at random, at most 256.  replicates : at least 3.  widths : False skips networks of other widths.
     seconds : limit for this thread.  Parts that would take longer are "undecided: too dear" in the notes; the verdict
     needs none of them except steps.  progress : called with a line before each part; the first estimates the total.
 
-    TypeError for another model, ValueError for arguments that do not fit.
-    Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
+    Raises TypeError for another model, ValueError for arguments that do not fit.
+    See Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
 
     >>> import minintk as mn
     >>> x, y = mn.datasets.digits().subset(40, np.random.default_rng(0)).one_hot()
@@ -93,7 +93,7 @@ def examine(
     factors, seeds = ((0.5, 1.0, 2.0), 4) if 4 * cost < 1 else ((0.25, 0.5, 1.0), 4)
     if 32 * cost < 1:
         factors, seeds = (0.5, 1.5, 4.0), 8
-    with warnings.catch_warnings(), np.errstate(all="ignore"):  # overflow is a finding
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # an overflow is a finding
         warnings.simplefilter("ignore", RuntimeWarning)
         problems = _replicas(Problem(net, theta, x, y, loss), replicates, fresh, rng)
         seen = [signals(one.net, one.theta, one.x)[0] for one in problems]
@@ -101,7 +101,7 @@ def examine(
         try:
             first, rate, each = _costs(problems[0])
             most, every = 1 + (replicates - 1) * (1.0 if fresh else 0.5), widths * min(1.0, 128 / n) * len(hows)
-            every *= seeds * sum(factor**1.5 for factor in factors)  # small networks are not cheaper by their work
+            every *= seeds * sum(factor**1.5 for factor in factors)  # small networks cost more than their work
             enough = _afforded(np.inf, rate, each, steps, least, most, every)[-1]
             steps, points, curved, wide, needed = _afforded(seconds, rate, each, steps, least, most, every)
             say(f"about {max(needed, 1):.0f} s on an idle machine")
@@ -142,7 +142,7 @@ def examine(
 
 
 def _costs(one: Problem) -> tuple[float, float, float]:
-    """Return the stable rate, and the seconds of this thread that it and a tangent kernel take."""
+    """Return the stable rate, and the CPU seconds of this thread that it and a tangent kernel take."""
     n, few, clock = len(one.x), max(2, len(one.x) // 8), list[float]()
     part = Problem(one.net, one.theta, one.x[:few], one.y[:few], one.loss)
     for work in (part.stable_rate, lambda: layer_kernels(one.net, one.theta, part.x)) * 2:  # the first call compiles
@@ -157,7 +157,7 @@ def _afforded(
 ) -> tuple[int, int, int, bool, float]:
     """Return what the time allows: steps, points of the first run, Hessians, other widths; and the total seconds.
 
-    rate, kernel : seconds of each.  runs : in units of the first; widths : of networks of other widths.
+    rate, kernel : seconds of each.  runs : in units of the first run; widths : of the networks of other widths.
     """
     for points, curved in ((8, CURVED), (2, 0)):
         kernels = points + (runs - 1) * min(points, 3)
@@ -173,7 +173,7 @@ def _afforded(
 
 
 def _checked(net: Any, theta: Array, x: Array, y: Array) -> tuple[Network, Array, Array, Array]:
-    """Return the network without masks, and the arrays, in float32; TypeError or ValueError unless they fit."""
+    """Return the network without masks, and the arrays in float32; raise TypeError or ValueError unless they fit."""
     check_model(net, Network)
     net.check_theta(theta, "theta")
     for name, a in (("x", x), ("y", y)):
@@ -239,7 +239,7 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
 
 
 def _scaling(one: Problem, rate: float, fresh: bool, say: Callable[[str], None]) -> dict[str, str]:
-    """Return {layer: exponents of |h| and |dh| in the width, with the coordinate check's verdicts}; {} without one."""
+    """Return {layer: exponents of |h| and |dh| in the width, with the coordinate check's verdicts}; {} without any."""
     width = narrowest(one.net.spec)
     if width < 2 or one.net._couples:
         return {}
@@ -255,7 +255,7 @@ def _scaling(one: Problem, rate: float, fresh: bool, say: Callable[[str], None])
                 lambda m: widened(spec, m / width), one.x[:32], one.y[:32], optimizer=SGD(rate / 4),
                 parametrization=one.net.parametrization, loss=one.loss, widths=sizes, seeds=4,
             )  # fmt: skip
-    except (ValueError, TypeError, FloatingPointError, RuntimeError, ModuleNotFoundError):  # or without the laboratory
+    except (ValueError, TypeError, FloatingPointError, RuntimeError, ModuleNotFoundError):  # also without the lab
         return {}
     rows = {(row.quantity, row.name): f"{row} {row.verdict}" for row in check.rows}
     names = dict.fromkeys(row.name for row in check.rows if row.quantity == "dh")

@@ -1,4 +1,4 @@
-"""Draw the figures of a report: the run, the layers, the widths."""
+"""Draw the figures of a report: the run, the layers and the widths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minintk.examination.judge import LAZY, RICH
 
 
 def figures(report: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield (file name, caption, Figure) of each figure that the `Report` has data for."""
+    """Yield (file name, caption, Figure) for each figure for which the `Report` has data."""
     if report.run is not None:
         yield "run.png", "The network examined and its linearisation, from one start.", run(report)
         if report.run.kernel is not None:
@@ -30,7 +30,7 @@ def canvas(columns: int, height: float = 3.6, **shared: Any) -> tuple[Any, Any]:
 
 
 def run(report: Any) -> Any:
-    """Draw loss, distances and the largest stable rate against steps."""
+    """Plot loss, distances and the largest stable rate against steps."""
     found = report.run
     figure, (loss, gap, rate) = canvas(3)
     loss.semilogy(found.steps, found.loss, label="network")
@@ -61,7 +61,7 @@ def plain(axes: Any) -> None:
 
 
 def layers(report: Any) -> Any:
-    """Draw bars by layer, the same rows in all panels."""
+    """Draw a bar for each layer, with the same rows in all panels."""
     names = list(report.signals)
     figure, panels = canvas(3, 1.3 + 0.2 * max(len(names), 4), sharey=True)
     keys = "share {}", "weights {}.W", "features {}"
@@ -77,7 +77,7 @@ def layers(report: Any) -> Any:
 
 
 def widths(report: Any) -> Any:
-    """Draw gaps against width with the fitted lines and the 5 % target."""
+    """Plot gaps against width with the fitted lines and the 5 % target."""
     laws = [(law, law.fit) for law in report.laws if law.fit is not None]
     figure, panels = canvas(len(laws))
     for axes, (law, fit) in zip(panels, laws, strict=True):

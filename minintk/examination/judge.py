@@ -1,11 +1,11 @@
 """Turn measurements into intervals and a verdict.
 
-The verdict uses two distances, each with an interval: the gap to the linearisation, and the kernel's movement.
+The verdict uses two distances, each with an interval: the gap to the linearisation and the kernel's movement.
 
     lazy         gap < 5 %
     rich         gap > 25 % and kernel > 25 %
     between      gap > 5 %, and gap < 25 % or kernel < 25 %
-    undecided    an interval that holds a border; a run that shows no training
+    undecided    an interval contains a threshold, or a run shows no training
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Kind = Literal["unstable", "dead", "badly scaled", "short"]
 Ends = tuple[float, float]
 
 LAZY, RICH = 0.05, 0.25
-"""Thresholds of the regimes."""
+"""The thresholds of the regimes."""
 PARTS = "share", "weights", "features"
-"""Keys of statements about one layer begin with these."""
+"""The keys of statements about a single layer begin with these."""
 LEARNED = 0.1
 """The least progress towards y that counts as training."""
 
@@ -33,7 +33,7 @@ LEARNED = 0.1
 class Statement:
     """A measured number with its 95 % interval.  how : what was measured.  percent : True to show it in %.
 
-    value : the mean over your network and others, or yours; own : yours.
+    value : the mean over your network and the others, or yours; own : yours.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Statement:
     own: float = nan
 
     def text(self, number: float, unit: str = " %") -> str:
-        """Return a number of this kind with three digits."""
+        """Return a number of this kind as text with three digits."""
         return f"{100 * number:.3g}{unit}" if self.percent else f"{number:.3g}"
 
     def __str__(self) -> str:
@@ -62,11 +62,11 @@ class Finding:
 
 
 def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
-    """Return the value and its 95 % interval from R replicates; the first is the network examined.
+    """Return the value and its 95 % interval from R replicates, the first of which is the network examined.
 
-    drawn : the others have other initial weights; the value is the mean, its standard error s / sqrt(R).  Otherwise
-    they are the same network on random halves of the examples; the value is the first, and s of the halves is its
-    standard error (delete-half jackknife; Shao, Wu 1989).  Student's t, of logarithms if all values are positive.
+    drawn : True if the others have other initial weights; the value is the mean, with standard error s / sqrt(R).
+    Otherwise they are the same network on random halves of the examples; the value is the first, and its standard error
+    is s of the halves (delete-half jackknife; Shao, Wu 1989).  We use Student's t, of logarithms if all values are > 0.
     """
     from scipy.special import stdtrit
 
@@ -84,7 +84,7 @@ def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
 
 
 def above(ends: Ends, border: float) -> bool | None:
-    """Return True if the interval is above the border, False if below, None if it contains it."""
+    """Return True if the interval is above the border, False if it is below, None if it contains the border."""
     return True if ends[0] > border else False if ends[1] < border else None
 
 

@@ -1,4 +1,4 @@
-"""Show what `examine` found: as text, as figures, and as a page with both."""
+"""Show the findings of `examine` as text, as figures, and as a page with both."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ WORDS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report:
-    """The findings of `mn.examine`.  `print(report)` shows all of it; `report.write(folder)` makes a page with figures.
+    """The findings of `mn.examine`.  `print(report)` shows all of them; `report.write(folder)` adds figures and a page.
 
     regime : "lazy", "between", "rich" or "undecided", and the reason.  findings : detected problems.  statements :
-    {key: number with its interval}.  signals : by layer at the start, of the network examined.  run : its run.  laws :
+    {key: number with its interval}.  signals : by layer at the start, for the network examined.  run : its run.  laws :
     gap against width.  scaling : {layer: exponents of the coordinate check}.  rate : the learning rate of the runs.
     """
 
@@ -56,7 +56,7 @@ class Report:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Say what to do about the findings, the rate, the widths and the regime, one sentence each."""
+        """Return what to do about the findings, the rate, the widths and the regime, one sentence each."""
         found = [finding.advice for finding in self.findings]
         if (safe := self.statements.get("safe")) is not None and self.run is not None and self.run.rates.size:
             bound, start = min(safe.interval[0], float(self.run.rates.min())), self.statements["rate"].value
@@ -68,7 +68,7 @@ class Report:
         return (*dict.fromkeys(found), MEANS[self.regime])
 
     def layers(self) -> list[Sequence[str]]:
-        """Return a row by layer, with the columns LAYERS."""
+        """Return one row per layer, with the columns LAYERS."""
         rows = list[Sequence[str]]()
         for name, one in self.signals.items():
             keys = f"share {name}", f"weights {name}.W", f"features {name}"
@@ -77,7 +77,7 @@ class Report:
         return rows
 
     def rows(self) -> list[Sequence[str]]:
-        """Return the columns MEASURED of every statement that is not about one layer."""
+        """Return the columns MEASURED of every statement that is not about a single layer."""
         found = (s for key, s in self.statements.items() if not key.startswith(PARTS))
         return [(s.name, s.text(s.own), str(s), s.how) for s in found]
 
@@ -109,7 +109,7 @@ class Report:
     def write(self, out: str | Path) -> Path:
         """Write examine.html, examine.txt, examine.json and the figures to the folder `out`; return the page's path.
 
-        Everything is drawn before anything is written.
+        All figures are drawn before any file is written.
         """
         from minintk.examination.figures import figures
         from minintk.files.pages import page
@@ -131,7 +131,7 @@ class Report:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a plain-text table, each column as wide as its widest cell; nothing without rows."""
+    """Yield the lines of a plain-text table, each column as wide as its widest cell; nothing if there are no rows."""
     wide = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows) if rows else ():
         yield "  ".join(f"{cell:<{n}}" for cell, n in zip(row, wide, strict=True)).rstrip()

@@ -1,10 +1,10 @@
-"""Measure signals by layer at the start: dead units, exploding or vanishing features.
+"""Measure the signals in each layer at the start, to find dead units and exploding or vanishing features.
 
-For each layer with weights: h is its output, x its input.
+For each layer with weights, h is its output and x its input.
 
     size     rms of h over examples and features
     gain     rms of h / rms of x
-    dead     the share of the features of x that are the same for all examples (and pixels); left out for the first
+    dead     the share of features of x that are the same for all examples (and pixels); omitted for the first layer
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minintk.models.network import Network
 
 @dataclass(frozen=True)
 class Signal:
-    """The signal at one layer; see the module.  dead : None for layers that read the network's inputs."""
+    """The signal at one layer, as the module defines it.  dead : None for layers that read the network's inputs."""
 
     size: float
     gain: float
@@ -49,7 +49,7 @@ def signals(net: Network, theta: Array, x: Array) -> tuple[dict[str, Signal], fl
 
 
 def apart(f: Array) -> float:
-    """Return |f - mean f| / |f| over examples: 0 if the outputs are the same for all examples."""
+    """Return |f - mean f| / |f| over examples, which is 0 if the outputs are the same for all examples."""
     a = to_host(f).astype(np.float64)
     return float(np.linalg.norm(a - a.mean(axis=0)) / max(float(np.linalg.norm(a)), 1e-300))
 
@@ -64,7 +64,7 @@ def drawn(net: Network, theta: Array) -> bool:
 
 
 def uneven(x: Array) -> float:
-    """Return the largest standard deviation of a column over the nonzero median; 1 for images."""
+    """Return the largest standard deviation of a column divided by the nonzero median; 1 for images."""
     spread = to_host(x).astype(np.float64).std(axis=0)
     spread = spread[spread > 0]
     return float(spread.max() / np.median(spread)) if x.ndim == 2 and spread.size else 1.0

@@ -1,9 +1,9 @@
-"""Train wider and narrower networks of the same spec; estimate the width whose linearisation is within 5 %.
+"""Train wider and narrower networks of the same spec; estimate the width at which the linearisation is within 5 %.
 
     gap = A n^b,    n* = (0.05 / A)^(1/b)
 
-The gaps of a few seeds at three widths are fitted (`power_law`); n* gets its interval from the bootstrap fits.  No n*
-is given if this interval spans more than a factor of 4, or if b may not be negative.
+The gaps of a few seeds at three widths are fitted (`power_law`); the bootstrap fits give the interval of n*.  No n* is
+reported if this interval spans more than a factor of 4, or if b could be positive.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import has_weights
 
 TARGET, FACTOR = 0.05, 4.0
-"""The target gap; the largest ratio of interval ends that counts as an answer."""
+"""The target gap, and the largest ratio of interval ends that counts as an answer."""
 
 
 def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: bool = True) -> Any:
     """Return the spec with `factor` times as many features and channels in all layers with weights but the last.
 
-    Sizes are rounded, at least 1.  Depthwise convolutions stay depthwise.  sizes : takes the widths found, as they
-    were.  last : True if no weights come after the spec.
+    Sizes are rounded and at least 1.  Depthwise convolutions stay depthwise.  sizes : a list to which the original
+    widths are appended.  last : True if no weights come after the spec.
     """
     if isinstance(spec, s.Sequential):
         heavy = [has_weights(one) for one in spec.layers]
@@ -51,17 +51,17 @@ def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: 
 
 
 def narrowest(spec: s.Layer) -> int:
-    """Return the smallest width of a hidden layer, 0 if there is none."""
+    """Return the smallest width of a hidden layer, or 0 if there is none."""
     widened(spec, 1, found := list[int]())
     return min(found, default=0)
 
 
 @dataclass(frozen=True, eq=False)
 class WidthLaw:
-    """The gap against width: gaps[i] : (S,) at widths[i].
+    """The gap against width, with gaps[i] : (S,) at widths[i].
 
-    width : narrowest hidden layer of the network examined; so are widths.  fit : None if nothing was measured.
-    needed : the width for 5 %, None if unknown; why : the reason.
+    width : the narrowest hidden layer of the network examined; `widths` are measured alike.  fit : None if nothing was
+    measured.  needed : the width for 5 %, None if unknown.  why : the reason.
     """
 
     parametrization: str
@@ -95,7 +95,7 @@ def gaps_by_width(
 ) -> WidthLaw:  # fmt: skip
     """Train networks of these widths and their linearisations, each at `fraction` of its own stable rate.
 
-    They start like the one examined at its width (`restarted`) and have its examples and BatchNorms.
+    They start like the network examined at its width (`restarted`) and have its examples and BatchNorms.
     """
     width, gaps, name = narrowest(one.net.spec), list[Host](), repr(how)
     if not width:
@@ -119,7 +119,7 @@ def gaps_by_width(
 
 
 def law(parametrization: str, width: int, widths: tuple[int, ...], gaps: tuple[Host, ...]) -> WidthLaw:
-    """Fit gap = A n^b and solve for n*; refuse an exponent, or a width, that the seeds do not decide."""
+    """Fit gap = A n^b and solve for n*; refuse if the seeds do not determine the exponent or the width."""
     fit, why, needed = power_law(widths, gaps), "", None
     low, high = fit.interval
     logs = (np.log(TARGET) - fit.draws[:, 0]) / np.minimum(fit.draws[:, 1], -1e-3)

@@ -1,4 +1,4 @@
-"""Say what is wrong with a network, from the signals at the start and from the runs."""
+"""Report what is wrong with a network, from the signals at the start and from the runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from minintk.examination.signals import Signal, apart, rms, uneven
 from minintk.models.network import Network
 
 DEAD, SHARE = 0.5, 0.01
-"""Most features that are the same for all examples; the least part of the kernel over its even part, of a layer."""
+"""Largest share of features equal for all examples; least share of the kernel in a layer, over an even share."""
 LEAST, MOST = 0.05, 20.0
-"""Acceptable sizes of inputs and targets, and of hidden signals relative to the inputs."""
+"""The acceptable sizes of inputs and targets, and of hidden signals relative to the inputs."""
 ROUNDING = 2**-23
-"""Hidden signals are dead below this share of the inputs: float32 loses them beside anything of the inputs' size."""
+"""Hidden signals below this share of the inputs are dead: float32 loses them in a sum with the inputs."""
 OUTPUT, UNEVEN = 3.0, 100.0
-"""Most that outputs at the start are over the targets, and that a column of x spreads over the median one."""
+"""The largest ratio of initial outputs to targets, and of the spread of a column of x to the median spread."""
 
 
 def typical(values: Sequence[float]) -> str:
@@ -27,7 +27,7 @@ def typical(values: Sequence[float]) -> str:
 
 
 def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) -> Iterator[Finding]:
-    """Yield findings from the signals at the start, by the median over replicates."""
+    """Yield findings from the signals at the start, using the median over replicates."""
     bad: Kind = "badly scaled"
     first, names, outputs = problems[0], list(seen[0]), [one.net(one.theta, one.x) for one in problems]
     size, targets, dead = rms(first.x), rms(first.y), False
@@ -49,7 +49,7 @@ def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) 
     if (by := uneven(first.x)) > UNEVEN:
         text = f"one column of x spreads {by:.3g} times as far as the median column"
         yield Finding(bad, text, "Standardise the columns: (x - x.mean(0)) / x.std(0).")
-    hidden = [name for name in names[:-1] if ".branch." not in name]  # a branch may be small compared with its shortcut
+    hidden = [name for name in names[:-1] if ".branch." not in name]  # a branch can be small compared with its shortcut
     sizes = {name: [one[name].size / max(size, 1e-300) for one in seen] for name in hidden}
     middle = {name: float(np.median(found)) for name, found in sizes.items()}
     wrong = [name for name, found in middle.items() if 0 < found < LEAST or found > MOST]
@@ -68,9 +68,9 @@ def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) 
 def along(
     net: Network, runs: Sequence[Run], statements: Mapping[str, Statement], rates: Sequence[float], given: bool
 ) -> Iterator[Finding]:
-    """Yield findings from the runs: instability, layers that do not learn, runs that are too short.
+    """Yield findings from the runs: instability, layers that do not learn, and runs that are too short.
 
-    rates : of the runs.  given : True if the caller chose them.
+    rates : the learning rates of the runs.  given : True if the caller chose them.
     """
     bound, count, rate = statements["rate"], len(runs), rates[0]
     passed = [run.rates.size > 0 and float(run.rates.min()) < lr for run, lr in zip(runs, rates, strict=True)]

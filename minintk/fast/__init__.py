@@ -1,15 +1,15 @@
-"""Fast paths for networks, with the results of the plain layers.
+"""Compute networks on fast paths, with the results of the plain layers.
 
-`accelerate.faster` replaces a network's layers by faster ones for the same maps; `accelerate.shut` makes networks
-without them. Reading order:
+`accelerate.faster` replaces a network's layers by faster ones that compute the same maps; inside `accelerate.shut`
+networks do without them.  Reading order:
 
-    accelerate       what is taken for what: ReLU after pooling, which convolution goes which way
+    accelerate       which layers are replaced by what: ReLU after pooling, the fastest path for each convolution
     dense            large products split over the cores, thin ones by compiled loops
-    patches, gather, conv    convolutions on patches of several windows, some examples at a time
+    patches, gather, conv    convolutions on patches of several windows, a few examples at a time
     norm             BatchNorm in few passes
-    fused_relu       ReLU and BatchNorm on the way into a convolution
+    fused_relu       ReLU and BatchNorm applied as a convolution reads its input
     numba_loops      the loops of all these, compiled by Numba
-    conv_gram        their tangent kernel, by gradients or by pairs of positions
-    split_batch      the batch split over the cores
-    split_outputs    the outputs of a kernel split over the cores
+    conv_gram        the tangent kernel of convolutions, from gradients or from pairs of positions
+    split_batch      the batch, split over the cores
+    split_outputs    the outputs of a kernel, split over the cores
 """

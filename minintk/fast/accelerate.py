@@ -1,14 +1,14 @@
 """Replace the layers of a network by faster ones: `faster`.
 
-A network asks once, when it is made, and gets faster layers for the same maps: one bound layer for outputs and sweeps,
-one for kernels:
+When a network is made, it asks once for faster layers that compute the same maps.  It gets one bound layer for outputs
+and sweeps, and one for kernels:
 
-    max(relu(x)) = relu(max(x))    so ReLU waits for the pooling, which leaves a quarter of the numbers
-    convolutions                   on patches of several windows, or without patches where Numba is installed
-    BatchNorm                      in two passes forwards and two back, likewise
-    BatchNorm, ReLU, convolution   in one, which normalises and rectifies what it reads
-    Dense                          its large products split over the cores
-    batch, outputs                 split over the cores; of a batch that BatchNorm couples, each layer's loops
+    max(relu(x)) = relu(max(x))    so ReLU follows the pooling, which leaves a quarter of the numbers
+    convolutions                   on patches of several windows, or without patches if Numba is installed
+    BatchNorm                      in two passes forwards and two back, also if Numba is installed
+    BatchNorm, ReLU, convolution   in one pass, which normalises and rectifies what it reads
+    Dense                          with its large products split over the cores
+    batch, outputs                 split over the cores; if BatchNorm couples the batch, each layer splits its loops
 
 The first of equal positive maxima is the same before and after ReLU; if no maximum is positive, relu' = 0.
 """
@@ -44,9 +44,9 @@ from minintk.spec.shapes import Shape, has_weights, kept_shapes, out_shape
 
 
 def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
-    """Return faster layers for a network: the same outputs and derivatives up to rounding.
+    """Return faster layers for a network, with the same outputs and derivatives up to rounding.
 
-    coupled : True if an example's output depends on others in its batch, which then stays in one piece.
+    coupled : True if an example's output depends on others in its batch, which is then not split.
     """
     sizes = [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
     size = sum(sizes), max(sizes)
@@ -71,7 +71,7 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundCh
 
 
 def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
-    """Return the chain with faster pieces; for `kernels`, only pieces with a fast gram, in their order."""
+    """Return the chain with faster pieces; for `kernels`, with only those that have a fast gram, in their order."""
     if kernels:
         return BoundChain(tuple(cheaper(inner, kernels=True) for inner in chain.layers))
     found = tuple(cheaper(inner, kernels=False) for inner in relu_after_pooling(chain.layers))
@@ -79,7 +79,7 @@ def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
 
 
 def cheaper(layer: Bound, *, kernels: bool) -> Bound:
-    """Replace a layer, and its inner layers, by faster pieces; a subclass of one of ours keeps its own methods."""
+    """Replace a layer and its inner layers by faster pieces; subclasses of our layers keep their own methods."""
     if type(layer) is BoundChain:
         return cheaper_chain(layer, kernels=kernels)
     if isinstance(layer, BoundBranches):
@@ -94,7 +94,7 @@ def cheaper(layer: Bound, *, kernels: bool) -> Bound:
 
 
 def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
-    """Exchange each MaxPool with the ReLU before it."""
+    """Swap each MaxPool with the ReLU before it."""
     found = list(layers)
     for i in range(1, len(found)):
         if exchangeable(found[i - 1], found[i]):
@@ -109,7 +109,7 @@ def exchangeable(before: Bound, layer: Bound) -> bool:
 
 @contextmanager
 def shut() -> Iterator[None]:
-    """Make networks inside run the plain layers.
+    """Make networks created inside this context use the plain layers.
 
     >>> import minintk as mn
     >>> with shut():
@@ -126,7 +126,7 @@ def shut() -> Iterator[None]:
 
 
 def works() -> Iterator[Callable[[], object]]:
-    """Yield small tasks that together run every compiled loop of networks; none without Numba."""
+    """Yield small tasks that together run every compiled loop of networks; no tasks without Numba."""
     if not numba_is_here() or loops() is None:
         return
     layers = s.Conv2d(16, 3), s.BatchNorm(), s.ReLU(), s.Conv2d(16, 3), s.MaxPool(2), s.GlobalAvgPool(), s.Dense(1)

@@ -1,9 +1,9 @@
-"""Compile loops by Numba and cache them on disk; every byte is checked before it runs (`pip install minintk[fast]`).
+"""Compile loops with Numba and cache them on disk, with every byte checked (`pip install minintk[fast]`).
 
-Numba trusts its cache: a damaged file raises obscure errors, or crashes the process.  Here each compiled loop is a file
-of its own, [SHA-256 of (key, code)] [code]: a file that does not match is compiled again.  The key includes the loop's
-source, the types of its arguments, Numba's version and the processor, so that neither another version nor another
-machine finds the file.  A folder that is not writable costs a warning, and the time to compile.
+Numba trusts its cache: a damaged file raises obscure errors or crashes the process.  Here each compiled loop is a file
+of its own, [SHA-256 of (key, code)] [code], and a file that does not match is compiled again.  The key includes the
+loop's source, the types of its arguments, Numba's version and the processor, so that no other version or machine finds
+the file.  If the folder is not writable, a warning appears and each process compiles again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from numba.extending import intrinsic as typed_intrinsic
 from minintk.undisturbed import undisturbed
 
 NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
-"""No exception for a division by 0; the compiler may fuse a b + c into one rounding, but reorder nothing."""
+"""No exception for a division by 0; the compiler can fuse a b + c into one rounding, but must not reorder sums."""
 
 PATIENCE = 1.0
 """Seconds of compiling after which the user is informed."""
 
 KEPT: list[Any] = []
-"""Keeps loops alive whose `address` was handed out."""
+"""Keeps the loops alive whose `address` is in use."""
 
 intrinsic: Any = typed_intrinsic  # its declared type has a wrong number of arguments
 
@@ -64,7 +64,7 @@ class CheckedFile(IndexDataCacheFile):
             return None
 
     def save(self, key: Any, data: Any) -> None:
-        """Write a temporary file and rename it, so that other processes find the old file or the new one."""
+        """Write a temporary file and rename it, so that other processes find either the old file or the new one."""
         path, identity = self.file(key)
         data = self._dump(data)
         with self._open_for_write(str(path)) as to:
@@ -72,7 +72,7 @@ class CheckedFile(IndexDataCacheFile):
 
 
 class CheckedCache(FunctionCache):
-    """Numba's cache of a function, through `CheckedFile`; reports slow compilation.   RuntimeError"""
+    """Numba's cache of a function, stored as `CheckedFile`; reports slow compilation.  Raises RuntimeError."""
 
     spent, started, told = 0.0, 0.0, False
 
@@ -101,16 +101,16 @@ class CheckedCache(FunctionCache):
 
 @cache
 def not_kept(reason: str) -> None:
-    """Warn, once per reason."""
+    """Warn, once for each reason."""
     warnings.warn(f"compiled loops cannot be kept, so the next start compiles them again: {reason}", RuntimeWarning, 2)
 
 
 def compiled(f: Any, options: Any = NUMBA_OPTIONS) -> Any:
-    """Return f, compiled for this machine when it is first called with new argument types."""
+    """Return f, compiled for this machine on its first call with new argument types."""
     made = njit(nogil=True, **options)(f)
     try:
         made._cache = CheckedCache(f)
-    except (RuntimeError, OSError):  # no writable cache folder, or f has no source
+    except (RuntimeError, OSError):  # no writable cache folder, or no source of f
         not_kept(f"{f.__module__} has no folder that can be written to; set NUMBA_CACHE_DIR")
     compile_for = made._compile_for_args  # called for new argument types
     made._compile_for_args = lambda *args, **named: undisturbed(partial(compile_for, *args, **named))

@@ -1,7 +1,7 @@
-"""Convolutions on patches of several windows, some examples at a time:  y = P(x) V + c b,   V = m V(W)
+"""Compute convolutions on patches of several windows, a few examples at a time:  y = P(x) V + c b,   V = m V(W)
 
-The map of `minintk.layers.conv` and its derivatives, with the patches of `minintk.fast.patches`: patches stay in a
-core's cache from copy to product, and the cores share the examples.
+This is the map of `minintk.layers.conv` with its derivatives, on the patches of `minintk.fast.patches`.  Patches stay
+in a core's cache from copy to product, and the cores share the examples.
 
 jvp     dy = P(dx) V + m P(x) V(dW) + c db
 vjp     dW = m V'(P(x)' u),   db = c sum u,   dx = P'(u V')
@@ -35,7 +35,7 @@ def scaled(m: float, a: Array) -> Array:
 
 
 def summed(work: Callable[[Any], Array], pieces: Sequence[Any]) -> Array:
-    """Return the sum over pieces, in their order."""
+    """Return the sum of work(piece) over the pieces, in their order."""
     total, *others = parallel(work, pieces)
     for part in others:
         total += part
@@ -43,7 +43,7 @@ def summed(work: Callable[[Any], Array], pieces: Sequence[Any]) -> Array:
 
 
 def kernels(parts: Sequence[Patches], x: Array) -> Any:
-    """Return `minintk.fast.numba_loops` if Numba loads and all parts together have enough work; otherwise None."""
+    """Return `minintk.fast.numba_loops` if Numba loads and all parts together justify it; otherwise None."""
     work = prod(x.shape[:-3]) * sum(patches.work for patches in parts)
     worth = work >= THRESHOLDS.compiled and all(patches.direct for patches in parts) and on_host(array_namespace(x))
     return loops() if worth else None
@@ -56,16 +56,16 @@ def pieces(work: int, x: Array, weights: int = 0) -> list[slice]:
 
 
 def chunks(piece: slice, step: int) -> list[slice]:
-    """Cut a piece into about equal parts of at most `step` examples, whose patches fit a core's cache."""
+    """Cut a piece into nearly equal parts of at most `step` examples, so that their patches fit a core's cache."""
     N = piece.stop - piece.start
     count = max(1, -(-N // step))
     return [slice(piece.start + i * N // count, piece.start + (i + 1) * N // count) for i in range(count)]
 
 
 def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
-    """Compute P(x) V + b : (..., N, *windows.out, n), chunk by chunk of examples; b : (..., 1, B n).
+    """Compute P(x) V + b : (..., N, *windows.out, n), by chunks of examples; b : (..., 1, B n).
 
-    before : applied to x as it is copied into the frames of compiled loops, only if these are used (`kernels`).
+    before : a map applied to x as compiled loops copy it into their frames; only if these loops run (`kernels`).
     """
     windows, R, N = patches.windows, patches.R, x.shape[-4]
     lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])
@@ -94,7 +94,7 @@ def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Bef
 
 
 def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array, work: int) -> None:
-    """Write some parts of y from x; each part : the arguments of `numba_loops.correlate`.  work : per example."""
+    """Write some parts of y from x; each part holds the arguments of `numba_loops.correlate`.  work : per example."""
     x = np.ascontiguousarray(x)
     blocks = [(f, z, V, stride, b, (*place, o)) for f, z, W, stride, b, place in parts for o, V in direct.columns(W)]
 
@@ -109,7 +109,7 @@ def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array,
 class BlockedConvJacobian(LayerJacobian):
     """J at x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m V(W) : ([E], K, B C_out).
 
-    before : see `correlate`; the derivative is with respect to its output.
+    before : see `correlate`; J is the derivative with respect to the output of this map.
     """
 
     layer: BlockedConv
@@ -195,7 +195,7 @@ class BlockedConvJacobian(LayerJacobian):
         return dx
 
     def _input_gradient(self, u: Array) -> Array:
-        """Return P'(u V') : (..., N, *before), gathered, or chunk by chunk of examples."""
+        """Return P'(u V') : (..., N, *before), gathered, or by chunks of examples."""
         layer, patches, R = self.layer, self.layer.patches, self.layer.patches.R
         if layer.gathers:
             dx = self._gathered(u.reshape((*u.shape[:-2], u.shape[-2] // R, *patches.windows.out, patches.channels[1])))
@@ -227,7 +227,7 @@ class BlockedConvJacobian(LayerJacobian):
         return conv_gram(self.layer.plain.parameters, windows, self.x, a, other.x, b, kernel)
 
     def cotangents(self, u: Array) -> Array:
-        """Return u : (C, [E], N, positions, n), expanded for every member and example."""
+        """Return u : (C, [E], N, positions, n), expanded to every member and example."""
         *positions, n = self.layer.plain.after
         shape = (u.shape[0], *self.V.shape[:-2], self.x.shape[-4], *positions, n)
         return array_namespace(u).broadcast_to(u, shape).reshape((*shape[: -len(positions) - 1], prod(positions), n))
@@ -240,7 +240,7 @@ def rows(at: slice, R: int) -> slice:
 
 @dataclass(frozen=True)
 class BlockedConv:
-    """A convolution that replaces `plain`, on patches of several windows."""
+    """A convolution on patches of several windows that replaces `plain`."""
 
     plain: BoundConv
     patches: Patches

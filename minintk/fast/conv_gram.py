@@ -1,11 +1,11 @@
 """Compute a convolution's part of the tangent kernel without the full Jacobian, in one of two ways.
 
-gradients   dW_n = sum_p P_p(x_n)' u_p, each example's and output's own;   G = m^2 dW . dW' + c^2 db . db'
+gradients   dW_n = sum_p P_p(x_n)' u_p for each example and output;   G = m^2 dW . dW' + c^2 db . db'
 pairs       G = sum over pairs of positions p, q of  (u_p . v_q) * (m^2 P_p(x) P_q(x')' + c^2),   Dense at each position
 
-Take N examples, C outputs, p positions, windows of K inputs and n outputs.  The first way takes N C p K n
-multiplications to form and N^2 C K n to contract (C^2 for all output pairs).  The second takes N^2 p^2 (K + C n). Few
-positions and many channels make the second cheaper.  Both work block by block, in as much memory as the cotangents.
+Take N examples, C outputs, p positions, and windows of K inputs and n outputs.  The first way takes N C p K n
+multiplications to form and N^2 C K n to contract (C^2 for all output pairs).  The second takes N^2 p^2 (K + C n), which
+is cheaper for few positions and many channels.  Both work in blocks, with as much memory as the cotangents.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def conv_gram(
 def pairs_are_cheaper(windows: Patches, a: Array, b: Array, kernel: Contraction) -> bool:
     """Return True if pairs of positions take fewer multiplications than each example's gradients."""
     C, N, M, p, n = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2], a.shape[-1]
-    K, each = windows.K, C**2 if kernel.full else C  # pairs of outputs contracted
+    K, each = windows.K, C**2 if kernel.full else C  # output pairs to contract
     gradients = (N if b is a else N + M) * C * p * K * n + N * M * each * K * n
     return bool(N * M * p**2 * (K + each * n) < gradients)
 
@@ -48,7 +48,7 @@ def by_gradients(
 ) -> Array | float:
     """Compute S_W m^2 dW . dW' + S_b c^2 db . db', for some output channels at a time."""
     n, (W, c) = a.shape[-1], p.squares(kernel)
-    step = max(1, a.shape[-2] * n // windows.K)  # dW no larger than a
+    step = max(1, a.shape[-2] * n // windows.K)  # keeps dW no larger than a
     step = step // 16 * 16 or step
     total: Array | float = 0.0
     for i in range(0, n, step):
@@ -61,9 +61,9 @@ def by_gradients(
 
 
 def gradient_rows(windows: Patches, x: Array, u: Array) -> Array:
-    """Return P(x)' u of each example and output, (C, [E], N, n K), stored as ([E], N, C, n, K), ready to contract."""
+    """Return P(x)' u of each example and output, (C, [E], N, n K), stored as ([E], N, C, n, K) for the contraction."""
     xp = array_namespace(u)
-    N, step = x.shape[-4], max(1, windows.step(x) // 4)  # products are taken image by image
+    N, step = x.shape[-4], max(1, windows.step(x) // 4)  # products are computed image by image
     fits = replace(windows, channels=(x.shape[-1], u.shape[-1])).direct and x.ndim == 4 and on_host(xp)
     if fits and u.shape[0] * N * windows.work >= THRESHOLDS.compiled and (direct := loops()) is not None:
         v = np.ascontiguousarray(u).reshape((*u.shape[:2], *windows.windows.out, u.shape[-1]))
@@ -83,7 +83,7 @@ def gradient_rows(windows: Patches, x: Array, u: Array) -> Array:
 
 
 def by_pairs(p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction) -> Array:
-    """sum_pq (a_p . b_q) * (S_W m^2 P_p P_q' + S_b c^2), some examples at a time."""
+    """Compute sum_pq (a_p . b_q) * (S_W m^2 P_p P_q' + S_b c^2), for some examples at a time."""
     xp, same, (W, c) = array_namespace(a), b is a, p.squares(kernel)
     C, N, M, R = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2]
     lead, Q = a.shape[1:-3], windows.read(z).swapaxes(-1, -2)
@@ -102,6 +102,6 @@ def by_pairs(p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b
         else:
             blocks.append(k.reshape((*lead, -1, R, M, R)).sum(axis=(-3, -1)))
     G = blocks[0] if len(blocks) == 1 else xp.concat(blocks, axis=-4 if kernel.full else -2)
-    if same:  # so that the result is exactly symmetric
+    if same:  # makes the result exactly symmetric
         G = (G + (xp.moveaxis(G, (-4, -3), (-2, -1)) if kernel.full else G.swapaxes(-1, -2))) / 2
     return G

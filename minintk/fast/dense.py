@@ -1,4 +1,4 @@
-"""Dense without temporary arrays, with large products split over the cores: y = m x W + c b
+"""Compute Dense without temporary arrays, with large products split over the cores: y = m x W + c b
 
     y = [y_1, y_2]     columns of W         dW = [dW_1, dW_2]   columns of u         dx = [dx_1; dx_2]   rows of u
 
@@ -20,7 +20,7 @@ Job = tuple[Array, Array, Array]
 
 
 def large(a: Array, b: Array) -> bool:
-    """Return True if a b is one product and large enough to split."""
+    """Return True if a b is a single product and large enough to split."""
     work = a.shape[0] * a.shape[-1] * b.shape[-1]
     return bool(a.ndim == b.ndim == 2 and work >= 2 * THRESHOLDS.products and on_host(array_namespace(a)))
 
@@ -41,7 +41,7 @@ def split(*jobs: Job) -> None:
 
 @dataclass(frozen=True)
 class SplitDenseJacobian(DenseJacobian):
-    """`jvp` and `gram` are those of the plain layer."""
+    """The Jacobian of SplitDense; `jvp` and `gram` are those of the plain layer."""
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         p = self.layer.parameters
@@ -63,7 +63,7 @@ class SplitDenseJacobian(DenseJacobian):
 
 @dataclass(frozen=True)
 class SplitDense:
-    """A Dense that replaces the plain one."""
+    """A Dense layer that replaces the plain one."""
 
     plain: BoundDense
 

@@ -1,10 +1,10 @@
-"""Convolutions of rectified images, normalised before or not:  y = P(z) V + c b,   z = max(r (x - mean), 0)
+"""Convolve rectified images, normalised first or not:  y = P(z) V + c b,   z = max(r (x - mean), 0)
 
     S = sum m u,  Q = sum m u r (x - mean)       m = [x > mean]        dx = r (m u - S/M - r (x - mean) Q/M)
 
 Neither z nor the output of BatchNorm is stored: the convolution's compiled loops compute z while they copy each image
-into its frame. u, the gradient in z, is a new array, overwritten by dx.  Without BatchNorm mean = 0, r = 1, and dx = m
-u.
+into its frame.  u, the gradient in z, is a new array that dx overwrites.  Without BatchNorm, mean = 0, r = 1, and dx =
+m u.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from minintk.layers.patches import images
 
 @dataclass(frozen=True)
 class RectifiedJacobian(LayerJacobian):
-    """J at x : ([E], N, *shape), with mean and r : (C,), and J of the convolution at z."""
+    """J at x : ([E], N, *shape), with mean and r : (C,), and the convolution's J at z."""
 
     layer: RectifiedConv
     x: Array
@@ -49,7 +49,7 @@ class RectifiedJacobian(LayerJacobian):
         return centre(np.ascontiguousarray(back), S, self.x, self.mean, self.r * Q, self.r, 0.0)
 
     def one_by_one(self) -> ChainJacobian:
-        """Return the Jacobian of the layers one after the other: for tangents, and several cotangents at a time."""
+        """Return the Jacobian of the separate layers, for tangents and for several cotangents at a time."""
         layer, y, links = self.layer, self.x, list[LayerJacobian]()
         if layer.norm is not None:
             y, norm = layer.norm.normalised(self.x, self.mean, self.r)
@@ -89,7 +89,7 @@ class RectifiedConv:
         return self.conv.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """Return y and J; layer by layer for an ensemble, a frozen norm, or if loops do not pay."""
+        """Return y and J; runs layer by layer for an ensemble, a frozen norm, or if loops do not pay."""
         before, (first, *_) = self.conv.plain.before, self.tensors
         found: tuple[Array, Array] | None = None
         alone = x.ndim == 1 + len(before) and w[first.name].ndim == len(first.shape)

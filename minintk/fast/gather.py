@@ -2,10 +2,10 @@
 
     dx[e + s a] = sum_q u[a + d - q] W[t + s q]'        t = (e + before) mod s,   d = (e + before - t) / s
 
-along each axis, for the pixels with remainder e modulo the stride s.  So these pixels are a convolution of u with
-stride 1 and every s-th weight in reverse order, and fast convolutions compute it.  `Patches.add` instead adds to each
-pixel in memory once per window that reads it.  It serves few channels, whose products here would be thin, and windows
-that reach far beyond a small image, where gathering takes more products.
+This holds along each axis, for the pixels with remainder e modulo the stride s.  These pixels are thus a convolution of
+u with stride 1 and every s-th weight in reverse order, and fast convolutions compute it.  `Patches.add` instead adds to
+each pixel in memory, once per window that reads it.  It serves few channels, for which the products here would be thin,
+and windows that reach far beyond a small image, for which gathering takes more products.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Along = tuple[slice, slice, slice, Axis]
 
 
 def remainders(a: Axis) -> list[Along]:
-    """Return one for each remainder modulo the stride, except those that no window reads.
+    """Return an `Along` for each remainder modulo the stride, except those that no window reads.
 
     >>> [(pixels.start, weights, on.kernel, on.out) for pixels, _, weights, on in remainders(Axis(7, 3, 2, 1, 1))]
     [(0, slice(1, 0, -2), 1, 4), (1, slice(2, None, -2), 2, 3)]
@@ -56,7 +56,7 @@ class Gather:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> list[Gather]:
-        """Return all of them, on the canvas of the image and its circular repetitions; none if too expensive."""
+        """Return all of them, on the canvas of the image and its circular repetitions; none if this costs too much."""
         found: list[Gather] = []
         axes = [Axis(a.before + a.size + a.after, a.kernel, a.stride) if windows.circular else a
                 for a in (windows.rows, windows.columns)]  # fmt: skip
@@ -71,7 +71,7 @@ class Gather:
 
     @cached_property
     def place(self) -> tuple[int, int, int, int]:
-        """Return its first pixel, down and right, and the steps from one to the next."""
+        """Return its first pixel, down and right, and the steps to the next pixels."""
         down, right = self.pixels
         return down.start, right.start, down.step, right.step
 

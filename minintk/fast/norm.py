@@ -1,4 +1,4 @@
-"""BatchNorm in two passes forward and two back, compiled by Numba, on all cores for large batches.
+"""Compute BatchNorm in two passes forwards and two back, compiled by Numba, on all cores for large batches.
 
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
@@ -22,7 +22,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 
 def worth(x: Array, axes: int, loaded: bool = False) -> bool:
-    """Return True if x : (N, *shape) has so many axes (one network), Numba is here, and x is large or it is loaded."""
+    """Return True if x : (N, *shape) has `axes` axes (one network), Numba is here, and x is large or `loaded`."""
     return (
         x.ndim == axes
         and (loaded or x.size >= THRESHOLDS.normalised)
@@ -33,7 +33,7 @@ def worth(x: Array, axes: int, loaded: bool = False) -> bool:
 
 
 def pixels(v: Array, like: Array) -> Array:
-    """Repeat v : (C,) for several pixels in a row: loops over long rows are fast, and C may be small."""
+    """Repeat v : (C,) for several pixels in a row: loops over long rows are fast, and C can be small."""
     some = np.empty((max(1, 256 // len(v)), len(v)), like.dtype)
     some[:] = v
     return some.reshape(-1)
@@ -56,7 +56,7 @@ def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -
 
 
 def pieces(a: Array, row: int) -> list[slice]:
-    """Cut a : (M,) into pieces of whole rows, except for the last."""
+    """Cut a : (M,) into pieces of whole rows, except for the last piece."""
     return [slice(at.start * row, at.stop * row) for at in cut(-(-a.size // row), a.size, THRESHOLDS.pixels)]
 
 
@@ -99,17 +99,17 @@ class CompiledBatchNorm(BoundBatchNorm):
         return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
 
     def measured(self, w: Weights, x: Array, loaded: bool = False) -> tuple[Array, Array] | None:
-        """Store the batch's (mean, r) in w, (C,), and return them; None if w already has some, or if not `worth` it."""
+        """Return the batch's (mean, r), (C,), stored in w; None if w already has some, or if compiling does not pay."""
         if not worth(x, 1 + len(self.shape), loaded) or f"{self.name}.mean" in w:
             return None
         first = x[(0,) * (x.ndim - 1)]
         S, Q = means(x, first, x, first)
-        if (S**2 > 25 * (Q - S**2)).any():  # the first pixel is an outlier: repeat with the mean
+        if (S**2 > 25 * (Q - S**2)).any():  # the first pixel is an outlier: use the mean instead
             first = (first + S).astype(x.dtype)
             S, Q = means(x, first, x, first)
         mean, variance = first + S, np.maximum(Q - S**2, 0)
         if self.eps == 0 and not variance.all():
-            return None  # the plain layer reports it
+            return None  # the plain layer reports this
         mean, r = (v.astype(x.dtype) for v in (mean, 1 / np.sqrt(variance + self.eps)))
         w |= {f"{self.name}.mean": mean, f"{self.name}.r": r}
         return mean, r

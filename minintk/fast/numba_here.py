@@ -1,4 +1,4 @@
-"""Find out whether Numba is available, and load the compiled loops when they are first needed."""
+"""Find out if Numba is available, and load the compiled loops when they are first needed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from minintk.undisturbed import undisturbed
 
 @cache
 def numba_is_here() -> bool:
-    """Return True if Numba is installed (the extra `fast`) and enabled, so that our loops do not run as Python."""
+    """Return True if Numba is installed (the extra `fast`) and enabled; otherwise our loops would run as Python."""
     return find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 
 def with_numba(module: str) -> Any:
-    """Import a module that needs Numba; None without it and, with a warning, if it fails to load (another NumPy)."""
+    """Import a module that needs Numba; return None without it, and warn if it fails to load (another NumPy)."""
 
     def load() -> Any:
         try:
             return import_module(module)
-        except Exception as error:  # extension modules may raise anything
+        except Exception as error:  # extension modules can raise anything
             return error
 
     found = undisturbed(load) if numba_is_here() else None
@@ -35,5 +35,5 @@ def with_numba(module: str) -> Any:
 
 @cache
 def loops() -> Any:
-    """Return `minintk.fast.numba_loops`, loaded; None if Numba does not load."""
+    """Return `minintk.fast.numba_loops`, loaded, or None if Numba does not load."""
     return with_numba("minintk.fast.numba_loops")

@@ -1,10 +1,10 @@
-"""Convolve without patches, in loops compiled by Numba (`pip install minintk[fast]`): images are read in place.
+"""Convolve without patches, in loops compiled by Numba (`pip install minintk[fast]`) that read images in place.
 
     y[p, o] = sum_taps sum_k x[tap + p s, k] W[tap, k, o]          a convolution, and its gradient in x
     dW[k, o] = sum_positions x[position + k] u[position, o]        its gradient in W
 
-Both are sums of products of a row of numbers with one number, `tile`: some rows of the result stay in registers while
-the sum runs.  Adjacent pixels are contiguous in memory, so a row of a window is one run of k.
+Both are sums of products of a row of numbers with a single number, computed by `tile`: some rows of the result stay in
+registers while the sum runs.  Adjacent pixels are contiguous in memory, so a row of a window is one run of k.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TERMS = 4
 """Terms per iteration of the innermost loop, which reads the addresses of 16 rows once."""
 
 CACHED = 2**18
-"""Weights that fit a core's cache."""
+"""The number of weights that fit a core's cache."""
 
 
 @intrinsic(prefer_literal=True)
@@ -36,7 +36,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
          step: Any, taps: Any, T: Any) -> Any:  # fmt: skip
     """Compute y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
 
-    for `rows` rows r <= most from i on, and the columns c of this many vectors from o on. item (bytes of a number),
+    for `rows` rows r <= most from i on, and the columns c of this many vectors from o on.  item (bytes of a number),
     most and vectors are constants; x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, the number
     of k, first).  taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
     """
@@ -107,7 +107,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
                 builder.cbranch(builder.icmp_signed("<=", following, K), body, rest)
 
                 builder.position_at_end(body)
-                # read again in every iteration, so that the compiler does not keep one address for each of 64 terms
+                # read again in every iteration, so that the compiler does not keep an address for each of 64 terms
                 step = along if n > 1 else builder.load_atomic(moved(step_, 1), "monotonic", 8)
                 (*lefts, p), (*rights, q) = (
                     [moved(corner, builder.mul(by, i64(c))) for c in range(count + 1)]
@@ -145,7 +145,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
 
 @cache
 def products(dtype: Any) -> int:
-    """Return the address of `tile` for any number of rows and whole vectors of columns, compiled once."""
+    """Return the address of `tile`, compiled once, for any number of rows and whole vectors of columns."""
     item, lanes = dtype.itemsize, VECTOR // dtype.itemsize
 
     def product(rows: Any, columns: Any, x: Any, W: Any, y: Any, z: Any, step: Any, taps: Any, T: Any) -> None:
@@ -163,8 +163,8 @@ def products(dtype: Any) -> int:
 
 
 def usual(a: Any) -> Any:
-    """Return a loop's argument; copy an array that is read-only or not C-contiguous, for which Numba would compile
-    again."""
+    """Return a loop's argument; copy an array that is read-only or not C-contiguous, since Numba would compile again
+    for it."""
     fits = not isinstance(a, np.ndarray) or (a.flags.c_contiguous and a.flags.writeable)
     return a if fits else np.require(a, requirements=("C", "W"))
 
@@ -183,7 +183,7 @@ def with_products(f: Any) -> Any:
 
 @intrinsic
 def at(context: Any, a: Any, i: Any) -> Any:
-    """Return the address of a[i], a flat."""
+    """Return the address of a[i], where a is flat."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         data = context.make_array(a)(context, builder, value=values[0]).data
@@ -194,7 +194,7 @@ def at(context: Any, a: Any, i: Any) -> Any:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def framed(frame: Any, shape: Any, before: Any) -> bool:
-    """Return True if the loops read outside the images of this shape."""
+    """Return True if the loops read outside images of this shape."""
     height, width, down, right = frame
     same = height == shape[1] and width == shape[2] and down[0, 2] == height and right[0, 2] == width
     return not same or before[0].size > 0
@@ -202,16 +202,16 @@ def framed(frame: Any, shape: Any, before: Any) -> bool:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def filled(frame: Any) -> Any:
-    """Return the first row of a frame that holds pixels, and the row after the last: products skip other rows."""
+    """Return the first row of a frame that holds pixels, and the row after the last; products skip other rows."""
     down = frame[2]
     return down[0, 0], down[-1, 0] + down[-1, 2]
 
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
-    """Copy image i of x : (N, H, W, C) into its frame, flat; the frame's margin is left as it is.
+    """Copy image i of x : (N, H, W, C) into its frame, flat; the frame's margin does not change.
 
-    before : (mean, r, floor), writes max(r (x - mean), floor) instead of x; mean, r : (L,), for some pixels, or L = 0.
+    before : (mean, r, floor) writes max(r (x - mean), floor) instead of x; mean, r : (L,), for some pixels, or L = 0.
     """
     (_, width, down, right), (_, H, W, C), flat, (mean, scale, floor) = frame, x.shape, x.ravel(), before
     for d in range(down.shape[0]):
@@ -231,11 +231,11 @@ def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
 
 @with_products
 def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: Any, place: Any) -> None:
-    """y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the images in their frame (`put`).
+    """Compute y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the framed images (`put`).
 
     x : (N, H, W, C).  frame : (height, width, down, right), rows of down, right : (from, to) of the copied part, in
     pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n), some `columns`.  b : (n_y,).
-    y : (N, H_y, W_y, n_y), written to at place : (a, c, down, right, first column).
+    y : (N, H_y, W_y, n_y), written at place : (a, c, down, right, first column).
     """
     (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right, o) = W.shape, frame, place
     R, S = (height - K_h) // stride[0] + 1, (width - K_w) // stride[1] + 1
@@ -291,10 +291,10 @@ def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: 
 
 @looped
 def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) -> None:
-    """total += (sum_i A_i, sum_i A_i (b_i - other)) : (2, L), float64, A = a - shift if b - other > floor, else 0.
+    """Add (sum_i A_i, sum_i A_i (b_i - other)) to total : (2, L), float64; A = a - shift if b - other > floor, else 0.
 
-    a, b : (M C,), rows of C numbers; shift, other : (L,), repeated over the rows in L, which are summed separately.  64
-    terms at a time are summed in their own precision, as accurately as NumPy's pairwise sums.
+    a, b : (M C,), rows of C numbers; shift, other : (L,), repeated over the rows in L, which are summed separately.
+    Blocks of 64 terms are summed in their own precision, as accurately as NumPy's pairwise sums.
     """
     part, L, zero = np.empty((2, shift.size), a.dtype), shift.size, a.dtype.type(0)
     for start in range(0, a.size, 64 * L):
@@ -311,7 +311,7 @@ def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) 
 
 @looped
 def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any) -> None:
-    """Set a = r (A - mean - (b - other) slope) in place; A = a where b - other > floor, else 0; otherwise as above."""
+    """Set a = r (A - mean - (b - other) slope) in place; A = a if b - other > floor, else 0; otherwise as above."""
     L, zero = mean.size, a.dtype.type(0)
     for i in range(0, a.size, L):
         some, those = a[i : i + L], b[i : i + L]

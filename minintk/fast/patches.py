@@ -1,12 +1,12 @@
-"""Patches of several windows at a time: fewer and longer copies than one window per row (`minintk.layers.patches`).
+"""Copy patches of several windows at a time, in fewer and longer pieces than one window per row.
 
     read     x -> P       (..., N, H, W, C) -> (..., N R, K), R rows for each image
-    add      P -> x       the transposed map: every entry is added to the pixel that it was read from
-    unroll   W -> V       the weights to multiply P with: P V = the convolution
+    add      P -> x       the transposed map: adds every entry to the pixel that it was read from
+    unroll   W -> V       the weights that multiply P, so that P V is the convolution
     roll     V -> W       the transposed map
 
-A row of P holds B adjacent windows and stores shared pixels once; P is smaller and its copies longer than for B = 1, at
-the price of zeros in
+A row of P holds B adjacent windows and stores shared pixels once.  P is smaller and its copies are longer than for B =
+1 (`minintk.layers.patches`), at the price of zeros in
 
     V[(i, stride b + j, c), (b, o)] = W[i, j, c, o]
 
@@ -35,7 +35,7 @@ Before = tuple[Array, Array, Any]
 
 
 def nothing_before(x: Array) -> Before:
-    """Leave x unchanged."""
+    """Return the `Before` that leaves x unchanged."""
     return np.empty(0, x.dtype), np.empty(0, x.dtype), x.dtype.type(0)
 
 
@@ -49,7 +49,7 @@ class Patches:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> Patches:
-        """Choose the fastest B among the divisors of the output's width; 1 if Numba needs no patches."""
+        """Choose the fastest B among the divisors of the output's width; 1 if Numba's loops need no patches."""
         if (one := Patches(windows, channels)).direct:
             return one
         divisors = (B for B in range(1, windows.columns.out + 1) if windows.columns.out % B == 0)
@@ -57,13 +57,13 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """Return True if compiled loops need no patches: sums or rows of windows are long, C_out fills vectors."""
+        """Return True if compiled loops need no patches: sums or rows of windows are long, and C_out fills vectors."""
         C, n = self.channels
         return (C >= 16 or self.windows.columns.out >= 16) and n % 16 == 0 and numba_is_here()
 
     @cached_property
     def work(self) -> int:
-        """Return the multiplications per image; without patches, products with rows outside the image do not count."""
+        """Return the multiplications per image; without patches, those with rows outside the image do not count."""
         a, numbers = self.windows.rows, self.blocks * self.kernel[1] * prod(self.channels) * self.B
         inside = range(a.before, a.before + a.size) if self.direct and not a.circular else range(sum(self.windows.size))
         return numbers * sum(p * a.stride + r in inside for p in range(a.out) for r in range(a.kernel))
@@ -79,23 +79,23 @@ class Patches:
 
     @cached_property
     def blocks(self) -> int:
-        """Return the blocks of B windows in a row of pixels."""
+        """Return the number of blocks of B windows in a row of pixels."""
         return self.windows.columns.out // self.B
 
     @cached_property
     def kernel(self) -> tuple[int, int]:
-        """Return height and width of the pixels that a row of P reads."""
+        """Return the height and width of the pixels that a row of P reads."""
         rows, columns = self.windows.rows, self.windows.columns
         return rows.kernel, (self.B - 1) * columns.stride + columns.kernel
 
     @cached_property
     def R(self) -> int:
-        """Return the rows of P per image."""
+        """Return the number of rows of P per image."""
         return self.windows.rows.out * self.blocks
 
     @cached_property
     def K(self) -> int:
-        """Return the numbers in a row of P."""
+        """Return the length of a row of P."""
         return prod(self.kernel) * self.channels[0]
 
     @cached_property
@@ -107,7 +107,7 @@ class Patches:
 
     @property
     def cost(self) -> float:
-        """Return nanoseconds per pixel, forward and back, on a core: copies, products with P (AVX-512, float32)."""
+        """Return nanoseconds per pixel, forwards and back, on a core: copies and products with P (AVX-512, float32)."""
         (height, width), n = self.kernel, self.B * self.channels[1]
         run = width * self.channels[0]
         copies = 0.0 if self.whole else height * (2 * (8 + 0.35 * run) + 40 + 0.6 * run)
@@ -131,7 +131,7 @@ class Patches:
         return P
 
     def add(self, P: Array, x: Array) -> None:
-        """Add to each pixel of x : (..., N, H, W, C) the entries of P : (..., N R, K) read from it."""
+        """Add to each pixel of x : (..., N, H, W, C) the entries of P : (..., N R, K) that were read from it."""
         if self.whole:
             x[...] = P.reshape(x.shape)
             return
@@ -162,16 +162,16 @@ class Patches:
         return W.reshape((*V.shape[:-2], prod(self.windows.window) * self.channels[0], self.channels[1]))
 
     def _bands(self, V: Array) -> Array:
-        """View V as (..., B, K_h, K_w, C, C_out): the weights of each of the B windows."""
+        """Return V viewed as (..., B, K_h, K_w, C, C_out): the weights of each of the B windows."""
         (C, n), width, window = self.channels, self.kernel[1], self.windows.window
-        o, row = V.strides[-1], V.strides[-2]  # from one number to the next, and from one row of V to the next
-        down = self.windows.columns.stride * C * row + n * o  # from one window to the next
+        o, row = V.strides[-1], V.strides[-2]  # strides from one number to the next, and from one row of V to the next
+        down = self.windows.columns.stride * C * row + n * o  # the stride from one window to the next
         return strided(
             V, (*V.shape[:-2], self.B, *window, C, n), (*V.strides[:-2], down, width * C * row, C * row, row, o)
         )
 
     def step(self, x: Array) -> int:
-        """Return the number of images whose patches fit a core's cache; on the GPU, a GiB of them."""
+        """Return the number of images with patches that fit a core's cache, or on the GPU a GiB of patches."""
         bytes_each = self.R * self.K * int(x.dtype.itemsize)
         limit = THRESHOLDS.patches_bytes if on_host(array_namespace(x)) else THRESHOLDS.patches_bytes_gpu
         return max(1, limit // bytes_each)

@@ -2,8 +2,8 @@
 
     y = [y_1; y_2]        dy = [dy_1; dy_2]        dW = dW_1 + dW_2,   dx = [dx_1; dx_2]
 
-All these layers need one dispatch to the other cores, and each layer finds its input in the cache. If BatchNorm couples
-the examples, each layer splits its own work instead.
+Together these layers need one dispatch to the other cores, and each layer finds its input in the cache.  If BatchNorm
+couples the examples, each layer splits its own work instead.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class SplitBatchJacobian(LayerJacobian):
     def gram_and_back(
         self, u: Array, other: SplitBatchJacobian, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """Compute both for the whole batch; the layers run once more."""
+        """Compute both for the whole batch; this runs the layers once more."""
         J = self.layer.kernels(self.w, self.x)[1]
         K = J if other is self else other.layer.kernels(other.w, other.x)[1]
         return J.gram_and_back(u, K, v, kernel)
 
 
 def examples(a: Array, axes: int, at: slice) -> Array:
-    """Return those examples of a : (..., N, *shape), where shape has `axes` axes."""
+    """Return the examples `at` of a : (..., N, *shape), where shape has `axes` axes."""
     return a[(..., at) + (slice(None),) * axes]
 
 
@@ -87,8 +87,8 @@ def joined(parts: list[Array | None], axes: int) -> Array | None:
 class SplitBatch:
     """A chain of layers that replaces the plain one.
 
-    sweeps : the chain for the parts.  kernels : the same function, for kernels and for a GPU.
-    before, after : shapes of one example.  numbers : the size of its activations.
+    sweeps : the chain for the parts.  kernels : a chain of the same function, for kernels and for a GPU.
+    before, after : the shapes of one example.  numbers : the size of its activations.
     """
 
     sweeps: BoundChain
@@ -102,7 +102,7 @@ class SplitBatch:
         return self.sweeps.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """Return the chain's (y, J), part by part if that pays."""
+        """Return the chain's (y, J), computed part by part if that pays."""
         if not on_host(array_namespace(x)):
             return self.kernels(w, x)
         N = x.shape[-1 - len(self.before)]

@@ -1,11 +1,11 @@
-"""Run a network's layers as one: BLAS with one thread, and the outputs of a kernel split over the cores.
+"""Run a network's layers as one, with single-threaded BLAS and with the outputs of a kernel split over the cores.
 
-    Theta = sum_c Theta_c        the trace over outputs is the sum of the traces of parts of them
+    Theta = sum_c Theta_c        the trace over outputs is a sum of traces over parts of them
 
 A part has fewer cotangents, so parts also save memory.  BLAS is limited to one thread for outputs, sweeps and kernels
-alike: its threads wait for each other by spinning, so a small product takes ten times as long as soon as anything else
-runs.  Large products, batches and outputs are split over a pool that does not spin. Only the contraction of a large
-kernel, which nothing here splits, uses BLAS's threads.
+alike: its threads wait for each other by spinning, so a small product takes ten times as long as soon as another
+program runs.  A pool that does not spin splits large products, batches and outputs instead.  Only the contraction of a
+large kernel, which nothing here splits, uses BLAS's threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 @dataclass(frozen=True)
 class SplitOutputsJacobian(ChainJacobian):
-    """J for N examples (of each member), with the `sizes` of (all activations together, the largest)."""
+    """J for N examples (of each member), with `sizes` = (all activations together, the largest activation)."""
 
     N: int
     sizes: tuple[int, int]
@@ -37,7 +37,7 @@ class SplitOutputsJacobian(ChainJacobian):
             return super().vjp(u, dw)
 
     def gram(self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Sum over parts of the outputs if only the trace is wanted."""
+        """Sum over parts of the outputs if only the trace is needed."""
         C, whole = u.shape[0], super().gram
         count = 1 if kernel.full or v is not u else min(self.count(u), C)
         parts = [u[i * C // count : (i + 1) * C // count] for i in range(count)]
@@ -47,7 +47,7 @@ class SplitOutputsJacobian(ChainJacobian):
         return sum(others, first)
 
     def count(self, u: Array) -> int:
-        """Return how many parts pay, more if large: each recomputes the Gram matrices of the inputs."""
+        """Return how many parts pay, more for a large kernel: each part recomputes the Gram matrices of its inputs."""
         if not on_host(array_namespace(u)):
             return 1
         (total, widest), C = self.sizes, u.shape[0]

@@ -2,8 +2,8 @@
 
 Reading order:
 
-    writing    atomic writes: a file appears whole, or not at all; clear errors if the disk is full
+    writing    atomic writes: a file appears whole or not at all; clear errors if the disk is full
     reading    the only place that opens files for reading: bounded memory, no classes, one kind of error
-    pages      HTML from the templates inside the package
-    locks      file locks on units of work, released when a process ends (the rule: docs/long-runs.md)
+    pages      HTML pages from the templates inside the package
+    locks      file locks on units of work, released when a process ends (rules: docs/long-runs.md)
 """

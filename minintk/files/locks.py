@@ -1,7 +1,7 @@
 """Divide units of work between processes that share a folder, until all are finished.
 
-A claim is a lock on a file; the operating system releases it when its process ends, even if the file remains.
-docs/long-runs.md has the full protocol, and its requirements for network folders.
+A claim is a lock on a file.  The operating system releases it when its process ends, even if the file remains.
+docs/long-runs.md has the full protocol and its requirements for network folders.
 
     with (
         closing(shared(missing, place=..., finished=...)) as units,
@@ -11,7 +11,7 @@ docs/long-runs.md has the full protocol, and its requirements for network folder
             with claim:
                 ...                                         # publish future.result()
 
-Without an executor, `InTurn` makes the calls in sequence.
+Without an executor, `InTurn` makes the calls one after the other.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ PAUSE = 0.1
 
 
 class Held(RuntimeError):
-    """Another process holds the requested claim; the message names it, and the file."""
+    """Raised if another process holds the requested claim; the message names that process and the file."""
 
 
 class Claim(AbstractContextManager["Claim"]):
     """A claim that this process holds until `release`; as a context manager, it releases itself.
 
-    TimeoutError if another process holds it, unless `wait`.  OSError if the folder is not writable, or has no locks.
+    Raises TimeoutError if another process holds it, unless `wait`; OSError if the folder is read-only or lacks locks.
     """
 
     def __init__(self, place: Path, wait: bool = False) -> None:
-        from filelock import FileLock  # warns on import if locks are missing, as in a browser
+        from filelock import FileLock  # warns on import if the system has no locks, as in a browser
 
         self._lock = FileLock(place, thread_local=False)
         self._lock.acquire(blocking=wait)
@@ -77,15 +77,15 @@ def claim_or_say_who(place: Path, what: str) -> Claim:
             owner = file.read(200).decode()
         who = f"{owner or 'another process'} is at work (it has locked {place})"
         raise Held(f"{what}: {who}. Wait for it, end it, or take another folder")
-    with suppress(OSError):  # as above, or the disk is full
+    with suppress(OSError):  # as above, or a full disk
         place.write_text(f"process {os.getpid()} on {platform.node() or 'localhost'}", encoding="utf-8")
     return claim
 
 
 def remove_claims(places: Iterable[Path]) -> None:
-    """Remove the files of claims on finished units; a process that acquires a stale one finds the unit finished."""
+    """Remove the claim files of finished units; a process that acquires a stale one finds the unit finished."""
     for place in places:
-        with suppress(OSError):  # the file is missing; on Windows, another process has it open
+        with suppress(OSError):  # the file is missing, or on Windows open in another process
             place.unlink()
 
 
@@ -93,13 +93,13 @@ Unit = TypeVar("Unit")
 Job = TypeVar("Job")
 
 MOST_IN_FLIGHT = 256
-"""Most calls in flight, for an executor of an unknown number of workers."""
+"""The largest number of calls in flight, for an executor with an unknown number of workers."""
 
 
 def shared(
     units: Iterable[Unit], place: Callable[[Unit], Path], finished: Callable[[Unit], bool]
 ) -> Generator[tuple[Unit, Claim] | None, None, None]:
-    """Yield (unit, a claim on it) for each free unit; None while others hold all that remain.
+    """Yield (unit, a claim on it) for each free unit; None while other processes hold all that remain.
 
     Ends when all units are finished, by any process; a unit whose claim was released without a result is yielded again.
     place : path of a unit's claim.   finished : True if it has a result.   Closing the generator releases its claims.
@@ -138,11 +138,11 @@ class InTurn(Executor):
         except Exception as error:
             future.set_exception(error)
         else:
-            future.set_result(found)  # a signal's exception is raised here, not stored as a result
+            future.set_result(found)  # a signal's exception is raised here rather than stored
         try:
             return future
         finally:
-            del future  # breaks the cycle of this frame and the error's traceback
+            del future  # breaks the reference cycle of this frame and the error's traceback
 
 
 def in_flight(
@@ -151,8 +151,8 @@ def in_flight(
 ) -> Generator[tuple[Job, Future[Any]], None, None]:  # fmt: skip
     """Yield (job, its finished future) for each job, in the order in which they finish.
 
-    jobs : None means "no job is free now, ask again".   submit : starts a job, on the executor if there is one; two per
-    worker are in flight.   stopped : once True, no job starts; jobs not begun are cancelled, as on closing.
+    jobs : None means "no job is free now, ask again".   submit : starts a job, on the executor if there is one; two
+    jobs per worker are in flight.   stopped : once True, no job starts; waiting jobs are cancelled, as on closing.
     """
     workers = getattr(executor, "_max_workers", None)
     most = 1 if executor is None else 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT

@@ -1,4 +1,4 @@
-"""Fill in pages of HTML from the templates inside the package, by Jinja."""
+"""Fill in HTML pages from the templates inside the package, with Jinja."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def page(folder: str, **values: Any) -> str:
-    """Fill in the page.html of a package; every value is escaped, unless the template marks it safe."""
+    """Fill in the page.html of a package; every value is escaped unless the template marks it as safe."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # only pages need it
 
     loader = PackageLoader(folder, ".")

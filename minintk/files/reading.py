@@ -1,4 +1,4 @@
-"""Open files for reading, here only: bounded memory, no classes, one kind of error.
+"""Open files for reading; only this module does so: bounded memory, no classes, one kind of error.
 
 A file can be damaged, truncated, foreign or malicious, so every reader keeps these rules:
 
@@ -35,10 +35,10 @@ from minintk.arrays import Host
 Where = str | os.PathLike[str]
 
 EXPANSION = 64
-"""Largest ratio of unpacked to compressed bytes beyond the first MiB (MNIST: 5; DEFLATE could reach 1032)."""
+"""Largest ratio of unpacked to compressed bytes beyond the first MiB (MNIST has 5; DEFLATE could reach 1032)."""
 
 LARGEST_TEXT = 2**28
-"""Bytes of the largest text or pickle that is read: Python's objects take up to 25 times as much."""
+"""Bytes of the largest text or pickle that is read: Python's objects take up to 25 times as much memory."""
 
 CHUNK = 2**20
 
@@ -51,7 +51,7 @@ class Unreadable(ValueError):
 def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
     """Open a file; every error inside the block becomes one `Unreadable`.
 
-    Folders, pipes and devices are refused unopened.  FileNotFoundError, PermissionError if the file cannot be opened.
+    Refuses folders, pipes and devices unopened.  FileNotFoundError and PermissionError pass if a file cannot be opened.
     """
     path = Path(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
@@ -64,7 +64,7 @@ def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
         except Exception as error:  # zipfile, zlib, json and NumPy raise nearly anything on corrupted bytes
             origin = type(error).__module__.partition(".")[0]
             if isinstance(error, TimeoutError) or not (origin == "numpy" or origin in sys.stdlib_module_names):
-                raise  # raised by a signal handler, for example at a time limit
+                raise  # from a signal handler, for example at a time limit
             plain = isinstance(error, ValueError) and not isinstance(error, UnicodeError)
             words = str(error) if plain else f"{type(error).__name__}: {error}"
             raise Unreadable(f"{path} is damaged, or not {what} ({words:.300}): {remedy}") from error
@@ -77,7 +77,7 @@ def read_json(path: Where, what: str, remedy: str) -> Any:
 
 
 def read_lines(path: Where, what: str, remedy: str) -> list[str]:
-    """Read the complete lines of a UTF-8 text, without an unfinished last one; invalid bytes become U+FFFD."""
+    """Read the complete lines of a UTF-8 text, without an unfinished last line; invalid bytes become U+FFFD."""
     with reading(path, what, remedy) as file:
         return whole_file(file).decode(errors="replace").split("\n")[:-1]
 
@@ -105,9 +105,9 @@ def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
 
 
 def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], most: int) -> Host:
-    """Read the last values of a stream as an array; ValueError above `most` bytes, before these are allocated.
+    """Read the last values of a stream as an array; raise ValueError above `most` bytes, before allocating them.
 
-    ValueError also unless the stream holds exactly these values; this also verifies the checksums of gzip and zip.
+    Raises ValueError also unless the stream holds exactly these values, which verifies the checksums of gzip and zip.
     """
     wanted = prod(shape) * dtype.itemsize
     if wanted > most:
@@ -127,7 +127,7 @@ def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read (shape, True if stored by columns, dtype) of a .npy file, up to its values.
 
-    ValueError for damaged headers, values other than numbers, and versions other than 1.0, NumPy's for such arrays.
+    Raises ValueError for damaged headers, values other than numbers, and versions but 1.0, NumPy's for such arrays.
     """
     if (version := np.lib.format.read_magic(stream)) != (1, 0):
         raise ValueError(f"expected an array in NumPy's format, version 1.0, got {'.'.join(map(str, version))}")
@@ -138,7 +138,7 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def read_npz(file: IO[bytes]) -> dict[str, Host]:
-    """Read the arrays of a .npz file by name, stored or deflated; ValueError for anything but arrays of numbers.
+    """Read the arrays of a .npz file by name, stored or deflated; raise ValueError for anything but arrays of numbers.
 
     All arrays together take at most the bytes of the file, or EXPANSION times as many if some are deflated.
     """
@@ -161,7 +161,7 @@ def read_npz(file: IO[bytes]) -> dict[str, Host]:
 
 
 def map_npy(path: Where, shape: tuple[int, ...], dtype: Any, remedy: str) -> np.memmap[Any, Any]:
-    """Map a .npy file as read-only numpy.memmap; `Unreadable` unless it holds an array of this shape and dtype."""
+    """Map a .npy file as a read-only numpy.memmap; raise `Unreadable` unless it holds this shape and dtype."""
     wanted = tuple(shape), False, np.dtype(dtype)
     with reading(path, f"an array of {wanted[2]} and shape {wanted[0]}", remedy) as file:
         found = npy_header(file)

@@ -18,7 +18,7 @@ from minintk.arrays import Array, to_host
 
 
 def made_folder(path: str | os.PathLike[str], what: str) -> Path:
-    """Return the folder at `path`, created if missing; NotADirectoryError if a file is in the way.  what : argument."""
+    """Return the folder at `path`, created if missing; raise NotADirectoryError for a file.  what : the argument."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{what} expects a folder, its name or path, got {path!r}")
     folder = Path(path)
@@ -32,9 +32,9 @@ def made_folder(path: str | os.PathLike[str], what: str) -> Path:
 def write_atomically(
     path: str | os.PathLike[str], write: Callable[[BinaryIO], object], need: int | None = None
 ) -> None:
-    """Call write(file) so that `path` holds either its old content or all of the new one, even if the process dies.
+    """Call write(file) so that `path` holds either its old content or all of the new, even if the process dies.
 
-    The content goes to NAME.RANDOM.part in the same folder, is flushed to disk, and then renamed.  `remove_parts`
+    The content goes to NAME.RANDOM.part in the same folder, which is flushed to disk and then renamed.  `remove_parts`
     removes the remains of a kill.   need : the bytes of the content, if known, for the OSError of a full disk.
 
     >>> import tempfile
@@ -64,27 +64,27 @@ def write_atomically(
 
 
 def remove_parts(path: str | os.PathLike[str]) -> None:
-    """Remove the temporary files of killed writers of `path`; only its one writer may call this."""
+    """Remove the temporary files of killed writers of `path`; only its sole writer may call this."""
     path = Path(path)
     for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
         part.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Call `write_atomically` if the content is new, after `remove_parts`; for the owner of a claim on `path`."""
+    """Write the content atomically if it is new, after `remove_parts`; only for a process with a claim on `path`."""
     remove_parts(path)
     if not holds(path, content):
         write_atomically(path, lambda file: file.write(content))
 
 
 def holds(path: Path, content: bytes) -> bool:
-    """Return True if a file has exactly this content; one of another size is not read."""
+    """Return True if a file has exactly this content; a file of another size is not read."""
     return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 @contextmanager
 def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iterator[None]:
-    """Add the free space, and the bytes needed, to the OSError of a full disk."""
+    """Add the free space and the bytes needed to the OSError of a full disk."""
     try:
         yield
     except OSError as error:
@@ -119,7 +119,7 @@ def digest(*things: Array | str) -> str:
 
 
 def check_folder(out: str | Path) -> None:
-    """Raise, before any work, if a report could not be written into the folder `out`."""
+    """Raise an error, before any work, if a report could not be written into the folder `out`."""
     path = Path(out).expanduser().absolute()
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"out expects a folder, but {out} is a file")

@@ -2,15 +2,15 @@
 
 Reading order:
 
-    suspects      the mistakes that are known by name: a factor, a transpose, a shift, a flip, a part missing
-    compare       a result against the right one, and what a check found: which side, what it looks like
-    gradient      a backward function against differences of its forward function
+    suspects      the mistakes that are known by name: a factor, a transpose, a shift, a flip, a missing part
+    compare       a result and the right one, and the findings of a check: which side, what it looks like
+    gradient      a backward function and differences of its forward function
     checks        jvp, vjp and gram of a layer of this library, one by one
-    slope         exponents by a sequential test: more seeds until it is certain
+    slope         exponents from a sequential test, which adds seeds until the answer is certain
     exercise      cases, exercises, assignments, inputs that break naive code, variants drawn from a secret seed
-    worker        the student's process: calls functions, knows no answers
-    submission    that process from outside, or the same without one
-    run           a submission through an assignment; its grade as JUnit's XML, Gradescope's results.json, a page
+    worker        the student's process, which calls functions and knows no answers
+    submission    that process seen from outside, or the same without a process
+    run           grades a submission; writes JUnit's XML, Gradescope's results.json, a page
 """
 
 from minintk.diagnostics.power_laws import Verdict

@@ -1,7 +1,7 @@
-"""Check a layer's jvp, vjp and gram one by one: which of them is wrong, and how.
+"""Check a layer's jvp, vjp and gram one by one, to find which of them is wrong, and how.
 
-`minintk.testing.check_layer` calls this when a law is broken: its laws relate jvp, vjp and gram, so they cannot tell
-which is at fault; differences of the layer's output can.
+`minintk.testing.check_layer` calls this when a law is broken.  Its laws relate jvp, vjp and gram, so they cannot tell
+which one is at fault; differences of the layer's output can.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from minintk.spec.shapes import Site, couples, out_shape
 
 
 def diagnose_layer(layer: Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> Diagnosis:
-    """Compare the layer's jvp, its vjp and its gram with differences of its output.
+    """Compare the layer's jvp, vjp and gram with differences of its output.
 
     shape : the shape of one input example.
 
@@ -69,7 +69,7 @@ def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) ->
 
 
 def _turned(bound: Bound, args: Sequence[Values]) -> Callable[..., tuple[Any, list[int]]]:
-    """Build the vjp that matches jvp: jvp along each entry of each argument, recorded once."""
+    """Build the vjp that matches jvp, from jvp along each entry of each argument, recorded once."""
     _, J = bound(_named(bound, args[1:]), args[0])
     rows = []
     for a in args:
@@ -98,7 +98,7 @@ def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict
 
 
 def _gram(layer: Layer, shape: Any, parametrization: Parametrization, rng: np.random.Generator) -> list[Finding]:
-    """Compare gram with J J' of jvp and vjp, which are right by now; find the tensor whose part is missing."""
+    """Compare gram with J J' from jvp and vjp, which have passed; find the tensor with a missing part."""
     end = [Flatten()] if len(out_shape(layer, shape)) > 1 else []
     net = Network(Sequential(layer, *end), shape, parametrization)
     theta, x = rng.standard_normal(net.size), rng.standard_normal((3, *shape))

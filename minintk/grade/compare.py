@@ -1,6 +1,6 @@
-"""Compare a result with the right one, and say by name and in a sentence what is wrong with it.
+"""Compare a result with the right one, and report in a sentence what is wrong with it and the mistake's name.
 
-Kind, shape, dtype and NaN are compared first, then the numbers, against typical mistakes.
+Kind, shape, dtype and NaN are compared first, then the numbers, which are compared with typical mistakes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minintk.grade.suspects import Said, Values, close, dimensions, explain, mis
 
 @dataclass(frozen=True)
 class Finding:
-    """One error: its place ("dW", "forward"), the name of its cause ("unnamed" if none fits), a sentence."""
+    """One error: its place ("dW", "forward"), the name of its cause ("unnamed" if none fits), and a sentence."""
 
     where: str
     cause: str
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All errors that a check found; empty, hence false, if it passes.
+    """All errors that a check found; it is empty, hence false, if the check passes.
 
     >>> said = Diagnosis((Finding("db", "sign", "right but for the sign"),))
     >>> said.passed, str(said), said.causes
@@ -66,7 +66,7 @@ def compare(
 ) -> Diagnosis:
     """Diagnose `got` against the right `want`: arrays, numbers, strings, None, or tuples and dicts of them.
 
-    rtol : largest difference of numbers, relative to the largest of `want`; by default 1e-9 in float64 and 1e-4 in
+    rtol : the largest difference of numbers, relative to the largest of `want`; by default 1e-9 in float64 and 1e-4 in
     float32, a million rounding errors in either.  suspects : {description of a mistake: the wrong result}.  dtype :
     True if float32 must stay float32.
 
@@ -131,7 +131,7 @@ def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, 
 
 
 def differs(got: Values, want: Values, lead: int = 0) -> str:
-    """Describe the worst entry in words; lead : number of axes of the output, for a derivative."""
+    """Describe the worst entry in words; lead : the number of the output's axes, for a derivative."""
     off = np.abs(got - want)
     at = np.unravel_index(int(np.argmax(np.where(np.isfinite(off), off, -1.0))), off.shape)
     rough = float(off[at]) / (float(np.abs(want).max()) or 1.0)

@@ -1,6 +1,6 @@
 """Define an assignment: exercises, cases, hard inputs and variants, all drawn from a secret seed.
 
-A case says what is called and which result is right: answers stay on the grader's side.  See
+A case states what is called and which result is right; answers stay on the grader's side.  See
 docs/course/writing-an-exercise.md.
 """
 
@@ -33,7 +33,7 @@ Examples = np.ndarray[Any, Any]
 class Values:
     """Requires function(*args) to return `want`: arrays, numbers, strings, or tuples and dicts of them.
 
-    rtol : relative to the largest of `want`; see `minintk.grade.compare`.
+    rtol : the tolerance relative to the largest of `want`; see `minintk.grade.compare`.
     suspects : {description: the wrong result}, the mistakes that this exercise invites, reported by name.
     """
 
@@ -59,10 +59,10 @@ class Values:
 class Gradient:
     """Requires backward(u, *args) or backward(u, cache) to give the gradients of forward(*args) -> y or (y, cache).
 
-    Both functions are the submission's.  right : the function that forward has to compute, (*args) -> y; by default the
-    submission's own forward, so a wrong one with the right gradient passes.  output : forward(*args), which a recording
-    holds in place of `right`.  large : arguments of any size, compared along a few random directions; a million entries
-    make numerical differentiation run out of time.  dtype : True if float32 must stay float32.
+    Both functions are the submission's.  right : the function that forward has to compute, (*args) -> y.  By default it
+    is the submission's own forward, so a wrong one with the right gradient passes.  output : forward(*args), which a
+    recording holds in place of `right`.  large : arguments of any size, compared along a few random directions; a
+    million entries make numerical differentiation run out of time.  dtype : True if float32 must stay float32.
     """
 
     forward: str
@@ -92,13 +92,13 @@ class Gradient:
 
 
 def _computed(right: Callable[..., Any], *args: Any) -> tuple[Any, list[int]]:
-    """Return the result of `right`, in the dtype of its arguments, in the form of a submission's answer."""
+    """Return the result of `right` in the dtype of its arguments, in the form of a submission's answer."""
     return np.asarray(right(*args), dtype=next(a.dtype for a in args if floating(a))), []
 
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """Any other check: check(student) calls `student.call("function", ...)` as it likes, and says what is wrong.
+    """Any other check: check(student) calls `student.call("function", ...)` as it likes, and returns what is wrong.
 
     It returns None or "" if all is well, otherwise a sentence, a Diagnosis, or a Verdict, which must be a pass.
     """
@@ -115,15 +115,15 @@ class Law:
 
 
 Case = Values | Gradient | Law
-"""One test of a submission: `title` says what is tried, `run(student)` what is wrong with the answer."""
+"""One test of a submission: `title` says what is tested, `run(student)` what is wrong with the answer."""
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """One line of the grade: full points if every case passes, or with `partial` points in proportion.
+    """One line of the grade, with full points if every case passes, or with `partial` points in proportion.
 
-    cases : the cases, or a function (rng, variant) that returns them.  hidden : not shown to students before the due
-    date.  hint : shown when it fails.
+    cases : the cases, or a function (rng, variant) that returns them.  hidden : True to hide it from students before
+    the due date.  hint : shown when it fails.
     """
 
     name: str
@@ -139,10 +139,10 @@ class Assignment:
     """Exercises, and the choices that the secret seed makes.
 
     variants : {"activation": ("relu", "erf"), ...}: each seed draws one of each.  authors : choices of the course's own
-    solutions, which no seed draws.  tells : submissions read the variant, by
-    `from variant import ...`.  allowed : packages that submissions may import beside NumPy and the standard library,
-    "scipy" say, with those that these need.  seconds : for one call.  memory : bytes of the student's process.
-    folder : where it lies.  withheld : points of the exercises that a recording leaves out.
+    solutions, which no seed draws.  tells : True if submissions read the variant with `from variant import ...`.
+    allowed : packages that submissions can import besides NumPy and the standard library, e.g. "scipy", with their
+    dependencies.  seconds : for one call.  memory : bytes of the student's process.  folder : its folder.  withheld :
+    the points of exercises that a recording leaves out.
     """
 
     name: str
@@ -177,15 +177,15 @@ class Assignment:
 
 
 def stream(*words: str) -> np.random.Generator:
-    """Return a generator seeded by the words, whose numbers do not reveal them."""
+    """Return a generator that is seeded by the words and does not reveal them."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest(), "little"))
 
 
 def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
     """Write the public exercises as data, for students to check their work, and return them as `load` reads them.
 
-    The file holds inputs and right results, but no code that computes them.  The inputs differ from those of a grade
-    with this seed, so a table of the results in the file does not pass.  Every `Law` and cases over 1 MiB are left out.
+    The file holds inputs and right results, but no code that computes them.  Its inputs differ from those of a grade
+    with this seed, so a table of the file's results does not pass.  Every `Law` and all cases over 1 MiB are left out.
     """
     variant, exercises = assignment.variant(seed), list[dict[str, Any]]()
     for e in assignment.exercises:
@@ -207,7 +207,7 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
 def load(path: str | Path) -> Assignment:
     """Load the `assignment` in a folder's exercises.py or in another Python file, or what `record` wrote.
 
-    A student's folder has public.json in its place.  A bare name, hw1, is also looked for in ./course.
+    A student's folder has public.json in its place.  A bare name, hw1, is also looked for in ./course.  Raises
     FileNotFoundError if there is none, TypeError if it is something else, ValueError for a damaged recording.
     """
     files = [p / name for p in (Path(path), Path("course", path)) for name in ("", "exercises.py", "public.json")]
@@ -234,7 +234,7 @@ def load(path: str | Path) -> Assignment:
 
 
 def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterator[tuple[str, Examples]]:
-    """Yield (what is hard about it, x : (N, *shape)); the first word of a title is the kind of difficulty.
+    """Yield (what is hard about x, x : (N, *shape)); the first word of the text is the kind of difficulty.
 
     shape : the shape of one example, (d,) or (H, W, C).
 
@@ -252,7 +252,7 @@ def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterat
         "random": base,
         "random, more examples than entries": normal(prod(shape) + 3),
         "random, two examples": normal(2),
-        "equal examples": np.concatenate([base, base[:2]]),  # angles of 0, whose cosines may round to more than 1
+        "equal examples": np.concatenate([base, base[:2]]),  # angles of 0, whose cosines can round to more than 1
         "collinear examples": rays,  # 435 such cosines: code without clipping fails
         "opposite examples": np.concatenate([base, -base[:2], -2.5 * base[:1]]),  # cosines of -1
         "zero: an example of zeros": np.concatenate([base, np.zeros((1, *shape))]),  # the angle is undefined

@@ -1,12 +1,13 @@
 """Compare a backward function with differences of its forward function, argument by argument; describe mistakes.
 
 The derivative of the output y with respect to an argument a is a matrix.  `backward`, called with each unit cotangent,
-gives its rows; differences of `forward`, in float64, give its columns:
+gives its rows.  Differences of `forward`, in float64, give its columns:
 
     dy/da_i = (y(a + h e_i) - y(a - h e_i)) / 2h,    h = 2^-17 times the size of a
 
-Rounding errors are eps |y| / h = 3e-11 |y|; the next Taylor term is h^2/6 times a third derivative: 1e-6 of the largest
-entry allows for a thousand rounding errors.  Entries at kinks of y (by one-sided differences) do not count.
+Rounding errors are eps |y| / h = 3e-11 |y|; the next Taylor term is h^2/6 times a third derivative.  A tolerance of
+1e-6 of the largest entry allows a thousand rounding errors.  Entries at kinks of y (by one-sided differences) are
+skipped.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ def check_gradient(
     forward(*args) -> y, and backward(u, *args) -> one gradient for each argument (None for those that are not
     floating-point arrays), or a dict {"W": ...} or {"dW": ...}.  Alternatively forward(*args) -> (y, cache), and
     backward(u, cache).
-    args : small arrays, a few entries per axis, with all axes of different lengths, so that a transpose shows.
-    wrt : positions of the arguments to differentiate, by default all floating-point arrays.  hard : True also tries
-    ties and zeros.  dtype : True if float32 must stay float32. TypeError if these are not functions, ValueError for
-    arguments without such an array or with over 4096 entries.
+    args : small arrays, with a few entries per axis, all axes of different lengths, so that a transpose shows.
+    wrt : positions of the arguments to differentiate, by default all floating-point arrays.  hard : True also tests
+    ties and zeros.  dtype : True if float32 must stay float32.  Raises TypeError if these are not functions, ValueError
+    for arguments without such an array or with over 4096 entries.
 
     >>> def dense(x, W, b): return x @ W + b
     >>> def backward(u, x, W, b): return u @ W.T, x.T @ u, u.mean(axis=0)
@@ -76,9 +77,9 @@ def check_pair(
     """Run `check_gradient` on functions that run elsewhere, for example in a student's process.
 
     value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), where u is argument -1.  names : the names
-    of the arguments, if known.  numbers : further numbers that a factor may consist of.
-    own : the function whose dtype and in-place changes are checked, if `value` is not the submission's.  large : only
-    compare slopes along random directions; args may have any size.
+    of the arguments, if known.  numbers : further numbers that a factor can consist of.
+    own : the function to check for dtype and in-place changes, if `value` is not the submission's.  large : True to
+    compare only slopes along random directions; args can then have any size.
     """
     double = [a.astype(np.float64) if floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if floating(a)] if wrt is None else list(wrt)
@@ -120,7 +121,7 @@ def _copies(args: Sequence[Any]) -> list[Any]:
 
 
 class _Check:
-    """A check in progress: functions, arguments, findings."""
+    """A check in progress: its functions, arguments and findings."""
 
     def __init__(
         self, value: Watched, pull: Watched, args: list[Any], names: dict[int, str], where: list[int], own: Watched
@@ -151,8 +152,8 @@ class _Check:
     def directions(self) -> None:
         """Compare the gradients of <u, y> with its slopes along random directions.
 
-        A wrong gradient would have to be right along a direction drawn after it was returned.  One of three directions
-        has to agree, since there may be a kink between two points of a line.
+        A wrong gradient would have to be right along a direction drawn after it was returned.  Only one of three
+        directions has to agree, since there can be a kink between two points of a line.
         """
         rng = np.random.default_rng()
         u = np.asarray(rng.standard_normal(self.f(self.args).shape))
@@ -211,7 +212,7 @@ class _Check:
         return {}, changed
 
     def first(self) -> dict[int, Values]:
-        """Call backward twice with one random cotangent; return {argument: its gradient} to check further."""
+        """Call backward twice with one random cotangent; return {argument: its gradient} for further checks."""
         got, changed = self.gradients(self.u, self.args)
         for i in changed:
             self.say(i, "in place", f"backward changes {self.names[i]} in place: work on a copy")
@@ -235,7 +236,7 @@ class _Check:
         return fine
 
     def linear(self, once: Mapping[int, Values]) -> dict[int, Values]:
-        """Return {argument: (*y.shape, *a.shape)}, from a unit cotangent per output, if backward is linear in u.
+        """Return {argument: (*y.shape, *a.shape)}, from a unit cotangent for each output, if backward is linear in u.
 
         once : the gradients for the cotangent u.
         """
@@ -259,7 +260,7 @@ class _Check:
         return margin(self.right[i]) + 1e-9 * float(np.abs(self.y).max(initial=0.0)) / scale
 
     def guesses(self, i: int, g: Values) -> Iterator[Said | None]:
-        """Yield guesses at what is wrong with a gradient, None for one that does not fit; the last always fits."""
+        """Yield guesses at what is wrong with a gradient, None for a guess that does not fit; the last always fits."""
         right, tolerance = self.right[i], self.tolerance(i)
         yield explain(g, right, tolerance, self.sizes, self.y.ndim)
         for j in self.where:
@@ -268,7 +269,7 @@ class _Check:
         for cause, text, j, a in self.other_arguments():
             yield self.elsewhere(i, g, cause, text, j, a)
         for k, j, a in ((k, j, a) for k in (0, 1) for j, a in self.arrays):
-            if j != i and (k or a.shape == self.args[i].shape):  # a norm's factor, a loss's targets
+            if j != i and (k or a.shape == self.args[i].shape):  # e.g. the factor of a norm, the targets of a loss
                 text = f"right for {self.names[j]} = {k}: {self.names[j]} is forgotten"
                 yield self.elsewhere(i, g, "other argument", text, j, np.full_like(a, k))
         yield terms(g, right, self.args[i], tolerance)
@@ -290,7 +291,7 @@ class _Check:
         return like(cause, text, g, right, margin(right) + self.tolerance(i), self.sizes)
 
     def other_arguments(self) -> Iterator[tuple[str, str, int, Values]]:
-        """Yield (cause, words, argument, the value that backward may have used instead)."""
+        """Yield (cause, words, argument, the value that backward might have used instead)."""
         for j, a in self.arrays:
             name = self.names[j]
             if a.shape == self.y.shape:
@@ -308,10 +309,10 @@ class _Check:
                 yield "map transposed", f"right for {name} with axes 0 and 1 swapped", j, a.swapaxes(0, 1)
 
     def kinks(self) -> None:
-        """Check arguments with ties or zeros: gradients are finite, and do not exceed the gradient passed in.
+        """Check arguments with ties or zeros: gradients must be finite and not exceed the gradient passed in.
 
-        A shift of all entries preserves their ties, so y may be smooth along it even there; then the entries of the
-        gradient must add up to its derivative.
+        A shift of all entries preserves their ties, so y can be smooth along it even there; then the gradient's entries
+        must add up to the derivative along it.
         """
         for i, a in ((i, self.args[i]) for i in self.where if self.args[i].ndim > 1):
             tied = [*self.args[:i], np.round(a / (float(np.std(a)) or 1.0)), *self.args[i + 1 :]]

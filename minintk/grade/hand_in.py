@@ -1,4 +1,4 @@
-"""Read hand-ins: the text of a script or a notebook, and the complex numbers in it."""
+"""Read hand-ins: the text of a script or a notebook, and any complex numbers in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPLEX = re.compile(r"imag|complex\d*|c(single|double|longdouble)")
 
 
 def text_of(path: Path) -> str:
-    """Return the file as one script: of a notebook the marked cells, and cheap definitions from the others.
+    """Return the file as one script; for a notebook, the marked cells and the cheap definitions in other cells.
 
     Lines that begin with % or ! are dropped, and so is code that prints, plots or trains in the student's own cells.
     """
@@ -32,7 +32,7 @@ def text_of(path: Path) -> str:
 
 
 def definitions(code: str) -> str:
-    """Return imports, functions, classes and constants of the code; nothing if it cannot be parsed."""
+    """Return the imports, functions, classes and constants of the code; nothing if it cannot be parsed."""
     try:
         body = ast.parse(code).body
     except SyntaxError:
@@ -43,7 +43,7 @@ def definitions(code: str) -> str:
 
 
 def imaginary(text: str) -> int:
-    """Return the first line that writes a complex number, its type or an imaginary part; 0 if none does."""
+    """Return the first line that contains a complex number, its type or an imaginary part; 0 if there is none."""
     found = []
     with suppress(SyntaxError):
         for n in ast.walk(ast.parse(text)):

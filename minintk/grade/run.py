@@ -1,6 +1,6 @@
-"""Run one submission through one assignment, and render the grade for readers.
+"""Run one submission through one assignment, and write the grade in several formats.
 
-Formats: JUnit XML for CI, Gradescope's results.json, an HTML page, table rows for the terminal.  See
+The formats are JUnit XML for CI, Gradescope's results.json, an HTML page, and table rows for the terminal.  See
 https://gradescope-autograders.readthedocs.io/en/latest/specs/, and JUnit as Jenkins and GitLab read it.
 """
 
@@ -31,7 +31,7 @@ class Graded:
     """The result of one exercise of one submission.
 
     failures : (title of the case, what is wrong with it).  passed : how many of the `cases` are right.  carried : the
-    wrong functions whose right versions make this exercise right: half of the points.
+    wrong functions whose right versions make this exercise right, for half of the points.
     """
 
     exercise: Exercise
@@ -49,9 +49,9 @@ class Graded:
 
     @property
     def text(self) -> str:
-        """Say what is wrong, one line per finding with the cases that show it, and the hint.
+        """Return what is wrong, one line per finding with the cases that show it, and the hint.
 
-        Unwritten functions are reported once, without a hint; of unnamed wrong results, only the first.
+        Unwritten functions are reported once, without a hint; of unnamed wrong results, only the first is reported.
         """
         alike: dict[tuple[str, ...], tuple[str, dict[str, None]]] = {}
         for title, found in self.failures:
@@ -103,12 +103,12 @@ class Grade:
 
     @property
     def sandbox(self) -> str:
-        """Return what every report says of the wall: the warning, or what closed the submission in."""
+        """Return what every report says about the sandbox: the warning, or the mechanisms in use."""
         return self.warning or f"closed in by {self.wall}" * bool(self.wall)
 
     @property
     def score(self) -> float:
-        """Points reached."""
+        """Return the points that were reached."""
         return sum(graded.score for graded in self.exercises)
 
     @property
@@ -137,15 +137,15 @@ def grade(
 
     seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  hidden :
     True includes hidden exercises.  only : names of exercises, or of functions.  told : called with the grade after
-    each exercise.  carry : with solution.py next to the exercises, the first error is carried forward: a later exercise
-    that is right with the solution's function in place of the wrong one gets half of its points.  Anything that goes
-    wrong inside the submission is a finding, never an exception.  FileNotFoundError without a submission, ValueError
-    for an unknown name in `only`, GraderError for a case that cannot be sent, or if no process can start.
+    each exercise.  carry : if solution.py is next to the exercises, True carries the first error forward.  A later
+    exercise that is right with the solution's function in place of the wrong one then gets half of its points.  Errors
+    in the submission are findings, never exceptions.  Raises FileNotFoundError without a submission, ValueError for an
+    unknown name in `only`, GraderError for a case that cannot be sent, or if no process can start.
     """
     variant = assignment.variant(seed)
     shown = [e for e in assignment.exercises if hidden or not e.hidden]
     names = {e.name: {e.name} for e in shown}
-    for e in shown if {*only} - {*names} else ():  # a function counts as the exercises that ask for it
+    for e in shown if {*only} - {*names} else ():  # a function stands for the exercises that need it
         cases = assignment.cases(e, seed, variant)
         names[e.name] |= {getattr(case, "backward", getattr(case, "function", "")) for case in cases}
     if unknown := {*only}.difference(*names.values()):
@@ -162,11 +162,11 @@ def grade(
             graded[k] = _one(student, e, list(assignment.cases(e, seed, variant)))
             mine, lent = set(student.asked), sorted(error - student.asked)
             if carry and graded[k].failures and lent and not student.broken:
-                with Submission(reference, variant, **limits) as lender, student.lent(lent, lender):  # it may hang too
+                with Submission(reference, variant, **limits) as lender, student.lent(lent, lender):  # it can hang, too
                     if not _one(student, e, list(assignment.cases(e, seed, variant))).failures:
                         graded[k] = replace(graded[k], carried=tuple(lent))
             if error & mine or (graded[k].failures and not error):
-                error |= mine  # a backward function belongs to its forward function, whose cache it reads
+                error |= mine  # a backward function belongs to its forward function, as it reads that one's cache
             found = replace(found, exercises=tuple(graded), wall=student.wall)
             if told is not None:
                 told(found)
@@ -186,7 +186,7 @@ def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Grad
                 said = Diagnosis((*said.findings, Finding(exercise.name, "warning", f"NumPy: {student.warned}")))
         except GraderError:
             raise
-        except Exception as error:  # including answers whose shape a Law did not expect: the student's fault
+        except Exception as error:  # e.g. an answer with a shape that a Law did not expect: the student's error
             known = isinstance(error, SubmissionError)
             text = str(error) if known else f"the answer cannot be checked: {type(error).__name__}: {error}"
             said = Diagnosis((Finding(exercise.name, "error", text),))
@@ -199,7 +199,7 @@ COLUMNS = ("exercise", "points", "cases", "what is wrong")  # of `rows`
 
 
 def rows(grade: Grade) -> list[tuple[str, str, str, str]]:
-    """Return a row per exercise: name, points, cases that pass, and why the others fail."""
+    """Return a row for each exercise: its name, points, number of passed cases, and why the others fail."""
     return [
         (f"{e.name}{' (hidden)' * e.hidden}", f"{g.score:g} / {e.points:g}", f"{g.passed} / {g.cases}", g.text)
         for g, e in ((g, g.exercise) for g in grade.exercises)
@@ -207,7 +207,7 @@ def rows(grade: Grade) -> list[tuple[str, str, str, str]]:
 
 
 def junit(grade: Grade) -> str:
-    """Write JUnit XML: a test case per exercise, with a failure and its reasons if it is not right."""
+    """Write JUnit XML: a test case for each exercise, with a failure and its reasons if it is not right."""
     failed, seconds = sum(bool(g.failures) for g in grade.exercises), sum(g.seconds for g in grade.exercises)
     numbers = {"name": grade.assignment, "tests": f"{len(grade.exercises)}", "failures": f"{failed}", "errors": "0"}
     top = ElementTree.Element("testsuites", numbers := numbers | {"time": f"{seconds:.3f}"})
@@ -242,7 +242,7 @@ def gradescope(grade: Grade) -> str:
 
 
 def asked(grade: Grade) -> str:
-    """Return the assignment and the choices of the variant, in a line."""
+    """Return the assignment and the choices of the variant, in one line."""
     return ", ".join([grade.assignment, *(f"{name}: {choice}" for name, choice in grade.variant.items())])
 
 

@@ -1,8 +1,8 @@
-"""Decide the power of the width: add seeds until the answer is certain enough, or the budget is spent.
+"""Determine a power of the width: add seeds until the answer is certain enough, or the budget is spent.
 
-Theory says b, a mistake would give b'.  It is a pass if the whole confidence interval of the fitted exponent is within
-half of |b - b'| of b; a fail if none of it is.  It is undecided if the budget is spent first.  The level (the
-probability of a wrong verdict) is divided among the looks: level / 2 for the first, level / 4 for the second, etc.
+Theory predicts b, a mistake would give b'.  The verdict is a pass if the whole confidence interval of the exponent is
+within half of |b - b'| of b, and a fail if no part of it is.  It is undecided if the budget is spent first.  The level
+(the probability of a wrong verdict) is divided among the looks: level / 2, level / 4, and so on.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ def exponent(
     level: float = 0.05,
     rng: np.random.Generator | None = None,
 ) -> Verdict:
-    """Decide if measure(width, rng) scales as width^theory, and not as width^against.
+    """Decide if measure(width, rng) scales as width^theory rather than as width^against.
 
-    measure : returns one positive number for a width and a generator.  budget : most seeds per width; 4 at the first
-    look, then twice as many at each.  level : the largest probability of a wrong verdict.  rng : default_rng(0) if
-    None.
+    measure : returns one positive number for a width and a generator.  budget : the most seeds per width; the first
+    look takes 4, and each later look twice as many.  level : the largest probability of a wrong verdict.  rng :
+    default_rng(0) if None.
 
     The interval is Student's, around the fit of `minintk.diagnostics.power_law`: it accounts only for scatter.  A
-    relative correction c / n moves the exponent by about c / n, so start at widths at which that is small.  ValueError
-    for equal exponents, a budget below 4 and measurements that are not positive.
+    relative correction c / n moves the exponent by about c / n, so start at widths where this is small.  Raises
+    ValueError for equal exponents, a budget below 4 and measurements that are not positive.
 
     >>> verdict = exponent(lambda n, rng: np.exp(0.2 * rng.standard_normal()) / n, theory=-1.0, against=-0.5)
     >>> verdict.outcome, verdict.seeds
@@ -71,9 +71,9 @@ def exponent(
 def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) -> tuple[float, float, float]:
     """Fit values = A x^b and return b with the ends of its confidence interval, (b, low, high).
 
-    x : (K,), e.g. widths.  values : (K, S), S measurements at each, positive and independent.  The line goes through
-    all K S logarithms by least squares; the interval is Student's with K S - 2 degrees of freedom.  ValueError for
-    other shapes and for values that are not positive.
+    x : (K,), e.g. widths.  values : (K, S), S independent positive measurements at each.  The line is fitted to all K S
+    logarithms by least squares; the interval is Student's with K S - 2 degrees of freedom.  Raises ValueError for other
+    shapes and for values that are not positive.
     """
     from scipy.special import stdtrit
 
@@ -94,7 +94,7 @@ def with_experiment(
 ) -> Assignment:
     """Return the assignment with an exercise "measurement" of 20 points; its other points are multiplied by 0.8.
 
-    cases : as in `Exercise`; run the student's measurement on the grader's seeds.
+    cases : as in `Exercise`; they run the student's measurement on the grader's seeds.
     """
     kept = 80 / sum(e.points for e in assignment.exercises)
     others = [replace(e, points=round(kept * e.points, 2)) for e in assignment.exercises]

@@ -1,4 +1,4 @@
-"""Call a submission, in its own process, or in this one if processes cannot start.
+"""Call a submission in its own process, or in this one if processes cannot start.
 
 `Submission.call` raises SubmissionError, with a line that a student can use, for anything that goes wrong inside: an
 exception, a time limit, a dead process, a value that cannot be passed on.
@@ -26,25 +26,25 @@ from typing import Any
 from minintk.grade import hand_in, worker
 
 LOADING = 30.0
-"""Seconds for loading the file, which the last cells of a notebook may need."""
+"""Seconds for loading the file, which the last cells of a notebook can need."""
 
 
 class SubmissionError(Exception):
-    """An error inside a submission, in one line."""
+    """An error inside a submission, described in one line."""
 
 
 class GraderError(RuntimeError):
-    """An error on the grader's side, in a case or of the machine, which the instructor has to fix."""
+    """An error on the grader's side, in a case or on the machine, which the instructor has to fix."""
 
 
 @dataclass(eq=False)
 class Submission(AbstractContextManager["Submission"]):
     """A student's file, run at the first call; a context manager that ends its process.
 
-    path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : its own
-    process, in the sandbox of wall.py; False runs it here.  seconds : for one call.  memory : bytes of the process.
-    allowed : packages that it may import besides NumPy and the standard library. FileNotFoundError if there is no such
-    file, ValueError for a damaged notebook.
+    path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : True for
+    its own process, in the sandbox of wall.py; False runs it here.  seconds : for one call.  memory : bytes of the
+    process.  allowed : packages that it can import besides NumPy and the standard library.  Raises FileNotFoundError if
+    there is no such file, ValueError for a damaged notebook.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "sub.py")
@@ -72,7 +72,7 @@ class Submission(AbstractContextManager["Submission"]):
         self._lender: Submission | None = None
         self.imaginary = 0  # its first line with complex numbers, a sign of complex-step differentiation
         self.broken = ""  # why the file does not load, once known
-        self._late: Counter[str] = Counter()  # calls of a function that had no answer
+        self._late: Counter[str] = Counter()  # how often a function did not answer in time
         self._module: ModuleType | None = None
         self._process: Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -85,7 +85,7 @@ class Submission(AbstractContextManager["Submission"]):
         return self.ask("call", name, args)[0]
 
     def output(self, name: str, *args: Any) -> tuple[Any, list[int]]:
-        """Return (name(*args) without the cache that a forward function may return, arguments changed in place)."""
+        """Return (name(*args) without a forward function's cache, positions of the arguments changed in place)."""
         return self.ask("output", name, args)
 
     def pull(self, forward: str, backward: str, u: Any, *args: Any) -> tuple[Any, list[int]]:
@@ -121,7 +121,7 @@ class Submission(AbstractContextManager["Submission"]):
             self._start()
         if self.broken:
             raise SubmissionError(self.broken)
-        if self._module is not None:  # on copies of the arguments, like another process
+        if self._module is not None:  # on copies of the arguments, as in another process
             reply = worker.answer(self._module, copy.deepcopy(asked), self._lend)
         elif self._late[key := str(more.get("backward", name))] > 1:
             reply = {"error": f"{key}: no answer within {self.seconds:g} s, twice: not tried again"}
@@ -133,7 +133,7 @@ class Submission(AbstractContextManager["Submission"]):
         return reply.get("value"), list(reply.get("changed", ()))
 
     def close(self) -> None:
-        """End the process, if there is one; the next call starts another."""
+        """End the process, if there is one; the next call starts a new one."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -142,7 +142,7 @@ class Submission(AbstractContextManager["Submission"]):
         self._process = self._folder = self._module = None
 
     def _start(self) -> None:
-        """Load the file: here, or in a process in an empty folder, with no variables but those it needs."""
+        """Load the file here, or in a process in an empty folder with only the environment variables that it needs."""
         try:
             text = hand_in.text_of(Path(self.path))
             self.imaginary = hand_in.imaginary(text)
@@ -190,7 +190,7 @@ class Submission(AbstractContextManager["Submission"]):
             self.broken = str(reply["error"])
 
     def _exchange(self, asked: Mapping[str, Any] | None, seconds: float, name: str = "the file") -> dict[str, Any]:
-        """Send one request, if any, and return the reply; the process is killed at the time limit."""
+        """Send one request, if any, and return the reply; kill the process at the time limit."""
         process: Any = self._process
         done, began, grace = Event(), time.monotonic(), 0 if name == "the file" else 3 * seconds
         (watcher := Thread(target=_watch, args=(process, seconds, grace, done), daemon=True)).start()
@@ -202,7 +202,7 @@ class Submission(AbstractContextManager["Submission"]):
                 try:
                     value = {"value": self._lend(str(reply["needs"]), reply["args"], reply["named"])}
                     worker.tree_of(value)
-                except (SubmissionError, KeyError, TypeError) as error:  # about arguments that do not fit
+                except (SubmissionError, KeyError, TypeError) as error:  # for arguments that do not fit
                     value = {"error": str(error)}
                 worker.send(process.stdin, value)
                 reply = worker.receive(process.stdout)
@@ -221,7 +221,7 @@ class Submission(AbstractContextManager["Submission"]):
         finally:
             done.set()
             watcher.join()
-        if process.poll() is not None:  # ended while it answered: the next call starts another
+        if process.poll() is not None:  # it ended while it answered, so the next call starts another
             self.close()
         return reply
 
@@ -235,7 +235,7 @@ def _watch(process: Popen[bytes], seconds: float, grace: float, done: Event) -> 
 
 
 def _used(pid: int) -> float:
-    """Return the CPU seconds of a process; on other systems than Linux, wall-clock time."""
+    """Return the CPU seconds of a process; on systems other than Linux, wall-clock seconds."""
     with suppress(AttributeError, OSError):
         return time.clock_gettime(~pid << 3 | 2)  # the result of clock_getcpuclockid
     return time.monotonic()

@@ -1,7 +1,7 @@
-"""Recognise a wrong array: the right one times a factor, transposed, flipped, shifted, or with a part missing.
+"""Recognise a wrong array: the right one times a factor, transposed, flipped, shifted, or with a missing part.
 
 Everything here compares two arrays of one shape, the result and the right one.  A derivative dy/da has the shape
-(*y.shape, *a.shape), so that `lead` axes belong to y; a plain result has lead = 0.  NaN in `right` is not compared.
+(*y.shape, *a.shape), of which `lead` axes belong to y; a plain result has lead = 0.  NaN in `right` is not compared.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ MIXED = "examples mixed", "one example's gradient depends on another: a sum alon
 
 
 def close(got: Values, right: Values, tolerance: float) -> bool:
-    """|got - right| <= tolerance everywhere that `right` is known; NaN in `got` is never close."""
-    with np.errstate(invalid="ignore"):  # differences of infinite numbers
+    """Return True if |got - right| <= tolerance wherever `right` is known; NaN in `got` is never close."""
+    with np.errstate(invalid="ignore"):  # for differences of infinite numbers
         return bool(np.all((np.abs(got - right) <= tolerance) | np.isnan(right)))
 
 
 def margin(right: Values) -> float:
-    """Return the possible error of a derivative by differences."""
+    """Return the possible error of a derivative computed by differences."""
     return 1e-6 * float(np.nanmax(np.abs(right), initial=1e-300))
 
 
 def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float], lead: int = 0) -> Said | None:
     """Return (cause, sentence) if `got` is `right` with one known mistake, otherwise None.
 
-    sizes : {"N": 3.0, ...}, the numbers that a factor may consist of.
+    sizes : {"N": 3.0, ...}, the numbers that a factor can consist of.
 
     >>> right = np.array([[1.0, 2.0], [3.0, 5.0]])
     >>> explain(right / 4, right, 1e-9, {"N": 4})
@@ -61,7 +61,7 @@ def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, fl
 def like(
     cause: str, words: str, got: Values, other: Values, tolerance: float, sizes: Mapping[str, float]
 ) -> Said | None:
-    """Return (cause, words) if `got` is `other`, including the factor if it is a multiple of it."""
+    """Return (cause, words) if `got` is `other`, or with the factor if it is a multiple of `other`."""
     times = factor(got, other, tolerance, sizes)
     return None if times is None else (cause, f"{words}, and {times[1]}" if times[1] else words)
 
@@ -97,9 +97,9 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 
 
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
-    """Collect the numbers that factors may consist of: N and C, numbers of pixels and window entries, scalar arguments.
+    """Collect numbers that factors can consist of: N and C, numbers of pixels and window entries, scalar arguments.
 
-    A 2 is left out: it may come from anywhere.
+    A 2 is left out, since it can come from anywhere.
     """
     found: dict[str, float] = {}
     for name, value in numbers.items():
@@ -116,7 +116,7 @@ def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, floa
                 found |= {f"{name}.shape[{i}] {name}.shape[{i + 1}]": shape[i] * shape[i + 1] for i in (0, 1)}
     unique: dict[float, str] = {}
     for name, size in found.items():
-        both = name == "C" and size == found["N"]  # it is ambiguous
+        both = name == "C" and size == found["N"]  # then it is ambiguous
         unique.setdefault(float(abs(size)), name)
         unique |= {float(size): "N or C"} if both else {}
     return {name: size for size, name in unique.items() if size not in (0.0, 1.0, 2.0)}
@@ -158,7 +158,7 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
 
 
 def slid(a: Values, steps: Mapping[int, int]) -> Values:
-    """Shift the entries by {axis: steps}; entries that come in from outside are unknown."""
+    """Shift the entries by {axis: steps}; entries that enter from outside are unknown."""
     a = np.array(a)
     for axis, step in steps.items():
         a = np.roll(a, step, axis)
@@ -237,7 +237,7 @@ def terms(got: Values, right: Values, x: Values, tolerance: float) -> Said | Non
 
 
 def _lost(lost: Values, kept: Values, lead: int) -> Said:
-    """Describe the pattern of the missing entries; kept : those that are present."""
+    """Describe the pattern of the missing entries; kept : the entries that are present."""
     y, a = lost.shape[:lead], lost.shape[lead:]
     if lead and y[0] > 1 and len(members := {int(n) for n in np.argwhere(kept)[:, 0]}) == 1:
         n = members.pop()
@@ -295,7 +295,7 @@ def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:
 
 
 def scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -> Said | None:
-    """Find one factor per output: a derivative that multiplies u is missing."""
+    """Find one factor for each output, as when a derivative that multiplies u is missing."""
     a, b = np.where(np.isnan(right), 0.0, [g, right]).reshape(2, prod(shape), -1)
     weight = np.sum(a * a, axis=1)
     ratio = np.sum(a * b, axis=1) / np.where(weight > 0, weight, 1.0)

@@ -1,11 +1,11 @@
-"""Build the sandbox of the student's process before the submission is read: what it may open, call and use up.
+"""Build the sandbox of the student's process before the submission is read: what it can open, call and use up.
 
-On Linux the kernel enforces it, and nothing inside the process can undo it.  Landlock allows opening files of Python
-and of the allowed packages, and writing to the process's own folder.  seccomp refuses the system calls that reach other
-processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
+On Linux the kernel enforces the sandbox, and nothing inside the process can undo it.  Landlock allows opening files of
+Python and of the allowed packages, and writing to the process's own folder.  seccomp refuses the system calls that
+reach other processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
 
-On all systems: limits on memory and time, and a Python audit hook with the same rules.  The hook explains what is not
-allowed; it does not stop native code that reads and writes memory.
+All systems have limits on memory and time, and a Python audit hook with the same rules.  The hook explains what is
+forbidden; it does not stop native code that reads and writes memory.
 
 This file runs inside the student's process, so it imports only the standard library.
 """
@@ -27,17 +27,17 @@ from typing import Any
 
 EXECUTE, WRITE, READ_FILE, READ_DIR, REFER, TRUNCATE, IOCTL = 1, 2, 4, 8, 1 << 13, 1 << 14, 1 << 15
 MAKE, PLAIN = sum(1 << k for k in range(4, 13)), 1 << 5 | 1 << 8
-"""Landlock's rights: remove and make files and folders of every kind; only plain files."""
+"""Landlock's rights: to remove and make files and folders of every kind; and only plain files."""
 
 DEVICES = "/dev/null", "/dev/zero", "/dev/urandom", "/proc/cpuinfo", "/sys/devices/system/cpu", "/etc/ld.so.cache"
 LIBRARIES = "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"
 
 
 def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (paths readable with everything below, folders whose names may be listed) for these packages' imports."""
+    """Return (paths readable with everything below them, folders that can be listed) for these packages' imports."""
     homes = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     inside = [str(p) for home in {*homes, *LIBRARIES} for p in Path(home).glob("*")]
-    skipped = ("site-packages", "dist-packages", "python")  # other packages are installed there as well
+    skipped = ("site-packages", "dist-packages", "python")  # these contain other packages too
     found = [p for p in inside if not os.path.basename(p).startswith(skipped)]
     for place in sys.path:
         found += [os.path.join(place, name + end) for name in packages for end in ("", ".py", ".libs")]
@@ -45,11 +45,11 @@ def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
-    """Close the file system except for these paths; return Landlock's version, or 0 without it.
+    """Close the file system except for these paths; return Landlock's version, or 0 without Landlock.
 
-    From version 4 on it forbids TCP connections, from 6 on signals and abstract sockets to other processes.
+    From version 4 on it also forbids TCP connections; from 6 on, signals and abstract sockets to other processes.
     """
-    if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:  # it applies only to the calling thread
+    if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:  # Landlock applies only to the calling thread
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
     version = max(0, int(libc.syscall(444, None, 0, 1)))
@@ -102,12 +102,12 @@ def seccomp() -> bool:
         return False
     load, equal, above, bits, leave = 0x20, 0x15, 0x35, 0x45, 0x06
     refuse, allow = (leave, 0, 0, 0x00050000 | errno.EPERM), (leave, 0, 0, 0x7FFF0000)
-    number, first, second, low, high = ((load, 0, 0, at) for at in (0, 16, 24, 32, 36))  # the call, its arguments
+    number, first, second, low, high = ((load, 0, 0, at) for at in (0, 16, 24, 32, 36))  # the call and its arguments
     program = [(load, 0, 0, 4), (equal, 1, 0, kind), (leave, 0, 0, 0x80000000), number, (above, 0, 1, 1 << 30), refuse]
     program += [(equal, 0, 1, CLONE3), (leave, 0, 0, 0x00050000 | errno.ENOSYS)]  # glibc then uses clone
-    program += [(equal, 0, 4, CLONE[kind]), first, (bits, 0, 1, 0x10000), allow, refuse]  # threads alone
+    program += [(equal, 0, 4, CLONE[kind]), first, (bits, 0, 1, 0x10000), allow, refuse]  # only threads
     program += [(equal, 0, 8, PRLIMIT[kind]), first, (equal, 0, 5, 0), low, (equal, 0, 3, 0), high, (equal, 0, 1, 0)]
-    program += [allow, refuse]  # it may read its own limits but not set new ones, even as root
+    program += [allow, refuse]  # it can read its own limits but not set new ones, even as root
     program += [(equal, 0, 5, IOCTL_CALL[kind]), second, (equal, 1, 0, FLAGS), (equal, 0, 1, XFLAGS), refuse, allow]
     for call in (*NEWER, *(pair[kind == ARM] for pair in CALLS)):
         program += [(equal, 0, 1, call), refuse] if call else []
@@ -119,7 +119,7 @@ def seccomp() -> bool:
 
 
 def limit(**most: int) -> None:
-    """Limit memory (AS, bytes), CPU time, files or processes, if the system can (not on Windows)."""
+    """Limit memory (AS, bytes), CPU time, files or processes, if the system allows it (not on Windows)."""
     try:
         import resource
     except ImportError:
@@ -159,8 +159,8 @@ def finder(packages: Sequence[str]) -> Any:
 def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
     """Install an audit hook that allows only the files that `opened` names, and no new process or socket.
 
-    Python offers no way to remove it.  The hook looks up nothing outside itself: a submission that replaces
-    `os.path.realpath`, say, or a table of this module, changes nothing here.
+    Python has no way to remove the hook.  The hook looks up nothing outside itself: a submission that replaces, say,
+    `os.path.realpath` or a table of this module changes nothing here.
     """
     folders, names = tuple(f"{path}{os.sep}" for path in read), frozenset([*read, *listed, home])
     own, up, sep, kind_of, kinds = f"{home}{os.sep}", f"{os.sep}..", os.sep, type, frozenset((str, bytes))
@@ -195,7 +195,7 @@ def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
 
 
 def close_in(home: str, packages: Sequence[str], memory: int, seconds: int) -> str:
-    """Build the whole sandbox, and return which parts this system has: "Landlock 7, seccomp" or less."""
+    """Build the whole sandbox, and return the parts that this system has: "Landlock 7, seccomp" or fewer."""
     read, listed = opened(packages)
     version = landlock(read, listed, home)
     limit(AS=memory, CPU=seconds, FSIZE=2**26, CORE=0)  # before limits become unchangeable

@@ -1,8 +1,8 @@
-"""Run the student's process: it loads one submission and calls its functions; it never holds an answer.
+"""Run the student's process, which loads one submission and calls its functions; it never holds an answer.
 
 The file runs as a script, `python worker.py`, and imports only the standard library and NumPy.  Before it reads the
 submission it enters its sandbox, see wall.py.  Messages pass in both directions as lines of JSON, with arrays in
-base64. In a browser, which cannot start processes, the grader calls `load` and `answer` directly.
+base64.  In a browser, which cannot start processes, the grader calls `load` and `answer` directly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 UNWRITTEN = "is not written yet"
-"""Message for a function that raises NotImplementedError, as the starter's do."""
+"""Message for a function that raises NotImplementedError, as those of the starter do."""
 
 LARGEST = 2**28
 """Bytes of the largest message."""
@@ -38,7 +38,7 @@ def pack(value: Any) -> bytes:
 
 
 def tree_of(value: Any) -> Any:
-    """Return the value as JSON has it; types that JSON lacks are tagged with their name."""
+    """Return the value in the form that JSON stores; types that JSON lacks are tagged with their name."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.ndarray | np.generic | complex):
@@ -55,10 +55,10 @@ def tree_of(value: Any) -> Any:
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value in a line that `pack` wrote, from an untrusted process: ValueError for any other bytes."""
+    """Return the value in a line that `pack` wrote, from an untrusted process; ValueError for any other bytes."""
     try:
         return _value(json.loads(data))
-    except Exception as error:  # an invalid tree, or too deep
+    except Exception as error:  # an invalid tree, or too deep a one
         raise ValueError(f"not a message: {type(error).__name__}: {error}") from error
 
 
@@ -84,7 +84,7 @@ def send(stream: BinaryIO, value: Any) -> None:
 
 
 def receive(stream: BinaryIO) -> Any:
-    """Read the next message; EOFError if the other side has closed, ValueError for one too large or malformed."""
+    """Read the next message; raise EOFError if the other side has closed, ValueError if it is too large or invalid."""
     line = stream.readline(LARGEST)
     if len(line) == LARGEST:
         raise ValueError(f"a message of {LARGEST} bytes or more")
@@ -120,8 +120,8 @@ def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any
     """Return the reply to one request: {"value", "changed"} or {"error"}.
 
     asked : the request.  "do" is "call", "output" (the call's value without a cache; both with function "name" and
-    "args"), "pull" (the gradients by function "backward" for the cotangent "u"), or "parameters" (the names of its
-    arguments). "lent" names functions of the module that lend(name, args, named) replaces during this call.
+    "args"), "pull" (the gradients from function "backward" for the cotangent "u"), or "parameters" (the names of its
+    arguments).  "lent" names functions of the module that lend(name, args, named) replaces during this call.
     """
     lent = {name: lambda *args, _name=name, **named: lend(_name, args, named) for name in asked["lent"]} if lend else {}
     kept = {name: vars(module)[name] for name in lent if name in vars(module)}
@@ -136,7 +136,7 @@ def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any
             elif asked["do"] != "parameters":
                 value, changed = (output if asked["do"] == "output" else watched)(function, args)
         tree_of(value)
-    except (Exception, SystemExit) as error:  # but not KeyboardInterrupt: in the grader's process it is the user's
+    except (Exception, SystemExit) as error:  # not KeyboardInterrupt: in the grader's process it comes from the user
         return {"error": fault(error, str(module.__file__))}
     finally:
         for name in lent:
@@ -154,7 +154,7 @@ def _function(module: ModuleType, name: str) -> Callable[..., Any]:
 
 
 def fault(error: BaseException, path: str) -> str:
-    """Describe the exception in one line, with the line of the submission that raised it, and the shapes there."""
+    """Describe the exception in one line, with the line of the submission that raised it and the shapes there."""
     frames = [f for f in traceback.walk_tb(error.__traceback__) if f[0].f_code.co_filename == path]
     text = re.sub(r"Input operand .* signature \S+ [(](.*)[)]$", r"\1", f"{type(error).__name__}: {error}")  # matmul's
     if not frames:
@@ -187,14 +187,14 @@ def _bytes(value: Any) -> list[bytes]:
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
-    """Return the names of the function's arguments, none if they are unknown."""
+    """Return the names of the function's arguments, or none if they are unknown."""
     with suppress(TypeError, ValueError):
         return list(inspect.signature(function).parameters)
     return []
 
 
 def output(forward: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[int]]:
-    """Return (forward(*args) without the cache that it may return, positions of the arguments changed in place)."""
+    """Return (forward(*args) without the cache that it can return, positions of the arguments changed in place)."""
     value, changed = watched(forward, args)
     return (value[0] if isinstance(value, tuple) and len(value) == 2 else value), changed
 
@@ -210,7 +210,7 @@ def pull(
 
 
 def main() -> None:
-    """Answer requests on stdin until it closes; the submission's prints are discarded."""
+    """Answer requests on stdin until it closes; what the submission prints is discarded."""
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -220,7 +220,7 @@ def main() -> None:
     send(replies, {"value": wall.close_in(first["home"], first["packages"], first["memory"], first["seconds"])})
     del sys.modules["wall"], wall
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002 (a submission may use the old generator; it shall get the same numbers again)
+    np.random.seed(0)  # noqa: NPY002 (submissions may use np.random; seed it so that results repeat)
     module = load(first["path"], first["variant"])
     send(replies, {"error": module} if isinstance(module, str) else {"value": None})
 

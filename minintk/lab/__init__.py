@@ -1,1 +1,1 @@
-"""The laboratory: checks of the theory, sweeps, papers, and the command line."""
+"""Experiment on many networks: checks of the theory, sweeps, scripts of papers, and the command line."""

@@ -1,4 +1,4 @@
-"""Report what this machine offers minintk, what will be used, and what is broken: the command `minintk doctor`."""
+"""Report what this machine offers to minintk, what will be used, and what is broken: `minintk doctor`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXTRAS = {"cupy": "gpu", "numba": "fast", "pooch": "data", "sklearn": "sklearn",
 """The extra that installs each package."""
 
 Finding = tuple[str, str, bool]
-"""The item, what was found, True if it is broken."""
+"""The item, what was found, and True if it is broken."""
 
 
 def examine() -> Iterator[Finding]:
@@ -55,17 +55,17 @@ def examine() -> Iterator[Finding]:
 
 
 def package(name: str) -> Finding:
-    """Report a package's version; broken if it does not load, or is missing without belonging to an extra."""
+    """Report a package's version; it is broken if it does not load, or if it is missing and belongs to no extra."""
     try:
         return name, str(getattr(import_module(name), "__version__", None) or version(name)), False
-    except Exception as error:  # extension modules may raise anything
+    except Exception as error:  # extension modules can raise anything
         if name in EXTRAS and find_spec(name) is None:
             return name, f"not installed: pip install 'minintk[{EXTRAS[name]}]'", False
         return name, f"does not load, {type(error).__name__}: {error}", True
 
 
 def analytic() -> Finding:
-    """Report where Python finds the package; broken if that is not this distribution's."""
+    """Report where Python finds the package `analytic`; it is broken if it is not this distribution's."""
     spec, ours = find_spec("analytic"), Path(minintk.__file__).parents[1] / "analytic" / "__init__.py"
     problem = minintk.other_analytic()
     if problem is None and (spec is None or spec.origin != str(ours)):
@@ -74,7 +74,7 @@ def analytic() -> Finding:
 
 
 def gpu() -> Finding:
-    """Report the GPU's free memory, or why it is not used; broken if CuPy is installed but unusable."""
+    """Report the GPU's free memory, or why it is not used; it is broken if CuPy is installed but unusable."""
     try:
         free = available_memory(device_namespace("gpu")) / 1e9
     except RuntimeError as error:
@@ -83,7 +83,7 @@ def gpu() -> Finding:
 
 
 def folder(what: str, place: Path) -> Finding:
-    """Report the part of a folder's path that exists; broken if it is not writable."""
+    """Report the part of a folder's path that exists; it is broken if that is not writable."""
     place = next(one for one in (place, *place.parents) if one.exists())
     try:
         with tempfile.TemporaryFile(dir=place):
@@ -93,9 +93,9 @@ def folder(what: str, place: Path) -> Finding:
 
 
 def compile_loops() -> int:
-    """Compile every loop in float32 and float64, unless it is kept on disk.
+    """Compile every loop in float32 and float64, unless it is already on disk.
 
-    Return how many tasks compiled them, 0 without Numba or without the folders of compiled loops.
+    Returns how many tasks compiled the loops, 0 without Numba or without the folders of compiled loops.
     """
     works = list[Callable[[], object]]()
     for room in ("minintk.fast.accelerate", "analytic.fast.accelerate"):

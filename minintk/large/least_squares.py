@@ -2,13 +2,13 @@
 
     min_w |J w + f_0 - y|^2 + ridge |w|^2            J = J(theta_0) S^1/2 : (N C, P),   theta = theta_0 + S^1/2 w
 
-S are the parametrization's learning-rate scales for gradient descent, 1 for most (`minintk.models.empirical`).
+S are the parametrization's learning-rate scales for gradient descent; most are 1 (`minintk.models.empirical`).
 
-`solve_gram` works in function space, with memory N C x N C for any P: J J', the tangent kernel, is built layer by layer
-in blocks and factorised in place.  `solve_lsqr` works in parameter space, with memory P for any N C.
+`solve_gram` works in function space, with memory for N C x N C numbers whatever P: the tangent kernel J J' is built
+layer by layer, in blocks, and factorised in place.  `solve_lsqr` works in parameter space, with memory P for any N C.
 
 Without ridge both give the solution of smallest |w|, to which gradient descent from theta_0 converges: the only w in
-the row space of J with J w = y - f_0.  So the residual is enough to certify the answer, and both report it.
+the row space of J with J w = y - f_0.  The residual therefore certifies the answer, and both report it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_REFINEMENTS = 8
 """Steps of iterative refinement after the Cholesky solution."""
 
 THREADS_FROM = 4096
-"""Number of rows up to which OpenBLAS's threads do not pay: on a busy machine, they take ten times as long."""
+"""Up to this many rows OpenBLAS's threads do not pay: on a busy machine, they take ten times as long."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,8 +43,8 @@ class Solution:
 
     theta : (P,), theta_0 + S^1/2 w.  a : (N, C) with w = J' a, None from `solve_lsqr`.  steps : steps of refinement, or
     of LSQR.
-    residual : |y - f_0 - J w - ridge a| / |y - f_0|, due to rounding or early stopping; from `solve_lsqr` with ridge,
-    |J' r - ridge w| / |J' (y - f_0)|.  Calling the solution gives f_lin(theta, x).
+    residual : |y - f_0 - J w - ridge a| / |y - f_0|, from rounding or early stopping; from `solve_lsqr` with ridge, |J'
+    r - ridge w| / |J' (y - f_0)|.  Calling the solution gives f_lin(theta, x).
     """
 
     model: Linearized
@@ -67,18 +67,18 @@ def solve_gram(
     model: Model, theta0: Array, x: Array, y: Array, *, ridge: float = 0.0, rcond: float | None = None, t: float = inf,
     memory: int | None = None,
 ) -> Solution:  # fmt: skip
-    """Solve least squares in function space, w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky in place.
+    """Solve least squares in function space, w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky factorisation in place.
 
     model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
-    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), inf for the end.  A finite t uses the
-        spectral filter (1 - exp(-t mu / N)) / mu instead of 1 / mu and an eigendecomposition, ten times slower.
+    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2); inf for the end.  A finite t uses the
+        spectral filter (1 - exp(-t mu / N)) / mu in place of 1 / mu and, ten times slower, an eigendecomposition.
     rcond : for a singular J, w = J^+ (y - f_0), as in numpy.linalg.pinv: eigenvalues of J J' up to rcond times the
-        largest count as 0 (those of J, up to its square root).  This needs the eigendecomposition too.
+        largest count as 0 (those of J, up to its square root).  This also needs the eigendecomposition.
     memory : a limit in bytes, by default nine tenths of the free memory; MemoryError states the required amount.
 
     The solution is refined with the model's own residual, r = y - f_0 - J w - ridge a, as long as r shrinks.  Only
-    `ridge` is ever added to the diagonal.  ValueError, with a remedy, if the matrix is singular or the refinement does
-    not converge.  Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
+    `ridge` is ever added to the diagonal.  Raises ValueError, with a remedy, if the matrix is singular or refinement
+    does not converge.  See Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
@@ -115,7 +115,7 @@ def solve_gram(
 
 
 class Factor:
-    """L with L L' = K = J J' + ridge, in the lower triangle of K itself on the host; ValueError if K has none."""
+    """L with L L' = K = J J' + ridge, stored in K's lower triangle on the host; raise ValueError if K has none."""
 
     def __init__(self, k: Array) -> None:
         xp, n = array_namespace(k), k.shape[0]
@@ -136,7 +136,7 @@ class Factor:
             raise ValueError(f"J J' + ridge is not positive definite ({error}); {self.remedy}") from None
 
     def solve(self, b: Array) -> Array:
-        """K^-1 b."""
+        """Return K^-1 b."""
         half = self.linalg.solve_triangular(self.L, b.reshape((-1, 1)), lower=True, check_finite=False)
         return self.linalg.solve_triangular(self.L, half, lower=True, trans=1, check_finite=False).reshape(b.shape)
 
@@ -183,13 +183,13 @@ def solve_lsqr(
     """Solve least squares in parameter space, by LSQR: one jvp and one vjp over all examples per step.
 
     Without ridge, w is the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
-    Arguments as for `solve_gram`, and
+    Arguments are those of `solve_gram`, and
     steps : stop after this many steps.  After s steps w is optimal in the span of (J'J)^i J'(y - f_0), i < s, which
         regularises like early stopping of gradient descent but needs far fewer steps.
     tol : relative tolerance, ten times the machine epsilon by default: |r| <= tol (|y - f_0| + |J| |w|), or
         |J' r - ridge w| <= tol |J| |r|.
 
-    Without `steps`, RuntimeWarning if 4 min(N C, P) + 100 steps do not reach `tol`.  Paige and Saunders 1982.
+    Without `steps`, warns (RuntimeWarning) if 4 min(N C, P) + 100 steps do not reach tol.  See Paige, Saunders 1982.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
@@ -218,7 +218,7 @@ def solve_lsqr(
 
 
 def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> tuple[Array, int, int]:
-    """(w, SciPy's reason to stop, steps).  Its few vectors stay on the host; jvp and vjp run where the examples are."""
+    """Return (w, SciPy's reason to stop, steps).  Its few vectors stay on the host; jvp, vjp run where x is."""
     from scipy.sparse.linalg import lsqr
 
     how = {"atol": tol, "btol": tol, "conlim": 0, "iter_lim": limit}
@@ -227,7 +227,7 @@ def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> 
 
 
 class ChunkedJacobian(Jacobian):
-    """J and f_0 : (N, C), by chunks of examples, whose Jacobians `memory` bytes may hold.   root : J's factor S^1/2."""
+    """J and f_0 : (N, C), by chunks of examples whose Jacobians `memory` bytes can hold.   root : J's factor S^1/2."""
 
     def __init__(self, model: Model, theta: Array, x: Array, memory: int, root: Array | float = 1.0) -> None:
         xp, N = array_namespace(theta, x), x.shape[0]
@@ -259,7 +259,7 @@ class ChunkedJacobian(Jacobian):
 
 
 def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tuple[Array, ChunkedJacobian]:
-    """Return (y - f_0, J), checked."""
+    """Return (y - f_0, J) after checks."""
     check_kernel(model, theta0, x, None)
     if theta0.ndim != 1:
         raise ValueError(f"theta0 expects one network, ({model.size},), got {theta0.shape}: solve member by member")
@@ -279,13 +279,13 @@ def _add_to_diagonal(k: Array, ridge: float) -> None:
 
 
 def _norm(a: Array) -> float:
-    """|a|, accumulated in float64 for any dtype."""
+    """Return |a|, accumulated in float64 for any dtype."""
     xp = array_namespace(a)
     return float(xp.linalg.vector_norm(xp.astype(a, xp.float64, copy=False)))
 
 
 def _ratio(r: Array, b: Array) -> float:
-    """|r| / |b|; 0 for b = 0, which w = 0 solves."""
+    """Return |r| / |b|, and 0 for b = 0, which w = 0 solves."""
     total = _norm(b)
     return _norm(r) / total if total else 0.0
 

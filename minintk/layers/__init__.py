@@ -1,14 +1,14 @@
-"""Implement the finite layers: formula, forward, jvp, vjp and gram of a layer on one screen.
+"""Implement the finite layers; a layer's formula, forward, jvp, vjp and gram fit on one screen.
 
-Importing the package registers every layer with `minintk.layers.contract.bind`.  Reading order:
+Importing this package registers every layer with `minintk.layers.contract.bind`.  Reading order:
 
-    contract      what a layer has to implement, and the positions of its weights in theta
+    contract      what a layer has to implement, and where its weights are in theta
     dense         y = m x W + c b
     activation    y = phi(x), and the table of phi and phi'
-    combine       Sequential composes
+    combine       Sequential composes layers
     branches      Residual and Sum add, Product multiplies, Concat concatenates
-    patches       the patches that windows read, as the rows of a matrix
-    conv          a convolution is Dense on patches
+    patches       the patches that windows read, as rows of a matrix
+    conv          a convolution as Dense on patches
     pool          averages and maxima over windows
     norm          LayerNorm and BatchNorm
     attention     every position attends to every position

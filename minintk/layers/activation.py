@@ -25,7 +25,7 @@ from minintk.spec.shapes import Site, UnsupportedLayer
 
 @dataclass(frozen=True)
 class ActivationJacobian(LayerJacobian):
-    """Holds x or y : ([E], N, *shape), the array from which phi' is computed."""
+    """Holds x or y : ([E], N, *shape), whichever array phi' is computed from."""
 
     point: Pointwise
     kept: Array
@@ -62,19 +62,19 @@ def _(layer: s.Activation, site: Site, parametrization: Parametrization, name: s
 
 
 Formula = Callable[[Array, Array, Array], Array]
-"""(q, q', k) -> E phi phi', or E phi' phi', elementwise."""
+"""(q, q', k) -> E phi phi' or E phi' phi', elementwise."""
 
 
 @dataclass(frozen=True)
 class Pointwise:
-    """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y); `keeps` names that array.
+    """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y); `keeps` names the array that dphi takes.
 
     xp : the namespace of the arrays, NumPy's or CuPy's; `minintk.arrays.scipy_module(xp, "special")` gives its SciPy.
     phi' is an array of numbers, or of booleans that multiply as 0 or 1.
     kinks : the points where phi' jumps; quadrature splits its panels there, and is inexact if one is missing.
-    clipped : True if phi is linear between them and constant beyond: its kernels then have a closed form.
+    clipped : True if phi is linear between the kinks and constant beyond them: its kernels have a closed form.
     dual : (q, q', k) -> E phi(u) phi(u') and the same of phi', for Gaussian u, u' of variances q, q' and covariance k,
-        elementwise; None without a closed form.  `analytic.register_dual` says how precise it is.
+        elementwise; None without a closed form.  `analytic.register_dual` describes its precision.
     """
 
     phi: Callable[[Any, Array], Array]
@@ -85,7 +85,7 @@ class Pointwise:
     dual: tuple[Formula, Formula] | None = None
 
     def derivative(self, xp: Any, x: Array) -> Array:
-        """Return phi'(x) from x, in its dtype."""
+        """Return phi'(x) computed from x, in the dtype of x."""
         return xp.astype(self.dphi(xp, x if self.keeps == "x" else self.phi(xp, x)), x.dtype, copy=False)
 
 
@@ -113,7 +113,7 @@ def horner(coef: tuple[float, ...], xp: Any, x: Array) -> Array:
 
 
 def hermite_polynomials(xp: Any, x: Array, degree: int) -> Iterator[Array]:
-    """Yield h_0(x), ..., h_degree(x) by the stable  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}."""
+    """Yield h_0(x), ..., h_degree(x) by the stable recurrence  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}."""
     last, h = xp.zeros_like(x), xp.ones_like(x)
     for n in range(degree + 1):
         yield h
@@ -126,7 +126,7 @@ def hermite(degree: int, xp: Any, x: Array) -> Array:
 
 
 def slopes(a: float, b: float, xp: Any, x: Array) -> Array:
-    """Return b for x > 0, a otherwise."""
+    """Return the slope: b for x > 0, otherwise a."""
     return xp.where(x > 0, xp.full_like(x, b), xp.full_like(x, a))
 
 
@@ -149,7 +149,7 @@ def softplus(beta: float, xp: Any, x: Array) -> Array:
 
 @pointwise.register
 def _(layer: s.Activation) -> Pointwise:
-    """Look up phi, phi', and the array that phi' is a function of."""
+    """Look up phi, phi', and the array that dphi takes."""
     match layer:
         case s.Identity():
             return Pointwise(lambda xp, x: x, lambda xp, x: xp.ones_like(x))

@@ -1,11 +1,11 @@
-"""Compute attention (each position sums the others, with weights that depend on both) and means without padding.
+"""Compute attention (each position sums over the others, weighted by both) and means that ignore padding.
 
-GlobalSelfAttention is a chain: keys k, queries q and values v, concatenated; the heads; Dense at each position.  A
-head, with L positions and c = 1/d_k or 1/sqrt(d_k), computes
+GlobalSelfAttention is a chain of three maps: keys k, queries q and values v, concatenated; the heads; and Dense at each
+position.  A head with L positions and c = 1/d_k or 1/sqrt(d_k) computes
 
     G = c q k'     A = zeta(G)     y = A v
     jvp            dA = zeta'(G) c (dq k' + q dk'), for softmax A * (dG - sum_t A dG);     dy = dA v + A dv
-    vjp            uA = u v',   uG the same map of uA,   uq = c uG k,   uk = c uG' q,   uv = A' u
+    vjp            uA = u v',   uG the same map applied to uA,   uq = c uG k,   uk = c uG' q,   uv = A' u
 
 MaskedAvgPool  y = sum_t m_t x_t / sum_t m_t, m_t = 1 unless x_t is padding        dx_t = m_t u / sum m
 """
@@ -27,7 +27,7 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 @dataclass(frozen=True)
 class HeadsJacobian(LayerJacobian):
-    """Holds k, q and v of all heads, ([E], N, h, L, d), A and zeta'(G), ([E], N, h, L, L), or None for softmax."""
+    """Holds k, q and v of all heads, ([E], N, h, L, d); A; and zeta'(G), ([E], N, h, L, L), or None for softmax."""
 
     layer: BoundHeads
     k: Array
@@ -37,7 +37,7 @@ class HeadsJacobian(LayerJacobian):
     slope: Array | None
 
     def weights(self, dG: Array) -> Array:
-        """Return dA for dG, or uG for uA: the map is its own transpose."""
+        """Return dA for dG, or uG for uA: the map equals its transpose."""
         if self.slope is not None:
             return self.slope * dG
         dA = self.A * dG
@@ -45,7 +45,7 @@ class HeadsJacobian(LayerJacobian):
         return dA
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """dG = c (dq k' + q dk'),   dy = dA v + A dv."""
+        """Compute dG = c (dq k' + q dk'),   dy = dA v + A dv."""
         if dx is None:
             return None
         *read, dv = self.layer.split(dx, *self.layer.sizes)
@@ -54,7 +54,7 @@ class HeadsJacobian(LayerJacobian):
         return self.layer.merge(dA @ self.v + self.A @ dv)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """uA = u v',   uq = c uG k,   uk = c uG' q,   uv = A' u."""
+        """Compute uA = u v',   uq = c uG k,   uk = c uG' q,   uv = A' u."""
         (u,) = self.layer.split(u, self.v.shape[-1])
         uG = self.layer.c * self.weights(u @ self.v.swapaxes(-1, -2))
         uk, uq, uv = uG.swapaxes(-1, -2) @ self.q, uG @ self.k, self.A.swapaxes(-1, -2) @ u
@@ -63,9 +63,9 @@ class HeadsJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundHeads:
-    """Attention with h heads; keys, queries and values are concatenated, without queries if these equal the keys.
+    """Attention with h heads.  Keys, queries and values are concatenated; queries are omitted if they equal the keys.
 
-    sizes : channels per head, for each of these.   grid : the grid of one example.   zeta : None for softmax.
+    sizes : channels per head of each of these.   grid : the positions' shape.   zeta : None for softmax.
     """
 
     heads: int

@@ -3,7 +3,7 @@
 Residual, Sum   y = b_1(x) + ... + b_k(x)       dy = sum_i db_i                       u_i = u
 Product         y = b_1(x) ... b_k(x)           dy = sum_i db_i prod_{j != i} b_j     u_i = u prod_{j != i} b_j
 Concat          y = (b_1(x), ..., b_k(x))       dy = (db_1, ..., db_k)                u = (u_1, ..., u_k)
-each of them    dx = sum_i u_i db_i/dx; the gram is the sum of the branches' grams, of u_i
+each of them    dx = sum_i u_i db_i/dx; the gram is the sum of the branches' grams with u_i
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BoundBranches:
 
 @dataclass(frozen=True)
 class BranchesJacobian(LayerJacobian, ABC):
-    """The Jacobians of the branches; `of` and `join` combine them forward, `split` backward."""
+    """The Jacobians of the branches; `of` and `join` combine them forwards, `split` backwards."""
 
     layer: BoundBranches
     parts: tuple[LayerJacobian, ...]
@@ -59,7 +59,7 @@ class BranchesJacobian(LayerJacobian, ABC):
         """Return dy from (db_1, ..., db_k), at least one of which is not None."""
 
     def split(self, u: Any) -> list[Any]:
-        """Return u_i = u dy/db_i, of each branch."""
+        """Return u_i = u dy/db_i for each branch."""
         return [u for _ in self.parts]
 
     @staticmethod
@@ -96,7 +96,7 @@ class BranchesJacobian(LayerJacobian, ABC):
         return sum(grams), back, back if same else self.total(dv)
 
     def total(self, parts: list[Array | None]) -> Array | None:
-        """Sum cotangents; None (no weights come before) if one is None."""
+        """Sum cotangents; return None (no weights come before) if one is None."""
         return None if any(one is None for one in parts) else reduce(self.add, parts)
 
 
@@ -109,13 +109,13 @@ class SumJacobian(BranchesJacobian):
         return reduce(add, b), cls(layer, parts)
 
     def join(self, db: list[Any]) -> Any:
-        """dy = db_1 + ... + db_k."""
+        """Compute dy = db_1 + ... + db_k."""
         return reduce(self.add, [one for one in db if one is not None])
 
 
 @dataclass(frozen=True)
 class ProductJacobian(BranchesJacobian):
-    """The Jacobian of y = b_1 ... b_k.   others : for each i, the product of all b_j but b_i."""
+    """The Jacobian of y = b_1 ... b_k.   others : for each i, the product of all b_j with j != i."""
 
     others: tuple[Array, ...]
 
@@ -135,7 +135,7 @@ class ProductJacobian(BranchesJacobian):
 
 @dataclass(frozen=True)
 class ConcatJacobian(BranchesJacobian):
-    """The Jacobian of y = (b_1, ..., b_k).   places : the features of each b_i in y."""
+    """The Jacobian of y = (b_1, ..., b_k).   places : the position of each b_i among the features of y."""
 
     places: tuple[slice, ...]
 

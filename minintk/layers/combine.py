@@ -1,4 +1,4 @@
-"""Compose layers, y = l_k(... l_1(x)): dy runs forward, u backward, grams add up; Flatten and Identity pass x on."""
+"""Compose layers, y = l_k(... l_1(x)): dy runs forwards, u backwards, grams add; Flatten and Identity pass x on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minintk.spec.shapes import Shape, Site, has_weights, out_shape, sites
 
 
 def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """Bind an inner layer; TypeError unless its `weights` is right, since backward sweeps would stop too early."""
+    """Bind an inner layer.  Raise TypeError if its `weights` is wrong: backward sweeps would stop too early."""
     bound = bind(layer, site, parametrization, name)
     if bool(bound.tensors) != has_weights(layer):
         kind, owned = type(layer).__name__, ", ".join(t.name for t in bound.tensors) or "no tensors"
@@ -22,7 +22,7 @@ def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: st
 
 
 def check_gram(layer: Bound, J: LayerJacobian) -> None:
-    """Raise TypeError for a layer with weights but without gram: the kernel would lack them."""
+    """Raise TypeError for a layer with weights but without gram, as the kernel would omit them."""
     if layer.tensors and type(J).gram is LayerJacobian.gram:
         owned = ", ".join(t.name for t in layer.tensors)
         raise TypeError(f"{type(J).__name__} has no gram, but its layer owns {owned}: write gram(u, other, v, kernel)")
@@ -74,7 +74,7 @@ class ChainJacobian(LayerJacobian):
         return total, du, dv
 
     def check_stop(self, i: int) -> None:
-        """Raise TypeError if a cotangent ends at layer i although layers before it own weights."""
+        """Raise TypeError if the cotangent stops at layer i although earlier layers own weights."""
         if owned := [t.name for layer in self.layers[:i] for t in layer.tensors]:
             kind = type(self.links[i]).__name__
             raise TypeError(f"{kind}.vjp returned None, but {', '.join(owned)} come before it: return u dy/dx")
@@ -82,7 +82,7 @@ class ChainJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundChain:
-    """Layers of a chain, bound to a network."""
+    """The layers of a chain, bound to a network."""
 
     layers: tuple[Bound, ...]
 
@@ -110,7 +110,7 @@ def _(layer: s.Sequential, site: Site, parametrization: Parametrization, name: s
 
 @dataclass(frozen=True)
 class ReshapeJacobian(LayerJacobian):
-    """y = x in another shape; the derivatives are the same reshaping, forwards and backwards."""
+    """y = x in another shape; the derivatives are reshaped in the same way, forwards and backwards."""
 
     before: Shape
     after: Shape

@@ -1,8 +1,8 @@
 """Define the interface of a finite layer, and the layout of its weights in theta.
 
-`bind(layer, site, parametrization, name)` binds a layer of a spec to a network and returns a `Bound`.  Called on
-weights and inputs, it returns (y, J): the output, and the layer's Jacobian as linear maps, a frozen object that holds
-only the arrays needed,
+`bind(layer, site, parametrization, name)` binds a layer of a spec to a network and returns a `Bound`.  Called with
+weights and inputs, it returns (y, J): the output, and the layer's Jacobian as linear maps.  J is a frozen object that
+holds only the arrays needed for
 
     jvp   (dw, dx) -> dy                   forwards: the change of the output
     vjp   u -> (dw, dx)                    backwards: the same map transposed
@@ -46,9 +46,9 @@ class Contraction:
         full     k[n, c, m, d] = g[n, m] u[c, n] . v[d, m]            ([E], N, C, M, C)
         else     k[n, m] = g[n, m] sum_c u[c, n] . v[c, m]            ([E], N, M)
 
-    F : the numbers of an example, with its axes merged.  Axes E and N of u, v may have length 1, as at the outputs,
+    F : an example's numbers with all axes merged.  Axes E and N of u, v can have length 1, as at the outputs,
     where the cotangent is the same for every example.
-    S : (P,) on the host, one number within each tensor, and the layout of its tensors; None for J J'.
+    S : (P,) on the host, constant within each tensor, with the layout of its tensors; None for J J'.
     """
 
     full: bool
@@ -57,7 +57,7 @@ class Contraction:
     _asked: set[str] = field(default_factory=set, repr=False)
 
     def scale(self, tensor: Tensor) -> float:
-        """Return S of this tensor, the factor of its part of the kernel: 1 in J J'."""
+        """Return S of this tensor, which scales its part of the kernel: 1 in J J'."""
         self._asked.add(tensor.name)
         return 1.0 if self.S is None or self.layout is None else float(self.S[self.layout.slices[tensor.name]][0])
 
@@ -84,14 +84,14 @@ class Contraction:
 
 
 class LayerJacobian:
-    """The derivatives of one layer at one point.  Subclass it with `jvp` and `vjp`; with weights, `gram` too."""
+    """The derivatives of one layer at one point.  Define `jvp` and `vjp`, and `gram` if the layer has weights."""
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Return dy for changes dw of the weights and dx of the input; dx is None (zero) before the first weights."""
+        """Return dy for changes dw of the weights and dx of the input.  Before the first weights dx is None (zero)."""
         raise TypeError(f"{type(self).__name__} has no jvp")
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """Write u dy/dw into the arrays dw (if given; with =, not +=), and return u dy/dx: the transposed map.
+        """Write u dy/dw into the arrays dw, if given (with =, not +=), and return u dy/dx: the transposed map.
 
         The first layer with weights (`Site.first`) can return None, unless df/dx is needed (`Site.inputs`).
         """
@@ -108,7 +108,7 @@ class LayerJacobian:
     def gram_and_back(
         self, u: Array, other: Any, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """Return (gram, u dy/dx, v dy'/dx), with one backward sweep for a batch against itself."""
+        """Return (gram, u dy/dx, v dy'/dx), with one backward sweep if both batches are the same."""
         G = self.gram(u, other, v, kernel)
         du = self.vjp(u, None)
         return G, du, du if self is other and u is v else other.vjp(v, None)
@@ -119,15 +119,15 @@ class Bound(Protocol):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return () for a layer without weights."""
+        """Return the tensors; () for a layer without weights."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """Return (y, J) for weights w and a batch x; only BatchNorm adds to w, its batch's statistics."""
+        """Return (y, J) for weights w and a batch x.  Only BatchNorm changes w: it adds the statistics of its batch."""
 
 
 @singledispatch
 def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """Bind a layer to a finite network, with the multipliers of its rows; `name`: the prefix of its tensors."""
+    """Bind a layer to a finite network, with its rows' multipliers; `name` is the prefix of its tensors' names."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no finite meaning: register minintk.layers.contract.bind for it")
 
@@ -151,7 +151,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class WeightAndBias:
-    """The tensors of y = m (x W) + c b, b None without bias.  ends_sweep : u dy/dx is not needed: no weights before."""
+    """The tensors of y = m (x W) + c b.  b : None without a bias.  ends_sweep : True if u dy/dx is not needed."""
 
     W: Tensor
     b: Tensor | None
@@ -164,14 +164,14 @@ class WeightAndBias:
         return (self.W,) if self.b is None else (self.W, self.b)
 
     def squares(self, kernel: Contraction) -> tuple[float, float]:
-        """Return (S_W m^2, S_b c^2), the factors in J S J' of the weight's and the bias's part; 0 without a bias."""
+        """Return (S_W m^2, S_b c^2), the factors of the weight's and the bias's parts in J S J'; 0 without a bias."""
         return kernel.scale(self.W) * self.m**2, 0.0 if self.b is None else kernel.scale(self.b) * self.c**2
 
 
 def weight_and_bias(
     layer: s.Dense | s.Convolution, site: Site, parametrization: Parametrization, name: str, shape: Shape
 ) -> WeightAndBias:
-    """Return W : shape = (*window, fan_in / |window|, fan_out) and b : (fan_out,), by the rows of the table."""
+    """Return W : (*window, fan_in / |window|, fan_out), which is `shape`, and b : (fan_out,), from the table's rows."""
     *before, fan_out = shape
     window, fan_in = prod(before[:-1]), prod(before)
     at = site.place, window, site.branches, site.end
@@ -186,7 +186,7 @@ def weight_and_bias(
 
 
 class Layout:
-    """The slice of theta of each tensor.
+    """Store the slice of theta that belongs to each tensor.
 
     >>> from minintk import Dense, Network
     >>> layout = Network(Dense(2, b_std=0.1), (3,)).layout
@@ -235,7 +235,7 @@ class Layout:
         return xp.concat(flat, axis=-1)
 
     def init(self, rng: np.random.Generator, ensemble: int | None, dtype: Any) -> np.ndarray[Any, Any]:
-        """Draw theta on the host from the rows, by member, then by tensor.
+        """Draw theta on the host from the rows, member by member and tensor by tensor.
 
         Numbers are drawn in float64 and cast.  The first member of an ensemble equals a single network's draw.
         """
@@ -252,7 +252,7 @@ class Layout:
         return theta[0] if ensemble is None else theta
 
     def frozen(self, params: Params) -> dict[str, float]:
-        """Return {name: 0.0} of all tensors except `params`: names, patterns ("*.b": biases), "last" for the last."""
+        """Return {name: 0.0} for all tensors except `params`: names, patterns ("*.b": biases), "last" for the last."""
         if params is None:
             return {}
         last = next(reversed(self.slices), "").split(".")[0] + ".*"
@@ -270,8 +270,8 @@ class Layout:
     ) -> Any:  # fmt: skip
         """Return the scale of each parameter's learning rate, (P,); None if all are 1.
 
-        override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : the argument's name, for
-        errors.  like : an array of the library and dtype to return; float64 by default.  params : see `frozen`.
+        override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : the argument's name in
+        errors.  like : an array that sets the result's library and dtype, float64 by default.  params : see `frozen`.
         """
         if override is not None and not isinstance(override, Mapping):
             why = f"; {NO_KERNEL}" if name == "scales" else ""

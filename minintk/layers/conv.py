@@ -1,7 +1,7 @@
 """Conv2d, Conv1d:  y = m P(x) W + c b         m, c: the multipliers of the parametrization
 
-P(x) are the patches that the windows read (`minintk.layers.patches`), one row per window, and W is a matrix (K_h K_w
-C_in, C_out): a convolution is Dense on every patch.
+P(x) holds the patches that the windows read (`minintk.layers.patches`), one row per window, and W is a matrix (K_h K_w
+C_in, C_out): a convolution is a Dense layer on every patch.
 
 jvp     dy = m P(dx) W + m P(x) dW + c db
 vjp     dW = m P(x)' u,   db = c sum u over examples and windows,   dx = m P'(u W')
@@ -22,14 +22,14 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 
 def sum_rows(u: Array, c: float) -> Array:
-    """Return c sum u over rows, (..., n), as a product: more accurate and faster than a reduction."""
+    """Return c sum u over rows, (..., n), as a matrix product, which is more accurate and faster than a reduction."""
     row = array_namespace(u).full((1, u.shape[-2]), c, dtype=u.dtype)
     return (row @ u)[..., 0, :]
 
 
 @dataclass(frozen=True)
 class ConvJacobian(LayerJacobian):
-    """Holds x : ([E], N, H, W, C) and W : ([E], K_h K_w C_in, C_out); patches are read again when needed."""
+    """Holds x : ([E], N, H, W, C) and W : ([E], K_h K_w C_in, C_out); patches are extracted again when needed."""
 
     layer: BoundConv
     x: Array
@@ -47,7 +47,7 @@ class ConvJacobian(LayerJacobian):
         return layer.as_images(dy)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """dW = m P(x)' u,   db = c sum u,   dx = m P'(u W')."""
+        """Compute dW = m P(x)' u,   db = c sum u,   dx = m P'(u W')."""
         layer, p = self.layer, self.layer.parameters
         u = layer.as_rows(u)
         if dw is not None:
@@ -61,7 +61,7 @@ class ConvJacobian(LayerJacobian):
         return dx.reshape((*dx.shape[:-3], *layer.before))
 
     def gram(self, u: Array, other: ConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Return S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m, by blocks of channels, with dW no larger than u."""
+        """Return S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m, in blocks of channels that keep dW no larger than u."""
         same, K = other is self and v is u, prod(self.layer.parameters.W.shape[:-1])
         w2, b2 = self.layer.parameters.squares(kernel)
         P, u = self.each_example(u)
@@ -113,7 +113,7 @@ class BoundConv:
         return self.as_images(y), ConvJacobian(self, x, W)
 
     def matrix(self, w: Weights) -> Array:
-        """Return W : ([E], K_h K_w C_in, C_out), a view."""
+        """Return W as a matrix ([E], K_h K_w C_in, C_out), a view."""
         W, (*window, n) = w[self.parameters.W.name], self.parameters.W.shape
         return W.reshape((*W.shape[: W.ndim - len(window) - 1], prod(window), n))
 

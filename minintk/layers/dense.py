@@ -36,7 +36,7 @@ class DenseJacobian(LayerJacobian):
         return dy
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """dW = m x' u,   db = c sum_N u,   dx = m u W'."""
+        """Compute dW = m x' u,   db = c sum_N u,   dx = m u W'."""
         p = self.layer.parameters
         if dw is not None:
             dw[p.W.name][...] = self.x.swapaxes(-1, -2) @ (p.m * u)

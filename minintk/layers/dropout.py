@@ -1,4 +1,4 @@
-"""Dropout:  y = m x,   m = 1 / (1 - rate) or 0, drawn for each number; m = 1 without masks
+"""Dropout:  y = m x,   m = 1 / (1 - rate) or 0, drawn for each number; m = 1 if the network has no masks
 
 jvp     dy = m dx
 vjp     dx = m u
@@ -19,12 +19,12 @@ from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, Site
 
 KEYS = "dropout"
-"""The name of the masks' keys in the weights that a network passes to its layers, whole numbers ([E], 2)."""
+"""Key under which a network passes the masks' random keys, integers ([E], 2), to its layers with the weights."""
 
 
 @dataclass(frozen=True)
 class DropoutJacobian(LayerJacobian):
-    """Holds the mask m : ([E], N, *shape), or 1."""
+    """Holds the mask m : ([E], N, *shape), or 1 without masks."""
 
     m: Array | float
 
@@ -47,12 +47,12 @@ class BoundDropout:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, DropoutJacobian]:
-        """Compute y = m x; m = 1 if w has no keys of masks."""
+        """Compute y = m x, where m = 1 if w has no keys for masks."""
         m = self.draw(w[KEYS], x) if KEYS in w else 1.0
         return m * x, DropoutJacobian(m)
 
     def draw(self, keys: Array, x: Array) -> Array:
-        """Draw m on the host: the same for the same key, layer and number of examples."""
+        """Draw m on the host; it depends only on the key, the layer and the number of examples."""
         shape = x.shape[x.ndim - 1 - len(self.shape) :]
         if keys.ndim == 2:
             return array_namespace(x).stack([self.draw(key, x) for key in keys])

@@ -3,10 +3,10 @@
 Statistics are over each example's last axis (or other axes), or over the batch and all pixels.  They depend on x, so
 
 jvp     dy = r (dx - mean(dx) - y mean(y dx))
-vjp     the same map: it is its own transpose
+vjp     the same map, since it equals its transpose
 gram    0: there are no weights
 
-A calibrated BatchNorm has mean and r frozen:  dy = r dx.
+A calibrated BatchNorm has frozen mean and r:  dy = r dx.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NormJacobian(LayerJacobian):
     frozen: bool = False
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Compute dy = r (dx - mean(dx) - y mean(y dx)); r dx if frozen."""
+        """Compute dy = r (dx - mean(dx) - y mean(y dx)), or dy = r dx if frozen."""
         return None if dx is None else self.vjp(dx, None)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
@@ -51,7 +51,7 @@ UNCALIBRATED = (
 
 
 def statistics(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array]:
-    """Return (mean, r) over these axes, with keepdims."""
+    """Return (mean, r) over these axes, which are kept with length 1."""
     xp = array_namespace(x)
     mean = xp.mean(x, axis=axes, keepdims=True)
     centred = x - mean
@@ -86,7 +86,7 @@ class BoundBatchNorm:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
-        """Compute y = r (x - mean), with the statistics in w if there are any, otherwise the batch's, stored in w."""
+        """Compute y = r (x - mean) with the statistics in w, or else those of the batch, which are then stored in w."""
         names, ones = (f"{self.name}.mean", f"{self.name}.r"), (1,) * len(self.shape)
         axes, frozen = tuple(range(-1 - len(self.shape), -1)), names[0] in w
         if frozen:

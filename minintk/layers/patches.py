@@ -1,7 +1,7 @@
-"""Compute windows over images, as arrays: padding, the patches that windows read, and the transposed maps.
+"""Read windows of images as arrays: padding, the patches in the windows, and the transposed maps.
 
     pad     x -> canvas        crop    its transpose: the sum over the copies of the image
-    read    canvas -> P        add     its transpose: adds every entry of P to the pixel that it was read from
+    read    canvas -> P        add     its transpose: adds each entry of P to the pixel that it came from
 
 x : (..., N, H, W, C),   P : (..., N H_out W_out, K_h K_w C), one row per window.  A sequence is an image of height 1.
 """
@@ -22,7 +22,7 @@ Index = tuple[slice | EllipsisType, ...]
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a layer over images, one axis of the image at a time."""
+    """The windows of a layer on images, one axis of the image at a time."""
 
     rows: Axis
     columns: Axis
@@ -35,7 +35,7 @@ class Windows:
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """Return height and width of the padded image."""
+        """Return the height and width of the padded image."""
         return tuple(a.before + a.size + a.after for a in (self.rows, self.columns))  # type: ignore[return-value]
 
     @property
@@ -45,12 +45,12 @@ class Windows:
 
     @property
     def window(self) -> tuple[int, int]:
-        """Return height and width of a window."""
+        """Return the height and width of a window."""
         return self.rows.kernel, self.columns.kernel
 
     @property
     def strides(self) -> tuple[int, int]:
-        """Return the strides of the windows, down and right."""
+        """Return the strides of the windows along H and along W."""
         return self.rows.stride, self.columns.stride
 
     @property
@@ -76,7 +76,7 @@ class Windows:
         return [((..., r, c, slice(None)), (..., i, j, slice(None))) for r, i in down for c, j in right]
 
     def pad(self, x: Array, outside: float = 0.0) -> Array:
-        """Surround x by pixels of value `outside`, or by its repetitions; return x itself without padding."""
+        """Surround x by pixels of value `outside`, or by its repetitions; return x itself if there is no padding."""
         if self.size == x.shape[-3:-1]:
             return x
         canvas = array_namespace(x).full((*x.shape[:-3], *self.size, x.shape[-1]), outside, dtype=x.dtype)
@@ -85,7 +85,7 @@ class Windows:
         return canvas
 
     def crop(self, canvas: Array) -> Array:
-        """Apply the transpose of `pad`: the sum over the copies of the image."""
+        """Apply the transpose of `pad`, which sums over the copies of the image."""
         if len(self.copies) == 1:
             return canvas[self.copies[0][0]]
         shape = (*canvas.shape[:-3], self.rows.size, self.columns.size, canvas.shape[-1])
@@ -95,7 +95,7 @@ class Windows:
         return x
 
     def read(self, x: Array) -> Array:
-        """Return P(x), a copy."""
+        """Return the patches P(x), a copy."""
         x = self.pad(x)
         (h, w, c), (down, right) = x.strides[-3:], self.strides
         shape = (*x.shape[:-3], *self.out, *self.window, x.shape[-1])

@@ -1,4 +1,4 @@
-"""Pool over the windows of an image; x[s] are the pixels at position s of every window.
+"""Pool over the windows of an image; x[s] holds the pixels at position s of every window.
 
 AvgPool         y = 1/k sum_s x[s]           dx[s] += u / k      k pixels; normalised: those in the image, per window
 MaxPool         y = max_s x[s]               dx[s] += u if x[s] is the first maximum, in row-major order
@@ -22,7 +22,7 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 @dataclass(frozen=True)
 class BoundPool:
-    """The windows of a pooling, and the shapes of one example before and after it."""
+    """The windows of a pooling layer, and the shapes of one example before and after it."""
 
     windows: Windows
     before: Shape
@@ -41,7 +41,7 @@ class AvgPoolJacobian(LayerJacobian):
     layer: BoundAvgPool
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Compute dy from dx by the map from x to y."""
+        """Apply the pooling to dx, as it is linear."""
         return None if dx is None else self.layer.mean(dx)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
@@ -90,13 +90,13 @@ def _(layer: s.AvgPool, site: Site, parametrization: Parametrization, name: str)
 
 @dataclass(frozen=True)
 class MaxPoolJacobian(LayerJacobian):
-    """Holds, for every position s in a window, a mask: True if x[s] is the first maximum, (..., N, H', W', C)."""
+    """Holds a mask for each position s in a window: True if x[s] is the first maximum, (..., N, H', W', C)."""
 
     layer: BoundMaxPool
     first: list[Array]
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Compute dy = dx[s] for the s of the maximum."""
+        """Compute dy = dx[s] at the position s of the maximum."""
         if dx is None:
             return None
         layer = self.layer
@@ -105,7 +105,7 @@ class MaxPoolJacobian(LayerJacobian):
         return sum(parts[1:], parts[0]).reshape((*parts[0].shape[:-3], *layer.after))
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """Compute dx[s] += u for the s of the maximum."""
+        """Compute dx[s] += u at the position s of the maximum."""
         layer, windows, xp = self.layer, self.layer.windows, array_namespace(u)
         u = images(u, layer.after)
         shape = (*(u[..., :1, :1, :1] * self.first[0][..., :1, :1, :1]).shape[:-3], *windows.size, u.shape[-1])
@@ -151,7 +151,7 @@ class GlobalAvgPoolJacobian(LayerJacobian):
     shape: Shape
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Compute dy from dx by the map from x to y."""
+        """Apply the pooling to dx, as it is linear."""
         return None if dx is None else global_mean(dx, self.shape)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:

@@ -1,1 +1,1 @@
-"""Convert networks trained elsewhere (torch.nn, Flax or arrays), and back: `minintk.lift` and `minintk.unlift`."""
+"""Convert networks trained elsewhere (torch.nn, Flax, or arrays) and convert weights back: `lift` and `unlift`."""

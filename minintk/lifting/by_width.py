@@ -1,9 +1,9 @@
-"""Read a function of width that returns torch modules: the networks, with weights drawn by torch.
+"""Read a function from widths to torch modules as networks, with weights drawn by torch.
 
-    make(n) -> module                        one rate for all weights, as a plain torch optimiser has
-    make(n) -> module, {name: factor}        rates by parameter name, as a torch optimiser's groups have
+    make(n) -> module                        one rate for all weights, as in a plain torch optimiser
+    make(n) -> module, {name: factor}        rates by parameter name, as in a torch optimiser's groups
 
-A coordinate check of these networks tests the module as its author trains it.
+A coordinate check of these networks tests the module in the way its author trains it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from minintk.validate import precision, whole
 def of_width(make: Callable[[int], Any], width: int, shape: Shape) -> Network:
     """Return the lifted network of this width; `init` calls `make` again for every member.
 
-    Weights are torch's draws: `torch.manual_seed` reproduces them, rng does not.  Errors as for `lift`; ValueError for
-    rate factors that name no parameter.
+    Torch draws the weights: `torch.manual_seed` reproduces them, rng does not.  Errors are those of `lift`, and
+    ValueError for rate factors that name no parameter.
     """
     made = make(width)
     module, rates = made if isinstance(made, tuple) else (made, {})
@@ -42,7 +42,7 @@ def of_width(make: Callable[[int], Any], width: int, shape: Shape) -> Network:
 
 
 class Drawn(Network):
-    """A lifted network whose weights torch draws, with a module for each member of an ensemble."""
+    """A lifted network with weights drawn by torch, from a new module for each member of an ensemble."""
 
     def __init__(self, net: Network, make: Callable[[int], Any], width: int, scales: Mapping[str, float]) -> None:
         vars(self).update(vars(net))
@@ -51,7 +51,7 @@ class Drawn(Network):
         self.layout = Layout(tuple(replace(t, row=rows[t.name]) for t in net.layout.tensors))
 
     def check_statistics(self) -> None:
-        """Raise UnsupportedLayer for BatchNorm: its frozen statistics are those of one module."""
+        """Raise UnsupportedLayer for BatchNorm: its frozen statistics belong to one module."""
         if self.statistics:
             raise UnsupportedLayer(
                 "a function of width expects modules without normalisation by batches or with weights"

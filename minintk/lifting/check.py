@@ -1,6 +1,6 @@
-"""Run a torch module next to the network lifted from it: outputs and gradients must agree.
+"""Run a torch module next to the network lifted from it, and require equal outputs and gradients.
 
-This run detects what module names do not show: the order of calls in a `forward`, a detached tensor.
+This run detects what module names do not show: the order of calls in a `forward`, or a detached tensor.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from minintk.models.network import Network
 from minintk.spec.shapes import UnsupportedLayer
 
 TOLERANCE = 1e-7
-"""Relative to the largest entry, in float64.  torch's Softplus deviates by 2e-9 / beta; a wrong layer by far more."""
+"""Relative to the largest entry, in float64.  torch's Softplus deviates by 2e-9 / beta, a wrong layer by far more."""
 
 LARGER = 10.0, 1000.0
-"""Further scales of inputs besides 1: they reveal bounds and thresholds, as in relu6 or softplus(threshold=)."""
+"""Further scales of the inputs besides 1.  They reveal bounds and thresholds, as in relu6 or softplus(threshold=)."""
 
 NEVER = {
     "RNNBase": "is recurrent", "RNNCellBase": "is recurrent", "MultiheadAttention": "attends to other positions",
     "Embedding": "reads integers", "EmbeddingBag": "reads integers",
 }  # fmt: skip
-"""Base classes of modules that are no layers here, whatever the spec."""
+"""Base classes of modules that have no counterpart here, whatever the spec."""
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def check_module(module: Any) -> None:
-    """Refuse features without a counterpart, naming their module: training mode, hooks, tied weights, other dtypes."""
+    """Refuse features without a counterpart and name their module: training mode, hooks, tied weights, other dtypes."""
     noisy = [m for m in module.modules() if m.training and (hasattr(m, "running_mean") or hasattr(m, "p"))]
     if noisy:
         raise ValueError(f"lift expects a module in evaluation mode, {noisy[0]!r} is in training: model.eval()")
@@ -73,7 +73,7 @@ def check_run(
     try:
         twin = deepcopy(module).cpu().double()
         f, gradients, calls = run(twin, np.ascontiguousarray(np.moveaxis(x, -1, 1)), u)
-    except Exception as error:  # any exception, since the module's code is the caller's
+    except Exception as error:  # any exception, since the module is the caller's code
         what = f"lift could not run the module on {(2, shape[-1], *shape[:-1])}, {type(error).__name__}: {error}"
         raise ValueError(f"{what}. Mend input_shape={shape}, channels last, or skip the run, check=False") from error
     net, theta = lifted(twin)
@@ -107,7 +107,7 @@ def outputs(twin: Any, x: Host) -> Host:
 
 
 def run(twin: Any, x: Host, u: Host) -> tuple[Host, dict[str, Host], dict[str, Host]]:
-    """Return (f, the gradient of sum(f u) by parameter, the outputs of inner modules in call order), by torch."""
+    """Return (f, the gradient of sum(f u) by parameter, the outputs of inner modules in call order), from torch."""
     calls = dict[str, Host]()
 
     def note(name: str) -> Callable[..., None]:
@@ -129,7 +129,7 @@ def run(twin: Any, x: Host, u: Host) -> tuple[Host, dict[str, Host], dict[str, H
 
 
 def apart(a: Host, b: Host, size: float | None = None) -> float:
-    """Return max |a - b| / size, by default the largest |a| and |b|; inf if shapes differ or b is not finite."""
+    """Return max |a - b| / size, by default the largest |a| or |b|; inf if shapes differ or b is not finite."""
     if a.shape != b.shape or not np.all(np.isfinite(b)):
         return np.inf
     size = float(max(np.abs(a).max(), np.abs(b).max())) if size is None else size
@@ -139,7 +139,7 @@ def apart(a: Host, b: Host, size: float | None = None) -> float:
 def departs(
     layers: list[Host], slots: list[tuple[Slot, list[str]]], calls: dict[str, Host], places: Sequence[str | None] | None
 ) -> str:
-    """Name the module at which network and module start to differ, if possible."""
+    """Name the module from which on network and module differ, if possible."""
     owners = [names[0].rpartition(".")[0] for _, names in slots]
     called = [name for name in calls if name in owners]
     for defined, name in zip(owners, called):

@@ -1,12 +1,12 @@
 """Read a `forward` as a tree of layers.
 
-torch.fx runs `forward` once with symbols in place of arrays and records its operations, the nodes of a graph.  A node
+torch.fx runs `forward` once with symbols in place of arrays and records its operations as the nodes of a graph.  A node
 with several inputs (a sum, a product, a concatenation) becomes a layer of branches.  The branches begin at the last
-node on all paths from the module's input to these inputs, their last common dominator:
+node that lies on all paths from the module's input to these inputs, their last common dominator:
 
     x -> relu(x + bn(conv(x)))      Residual(Sequential(Conv2d, BatchNorm)), ReLU
 
-So a graph must be series-parallel.  A module with arrays is refused if it would appear in two places.
+A graph must therefore be series-parallel.  A module with arrays is refused if it would appear in two places.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from minintk.lifting.modules import Piece, as_layer, each, known, leaf, refusal
 from minintk.spec.shapes import Shape, out_shape
 
 SPEC = "give spec=..., its arrays in the order of the calls"
-"""The remedy for a `forward` that is not a tree of layers."""
+"""What to do about a `forward` that is not a tree of layers."""
 
 
 @dataclass(eq=False)
 class Node:
-    """An operation.
+    """An operation of a `forward`.
 
     kind : "input", "module", "operation", "array" or "output".  target : the path of a module or array, or the name of
-    an operation without the underscore for in-place.  args, kwargs : these may contain nodes.  shape : the shape of its
-    output array, examples first; None for other outputs.
+    an operation without the underscore of in-place ones.  args, kwargs : these can contain nodes.  shape : the shape of
+    its output array, examples first; None for other outputs.
     """
 
     kind: str
@@ -84,7 +84,7 @@ def read(module: Any, shape: Shape, path: str = "") -> Piece:
 
 
 def trace(module: Any, shape: Shape, path: str) -> list[Node]:
-    """Return the nodes of `forward` in order, with the shapes from a run on two examples."""
+    """Return the nodes of `forward` in order, with shapes from a run on two examples."""
     where = f"{type(module).__name__} at {path or 'the top'!r}"
     bases = {f"{kind.__module__}.{kind.__name__}" for kind in type(module).__mro__}
     library = sys.modules.get("torch")
@@ -96,14 +96,14 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
     tracer.is_leaf_module = lambda m, name: known(m) not in (None, "Sequential") or ours(m, name)
     try:
         graph = fx.GraphModule(module, tracer.trace(module))
-    except Exception as error:  # any exception, since the module's code is the caller's
+    except Exception as error:  # any exception, since the module is the caller's code
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise refusal(where, f"has a forward that torch.fx cannot trace, {why}", SPEC) from error
     like = next((p.detach() for p in module.parameters()), library.zeros(()))
     try:
         with library.no_grad():
             shapes = shapes_of(fx.Interpreter(graph), like.new_zeros((2, shape[-1], *shape[:-1])))
-    except Exception as error:  # likewise
+    except Exception as error:  # any exception again
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         what = f"{where} does not run on two examples, {(2, shape[-1], *shape[:-1])} in torch's axes, {why}"
         raise ValueError(f"mend input_shape={shape}, channels last: {what}") from error
@@ -129,7 +129,7 @@ def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
 
 
 def from_fx(one: Any, found: Mapping[Any, Node], shape: Shape | None, library: Any) -> Node:
-    """Copy a node of torch.fx; the name of a function from outside the library keeps its module."""
+    """Copy a node of torch.fx; the name of a function from outside the library includes its module."""
 
     def with_ours(value: Any) -> Any:
         if isinstance(value, (tuple, list)):
@@ -194,7 +194,7 @@ RESHAPES = ("flatten", "view", "reshape", "squeeze", "contiguous", "clone")
 """Operations that keep all numbers in order."""
 
 MEMORY = ("Identity", "Dropout", "Dropout1d", "Dropout2d", "Flatten")
-"""Modules that may return their input itself."""
+"""Modules that can return their input itself."""
 
 
 class Reader:
@@ -236,14 +236,14 @@ class Reader:
                 changed = changed.inputs[0] if self.passes_on(changed) and changed.inputs else None
 
     def passes_on(self, node: Node) -> bool:
-        """Return True if the node's output may share memory with its first input."""
+        """Return True if the node's output can share memory with its first input."""
         module = self.modules.get(node.target) if node.kind == "module" else None
         if module is not None:
             return bool(getattr(module, "inplace", False)) or known(module) in MEMORY
         return node.in_place or node.target in (*RESHAPES, *MASKS)
 
     def chain(self, node: Node, stop: Node) -> Piece:
-        """Read the layers from the node `stop` to this one."""
+        """Read the layers between the node `stop` and this one."""
         parts = list[Piece]()
         while node is not stop:
             self.steps += 1
@@ -255,7 +255,7 @@ class Reader:
         return reduce(Piece.then, reversed(parts), Piece())
 
     def module(self, node: Node) -> tuple[Piece, Node]:
-        """Return a called module as a layer, and the node that it reads."""
+        """Return a called module as a layer, and the node that is its input."""
         path = f"{self.path}.{node.target}" if self.path else node.target
         if len(node.inputs) != 1 or len(node.args) != 1 or node.kwargs:
             raise refusal(repr(path), "is called with other arguments than one array", SPEC)
@@ -271,7 +271,7 @@ class Reader:
         return found, node.inputs[0]
 
     def operation(self, node: Node) -> tuple[Piece, Node]:
-        """Return an operation as a layer, and the node that it reads."""
+        """Return an operation as a layer, and the node that is its input."""
         inputs, name = node.inputs, node.target
         if arrays := [a.target for a in inputs if a.kind == "array"]:
             raise refusal(self.where, f"reads the array {arrays[0]!r} itself", SPEC)
@@ -283,7 +283,7 @@ class Reader:
         return Piece([] if layer == s.Identity() else [layer], [] if layer == s.Identity() else [None]), inputs[0]
 
     def alone(self, node: Node, x: Node) -> s.Layer | None:
-        """Return an operation on one array as a layer; None if it is unknown."""
+        """Return an operation on one array as a layer, or None if it is unknown."""
         name, rest, shape = node.target, node.args[1:], x.example
         if not node.args or node.args[0] is not x:
             return scale(node, x)
@@ -328,7 +328,7 @@ class Reader:
         return Piece([branches(kind, layers)], [None], owners), base
 
     def spread(self, a: Node, node: Node) -> Piece:
-        """Repeat a factor of one pixel, (N, C, 1, 1), at all pixels of the product."""
+        """Repeat a factor with a single pixel, (N, C, 1, 1), at all pixels of the product."""
         if JOINS[node.target] == "concat" or a.shape == node.shape:
             return Piece()
         assert a.shape is not None
@@ -348,7 +348,7 @@ def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
 
 
 def bound(node: Node, defaults: dict[str, Any]) -> Any:
-    """Return the options of a function, from its arguments after the first; None if it has others."""
+    """Return the options of a function, taken from its arguments after the first; None if it has others."""
     rest = node.args[1:]
     if len(rest) > len(defaults) or not set(node.kwargs) <= set(defaults):
         return None
@@ -357,14 +357,14 @@ def bound(node: Node, defaults: dict[str, Any]) -> Any:
 
 
 def arguments(node: Node) -> str:
-    """Format its arguments except arrays, for errors."""
+    """Return the arguments except arrays as text, for errors."""
     rest = [a for a in node.args if not isinstance(a, Node)]
     given = [*map(repr, rest), *(f"{key}={a!r}" for key, a in node.kwargs.items() if not isinstance(a, Node))]
     return f" with {', '.join(given)}" if given else ""
 
 
 def scale(node: Node, x: Node) -> s.Layer | None:
-    """Return x times a number, or divided by one, as a layer; None for others."""
+    """Return x times or divided by a number as a layer; None for anything else."""
     if len(node.args) != 2 or node.kwargs:
         return None
     number = node.args[1] if node.args[0] is x else node.args[0]

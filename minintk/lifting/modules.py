@@ -16,7 +16,7 @@ from minintk.spec.shapes import Shape, UnsupportedLayer
 class Piece:
     """Layers in sequence.
 
-    places : for each layer the path of its module, None for an operation of a `forward`.  owners : the paths of all
+    places : for each layer the path of its module, or None for an operation of a `forward`.  owners : the paths of all
     modules that have arrays, in the order of the network.
     """
 
@@ -79,7 +79,7 @@ def convolution(m: Any, shape: Shape) -> s.Layer:
 def paddings(m: Any, shape: Shape) -> Any:
     """Return torch's padding, plus the padding that ceil_mode adds after the image.
 
-    ceil_mode keeps a last window that begins in the image or the padding before it, and extends past its end.
+    With ceil_mode, a last window is kept if it begins in the image or the padding before it and extends past its end.
     """
     if not m.ceil_mode:
         return size(m.padding)
@@ -92,7 +92,7 @@ def paddings(m: Any, shape: Shape) -> Any:
 
 
 def average(m: Any, shape: Shape) -> s.Layer:
-    """Make an AvgPool; if ceil_mode lets windows extend past the end, they count only existing pixels."""
+    """Make an AvgPool; if ceil_mode lets windows extend past the end, they average only over existing pixels."""
     padding, beyond = paddings(m, shape), isinstance(paddings(m, shape), tuple) and m.ceil_mode
     if beyond and m.count_include_pad and size(m.padding) != 0:
         raise refusal("AvgPool", "has ceil_mode=True, and counts its padding", "take count_include_pad=False")
@@ -106,20 +106,20 @@ def maximum(m: Any, shape: Shape) -> s.Layer:
 
 
 def adaptive(m: Any, shape: Shape) -> s.Layer:
-    """Make an AdaptiveAvgPool; None means the size of the axis itself."""
+    """Make an AdaptiveAvgPool; a size of None means the size of the axis itself."""
     wanted = each(m.output_size, len(shape) - 1)
     return more.AdaptiveAvgPool(size(tuple(n if a is None else a for n, a in zip(shape, wanted))))
 
 
 def layer_norm(m: Any, shape: Shape) -> s.Layer:
-    """Make a LayerNorm of vectors, with scale and offset as a BatchNorm."""
+    """Make a LayerNorm for vectors, with scale and offset as a BatchNorm."""
     if tuple(m.normalized_shape) != shape:
         raise refusal("LayerNorm", f"is over {m.normalized_shape}; here it is over the last axis of {shape}")
     return s.Sequential(s.LayerNorm(eps=m.eps), *[s.BatchNorm()] * m.elementwise_affine)
 
 
 def dense(m: Any, shape: Shape) -> s.Layer:
-    """Make a Dense, of vectors."""
+    """Make a Dense for vectors."""
     if len(shape) != 1:
         raise refusal("Linear", f"acts on the last axis of {shape}; here it takes vectors", "put Flatten before it")
     return s.Dense(m.out_features, b_std=bias(m))
@@ -149,7 +149,7 @@ MODULES: dict[str, Callable[[Any, Shape], s.Layer]] = {
     "Tanh": lambda m, shape: s.Tanh(),
     "Sigmoid": lambda m, shape: s.Sigmoid(),
 }
-"""Modules of torch.nn as layers.  torch's Softplus is the identity above 20 / beta, 2e-9 / beta from the function."""
+"""Modules of torch.nn as layers.  torch's Softplus is the identity above 20 / beta, which is 2e-9 / beta too small."""
 
 ONLY = {
     "groups": 1, "dilation": 1, "padding_mode": "zeros", "return_indices": False, "divisor_override": None,
@@ -162,7 +162,7 @@ TAKEN = {"Conv2d": ("groups", "dilation")}
 
 
 def known(module: Any) -> str | None:
-    """Return the name of the torch.nn class whose `forward` the module has, if lift knows it."""
+    """Return the name of the torch.nn class that defines the module's `forward`, if lift knows it."""
     kinds: tuple[Any, ...] = type(module).__mro__
     for kind in kinds:
         if kind.__module__.startswith("torch.nn.modules") and kind.__name__ in ("Sequential", *MODULES):
@@ -171,13 +171,13 @@ def known(module: Any) -> str | None:
 
 
 def as_layer(kind: str, m: Any, shape: Shape, where: str) -> s.Layer:
-    """Make the layer of a module of this kind, or of anything with its options, for examples of this shape."""
+    """Make the layer for a module of this kind, or for anything with its options, on examples of this shape."""
     for option, value in ONLY.items():
         if option not in TAKEN.get(kind, ()) and size(getattr(m, option, value)) != value:
             raise refusal(where, f"has {option}={getattr(m, option)!r}; here it is {value!r} alone")
     try:
         return MODULES[kind](m, shape)
-    except UnsupportedLayer as error:  # it does not know the path
+    except UnsupportedLayer as error:  # raised without the path
         raise UnsupportedLayer(str(error).replace(f": {kind.rstrip('12d')}", f": {where}", 1)) from None
 
 

@@ -1,11 +1,11 @@
-"""Pair the layers of a network with the arrays that they are lifted from, and transpose the arrays.
+"""Pair the layers of a network with the arrays from which they are lifted, and transpose the arrays.
 
-Torch computes z = x A' + b, minintk z = m x W + c b.  A is transposed from (out, in, *window) to (*window, in, out),
-and divided by the multiplier m of the parametrization (1 for `PyTorch`).  Torch's images are channels-first, so Flatten
-lists features in the order (C, H, W), here (H, W, C): the rows of the next Dense are reordered. Flax has minintk's axes
-and order.
+Torch computes z = x A' + b, minintk z = m x W + c b.  A is transposed from (out, in, *window) to (*window, in, out) and
+divided by the multiplier m of the parametrization (1 for `PyTorch`).  Torch's images are channels-first, so Flatten
+lists features in the order (C, H, W), here (H, W, C): the rows of the next Dense are reordered.  Flax has minintk's
+axes and order.
 
-Scale gamma and offset beta of a normalisation become constants: a BatchNorm with frozen statistics mean' and r:
+The scale gamma and offset beta of a normalisation become constants: a BatchNorm with frozen statistics mean' and r:
 
     gamma (x - mean) / sqrt(variance + eps) + beta = r (x - mean'),   r = gamma / sqrt(variance + eps)
                                                                   mean' = mean - beta / r
@@ -43,10 +43,10 @@ KINDS: dict[type[s.Layer], int] = {s.BatchNorm: 1, s.Dense: 2, s.Conv1d: 3, s.Co
 
 @dataclass(frozen=True)
 class Slot:
-    """A layer that takes arrays, and its tensors {weight, bias}, none for a BatchNorm.
+    """A layer that takes arrays, and its tensors {weight, bias}, which are empty for a BatchNorm.
 
     features : the last axis of its inputs.  order : the position of each feature in torch's order; None if the same.
-    alone : True if it is scale and offset of the LayerNorm or GroupNorm before it, without statistics.
+    alone : True for the scale and offset of the LayerNorm or GroupNorm before it, which have no statistics.
     """
 
     name: str
@@ -102,7 +102,7 @@ Group = dict[str, tuple[str, Any]]
 class Lifted(Network):
     """A network that was read from a module.   modules : {layer that takes arrays: path of its module}.
 
-    Its arrays are found by these paths; those of other networks, by their order.
+    These paths locate its arrays; those of other networks are matched by their order.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ def pairs(net: Network, state: Mapping[str, Any], layout: Axes) -> Iterator[tupl
 
 
 def groups(state: Mapping[str, Any], *, ordered: bool = True) -> dict[str, Group]:
-    """Return {layer: its arrays} in the dictionary's order; ValueError if `ordered` and its numbers do not increase."""
+    """Return {layer: its arrays} in the dictionary's order; if `ordered`, raise ValueError unless numbers increase."""
     found, last = dict[str, Group](), dict[str, list[int]]()
     for name, a in flat(state):
         parts = [part for part in name.split(".") if part not in ("params", "batch_stats")]
@@ -159,7 +159,7 @@ def flat(state: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def filled(state: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Copy the dictionary, in NumPy, with the arrays in `new`."""
+    """Return a copy of the dictionary in NumPy, with the arrays in `new`."""
     return {
         key: filled(a, new, f"{path}{key}.") if isinstance(a, Mapping) else new.get(f"{path}{key}", to_host(array(a)))
         for key, a in state.items()
@@ -170,7 +170,7 @@ def filled(state: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> 
 
 
 def array(a: Any) -> Array:
-    """Return an array of NumPy or CuPy, from torch's and others."""
+    """Return a NumPy or CuPy array for an array of torch or another library."""
     if hasattr(a, "detach"):
         return np.asarray(a.detach().cpu().numpy())
     try:
@@ -181,7 +181,7 @@ def array(a: Any) -> Array:
 
 
 def turned(a: Array, order: Any, layout: Axes, *, back: bool = False) -> Array:
-    """Transpose (out, in, *window) to (*window, in, out), with features in the order (H, W, C); or `back`."""
+    """Transpose (out, in, *window) to (*window, in, out) with features in the order (H, W, C), or `back`."""
     xp, turn = array_namespace(a), layout == "torch" and a.ndim > 1
     if turn and not back:
         a = xp.moveaxis(a, (0, 1), (-1, -2))

@@ -1,12 +1,12 @@
-"""Evaluate functions of (theta, x) and their Jacobian: the network, and models around it.
+"""Evaluate functions of (theta, x) and their Jacobians: networks, and the models built around them.
 
 Reading order:
 
     network       the interface of a model, and the network of a spec
-    jacobian      J v, J' u and J J' without J, and df/dx
-    empirical     tangent kernels and NNGP kernels at theta, by blocks under a memory bound
+    jacobian      J v, J' u and J J' without forming J, and df/dx
+    empirical     tangent kernels and NNGP kernels at theta, in blocks under a memory bound
     wrappers      linearised, alpha-scaled and Taylor-expanded models
-    iterative     linearised, at a point that is updated during training
+    iterative     models linearised at a point that is updated during training
     power_series  arithmetic of truncated power series
     taylor        a network along theta_0 + t d, as a power series in t
 """

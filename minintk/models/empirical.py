@@ -1,13 +1,13 @@
-"""Compute empirical kernels of a model at theta, by blocks of examples under a memory bound.
+"""Compute empirical kernels of a model at theta, in blocks of examples under a memory bound.
 
     ntk_full   Theta[n, c, m, e] = sum_p S_p df_c(x_n)/dtheta_p df_e(x_m)/dtheta_p      (N, C, M, C)
     ntk        1/C sum_c Theta[n, c, m, c]                                              (N, M)
     nngp       1/C sum_c f_c(x_n) f_c(x_m)                                              (N, M)
 
 S holds the learning-rate scale of every parameter.  A small step of gradient descent changes theta by -lr S J' dL/df,
-and therefore f by -lr J S J' dL/df: the kernel of training is J S J'.  S is the parametrization's (1 for NTK, Standard
-and PyTorch) unless `scales` replaces it; `J.gram` is J J', without S.  The Jacobian is never formed: the memory is that
-of activations and of C cotangents for two blocks of examples.  With an ensemble each kernel has an axis E.
+and therefore f by -lr J S J' dL/df, so the kernel of training is J S J'.  S is the parametrization's (1 for NTK,
+Standard, PyTorch) unless `scales` replaces it; `J.gram` is J J', without S.  The Jacobian is never formed: memory holds
+only activations and C cotangents for two blocks of examples.  For an ensemble, each kernel has an axis E.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def ntk(
     needs the full kernel: see `max_learning_rate`.
 
     x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.
-    scales : {tensor name: S}, replaces the parametrization's learning-rate scales for gradient descent, as `lr_scales`
-    of `train`.  ValueError if the parametrization has learning rates only for Adam.
-    params : the trained parameters, by names or patterns such as "*.b"; default all.  For "last", the last layer, it is
-    the NNGP kernel of the last hidden layer, the kernel of kind="nngp" in `analytic.ensemble`.
-    memory : bytes for the computation, default half of what is free; MemoryError, with the bytes needed, if the result
-    alone is larger.  ValueError or TypeError for theta and inputs that do not fit the model, or hold NaN.
+    scales : {tensor name: S} replaces the parametrization's learning-rate scales for gradient descent, as `lr_scales`
+    of `train`.  Raises ValueError if the parametrization has learning rates only for Adam.
+    params : the trained parameters, by names or patterns such as "*.b"; default all.  With "last", the last layer, this
+    is the NNGP kernel of the last hidden layer, the kernel of kind="nngp" in `analytic.ensemble`.
+    memory : bytes for the computation, by default half the free memory.  Raises MemoryError, with the bytes needed, if
+    the result alone is larger, and ValueError or TypeError if theta or inputs do not fit the model, or hold NaN.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -62,7 +62,7 @@ def ntk_full(
 ) -> Array:  # fmt: skip
     """Compute the tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'; arguments as for `ntk`.
 
-    To get a Gram matrix: ``k.reshape(N * C, M * C)``.  `ntk` is its trace over c = c', over C, and C^2 times smaller.
+    ``k.reshape(N * C, M * C)`` is the Gram matrix.  `ntk` is the trace over c = c' divided by C, and C^2 times smaller.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -94,7 +94,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
 
 
 def contraction(full: bool, model: Model, scales: Mapping[str, float] | None, params: Params = None) -> Contraction:
-    """Return the contraction to J S J' with these scales; full : all pairs of outputs, else their trace."""
+    """Return the contraction to J S J' with these scales.  full : keep all pairs of outputs, instead of their trace."""
     check_model(model)
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", params=params)
     return Contraction(full, S, model.layout)
@@ -104,7 +104,7 @@ def blocks(
     model: Model, theta: Array, x1: Array, x2: Array | None, kernel: Contraction, memory: int | None,
     dtype: Any = None,
 ) -> Array:  # fmt: skip
-    """Compute the kernel by blocks, only those on and above the diagonal if x2 is None.   dtype : default theta's."""
+    """Compute the kernel in blocks; if x2 is None, only those on and above the diagonal.   dtype : default theta's."""
     check_kernel(model, theta, x1, x2)
     xp = array_namespace(theta, x1)
     lead, C = tuple(theta.shape[:-1]), model.outputs
@@ -114,7 +114,7 @@ def blocks(
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     dtype = np.dtype(theta.dtype if dtype is None else dtype)
     size = block_size(model, theta, max(N, M), trace, dtype.itemsize * prod(shape), budget)
-    if x2 is None:  # smaller blocks, so that most of those below the diagonal are skipped
+    if x2 is None:  # smaller blocks, so that most blocks below the diagonal are skipped
         size = min(size, max(1024, -(-N // 16)))
     if size >= max(N, M):
         J1 = model.jacobian(theta, x1)
@@ -134,7 +134,7 @@ def blocks(
 
 
 def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:
-    """Raise unless model, theta and inputs have a kernel."""
+    """Raise unless the kernel of this model at theta and these inputs exists."""
     check_model(model)
     if model.coupled:
         raise ValueError(UNCALIBRATED)
@@ -145,7 +145,7 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
-    """Return the examples per block: two blocks' activations and cotangents and three copies of its kernel must fit."""
+    """Return the examples per block: activations and cotangents of two, and three copies of its kernel, must fit."""
     item = theta.dtype.itemsize * prod(theta.shape[:-1])  # one number per member
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)

@@ -1,8 +1,8 @@
-"""Train the linearised model, with theta_0 updated during training (iterative linearised training).
+"""Train a linearised model whose theta_0 is updated during training (iterative linearised training).
 
     f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0),     theta_0 <- theta   after the steps given by `every`
 
-every = 1 is gradient descent on the model itself, every = inf is `Linearized`.
+every = 1 is gradient descent on the model itself; every = inf is `Linearized`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moved:
-    """A rule for `IterativelyLinearized`: re-linearise when the tangent features have moved by this fraction,
+    """A rule for `IterativelyLinearized`: re-linearise when the tangent features have moved by this fraction:
 
         |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) : (n, C), fixed
 
-    with the Jacobian J on a probe of n inputs.  The mean over u of |A' u|^2 is |A|_F^2: one draw estimates the relative
-    change of J, at the cost of one forward and one backward sweep over the probe, for any C.
+    J is the Jacobian on a probe of n inputs.  The mean of |A' u|^2 over u is |A|_F^2, so one draw estimates the
+    relative change of J at the cost of one forward and one backward sweep over the probe, for any C.
 
     probe : (n, *input_shape), some training inputs, e.g. a tenth of a batch.  fraction : finite, > 0.
 
-    ValueError for other fractions and probes.
+    Raises ValueError for other values of these.
 
     >>> import minintk as mn
     >>> x, y = mn.datasets.digits().subset(40, np.random.default_rng(0)).parity()
@@ -53,7 +53,7 @@ class Moved:
         if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
             raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
         object.__setattr__(self, "probe", own(self.probe))
-        object.__setattr__(self, "drawn", {})  # u by number of outputs, drawn and moved to a GPU once
+        object.__setattr__(self, "drawn", {})  # u for each number of outputs, drawn and moved to a GPU once
 
     def __repr__(self) -> str:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
@@ -71,10 +71,10 @@ class Moved:
 class IterativelyLinearized(Linearized):
     """The linearised model whose theta_0 is updated during training (iterative linearised training).
 
-    every : a whole number K >= 1: after every K steps; inf: never; an increasing sequence of steps: after those; or
-    `Moved(fraction, probe)`: when the tangent features have moved by that fraction (per member of an ensemble).
-    every = 1 is gradient descent on the model itself, every = inf is `Linearized`.
-    linearizations : () or (E,), the number of linearisation points so far.  ValueError for another `every`.
+    every : a whole number K >= 1: after every K steps; inf: never; an increasing sequence: after these steps; or
+    `Moved(fraction, probe)`: when the tangent features have moved by that fraction (checked for each member).
+    every = 1 is gradient descent on the model itself; every = inf is `Linearized`.
+    linearizations : () or (E,), the number of linearisation points so far.  Raises ValueError for another `every`.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -99,21 +99,22 @@ class IterativelyLinearized(Linearized):
 
     @property
     def reach(self) -> float:
-        """Estimate the bound lr lambda < reach of stable descent on a squared loss, lambda the sharpness at theta_0.
+        """Estimate the bound lr lambda < reach of stable descent on a squared loss; lambda is the sharpness at theta_0.
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
-        K steps multiply the residual r in its direction by q = (1 - lr lambda)^K: a step of rate a = (1 - q) / lambda.
-        Above lr lambda = 2 it grows, until the curvature changes.  For two linear layers of large width n, one example,
+        K steps multiply the residual r in its direction by q = (1 - lr lambda)^K: one step of rate a = (1 - q) /
+        lambda. Above lr lambda = 2, r grows until the curvature changes.  Two linear layers of large width n, one
+        example:
 
             r <- (1 - a lambda + a^2 r^2 / n) r,     lambda <- lambda + (a lambda - 4) a r^2 / n
 
-        (Lewkowycz et al. 2020 for K = 1): the curvature falls while 0 < a lambda < 4, or -3 < q < 1.  For even K, q > 1
-        and a < 0: the residual grows within a window, and so does the curvature.
+        (Lewkowycz et al. 2020 for K = 1).  The curvature falls while 0 < a lambda < 4, or -3 < q < 1.  For even K, q >
+        1 and a < 0, so the residual grows within a window, and so does the curvature.
 
-        This is the limit of linear networks with one hidden layer, and a guide for others.  At width 256 on eight
-        digits, K = 1: one tanh layer is stable up to it, two up to 1.1 to 1.5 times it, ReLU up to twice it.
-        TypeError unless `every` is a number.
+        The formula holds for linear networks with one hidden layer, and guides others.  At width 256 on eight
+        digits with K = 1, one tanh layer is stable up to this rate, two up to 1.1 to 1.5 times it, ReLU up to twice it.
+        Raises TypeError unless `every` is a number.
 
         >>> import minintk as mn
         >>> net = mn.Network(mn.Dense(1), (2,))
@@ -138,7 +139,7 @@ class IterativelyLinearized(Linearized):
         return moved
 
     def _where_features_moved(self, rule: Moved, theta: Array) -> None:
-        """Move theta_0 and its features for those members that the rule selects."""
+        """Update theta_0 and its features for the members that the rule selects."""
         xp = array_namespace(theta)
         theta0 = self._anchor(theta)
         then = rule.features(self.model, theta0) if self._features is None else self._features
@@ -173,13 +174,13 @@ class IterativelyLinearized(Linearized):
 
 
 def _ones(theta: Array) -> Array:
-    """Return 1 for each member : () or (E,)."""
+    """Return a 1 for each member : () or (E,)."""
     xp = array_namespace(theta)
     return xp.ones(tuple(theta.shape[:-1]), dtype=xp.int64)
 
 
 def _checked(every: Any) -> float | tuple[int, ...] | Moved:
-    """Return `every` in a standard form; ValueError for anything else."""
+    """Return `every` in a standard form; raise ValueError for anything else."""
     if isinstance(every, Moved):
         return every
     if np.ndim(every) == 1:

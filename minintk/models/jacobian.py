@@ -1,10 +1,10 @@
-"""Apply the Jacobian of a model's outputs with respect to theta, J : (N, C, P), as a linear map, never formed.
+"""Apply the Jacobian of a model's outputs with respect to theta, J : (N, C, P), as a linear map without forming it.
 
-    jvp    v -> J v          a change of the parameters to a change of the outputs
-    vjp    u -> J' u         a cotangent of the outputs to a gradient
+    jvp    v -> J v          from a change of the parameters to a change of the outputs
+    vjp    u -> J' u         from a cotangent of the outputs to a gradient
     gram   J J'              (N, C, M, C); the tangent kernel also has learning rates (`minintk.models.empirical`)
 
-With an ensemble every result has a leading axis E.  v and u can have one more leading axis K, for K maps at once.
+With an ensemble, every result has a leading axis E.  v and u can have another leading axis K, for K maps at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from minintk.layers.norm import UNCALIBRATED
 class Jacobian(ABC):
     """A linear map (P,) -> (N, C), for each of E members of an ensemble.
 
-    Other packages' Jacobians define the four attributes and the maps `push` and `pull`; the rest follows from these.
+    To write your own Jacobian, define the four attributes and the maps `push` and `pull`; the rest follows from these.
 
     size : P.  outputs : (N, C).  ensemble : E, or None.  like : an array of the library and the dtype of theta.
     """
@@ -35,14 +35,14 @@ class Jacobian(ABC):
 
     @abstractmethod
     def push(self, v: Array) -> Array:
-        """Return J v : ([K], [E], N, C); v : ([K], [E], P) is of the right shape and dtype."""
+        """Return J v : ([K], [E], N, C) for v : ([K], [E], P), which has the right shape and dtype."""
 
     @abstractmethod
     def pull(self, u: Array, out: Array) -> None:
-        """Write out[...] = J' u, ([K], [E], P); u : ([K], [E], N, C) is of the right shape and dtype."""
+        """Write out[...] = J' u, ([K], [E], P), for u : ([K], [E], N, C), which has the right shape and dtype."""
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return J S J_other' by `kernel`, with one backward and one forward sweep per output of `other`."""
+        """Return J S J_other' through `kernel`, with one backward and one forward sweep per output of `other`."""
         (N, C), (M, _), xp = self.outputs, other.outputs, array_namespace(self.like)
         columns = []
         for row in range(M * C):
@@ -62,14 +62,14 @@ class Jacobian(ABC):
         return () if self.ensemble is None else (self.ensemble,)
 
     def jvp(self, v: Array) -> Array:
-        """Return J v : ([K], [E], N, C) for a tangent v : ([K], [E], P); ValueError for a NaN in it."""
+        """Return J v : ([K], [E], N, C) for a tangent v : ([K], [E], P); raise ValueError if v holds a NaN."""
         check_argument("v", v, self.like, (*self.lead, self.size), 1)
         dy = self.push(v)
         check_finite_by(dy, "v", v)
         return dy
 
     def vjp(self, u: Array, out: Array | None = None) -> Array:
-        """Return J' u : ([K], [E], P) for u : ([K], [E], N, C), written into `out` if given; ValueError for a NaN."""
+        """Return J' u : ([K], [E], P) for u : ([K], [E], N, C), in `out` if given; raise ValueError for a NaN in u."""
         check_argument("u", u, self.like, (*self.lead, *self.outputs), 1)
         check_finite_by(u, "u", u)
         shape = (*u.shape[:-2], self.size)
@@ -89,7 +89,7 @@ class Jacobian(ABC):
         return self.gram_by(other, Contraction(full=False))
 
     def gram_by(self, other: Jacobian | None, kernel: Contraction) -> Array:
-        """Return J S J_other' : ([E], N, C, M, C), or its trace over outputs, by `kernel`, if both Jacobians fit."""
+        """Return J S J_other' : ([E], N, C, M, C), or its trace over outputs, as `kernel` says, if both J fit."""
         other = self if other is None else other
         xp = array_namespace(self.like, other.like)
         mine, theirs = ((A.size, A.outputs[1], A.ensemble, A.like.dtype) for A in (self, other))
@@ -101,7 +101,7 @@ class Jacobian(ABC):
         return self.contract(other, kernel)
 
     def dense(self) -> Array:
-        """Form J, ([E], N, C, P), with one backward sweep per row, in little more memory than the result."""
+        """Form J, ([E], N, C, P), with one backward sweep per row and little more memory than the result needs."""
         xp, C = array_namespace(self.like), self.outputs[1]
         rows = xp.empty((*self.lead, self.outputs[0] * C, self.size), dtype=self.like.dtype)
         for start, J in self.parts():
@@ -113,11 +113,11 @@ class Jacobian(ABC):
         return rows.reshape((*self.lead, *self.outputs, self.size))
 
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
-        """Yield (start, the Jacobian of the examples from start on), block by block; by default one block."""
+        """Yield (start, the Jacobian of the examples from start on), block by block; one block by default."""
         yield 0, self
 
     def as_linear_operator(self) -> Any:
-        """Return J of one network as a `scipy.sparse.linalg.LinearOperator`, (N C, P), of vectors on the host.
+        """Return J of one network as a `scipy.sparse.linalg.LinearOperator`, (N C, P), on host vectors.
 
         >>> import numpy as np, minintk as mn, scipy.sparse.linalg
         >>> net = mn.Network(mn.Dense(2), (3,))
@@ -143,7 +143,7 @@ class Jacobian(ABC):
 class NetworkJacobian(Jacobian):
     """The Jacobian of a network: its layers' Jacobians, and the layout that splits theta into their weights.
 
-    coupled : True if examples depend on each other: no kernel.  part : returns the Jacobian of a slice of the examples.
+    coupled : True if examples depend on each other: then J has no kernel.  part : returns J of a slice of the examples.
     """
 
     root: LayerJacobian
@@ -166,7 +166,7 @@ class NetworkJacobian(Jacobian):
         self.root.vjp(u, self.layout.unpack(out))
 
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
-        """Yield eight examples at a time, so that a sweep for one example does not run through all others."""
+        """Yield eight examples at a time, so that a sweep for one example does not pass through all others."""
         if self.part is None or self.coupled:
             yield 0, self
         else:
@@ -187,7 +187,7 @@ class NetworkJacobian(Jacobian):
 
 
 def check_argument(name: str, a: Array, like: Array, shape: tuple[int, ...], more: int) -> None:
-    """Raise unless `a` ends with these axes, after at most `more` others, and has the dtype of `like`."""
+    """Raise unless `a` ends with the axes `shape`, after at most `more` others, and has the dtype of `like`."""
     check_floating(name, a)
     array_namespace(like, a)
     if tuple(a.shape[-len(shape) :]) != shape or a.ndim > len(shape) + more:

@@ -1,4 +1,4 @@
-"""Build the network of a spec, a Model (its methods: `models.model`); `Network.speed` may choose faster layers."""
+"""Build the network of a spec, a Model (its methods: `models.model`); `Network.speed` can choose faster layers."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from minintk.validate import check_generator, precision, whole
 
 
 class Ways(NamedTuple):
-    """The layers of a network as one bound layer: for outputs and sweeps, and for kernels."""
+    """The bound layers of a network in two versions: one for outputs and sweeps, one for kernels."""
 
     sweeps: Bound
     kernels: Bound
 
 
 def as_written(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
-    """Return the plain layers, for both."""
+    """Return the plain layers for both uses."""
     return Ways(layers, layers)
 
 
 class Network(Model):
     """The finite network of a spec.
 
-    spec : the layers.  input_shape : shape of one example, ``x.shape[1:]``.  parametrization : a row of the table in
-    `minintk.spec.parametrization`, default NTK.  ValueError if the layers do not fit each other.
+    spec : the layers.  input_shape : shape of one example, ``x.shape[1:]``.  parametrization : the scales, a class of
+    `minintk.spec.parametrization`, default NTK.  Raises ValueError if the layers do not fit each other.
 
     >>> from minintk import Dense, ReLU, Sequential
     >>> net = Network(Sequential(Dense(512, b_std=0.1), ReLU(), Dense(1)), input_shape=(64,))
@@ -57,7 +57,7 @@ class Network(Model):
     """
 
     speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways] | None] = None
-    """Chooses the `Ways` of every new network; None: the satellite `minintk.fast`, if installed."""
+    """Chooses the `Ways` of every new network; with None, the satellite `minintk.fast` does if it is installed."""
 
     def __init__(
         self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None
@@ -82,7 +82,7 @@ class Network(Model):
         self._positions = max(prod(shape[:-1]) for shape in shapes)  # the most positions that share one weight
         self._couples = couples(self.spec)
         self.statistics: Weights = {}
-        self.keys: np.ndarray[Any, Any] | None = None  # keys of the Dropout masks, ([E], 2): a seed, the steps taken
+        self.keys: np.ndarray[Any, Any] | None = None  # keys of the Dropout masks, ([E], 2): a seed and the steps taken
         self._bind()
         warn_if_nothing_arrives(self.spec, self.parametrization)
 
@@ -97,7 +97,7 @@ class Network(Model):
         return ways
 
     def __getstate__(self) -> dict[str, Any]:
-        bound = "layers", "layout", "sweeps", "kernels"  # they hold functions, which cannot be pickled: bound again
+        bound = "layers", "layout", "sweeps", "kernels"  # hold functions, which cannot be pickled: bound again
         return {name: value for name, value in vars(self).items() if name not in bound}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ class Network(Model):
         self._bind()
 
     def __copy__(self) -> Self:
-        vars(other := object.__new__(type(self))).update(vars(self))  # with the same bound layers
+        vars(other := object.__new__(type(self))).update(vars(self))  # shares the bound layers
         return other
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ class Network(Model):
         return self._footprint
 
     def summary(self) -> str:
-        """Return a table of the layers, the shape of one example after each, parameters; the phase (`analytic.phase`).
+        """Return a table of layers, output shapes per example and parameters, with the phase (`analytic.phase`).
 
         >>> from minintk import Dense, ReLU, Sequential
         >>> net = Network(Sequential(Dense(512, w_std=2**0.5), ReLU(), Dense(10, w_std=2**0.5)), (64,))
@@ -166,9 +166,9 @@ class Network(Model):
 
         The masks depend on a key drawn from `rng` here, on the number of training steps taken, on the layer, and on an
         example's position in its batch.  `train` and `fit` use new masks at every step, and the same ones in a resumed
-        run.  Losses and outputs of a run are computed with masks; the network itself, or `calibrate`, has none.
+        run.  A run computes its losses and outputs with masks; the network itself and `calibrate` use none.
 
-        ensemble : E for theta (E, P), with separate masks for every member.
+        ensemble : E for theta (E, P), with separate masks for each member.
 
         >>> import minintk as mn
         >>> net = Network(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)), (3,))
@@ -197,15 +197,15 @@ class Network(Model):
         return other
 
     def _weights(self, theta: Array) -> Weights:
-        """Return all arrays that the layers need: weights, frozen statistics, the keys of masks."""
+        """Return all arrays that the layers need: weights, frozen statistics, the keys of the masks."""
         w = self.layout.unpack(theta) | self.statistics
         return w if self.keys is None else w | {KEYS: self.keys}
 
     def calibrate(self, theta: Array, x: Array) -> Network:
-        """Return this network with every BatchNorm's statistics frozen at those of the batch x, and without masks.
+        """Return this network with the statistics of every BatchNorm frozen at those of the batch x, and without masks.
 
-        Each output then depends only on its own example, as evaluation and kernels need.  With an ensemble theta :
-        (E, P) every member has its own statistics.
+        Each output then depends only on its own example, as evaluation and kernels require.  For an ensemble theta :
+        (E, P), each member has its own statistics.
 
         >>> import minintk as mn
         >>> net = Network(mn.Sequential(mn.Dense(4), mn.BatchNorm(), mn.ReLU(), mn.Dense(1)), (3,))
@@ -222,7 +222,7 @@ class Network(Model):
         return self._with({name: a for name, a in w.items() if name not in self.layout.slices})
 
     def layer_outputs(self, theta: Array, x: Array) -> list[Array]:
-        """Return the output of each layer of the spec, ([E], N, *shape); the last is the network's."""
+        """Return the output of each layer of the spec, ([E], N, *shape); the last one is the network's."""
         self.check(theta, x)
         xp, w, outputs = array_namespace(theta, x), self._weights(theta), []
         lead, shape = (*theta.shape[:-1], x.shape[0]), self.input_shape
@@ -271,7 +271,7 @@ class Network(Model):
     def linearize(self, theta: Array, x: Array, wrt: Literal["x"]) -> tuple[Array, InputJacobian]: ...
 
     def linearize(self, theta: Array, x: Array, wrt: str = "theta", *, params: Params = None) -> tuple[Array, Any]:
-        """Return (f, J): the outputs ([E], N, C) and their Jacobian in theta, or for wrt="x" in the inputs."""
+        """Return (f, J): the outputs ([E], N, C) and their Jacobian in theta, or with wrt="x" in the inputs."""
         if wrt == "theta":
             return super().linearize(theta, x, params=params)
         if wrt != "x" or params is not None:
@@ -288,14 +288,14 @@ class Network(Model):
         return self._through(self._way(self.kernels, x), theta, x)[1]
 
     def _way(self, fast: Bound, x: Array) -> Bound:
-        """Return the fast layers, or the plain ones below THRESHOLDS.plain multiplications."""
+        """Return the fast layers, or the plain ones if there are fewer than THRESHOLDS.plain multiplications."""
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
-        """Return (f, J) by these layers."""
+        """Return (f, J) computed by these layers."""
         f, root = layers(self._weights(theta), x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None
-        if ensemble is not None and f.ndim == 2:  # without weights all members agree
+        if ensemble is not None and f.ndim == 2:  # without weights, all members agree
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
 
         def part(at: slice) -> NetworkJacobian:

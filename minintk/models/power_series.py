@@ -1,11 +1,11 @@
-"""Compute with truncated power series, x(t) = x_0 + x_1 t + ... + x_k t^k, lists of arrays; None is a zero coefficient.
+"""Compute with truncated power series, x(t) = x_0 + x_1 t + ... + x_k t^k: lists of arrays, with None for zero.
 
     product    (a b)_j = sum_i a_i b_{j-i}
-    integral   y_j = 1/j sum_{i >= 1} i u_i p_{j-i}       the coefficients of y with y' = p u'
+    integral   y_j = 1/j sum_{i >= 1} i u_i p_{j-i}       the coefficients of y if y' = p u'
 
 Every phi solves such an equation: y = phi(x) has y' = phi'(x) x', and p = phi'(x) is a formula in y, or in series with
-their own equations (exp, sigmoid).  So the rule of phi returns (y, p), y up to t^k and p up to t^(k-1). Derivatives
-only need p: a change dx(t) of x changes y by dy(t) = p(t) dx(t).
+their own equations (exp, sigmoid).  So the rule of phi returns (y, p), y up to t^k and p up to t^(k-1).  Derivatives
+need only p: a change dx(t) of x changes y by dy(t) = p(t) dx(t).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def add(a: Array | None, b: Array | None) -> Array | None:
 
 
 def scaled(c: Any, a: Array | None) -> Array | None:
-    """Return c a of a coefficient."""
+    """Return c a, for a coefficient a."""
     return None if a is None else c * a
 
 
@@ -54,7 +54,7 @@ def times(a: Series, b: Series) -> Series:
 
 
 def integral(u: Series, p: Series, j: int) -> Array | None:
-    """Return y_j of the y with y' = p u', j >= 1."""
+    """Return y_j for j >= 1, if y' = p u'."""
     return product(u, p, j, lambda i, j: i / j)
 
 
@@ -90,19 +90,19 @@ def inverse_root(v: Series) -> Series:
 
 @singledispatch
 def expanded(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
-    """Return (y, p), the series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register it to add a phi."""
+    """Return (y, p), the series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register it for a new phi."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no Taylor series: register minintk.models.power_series.expanded for it")
 
 
 def sigmoid(xp: Any, x: Series) -> tuple[Series, Series]:
-    """Solve y' = p x',  p = y - y^2."""
+    """Solve y' = p x' with p = y - y^2."""
     y0 = scipy_module(xp, "special").expit(x[0])
     return solved(x, y0, y0 * (1 - y0), lambda x, y, j: add(y[j], scaled(-1, product(y, y, j))))
 
 
 def gaussian(xp: Any, x: Series, a: float, c: float) -> Series:
-    """Return e = c exp(-a x^2), by  e' = -q' e  with q = a x^2."""
+    """Return e = c exp(-a x^2) from  e' = -q' e  with q = a x^2."""
     q: Series = [scaled(a, z) for z in times(x, x)]
     e0 = c * xp.exp(-q[0])
     return solved(q, e0, -e0, lambda q, e, j: scaled(-1, e[j]))[0]
@@ -117,7 +117,7 @@ def horner(coef: tuple[float, ...], xp: Any, x: Series) -> Series:
 
 
 def hermite(degree: int, xp: Any, x: Series) -> Series:
-    """Return h_degree(x):  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}."""
+    """Return h_degree(x) by the recurrence  sqrt(n + 1) h_{n+1} = x h_n - sqrt(n) h_{n-1}."""
     last, h = ([f(x[0]), *(None for _ in x[1:])] for f in (xp.zeros_like, xp.ones_like))
     for n in range(degree):
         terms = zip(times(x, h), last)
@@ -127,11 +127,11 @@ def hermite(degree: int, xp: Any, x: Series) -> Series:
 
 @expanded.register
 def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
-    """Solve y' = p x', with p by the equation in the comment."""
+    """Solve y' = p x', where p solves the equation in the comment."""
     point, x0 = pointwise(layer), x[0]
     y0, p0 = point.phi(xp, x0), point.derivative(xp, x0)
     match layer:
-        case s.Identity() | s.ReLU() | s.LeakyReLU() | s.ABRelu() | s.Abs() | s.Sign() | s.Scale():  # of x_0's piece
+        case s.Identity() | s.ReLU() | s.LeakyReLU() | s.ABRelu() | s.Abs() | s.Sign() | s.Scale():  # slope at x_0
             return [y0, *(scaled(p0, c) for c in x[1:])], [p0, *(None for _ in x[2:])]
         case s.Tanh():  # p = 1 - y^2
             return solved(x, y0, p0, lambda x, y, j: scaled(-1, product(y, y, j)))

@@ -1,14 +1,14 @@
-"""Expand a network along theta_0 + t d as a power series in t, layer by layer (Taylor mode), with its derivative in d.
+"""Expand a network along theta_0 + t d as a power series in t (Taylor mode), and differentiate the result in d.
 
-    x(t) = x_0 + x_1 t + ... + x_k t^k  enters a layer with weights w_0 + t d,  y(t) leaves it
+    x(t) = x_0 + x_1 t + ... + x_k t^k  enters a layer with weights w_0 + t d, and y(t) leaves it
 
 linear in weights and input (Dense, convolutions)   y_j = L(w_0) x_j + L(d) x_{j-1}
 activations                                         y = phi(x) as a series (`minintk.models.power_series`)
-no weights, (piecewise) linear (pools, ...)         y_j = A x_j, for the piece of x_0
+no weights, (piecewise) linear (pools, ...)         y_j = A x_j, on the linear piece around x_0
 LayerNorm                                           y = r c,  c = x - mean(x),  r = (mean(c^2) + eps)^(-1/2)
 
 A network with kinks is expanded on its smooth piece around theta_0.  The derivative of a truncated series is a
-`LayerJacobian` whose tangents and cotangents are lists, of the coefficients 1 ... k: only these depend on d.
+`LayerJacobian` with lists as tangents and cotangents, of the coefficients 1 ... k: only these depend on d.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def along(layers: Bound, w: Weights, d: Weights, x: Array, order: int) -> tuple[
 
 @dataclass(frozen=True)
 class Sum(LayerJacobian):
-    """The end of a network's series: f = sum_j y_j, so every coefficient has the cotangent u."""
+    """The last step of a network's series: f = sum_j y_j, so every coefficient has the cotangent u."""
 
-    J: Any  # a LayerJacobian, whose tangents and cotangents are lists
+    J: Any  # a LayerJacobian with lists as tangents and cotangents
     order: int
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
@@ -69,14 +69,14 @@ class Sum(LayerJacobian):
 
 @dataclass(frozen=True)
 class BilinearSeries(LayerJacobian):
-    """y_j = L(w) x_j + L(d) x_{j-1}, the bias c b in y_0 and its change in y_1.
+    """y_j = L(w) x_j + L(d) x_{j-1}, with the bias c b in y_0 and its change in y_1.
 
     jvp   dy_j = L(w) dx_j + L(d) dx_{j-1} + L(dw) x_{j-1}
     vjp   dw = sum_j (L(.) x_{j-1})' u_j,   dx_j = L(w)' u_j + L(d)' u_{j+1}
     gram  sum over i, j of the layer's own grams, for the inputs x_{j-1} and x'_{i-1}
 
-    plain : the layer without its bias.  at_w, at_d : its Jacobians with the weights w and d.  inputs : its Jacobians
-    at x_{j-1} for j = 1 ... k, the first with the bias.
+    plain : the layer without its bias.  at_w, at_d : its Jacobians at the weights w and d.  inputs : its Jacobians
+    at x_{j-1} for j = 1 ... k; the first one includes the bias.
     """
 
     plain: Any
@@ -118,7 +118,7 @@ class BilinearSeries(LayerJacobian):
             for i, K in enumerate(other.inputs):
                 if J is None or K is None or u[j] is None or v[i] is None:
                     continue
-                one, two = (J, K) if i == j else (_without_bias(J), _without_bias(K))  # only the first ones have a bias
+                one, two = (J, K) if i == j else (_without_bias(J), _without_bias(K))  # only the first have a bias
                 total = total + one.gram(u[j], two, v[i], kernel)
         return total
 
@@ -128,7 +128,7 @@ def _without_bias(J: Any) -> Any:
 
 
 def _with(layer: Any, **changes: Any) -> Any:
-    """Replace parameters of the layer: b=None drops the bias, ends_sweep=True if it need not return u dy/dx."""
+    """Replace fields of the layer: b=None drops the bias, ends_sweep=True if it need not return u dy/dx."""
     return replace(layer, parameters=replace(layer.parameters, **changes))
 
 
@@ -155,7 +155,7 @@ def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, BilinearSe
 
 @dataclass(frozen=True)
 class MultiplicationSeries(LayerJacobian):
-    """dy = p dx, a product of series; transposed, dx_i = sum_{j >= i} p_{j-i} u_j: the same with reversed lists."""
+    """dy = p dx, a product of series.  Its transpose dx_i = sum_{j >= i} p_{j-i} u_j is the same on reversed lists."""
 
     p: Series
 
@@ -177,7 +177,7 @@ def _(layer: BoundActivation, w: Weights, d: Weights, x: Series) -> tuple[Series
 
 @dataclass(frozen=True)
 class EachSeries(LayerJacobian):
-    """y_j = A x_j, A the layer's Jacobian at x_0."""
+    """y_j = A x_j, where A is the layer's Jacobian at x_0."""
 
     A: LayerJacobian
 
@@ -207,7 +207,7 @@ def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, EachSeries
 
 @dataclass(frozen=True)
 class NormSeries(LayerJacobian):
-    """dy = r (dx - mean(dx) - y mean(y dx)), products of series; its transpose reverses the lists."""
+    """dy = r (dx - mean(dx) - y mean(y dx)), in products of series; the transpose acts on reversed lists."""
 
     y: Series
     r: Series
@@ -219,7 +219,7 @@ class NormSeries(LayerJacobian):
         return times(self.r, [add(_centred(c, self.axes), p) for c, p in zip(dx, pulled, strict=True)])
 
     def vjp(self, u: Any, dw: Weights | None) -> Any:
-        """Use that r is one number per example, so it commutes with means over features."""
+        """Apply the transpose; r is one number per example, so it commutes with means over features."""
         return self.jvp({}, u[::-1])[::-1]
 
 

@@ -1,10 +1,10 @@
-"""Wrap a model in models with the same interface but other functions of theta.
+"""Wrap a model in models that have the same interface but are other functions of theta.
 
     Linearized    f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)          Lee et al. 2019, eq. (5)
     Taylor        sum_{j <= k} D^j f(theta_0)[d, ..., d] / j!,   d = theta - theta_0
     Centred       alpha (f(theta) - f(theta_0))                                      Geiger et al. 2020
 
-They nest in any order, and `train`, `ntk` and every diagnostic accept any of them.
+They can be nested in any order, and `train`, `ntk` and every diagnostic accept any of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from minintk.validate import number, whole
 
 
 class Anchored(Model):
-    """A model built on another one and on a point theta_0 : (P,), shared by an ensemble, or (E, P)."""
+    """A model built on another model and a point theta_0 : (P,), shared by an ensemble, or (E, P)."""
 
     def __init__(self, model: Model, theta0: Array) -> None:
         if not isinstance(model, Model):
@@ -32,7 +32,7 @@ class Anchored(Model):
         check_finite("theta0", theta0)
         self.model = model
         self.input_shape, self.layout, self.outputs = model.input_shape, model.layout, model.outputs
-        self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training can change the caller's array
+        self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training can overwrite the caller's array
 
     @property
     def footprint(self) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class Anchored(Model):
         return self.theta0 if same else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
 
     def _moved(self, model: Model, theta0: Array) -> Self:
-        """Return the same on another model, at another theta_0 (a view is enough: nothing writes to it)."""
+        """Return the same wrapper on another model and theta_0 (a view suffices, since nothing writes to it)."""
         other = copy(self)
         other.model, other.theta0 = model, theta0
         return other
@@ -78,8 +78,8 @@ class Anchored(Model):
 class Linearized(Anchored):
     """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
 
-    Its Jacobian is J(theta_0) at every theta; training it follows the closed-form theory of wide networks.
-    params : as for `ntk`; f_lin does not depend on other parameters.  Dropout masks stay those of the first step.
+    Its Jacobian is J(theta_0) at every theta, and its training follows the closed-form theory of wide networks.
+    params : as for `ntk`; f_lin does not depend on other parameters.  Dropout keeps the masks of the first step.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -112,9 +112,9 @@ class Linearized(Anchored):
 
 
 class Centred(Anchored):
-    """alpha (f(theta) - f(theta_0)): zero at the start; larger alpha gives lazier training (Geiger et al. 2020).
+    """alpha (f(theta) - f(theta_0)): zero at the start; a larger alpha makes training lazier (Geiger et al. 2020).
 
-    Its tangent kernel is alpha^2 times the model's.  theta0 : ([E], P).  ValueError unless alpha is finite and > 0.
+    Its tangent kernel is alpha^2 times the model's.  theta0 : ([E], P).  Raises ValueError unless 0 < alpha < inf.
 
     >>> import numpy as np, minintk as mn
     >>> net, x = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,)), np.eye(3)
@@ -127,8 +127,8 @@ class Centred(Anchored):
     def __init__(self, model: Model, theta0: Array, alpha: float) -> None:
         super().__init__(model, theta0)
         self.alpha = number("Centred(alpha=...)", alpha)
-        self._start = model  # f(theta_0) stays the same function even if the model re-anchors
-        self._kept: tuple[Array, Array] | None = None  # x and f(theta_0) on it
+        self._start = model  # f(theta_0) stays the same function even if the model's anchor moves
+        self._kept: tuple[Array, Array] | None = None  # x and f(theta_0) at x
 
     def fixed(self, x: Array) -> Self:
         other = copy(self)
@@ -167,7 +167,7 @@ class Centred(Anchored):
 
 
 class Scaled(Jacobian):
-    """alpha J."""
+    """The Jacobian alpha J."""
 
     def __init__(self, J: Jacobian, alpha: float) -> None:
         self.J, self.alpha = J, alpha
@@ -183,7 +183,7 @@ class Scaled(Jacobian):
         return ((i, Scaled(J, self.alpha)) for i, J in self.J.parts())
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return alpha J S J_other', times the other's alpha if it has one."""
+        """Return alpha J S J_other', also times the other's alpha if it has one."""
         alpha, K = (self.alpha * other.alpha, other.J) if isinstance(other, Scaled) else (self.alpha, other)
         k = self.J.gram_by(K, kernel)
         k *= alpha
@@ -191,13 +191,13 @@ class Scaled(Jacobian):
 
 
 class Taylor(Anchored):
-    """The expansion of the outputs around theta_0 to the given order k:
+    """Expand the outputs around theta_0 to the given order k:
 
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 
     Order 1 is `Linearized`.  The power series of t -> f(theta_0 + t d) is computed layer by layer; a training step
-    costs about 5k/3 times the network's own.  Networks with kinks (ReLU, MaxPool) are expanded on their smooth piece
-    around theta_0.  ValueError unless `order` is a whole number >= 1, UnsupportedLayer without an expansion.
+    costs about 5k/3 times the network's own.  Networks with kinks (ReLU, MaxPool) are expanded on their smooth piece at
+    theta_0.  Raises ValueError unless `order` is a whole number >= 1, UnsupportedLayer without an expansion.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))

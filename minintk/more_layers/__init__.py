@@ -1,10 +1,10 @@
-"""Layers of models from elsewhere: `minintk.lift` needs them, the papers on wide networks do not.
+"""Define layers that `minintk.lift` needs for models from elsewhere, beyond those of papers on wide networks.
 
-Each file defines a layer as data, its shape rule and its finite rule, written as an outside package would write them:
+Each file defines a layer as data, its shape rule and its finite rule, as a package of your own would:
 
     activations      Hardtanh, Hardswish, Hardsigmoid, ELU, the tanh form of GELU
-    grouped_conv     convolutions in groups (depthwise), with holes (dilation)
-    adaptive_pool    averages over as many windows as are wanted
+    grouped_conv     convolutions in groups (depthwise) and with holes (dilation)
+    adaptive_pool    averages over any number of windows
     group_norm       LayerNorm over groups of channels
 
 The activations have kernels at infinite width, by quadrature; the other layers raise an explained error.

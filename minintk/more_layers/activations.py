@@ -1,10 +1,10 @@
-"""Activations of convolutional models and of language models:  y = phi(x)
+"""Activations of convolutional and language models:  y = phi(x)
 
 jvp     dy = phi'(x) dx
 vjp     dx = phi'(x) u
 gram    0: there are no weights
 
-`minintk.layers.activation` makes these three from phi and phi', registered below.
+`minintk.layers.activation` derives these three from phi and phi', which are registered below.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minintk.spec.layers import Activation
 
 @dataclass(frozen=True)
 class Hardtanh(Numbered):
-    """phi(x) = min(max(x, low), high); phi' = 0 at both ends.  ValueError unless low < high.
+    """phi(x) = min(max(x, low), high); phi' = 0 at both ends.  Raises ValueError unless low < high.
 
     >>> Hardtanh(1.0, 0.0)
     Traceback (most recent call last):
@@ -120,7 +120,7 @@ def _(layer: TanhGELU) -> Pointwise:
         return x / 2 * (1 + xp.tanh(k * (x + a * x**3)))
 
     def dphi(xp: Any, x: Array) -> Array:
-        """(1 + t)/2 + x/2 (1 - t^2) k (1 + 3 a x^2),   t = tanh(k (x + a x^3))."""
+        """Return (1 + t)/2 + x/2 (1 - t^2) k (1 + 3 a x^2) with t = tanh(k (x + a x^3))."""
         t = xp.tanh(k * (x + a * x**3))
         return (1 + t) / 2 + x / 2 * (1 - t * t) * (k * (1 + 3 * a * x * x))
 

@@ -25,12 +25,12 @@ from minintk.spec.shapes import Shape, Site, out_shape
 class AdaptiveAvgPool(s.Layer):
     """y[i] = the mean of x over window i of `size` windows that cover the image; torch's AdaptiveAvgPool1d and 2d.
 
-    Window i of n on m pixels holds those from floor(i m / n) to ceil((i + 1) m / n): windows overlap if n does not
-    divide m, and repeat pixels if n > m.  An image of one pixel is repeated everywhere.
+    Window i of n on m pixels covers those from floor(i m / n) to ceil((i + 1) m / n): windows overlap if n does not
+    divide m, and repeat pixels if n > m.  A single-pixel image is repeated everywhere.
 
-    size : windows along each axis, a number or a pair (along H, along W).
+    size : the number of windows along each axis, a number or a pair (along H, along W).
 
-    (N, H, W, C) -> (N, H', W', C) or (N, L, C) -> (N, L', C).  ValueError for sizes below 1, and for vectors.
+    (N, H, W, C) -> (N, H', W', C) or (N, L, C) -> (N, L', C).  Raises ValueError for sizes below 1, and for vectors.
 
     >>> out_shape(AdaptiveAvgPool((2, 3)), (7, 7, 16))
     (2, 3, 16)

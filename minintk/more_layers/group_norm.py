@@ -1,9 +1,9 @@
 """GroupNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
 
-mean and variance over all pixels and the channels of a group, for each example.  Both depend on x, so, as in LayerNorm,
+Mean and variance are over all pixels and a group of channels, for each example.  Both depend on x: as in LayerNorm,
 
 jvp     dy = r (dx - mean(dx) - y mean(y dx))
-vjp     the same map: it is its own transpose
+vjp     the same map, since it equals its transpose
 gram    0: there are no weights
 """
 
@@ -24,9 +24,9 @@ from minintk.validate import number, whole
 class GroupNorm(s.Layer):
     """y = (x - mean) / sqrt(variance + eps), over all pixels and C / groups channels of each example (Wu, He 2018).
 
-    groups : a divisor of the channels C; 1 is LayerNorm over all axes, C is InstanceNorm.
+    groups : a divisor of the number of channels C; 1 is LayerNorm over all axes, C is InstanceNorm.
 
-    ValueError for groups that do not divide the channels.
+    Raises ValueError if groups does not divide the number of channels.
 
     >>> out_shape(GroupNorm(4), (7, 7, 16))
     (7, 7, 16)

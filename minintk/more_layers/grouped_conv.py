@@ -1,13 +1,13 @@
 """GroupedConv2d:  y_g = m P_g(x) W_g + c b_g     for each group g of channels; m, c: multipliers
 
-P_g(x) : (N R, K c) are the patches that windows read from the group's own channels, for R windows of K pixels and c
+P_g(x) : (N R, K c) holds the patches that windows read from the group's own channels, for R windows of K pixels and c
 channels.  W_g : (K c, o) computes o channels.  With a dilation d, windows read every d-th pixel.
 
 jvp     dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g
 vjp     dW_g = m P_g(x)' u_g,   db = c sum u,   dx_g = m P_g'(u_g W_g')
 gram    S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m
 
-where dW_gn = P_g(x_n)' u_gn and db_n = sum u_n are example n's own.
+Here dW_gn = P_g(x_n)' u_gn and db_n = sum u_n belong to example n.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class GroupedConv2d(s.Layer):
     Output channel o is in group g = floor(o groups / channels) and reads only the g-th of `groups` pieces of the input
     channels; groups = C_in is a depthwise convolution.  W : (K, K, C_in / groups, channels).
 
-    channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`; but there is no
-    infinite-width kernel.   groups : divides both numbers of channels.   dilation : a number or a pair, 1 for none.
+    channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`, but there is no
+    infinite-width kernel.   groups : divides both numbers of channels.   dilation : a number or a pair; 1 for none.
 
-    (N, H, W, C_in) -> (N, H', W', channels).  ValueError for sizes below 1 and groups that do not divide channels.
-    Xie et al. 2017 (ResNeXt); Yu, Koltun 2016 (dilation).
+    (N, H, W, C_in) -> (N, H', W', channels).  Raises ValueError for sizes below 1 and groups that do not divide
+    channels. See Xie et al. 2017 (ResNeXt); Yu, Koltun 2016 (dilation).
 
     >>> out_shape(GroupedConv2d(16, 3, groups=8, stride=2, padding=1), (32, 32, 8))
     (16, 16, 16)
@@ -97,7 +97,7 @@ def _(layer: GroupedConv2d, shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class GroupedConvJacobian(LayerJacobian):
-    """Holds x : ([E], N, H, W, C) and W : ([E], groups, K c, o); the patches are read again when needed."""
+    """Holds x : ([E], N, H, W, C) and W : ([E], groups, K c, o); the patches are extracted again when needed."""
 
     layer: BoundGroupedConv
     x: Array
@@ -112,7 +112,7 @@ class GroupedConvJacobian(LayerJacobian):
         return layer.as_images(dy, None if p.b is None else dw[p.b.name])
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """dW_g = m P_g(x)' u_g,   db = c sum u,   dx_g = m P_g'(u_g W_g')."""
+        """Compute dW_g = m P_g(x)' u_g,   db = c sum u,   dx_g = m P_g'(u_g W_g')."""
         layer, p = self.layer, self.layer.parameters
         rows = layer.as_rows(u)
         if dw is not None:
@@ -122,7 +122,7 @@ class GroupedConvJacobian(LayerJacobian):
         return None if p.ends_sweep else p.m * layer.add(rows @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: GroupedConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Return S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m, some groups at a time: dW no larger than u."""
+        """Return S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m, by groups: dW at a time no larger than u."""
         same, layer = other is self and v is u, self.layer
         W, b = layer.parameters.squares(kernel)
         P, u = self.each_example(u)

@@ -1,17 +1,17 @@
-"""Describe networks as data; the finite networks and the infinite-width kernels are both computed from a spec.
+"""Describe networks as data.  The finite networks and the infinite-width kernels are both computed from a spec.
 
 Reading order:
 
-    layers             the layers, frozen dataclasses without arrays; checks validates their arguments
+    layers             the layers, frozen dataclasses without arrays; `checks` validates their arguments
     activations        phi, as data
-    structure          branches, a factor, dropout masks
+    structure          branches, a constant factor, dropout masks
     sequences          attention, and means over non-padding positions
     shapes             the shape of an example after each layer, and which layers come first and last
     variance           the fraction of the inputs' variance that reaches the outputs
     windows            the pixels that a convolution or a pooling reads
-    parametrization    a tensor's multiplier, its initial scale and its learning rate
-    abc_parametrization    the same as powers of the width, and the training that follows
-    zoo                the networks of the papers
+    parametrization    the multiplier, initial scale and learning rate of each tensor
+    abc_parametrization    the same as powers of the width, and the training dynamics that follow
+    zoo                the networks of published papers
 """
 
 from minintk.spec import activations, layers, sequences, structure, zoo

@@ -3,13 +3,13 @@
     z = n^-a x w,    w ~ N(0, n^-2b),    rate of w: lr n^-c                       (Yang, Hu 2021, with a, b, c per role)
 
 Constants that do not depend on n are ignored.  For a network with at least two hidden layers and pre-activations h_l,
-trained for a fixed number of steps, it follows that
+trained for a fixed number of steps, the following holds.
 
     g = min(a_out + b_out, 2 a_out + c_out)         dL/dh ~ n^-g         Adam: min(a_out + b_out, a_out + c_out)
     r = min over l of  g + 2 a_l + c_l - 1 + [l is the input]            Adam: a_l + c_l - 1 + [l is the input]
 
-so that |dh_l| ~ n^-r for the layer that moves most.  The update of the output weights changes f by n^-u,
-u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1), and that of the features by n^-v, v = a_out + b_out + r - 1.
+Here |dh_l| ~ n^-r for the layer that moves most.  The update of the output weights changes f by n^-u with
+u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1), and that of the features by n^-v with v = a_out + b_out + r - 1.
 
     stable              a + b = 0 at the input, 1/2 at hidden layers, >= 1/2 at the output; r >= 0, u >= 0, v >= 0
     trivial             stable, and f does not move: u > 0 and v > 0
@@ -17,10 +17,10 @@ u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1), and that of the features by n
     kernel              stable, not trivial, and r > 0: f moves, features do not, the tangent kernel is constant
     maximal             stable, r = 0 for every l, and u = 0: every layer learns (Yang, Hu 2021, section 5)
 
-Their theorem has a single c and is for gradient descent.  The same power counting gives the above for one c per layer,
-and for Adam, whose step is n^-c for any gradient (Yang, Littwin 2023).
+Their theorem has one c for all layers and is for gradient descent.  The same power counting gives the above for one c
+per layer, and for Adam, whose step is n^-c for any gradient (Yang, Littwin 2023).
 
-The shift a + s, b - s, c - 2 s (Adam: c - s), for any s in any layer, gives the same function and the same training.
+For any s in any layer, the shift a + s, b - s, c - 2 s (Adam: c - s) gives the same function and the same training.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from minintk.spec.shapes import Place
 from minintk.validate import real
 
 Triple = tuple[float, ...]
-"""One exponent each for (input, hidden, output)."""
+"""One exponent each for the input, hidden and output layers."""
 Regime = Literal["unstable", "trivial", "kernel", "feature learning"]
 
 PLACES: tuple[Place, Place, Place] = ("input", "hidden", "output")
 ROUNDING = 1e-9
-"""Exponents count as equal if they differ by less."""
+"""Exponents count as equal if they differ by less than this."""
 
 
 @dataclass(frozen=True)
 class ABC(Parametrization):
-    """The parametrization with exponents a, b, c for (input, hidden, output).
+    """The parametrization with exponents a, b, c, each for (input, hidden, output).
 
-    rule : the optimiser that c is for, "sgd" or "adam"; with "adam" there are no rates for gradient descent.
+    rule : the optimiser that c applies to, "sgd" or "adam"; with "adam" there are no rates for gradient descent.
     The width n of a layer is its fan-out at the input, and its fan-in (channels, for a convolution) elsewhere.  The
-    constant rest of the fan-in goes into the standard deviation: std = sigma n^-b / sqrt(fan_in / n), at the input
+    constant rest of the fan-in goes into the standard deviation: std = sigma n^-b / sqrt(fan_in / n), and at the input
     sigma n^-b / sqrt(fan_in).  Biases of input and hidden layers scale like input weights; the output bias is constant.
 
     >>> ABC(a=(-0.5, 0, 0.5), b=(0.5, 0.5, 0.5), c=(0, 0, 0)).regime             # muP, as Yang and Hu print it
@@ -84,14 +84,14 @@ class ABC(Parametrization):
         return self._row(_power(n, self.a[at]), sigma / sqrt(constant) * _power(n, self.b[at]), _power(n, self.c[at]))
 
     def _row(self, multiplier: float, std: float, rate: float) -> Row:
-        """Return the row; its rate is the one of `rule`."""
+        """Return the row, with `rate` as the learning rate of `rule`."""
         return Row(multiplier, std, lr=rate) if self.rule == "sgd" else Row(multiplier, std, lr=None, adam=rate)
 
     def shifted(self, *by: float) -> ABC:
-        """Return the equivalent a + s, b - s, c - 2 s (Adam: c - s); `by`: one s, or one per role.
+        """Return the equivalent a + s, b - s, c - 2 s (Adam: c - s).  by : one s, or one per layer role.
 
-        Given the same random numbers and training (weight decay included), both networks are the same function at every
-        step, up to rounding (with Adam, if eps is negligible).
+        Given the same random numbers and training (with weight decay), both networks compute the same function at every
+        step, up to rounding (for Adam, if eps is negligible).
 
         >>> ntk = ABC(a=(0, 0.5, 0.5), b=(0, 0, 0), c=(0, 0, 0))
         >>> ntk.shifted(0, -0.5, -0.5)
@@ -118,7 +118,7 @@ class ABC(Parametrization):
         return self.rule == other.rule and all(map(_same, (*moved.b, *moved.c), (*other.b, *other.c)))
 
     def _moves(self, g: float) -> tuple[float, float]:
-        """Return r for the updates of the input and of a hidden layer, if dL/dh ~ n^-g."""
+        """Return r for the updates of the input layer and of a hidden layer, if dL/dh ~ n^-g."""
         (a1, a2, _), (c1, c2, _) = self.a, self.c
         if self.rule == "adam":
             return a1 + c1, a2 + c2 - 1
@@ -126,7 +126,7 @@ class ABC(Parametrization):
 
     @property
     def _u(self) -> float:
-        """Return u: f moves by n^-u through the update of the output weights."""
+        """Return u: the update of the output weights changes f by n^-u."""
         return (2 if self.rule == "sgd" else 1) * self.a[2] + self.c[2] - 1
 
     @property
@@ -136,7 +136,7 @@ class ABC(Parametrization):
 
     @property
     def stable(self) -> bool:
-        """True if features and outputs stay bounded, initially and in training, and features do not vanish."""
+        """True if features and outputs stay bounded at initialisation and in training, and features do not vanish."""
         first, hidden, output = (a + b for a, b in zip(self.a, self.b))
         begins = _same(first, 0) and _same(hidden, 0.5) and output > 0.5 - ROUNDING
         return begins and min(self.r, self._u, output + self.r - 1) > -ROUNDING
@@ -165,7 +165,7 @@ class ABC(Parametrization):
 def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
     """Compute a, b and c of any parametrization from its rows at two large widths.
 
-    rule : the optimiser whose learning rates are used.  ValueError if a multiplier or a rate is zero.
+    rule : the optimiser whose learning rates are used.  Raises ValueError if a multiplier or a rate is zero.
 
     >>> from minintk.spec.parametrization import NTK, MeanField, PyTorch, SpectralMuP, Standard
     >>> [exponents(p).regime for p in (NTK(), SpectralMuP(), MeanField())]
@@ -191,7 +191,7 @@ def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
 
 
 def _exponent(one: float, two: float, ratio: float) -> float:
-    """Return p with two = one ratio^-p; inf for zeros."""
+    """Return p such that two = one ratio^-p; inf if both are zero."""
     return round(-log(two / one) / log(ratio), 9) + 0.0 if one > 0 and two > 0 else inf
 
 

@@ -1,6 +1,6 @@
 """Define pointwise activations phi (phi': `minintk.layers.activation`; kernels: `analytic.recursion.closed_forms`).
 
-No activation is scaled to preserve variances: put such a factor into w_std, e.g. sqrt(2) for ReLU.
+No activation is scaled to preserve variances: include such a factor in w_std, e.g. sqrt(2) for ReLU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Numbered(Activation):
-    """Base class of activations with arguments 0 or of size 1e-100 to 1e100; ValueError also if phi = 0 everywhere."""
+    """Base class of activations with arguments that are 0 or of size 1e-100 to 1e100 and do not make phi = 0."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class Numbered(Activation):
 
 @dataclass(frozen=True)
 class ReLU(Activation):
-    """phi(x) = max(x, 0); phi'(0) = 0.  It is not scaled by sqrt(2): put that into w_std."""
+    """phi(x) = max(x, 0); phi'(0) = 0.  It is not scaled by sqrt(2): include that factor in w_std."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class LeakyReLU(Numbered):
 
 @dataclass(frozen=True)
 class ABRelu(Numbered):
-    """phi(x) = b x for x > 0, a x otherwise; phi'(0) = a.  ValueError for a = b = 0."""
+    """phi(x) = b x for x > 0, a x otherwise; phi'(0) = a.  Raises ValueError for a = b = 0."""
 
     a: float
     b: float
@@ -74,9 +74,9 @@ class RectifiedMonomial(Activation):
 
 @dataclass(frozen=True)
 class Sign(Activation):
-    """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0.  It has an NNGP but no NTK: E phi'^2 is infinite.
+    """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0.  It has an NNGP kernel but no NTK, since E phi'^2 is infinite.
 
-    Angles after it grow like square roots of those before; from the second such layer on, rounding errors do too.
+    Angles after it grow like the square root of those before; from the second such layer on, so do rounding errors.
     """
 
 
@@ -87,7 +87,7 @@ class Erf(Activation):
 
 @dataclass(frozen=True)
 class GELU(Activation):
-    """phi(x) = x Phi(x), Phi the distribution function of N(0, 1) (exact GELU, without tanh)."""
+    """phi(x) = x Phi(x), where Phi is the distribution function of N(0, 1) (exact GELU, no tanh approximation)."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Sin(Numbered):
 
 
 def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
-    """Return phi(x) = a cos(b x + c), returned as a sine with phase c + pi/2.
+    """Return phi(x) = a cos(b x + c) as a sine with phase c + pi/2.
 
     >>> Cos()
     Sin(a=1.0, b=1.0, c=1.5707963267948966)
@@ -116,9 +116,9 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
 
 
 def Rbf(gamma: float = 1.0) -> Sin:
-    """Return phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), whose NNGP is exp(-gamma E (u - u')^2).
+    """Return phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), which has the NNGP kernel exp(-gamma E (u - u')^2).
 
-    After the first Dense, u are the inputs times w_std / sqrt(d): a Gaussian kernel.  ValueError for gamma <= 0.
+    After the first Dense, u is the input times w_std / sqrt(d): a Gaussian kernel.  Raises ValueError for gamma <= 0.
 
     >>> Rbf(2.0).b
     2.0
@@ -136,7 +136,7 @@ class Exp(Numbered):
 
 @dataclass(frozen=True)
 class Gaussian(Numbered):
-    """phi(x) = a exp(b x^2).  For b > 0, its kernels need variances q < 1 / (4 b)."""
+    """phi(x) = a exp(b x^2).  For b > 0, its kernels exist only at variances q < 1 / (4 b)."""
 
     a: float = 1.0
     b: float = -1.0
@@ -146,7 +146,7 @@ class Gaussian(Numbered):
 class Polynomial(Activation):
     """phi(x) = coef[0] + coef[1] x + coef[2] x^2 + ...; `Monomial` is a special case.
 
-    ValueError unless coef is a tuple of finite numbers.  Its Hermite series is finite, so quadrature is exact.
+    Raises ValueError unless coef is a tuple of finite numbers.  Its Hermite series is finite, so quadrature is exact.
     """
 
     coef: tuple[float, ...]
@@ -161,7 +161,7 @@ class Polynomial(Activation):
 
 
 def Monomial(degree: int) -> Polynomial:
-    """Return phi(x) = x^degree, degree from 0 to 1000.
+    """Return phi(x) = x^degree for a degree from 0 to 1000.
 
     >>> Monomial(2)
     Polynomial(coef=(0.0, 0.0, 1.0))
@@ -172,10 +172,10 @@ def Monomial(degree: int) -> Polynomial:
 
 @dataclass(frozen=True)
 class Hermite(Activation):
-    """phi = h_degree, the Hermite polynomial with E h_degree(z)^2 = 1, z ~ N(0, 1); degree from 0 to 100.
+    """phi = h_degree, the Hermite polynomial normalised to E h_degree(z)^2 = 1 for z ~ N(0, 1); degree from 0 to 100.
 
-    At variances q = q' = 1 its dual is c^degree.  It is computed by recurrence: a `Polynomial` would lose three digits
-    at degree 10 and nine at 30.  ValueError for another degree.
+    At variances q = q' = 1 its dual is c^degree.  Values come from a recurrence: a `Polynomial` would lose three digits
+    at degree 10 and nine at degree 30.  Raises ValueError for other degrees.
     """
 
     degree: int
@@ -196,7 +196,7 @@ class Sigmoid(Activation):
 
 @dataclass(frozen=True)
 class Softplus(Numbered):
-    """phi(x) = scale / beta * log(1 + exp(beta x)); Geiger et al. 2020: 5 and 1.404383, E phi(N(0, 1))^2 = 1."""
+    """phi(x) = scale / beta * log(1 + exp(beta x)); Geiger et al. 2020 use 5 and 1.404383: E phi(N(0, 1))^2 = 1."""
 
     beta: float = 1.0
     scale: float = 1.0

@@ -1,4 +1,4 @@
-"""Check the arguments of layers when these are made: a ValueError names the layer and the argument."""
+"""Check the arguments of layers as they are constructed: a ValueError names the layer and the argument."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from minintk.validate import number, whole
 
 Size = int | tuple[int, int]
 SIZES = 1e-100, 1e100
-"""Smallest and largest size of an activation's arguments: squares and products then fit into float64."""
+"""Smallest and largest size of an activation's arguments, such that squares and products fit into float64."""
 
 Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
 
@@ -18,7 +18,7 @@ def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """Raise TypeError for arguments that a layer does not take; the message lists those that it takes."""
     signature = inspect.signature(kind.__init__)  # type: ignore[misc]
     try:
-        if args or kwargs:  # neither is given when a layer is copied or unpickled
+        if args or kwargs:  # copying and unpickling pass neither
             signature.bind(None, *args, **kwargs)
     except TypeError as error:
         names = [p for p in signature.parameters.values() if p.name != "self"]
@@ -31,7 +31,7 @@ def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def check_numbers(layer: Any) -> None:
-    """Raise unless each argument is 0 or can be squared; make it a Python float (NumPy's promote float32 arrays)."""
+    """Raise unless each argument is 0 or can be squared; convert it to float (NumPy scalars promote float32 arrays)."""
     for name, value in vars(layer).items():
         kind, (low, high) = type(layer).__name__, SIZES
         found = number(f"{kind}({name}=...)", value, negative=True)
@@ -49,7 +49,7 @@ def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> No
 
 
 def check_axes(layer: str, axes: tuple[int, ...]) -> None:
-    """Raise unless the axes are different and counted from the end."""
+    """Raise unless the axes are distinct and counted from the end."""
     whole = all(hasattr(a, "__index__") and a.__index__() < 0 for a in axes)
     if not whole or not axes or len(set(axes)) < len(axes):
         raise ValueError(
@@ -59,7 +59,7 @@ def check_axes(layer: str, axes: tuple[int, ...]) -> None:
 
 
 def check_windows(layer: Any, size: str) -> None:
-    """Check the window size, the stride and the padding of a convolution or a pooling.   size : the size's name."""
+    """Check the window size, stride and padding of a convolution or a pooling.   size : the name of the window size."""
     name = type(layer).__name__
     check_sizes(name, size, getattr(layer, size), layer.axes)
     if layer.stride is not None:

@@ -47,13 +47,13 @@ class Layer:
     couples: ClassVar[bool] = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Raise TypeError, with the arguments that the layer takes, for others."""
+        """Raise TypeError for arguments that the layer does not take; the message lists those that it takes."""
         check_arguments(cls, args, kwargs)
         return super().__new__(cls)
 
     @property
     def inside(self) -> tuple[Layer, ...]:
-        """Return the layers that a container holds; empty for other layers."""
+        """Return the layers that a container holds; () for other layers."""
         return ()
 
 
@@ -77,9 +77,9 @@ class Several(Layer):
 
     A parameter tensor is named by the position of its layer, ``"0.W"``, ``"2.b"``; in a nested container the positions
     are joined by dots, ``"1.branch.0.W"``.  A layer used at two positions has separate weights at each: specs are
-    values, and no weights are shared.
+    values, so no weights are shared.
 
-    TypeError for anything but layers, such as a class or a list of layers.
+    Raises TypeError for anything but layers, e.g. a class or a list of layers.
     """
 
     layers: tuple[Layer, ...]
@@ -126,7 +126,7 @@ class Identity(Activation):
 class Residual(Layer):
     """y = branch(x) + shortcut(x), both of the same shape.
 
-    ValueError, once the input shape is known, if the two shapes differ.
+    Raises ValueError if the two shapes differ, once the input shape is known.
 
     >>> from minintk.spec import ReLU
     >>> block = Residual(Sequential(ReLU(), Dense(64)), shortcut=Dense(64))       # a projection, where widths change
@@ -157,10 +157,10 @@ class Dense(Layer):
     width : the number of outputs.
     w_std : sigma_w, the scale of the weights.
     b_std : sigma_b, the scale of the bias; 0 means no bias.
-    b_init : "normal" draws b at initialisation; "zeros" starts it at 0 and trains it with scale b_std
-        (Geiger et al. 2020): it adds nothing to the NNGP kernel and the usual b_std^2 to the NTK.
+    b_init : "normal" draws b at initialisation; "zeros" starts b at 0 and trains it with scale b_std
+        (Geiger et al. 2020).  Such a bias adds nothing to the NNGP kernel and the usual b_std^2 to the NTK.
 
-    x : (N, fan_in) -> (N, width).  ValueError for a width < 1, w_std <= 0 or b_std < 0.
+    x : (N, fan_in) -> (N, width).  Raises ValueError for a width < 1, w_std <= 0 or b_std < 0.
 
     >>> Dense(512, w_std=2**0.5, b_std=0.1).width
     512
@@ -212,10 +212,10 @@ class Conv2d(Convolution):
     channels : number of output channels.
     kernel_size, stride : a number, or a pair (along H, along W).
     padding : "same" (ceil(H / stride) pixels out; zeros outside, the smaller half first), "valid" (none), "circular"
-        (as "same", the image repeating).  Or the zeros to add: a number, one per axis, or (before, after) per axis.
+        ("same", with the image repeated).  Or the zeros to add: a number, one per axis, or (before, after) per axis.
     w_std, b_std, b_init : as for `Dense`.  Pixels near the edge are not rescaled for missing terms.
 
-    (N, H, W, C_in) -> (N, H', W', channels).  ValueError for sizes below 1 and other paddings.
+    (N, H, W, C_in) -> (N, H', W', channels).  Raises ValueError for sizes below 1 and other paddings.
 
     >>> from minintk.spec.shapes import out_shape
     >>> out_shape(Conv2d(16, 3), (32, 32, 3)), out_shape(Conv2d(16, 5, stride=2, padding="valid"), (32, 32, 3))
@@ -227,7 +227,7 @@ class Conv2d(Convolution):
 
 @dataclass(frozen=True)
 class Conv1d(Convolution):
-    """Convolve sequences x : (N, L, C_in) with W : (K, C_in, channels).  Arguments as for `Conv2d`.
+    """Convolve sequences x : (N, L, C_in) with W : (K, C_in, channels).  The arguments are those of `Conv2d`.
 
     >>> from minintk.spec.shapes import out_shape
     >>> out_shape(Conv1d(16, 3, stride=2), (100, 4))
@@ -261,10 +261,10 @@ class Pooling(Layer):
 
 @dataclass(frozen=True)
 class AvgPool(Pooling):
-    """y[p] = 1/|window| * sum_s x[stride p + s]; |window| is the full size, also at the edges.
+    """y[p] = 1/|window| * sum_s x[stride p + s].  |window| is the full size of the window, even at the edges.
 
     window, stride : a number or a pair; stride defaults to window.  padding : as for `Conv2d`.
-    normalize_edges : divide by the number of the window's pixels inside the image instead.
+    normalize_edges : divide by the number of the window's pixels that lie inside the image instead.
     """
 
     _: KW_ONLY
@@ -278,9 +278,9 @@ class AvgPool(Pooling):
 
 @dataclass(frozen=True)
 class MaxPool(Pooling):
-    """y[p] = max_s x[stride p + s]; pixels outside the image do not count.  Finite networks only.
+    """y[p] = max_s x[stride p + s]; pixels outside the image do not count.  Only finite networks support it.
 
-    In a tie, the first maximum in row-major order takes the derivative.  Arguments as for `AvgPool`.
+    In a tie, the first maximum in row-major order takes the derivative.  The arguments are those of `AvgPool`.
     """
 
 
@@ -293,10 +293,10 @@ class GlobalAvgPool(Layer):
 class LayerNorm(Layer):
     """y = (x - mean) / sqrt(variance + eps), over each example's last axis (features, or channels at each pixel).
 
-    axes : other axes, counted from the end, e.g. (-3, -2, -1) for all pixels and channels of an image (H, W, C).
-        Over pixels only, (-3, -2), it has no infinite-width kernel.
+    axes : other axes to normalise over, counted from the end, e.g. (-3, -2, -1) for a whole image (H, W, C).
+        Normalising over pixels only, (-3, -2), has no infinite-width kernel.
 
-    ValueError unless axes are different negative whole numbers, and for examples that lack one of them.
+    Raises ValueError unless axes are distinct negative whole numbers, and for examples that lack one of them.
     """
 
     _: KW_ONLY
@@ -315,7 +315,7 @@ class LayerNorm(Layer):
 
 @dataclass(frozen=True)
 class BatchNorm(Layer):
-    """y = (x - mean) / sqrt(variance + eps), for each channel over the batch and all pixels.  Finite networks only.
+    """y = (x - mean) / sqrt(variance + eps), for each channel over the batch and all pixels, in finite networks only.
 
     Training uses the statistics of the batch.  For evaluation and kernels, `Network.calibrate` freezes them.
     """

@@ -1,4 +1,4 @@
-"""Define parametrizations by one table, (role, fan-in, fan-out) -> (multiplier, init std, learning-rate scales).
+"""Define parametrizations by one table: (role, fan-in, fan-out) -> (multiplier, init std, learning-rate scales).
 
 A weight matrix W enters the network as  z = multiplier * x W.  Its entries are drawn with standard deviation `std`, and
 its learning rate is lr * `lr` under gradient descent, lr * `adam` under Adam.  sigma is the layer's w_std or b_std; i
@@ -21,11 +21,11 @@ and o are fan-in and fan-out.
 | SpectralMuP | 1                         | sigma                           | o               | 1                    |
 | MeanField   | sigma                     | 1                               | o;   output: 1  | 1                    |
 
-U: drawn uniformly from +-sigma/sqrt(i); the rest is normal.  A bias with b_init="zeros" keeps its multiplier and starts
-at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and o = C_out; under the square root
-of SpectralMuP, o/i is C_out / C_in, see there.
+U: drawn uniformly from +-sigma/sqrt(i); all others are normal.  A bias with b_init="zeros" keeps its multiplier and
+starts at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and o = C_out, but under the
+square root of SpectralMuP, o/i is C_out / C_in (see `SpectralMuP`).
 
-Depth: in a network of L residual branches, SpectralMuP and MeanField scale the weights and biases of the branches by
+Depth: in a network of L residual branches, SpectralMuP and MeanField scale a branch's weights and biases by the factors
 
 | in a branch                    | multiplier or std | lr                       | adam                         |
 | ------------------------------ | ----------------- | ------------------------ | ---------------------------- |
@@ -33,11 +33,11 @@ Depth: in a network of L residual branches, SpectralMuP and MeanField scale the 
 | MeanField, its last weights    | 1/sqrt(L)         | 1                        | 1/sqrt(L)                    |
 | both, the weights before these | 1                 | 1                        | 1/sqrt(L)                    |
 
-so that a branch adds 1/sqrt(L) of random sign at the start, and a step changes this by 1/L of one sign (Yang, Yu, Zhu,
-Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  The other rows leave depth to w_std.
+A branch then adds terms of size 1/sqrt(L) and random sign at the start, and a step changes them by 1/L with one sign
+(Yang, Yu, Zhu, Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  The other rows leave the depth to w_std.
 
 To add a parametrization, subclass `Parametrization` and define `row`.  `minintk.spec.abc_parametrization` computes how
-rows scale with the width and how training then behaves.
+its rows scale with the width and how training then behaves.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from minintk.spec.shapes import Place
 from minintk.validate import number, whole
 
 Rule = Literal["sgd", "adam", "none"]
-"""The rates that an optimiser uses: "sgd" for steps in proportion to the gradient (SGD, momentum), "adam" for steps of
-equal size in every entry, "none" if the optimiser sets the size of its steps itself."""
+"""The learning rates that an optimiser uses: "sgd" for steps in proportion to the gradient (SGD, momentum), "adam" for
+steps of equal size in every entry, "none" if the optimiser itself sets the size of its steps."""
 
 NO_KERNEL = "Adam has no tangent kernel, because its steps are not linear in the gradient"
-"""The reason why J S J' is for gradient descent only."""
+"""The reason why J S J' is defined only for gradient descent."""
 
 
 @dataclass(frozen=True)
 class Role:
     """The role of a tensor: "weight" or "bias", and the place of its layer, "input", "hidden" or "output".
 
-    window : positions that a convolution reads at once, K K, a factor of its fan-in; 1 for Dense.
-    branches : the number L of residual branches in the network, for a layer inside one of them; otherwise 1.
+    window : the number of positions that a convolution reads at once, K K, a factor of its fan-in; 1 for Dense.
+    branches : the number L of residual branches in the network, for a layer inside a branch; otherwise 1.
     end : True for the last weights of their branch.
     """
 
@@ -75,7 +75,7 @@ class Role:
 
     @property
     def depth(self) -> tuple[float, float]:
-        """Return 1/sqrt(L) for (the last weights of a branch, all weights of a branch), and 1 for others."""
+        """Return 1/sqrt(L) for (the last weights of a branch, all weights of a branch); 1 for other weights."""
         scale = self.branches**-0.5
         return scale if self.end else 1.0, scale
 
@@ -85,7 +85,7 @@ class Row:
     """One row of the table: a tensor's multiplier, its distribution and its learning rates.
 
     lr : the scale of the learning rate under gradient descent; None if missing.  adam : the scale under Adam; None
-    means the same as `lr`.  ValueError for a rate that is not a finite number >= 0.
+    means the same as `lr`.  Raises ValueError for a rate that is not a finite number >= 0.
     """
 
     multiplier: float
@@ -100,7 +100,7 @@ class Row:
                 number(f"Row({name}=...)", scale, zero=True)
 
     def rate(self, rule: Rule) -> float:
-        """Return the scale of the learning rate under an optimiser of this rule; ValueError if there is none.
+        """Return the scale of the learning rate under an optimiser of this rule; raise ValueError if there is none.
 
         >>> Row(1.0, 1.0, lr=4.0, adam=0.5).rate("adam"), Row(1.0, 1.0, lr=4.0).rate("adam")
         (0.5, 4.0)
@@ -116,7 +116,7 @@ class Row:
 
 
 class Parametrization(ABC):
-    """Base class: subclass it as a frozen dataclass with a `row`."""
+    """Base class: subclass it as a frozen dataclass that defines `row`."""
 
     __slots__ = ()
 
@@ -153,7 +153,7 @@ class Standard(Parametrization):
 class PyTorch(Parametrization):
     """z = x W + b with W, b ~ U(-sigma/sqrt(fan_in), sigma/sqrt(fan_in)).
 
-    w_std = b_std = 1 is the default of torch.nn.Linear.
+    w_std = b_std = 1 gives torch.nn.Linear's default.
 
     >>> PyTorch().row(Role("bias"), fan_in=3, fan_out=10, sigma=1.0)
     Row(multiplier=1.0, std=0.3333333333333333, lr=1.0, draw='uniform', adam=None)
@@ -169,22 +169,22 @@ class SpectralMuP(Parametrization):
 
         |W| ~ |dW| ~ sqrt(fan_out / fan_in)    spectral norms, so that every |h_l| and |dh_l| is of order sqrt(n_l)
 
-    Gaussian W of deviation s has |W| = s (sqrt(fan_in) + sqrt(fan_out)).  Updates have low rank: the gradient's norm is
-    sqrt(fan_in / fan_out), so lr ~ fan_out / fan_in; Adam's entries are +-lr, so |dW| = lr sqrt(fan_in fan_out) and
-    lr ~ 1/fan_in.  A bias is a matrix with fan_in = 1.  A convolution sums over K K positions, so
-    |W| = s K (sqrt(C_in) + sqrt(C_out)): the same with fan_in = K K C_in, except for the root, sqrt(C_out / C_in).
-    The first weights start at 1/sqrt(fan_in) for any fan_out: inputs are not aligned with the weights, so features have
-    order one; the norm's min(1, sqrt(n / d)) would make them small if the network is narrower than the inputs.
-    With fan_in = d, n, n and fan_out = n, n, 1 these are sigma = 1/sqrt(d), 1/sqrt(n), 1/n and eta = n/d, 1, 1/n, the
+    A Gaussian W of deviation s has |W| = s (sqrt(fan_in) + sqrt(fan_out)).  Updates have low rank: the gradient's norm
+    is sqrt(fan_in / fan_out), so lr ~ fan_out / fan_in; Adam's entries are +-lr, so |dW| = lr sqrt(fan_in fan_out) and
+    lr ~ 1/fan_in.  A bias counts as a matrix with fan_in = 1.  A convolution sums over K K positions, so
+    |W| = s K (sqrt(C_in) + sqrt(C_out)): the same with fan_in = K K C_in, but the root is sqrt(C_out / C_in).
+    The first weights start at 1/sqrt(fan_in) for any fan_out.  Inputs are not aligned with the weights, so features are
+    of order one; the factor min(1, sqrt(n / d)) would make them small if the network is narrower than the inputs.
+    With fan_in = d, n, n and fan_out = n, n, 1 this gives sigma = 1/sqrt(d), 1/sqrt(n), 1/n and eta = n/d, 1, 1/n, the
     table for linear networks in Pleiss's lecture 11.
 
     >>> rows = [SpectralMuP().row(Role("weight"), i, o, sigma=1.0) for i, o in ((16, 400), (400, 400), (400, 1))]
     >>> [(round(row.std, 6), row.lr, row.adam) for row in rows]
     [(0.25, 25.0, 0.0625), (0.05, 1.0, 0.0025), (0.0025, 0.0025, 0.0025)]
 
-    base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s,
-    so that a learning rate tuned there holds at every width (Yang et al. 2022, `mup`): each row is divided by the row
-    at width b, and multiplied by the standard one.  ValueError unless it is a whole number >= 1.
+    base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s.
+    A learning rate tuned there holds at every width (Yang et al. 2022, `mup`).  Each row is divided by the row
+    at width b and multiplied by the standard one.  Raises ValueError unless it is a whole number >= 1.
 
     >>> SpectralMuP(base_width=100).row(Role("weight"), 400, 400, sigma=1.0)
     Row(multiplier=1.0, std=0.05, lr=1.0, draw='normal', adam=0.25)
@@ -222,8 +222,8 @@ class MeanField(Parametrization):
 
         f(x) = 1/n sum_i a_i phi(w_i x),    d theta/dt = - n grad L           (Mei et al. 2018; Chizat, Bach 2018)
 
-    and similarly for deeper networks (Bordelon, Pehlevan 2022).  Each neuron moves by order one.  Up to constants it is
-    `SpectralMuP` in other variables (`minintk.spec.abc_parametrization`).
+    and similarly for deeper networks (Bordelon, Pehlevan 2022).  Each neuron moves by order one.  Up to constants, this
+    is `SpectralMuP` in other variables (`minintk.spec.abc_parametrization`).
 
     >>> MeanField().row(Role("weight", "output"), fan_in=100, fan_out=1, sigma=1.0)
     Row(multiplier=0.01, std=1.0, lr=100.0, draw='normal', adam=1.0)

@@ -1,8 +1,8 @@
-"""Define layers for sequences (L, C); images (H, W, C) are sequences of H W positions.
+"""Define layers for sequences (L, C).  Images (H, W, C) count as sequences of H W positions.
 
-Sequences of unequal lengths share one array, padded with positions whose channels are all 0.  Layers without a bias and
-with phi(0) = 0 keep padding at 0; a convolution does so if its window holds only padding.
-`GlobalSelfAttention(masked=True)` and `MaskedAvgPool` leave padding out; without masks they would mix it with the rest.
+Sequences of unequal length share one array, padded with positions whose channels are all 0.  Layers without a bias and
+with phi(0) = 0 keep the padding at 0; a convolution does so where its window covers only padding.
+`GlobalSelfAttention(masked=True)` and `MaskedAvgPool` ignore padding; without masks it would mix with the rest.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ __all__ = ["GlobalSelfAttention", "MaskedAvgPool"]
 class GlobalSelfAttention(Layer):
     """y = (A_1 v_1, ..., A_h v_h) W_o + b,   A = zeta(G): every position attends to every position.
 
-    For each head k = x W_k, q = x W_q, v = x W_v at each position, and with d_k channels of k
+    Each head computes k = x W_k, q = x W_q and v = x W_v at each position.  With d_k channels of k,
 
         scaling="linear"    G = k k' / d_k, W_q = W_k        constant at infinite width, G = qk_std K(x, x)
-        scaling="sqrt"      G = q k' / sqrt(d_k)             random at infinite width; the usual one
+        scaling="sqrt"      G = q k' / sqrt(d_k)             random at infinite width; the usual choice
 
-    The second has an infinite-width kernel, as heads also grow in number, only for zeta = mn.Identity().
+    The second has an infinite-width kernel only for zeta = mn.Identity(), as the number of heads grows too.
 
-    channels : the channels of y.   heads : h.   key_channels, value_channels : d_k, and those of v; default `channels`.
+    channels : the channels of y.   heads : h.   key_channels, value_channels : those of k and of v; default `channels`.
     zeta : "softmax", or a pointwise activation; with mn.Identity() attention is linear in G.
     qk_std : sigma_q sigma_k, the scale of G.   w_std : sigma_v sigma_o, the scale of y.   b_std : the scale of b.
-    masked : True ignores padding in keys and in queries, with y = 0 there; needs b_std = 0.
+    masked : True ignores padding in keys and queries and sets y = 0 there; it requires b_std = 0.
     Tensors: "in.0", "in.1", ... of keys, queries (scaling="sqrt") and values, and "output".
 
-    (N, L, C) -> (N, L, channels).  ValueError for sizes below 1 and scales below 0.
+    (N, L, C) -> (N, L, channels).  Raises ValueError for sizes below 1 and scales below 0.
     Hron, Bahri, Sohl-Dickstein, Novak 2020, "Infinite attention: NNGP and NTK for deep attention networks".
 
     >>> GlobalSelfAttention(8, heads=2, masked=True).parts((24, 16))[-1]
@@ -69,7 +69,7 @@ class GlobalSelfAttention(Layer):
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Return the channels of a head's keys and of its values."""
+        """Return the channels of one head's keys and values."""
         given = self.key_channels, self.value_channels
         return tuple(self.channels if size is None else size for size in given)  # type: ignore[return-value]
 

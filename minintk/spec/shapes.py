@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 class UnsupportedLayer(TypeError):
-    """Raised for a layer that is not supported here; the message says why, and what to use instead."""
+    """Raised for a layer that is not supported here; the message says why and what to use instead."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Site:
 
     shape : the shape of one example before the layer, ``(d,)`` or ``(H, W, C)``.
     first : True if no weights come before it.  last : True if none come after it.  inputs : True if the derivative with
-    respect to the network's inputs is needed, so that the backward sweep passes the first weights.
+    respect to the network's inputs is needed, so that the backward sweep must continue past the first weights.
     residuals : the number of residual branches in the network, 0 before they are counted.  branches : the same for a
-    layer inside a branch, 1 for others.  end : True if no weights come after it in its branch.
+    layer inside a branch, 1 for other layers.  end : True if no weights come after it in its branch.
     """
 
     shape: Shape
@@ -39,18 +39,18 @@ class Site:
 
     @property
     def branch(self) -> Site:
-        """Return the site of the branch of the Residual here."""
+        """Return the site of the branch of the Residual at this site."""
         return replace(self, branches=max(1, self.residuals), end=True)
 
     @property
     def place(self) -> Place:
-        """Return 'input' for the first weights (even if also the last), 'output' for the last, else 'hidden'."""
+        """Return 'input' for the first weights (also if they are the last), 'output' for the last, else 'hidden'."""
         return "input" if self.first else "output" if self.last else "hidden"
 
 
 @singledispatch
 def out_shape(layer: s.Layer, shape: Shape) -> Shape:
-    """Return the shape of one example after `layer`, given its shape before; ValueError if the two do not fit."""
+    """Return the shape of one example after `layer`, given the shape before it; raise ValueError if it does not fit."""
     raise UnsupportedLayer(f"{type(layer).__name__} has no output shape: register minintk.spec.shapes.out_shape for it")
 
 
@@ -60,13 +60,13 @@ def has_weights(layer: s.Layer) -> bool:
 
 
 def count_residuals(layer: s.Layer) -> int:
-    """Count the residual branches, the layer itself and those inside; each layer of `Branches` counts its own."""
+    """Count the residual branches: the layer itself and those inside it; each layer of `Branches` counts its own."""
     inside = () if isinstance(layer, s.Branches) else layer.inside
     return isinstance(layer, s.Residual) + sum(map(count_residuals, inside))
 
 
 def couples(layer: s.Layer) -> bool:
-    """Return True if an example's output depends on the other examples of the batch, here or in any layer inside."""
+    """Return True if an example's output depends on other examples of the batch, in this layer or any inside it."""
     return layer.couples or any(map(couples, layer.inside))
 
 
@@ -83,14 +83,14 @@ def kept_shapes(layer: s.Layer, shape: Shape) -> Iterator[Shape]:
             yield out_shape(layer, shape)
     elif isinstance(layer, s.GlobalSelfAttention):
         *read, out = (out_shape(part, shape) for part in layer.parts(shape))
-        L = prod(shape[:-1])  # keys, queries, values are also concatenated; then the weights A, and A v
+        L = prod(shape[:-1])  # keys, queries, values and their concatenation; then the weights A, and A v
         yield from (*read, *read, (int(layer.heads), L, L), read[-1], out)
     elif not isinstance(layer, (s.Flatten, s.Identity)):
         yield out_shape(layer, shape)
 
 
 def sites(layers: Sequence[s.Layer], site: Site) -> Iterator[tuple[s.Layer, Site]]:
-    """Yield each layer of a chain with its own Site, given the chain's."""
+    """Yield each layer of a chain with its own Site, given the Site of the chain."""
     weighted = [has_weights(layer) for layer in layers]
     shape, residuals = site.shape, site.residuals or sum(map(count_residuals, layers))
     for i, layer in enumerate(layers):

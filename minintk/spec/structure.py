@@ -1,10 +1,10 @@
-"""Define sums, products and concatenations of branches; a factor; and dropout masks.
+"""Define sums, products and concatenations of branches, multiplication by a constant, and dropout masks.
 
     Sum        y = b_1(x) + ... + b_k(x)         Scale      y = c x
     Product    y = b_1(x) * ... * b_k(x)         Dropout    y = m x / (1 - rate),  m = 0 or 1 at random
     Concat     y = (b_1(x), ..., b_k(x)), concatenated along the features
 
-At infinite width: K_1 + ... + K_k, K_1 * ... * K_k, and sum_i n_i / n K_i for branches of n_i features.
+The kernels at infinite width are K_1 + ... + K_k, K_1 * ... * K_k, and sum_i n_i / n K_i for branches of n_i features.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Branches", "Concat", "Dropout", "Product", "Scale", "Sum", "as_seque
 
 
 class Branches(Several):
-    """Base class of layers with branches on one x, named by position, ``"1.0.W"``; TypeError without a branch."""
+    """Base class of layers whose branches share one input x.  Weights are named by position, ``"1.0.W"``."""
 
     def __init__(self, *layers: Layer) -> None:
         super().__init__(*layers)
@@ -28,10 +28,10 @@ class Branches(Several):
 
 
 class Sum(Branches):
-    """y = b_1(x) + ... + b_k(x), of one shape.  `Residual` is the sum of a branch and a shortcut.
+    """y = b_1(x) + ... + b_k(x), for branches of one shape.  `Residual` is the sum of a branch and a shortcut.
 
-    At infinite width K = K_1 + ... + K_k, and the same for Theta, if all branches but one end in weights.
-    ValueError, once the input shape is known, if shapes differ.
+    At infinite width K = K_1 + ... + K_k, and likewise for Theta, if all branches but one end in weights.
+    Raises ValueError if shapes differ, once the input shape is known.
 
     >>> from minintk.spec import Dense, Identity, ReLU, Sequential
     >>> len(Sum(Identity(), Dense(64), Sequential(ReLU(), Dense(64))))
@@ -40,13 +40,13 @@ class Sum(Branches):
 
 
 class Product(Branches):
-    """y = b_1(x) * ... * b_k(x), elementwise, of one shape: gates, multiplicative interactions.
+    """y = b_1(x) * ... * b_k(x), elementwise for branches of one shape: gates, multiplicative interactions.
 
-    At infinite width (k = 2) K = K_1 * K_2, Theta = Theta_1 * K_2 + K_1 * Theta_2, for independent branches: in all but
-    one the whole input passes weights of the branch, as in Sequential(Dense(64), ReLU()), not ReLU().
-    In all but one, features have equal variance, unlike those of a Concat or of flattened pixels.
-    Products of Gaussians are not Gaussian, so weights have to come before the next activation. ValueError, once the
-    input shape is known, if shapes differ.
+    At infinite width (k = 2) K = K_1 * K_2 and Theta = Theta_1 * K_2 + K_1 * Theta_2, for independent branches: all but
+    one pass the whole input through weights of their own, e.g. Sequential(Dense(64), ReLU()) and not ReLU().
+    Features of all but one branch must have equal variances, unlike those of a Concat or of flattened pixels.
+    Products of Gaussians are not Gaussian, so weights must come before the next activation.  Raises ValueError if
+    shapes differ, once the input shape is known.
 
     >>> from minintk.spec import Dense, Sequential, Sigmoid
     >>> gate = Product(Dense(64), Sequential(Dense(64), Sigmoid()))
@@ -56,9 +56,9 @@ class Product(Branches):
 class Concat(Branches):
     """y = (b_1(x), ..., b_k(x)), concatenated along the last axis (features, or channels).
 
-    At infinite width K = sum_i n_i / n K_i, for branches of n_i features, n in all, and the same for Theta; widths grow
-    at fixed ratios.  Weights have to come before the next activation, since the features of different branches differ
-    in variance. ValueError, once the input shape is known, if axes other than the last differ.
+    At infinite width K = sum_i n_i / n K_i, for branches of n_i features, n in total, and likewise for Theta; widths
+    grow at fixed ratios.  Weights must come before the next activation, since features of different branches differ
+    in variance.  Raises ValueError if axes other than the last differ, once the input shape is known.
 
     >>> from minintk.spec import Dense
     >>> from minintk.spec.shapes import out_shape
@@ -69,7 +69,7 @@ class Concat(Branches):
 
 @dataclass(frozen=True)
 class Scale(Activation):
-    """y = factor x.  At infinite width factor^2 K and factor^2 Theta.  ValueError for 0, infinity and NaN."""
+    """y = factor x.  At infinite width: factor^2 K, factor^2 Theta.  Raises ValueError for factor = 0, inf or NaN."""
 
     factor: float
 
@@ -80,15 +80,15 @@ class Scale(Activation):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """y = m x / (1 - rate): each number is 0 with probability `rate`, and scaled up otherwise.
+    """y = m x / (1 - rate): sets each number to 0 with probability `rate`, and scales the others up.
 
-    A network has masks only if they are drawn, ``net.with_dropout(rng)``, for training; see `Network.with_dropout`.
+    A network applies masks only in training, after ``net.with_dropout(rng)`` draws them; see `Network.with_dropout`.
     The infinite-width kernel is that of networks with masks drawn per example: K(x, x) / (1 - rate), and K(x, x')
-    unchanged (Srivastava et al. 2014; Schoenholz et al. 2017).  x2 of a kernel are always other examples with their own
-    masks, even if x2 = x1: `k(x, x)` is `k(x)` without 1 / (1 - rate).  Weights have to come first, since masks of the
-    inputs do not average out as widths grow.  Without masks, leave the layer out.
+    unchanged (Srivastava et al. 2014; Schoenholz et al. 2017).  A kernel treats x2 as other examples with their own
+    masks, even if x2 = x1: `k(x, x)` is `k(x)` without 1 / (1 - rate).  Weights must come first, since masks of the
+    inputs do not average out as widths grow.  For a kernel without masks, leave the layer out.
 
-    rate : from 0 to below 1, as in PyTorch and Flax; neural-tangents takes 1 - rate.  ValueError for others.
+    rate : in [0, 1), as in PyTorch and Flax; neural-tangents takes 1 - rate.  Raises ValueError for other rates.
     """
 
     rate: float = 0.5
@@ -99,7 +99,7 @@ class Dropout(Layer):
 
 
 def as_sequential(spec: Any) -> Sequential:
-    """Return the spec as a Sequential: itself, or a bare layer wrapped into one.
+    """Return the spec as a Sequential: itself, or a bare layer wrapped in one.
 
     >>> from minintk.spec import Dense
     >>> as_sequential(Dense(3))

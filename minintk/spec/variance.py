@@ -9,11 +9,11 @@ from minintk import spec as s
 from minintk.spec.parametrization import NTK, Parametrization, Standard
 
 SMALLEST_SILENT_GAIN = 1e-4
-"""Smallest output variance, relative to the inputs, without a warning: fourteen ReLU layers of w_std = 1 have less."""
+"""Warn below this ratio of output to input variance; fourteen ReLU layers with w_std = 1 have less."""
 
 
 def variance_gain(layer: s.Layer) -> float:
-    """Return the factor of the variance through weights without biases and ReLU-like activations; nan for others.
+    """Return the factor by which weights without biases and ReLU-like activations scale the variance; nan for others.
 
     Weights contribute w_std^2; an activation with phi(s z) = s phi(z) for s > 0 contributes E phi(z)^2.
 

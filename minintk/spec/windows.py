@@ -1,8 +1,8 @@
-"""Compute the pixels that a convolution or a pooling reads, along one axis of the image at a time.
+"""Compute the pixels that a convolution or a pooling reads, one axis of the image at a time.
 
     output pixel p reads  x[stride p - before + s],  s = 0 ... kernel - 1
 
-with zeros outside the image, or the image repeating (circular).  Infinite networks use this for pairs of pixels.
+Outside the image, pixels are zero, or the image repeats (circular).  Infinite networks use this for pairs of pixels.
 
 >>> rows = axis("Conv2d", 28, kernel=5, stride=2, padding="same")
 >>> rows, rows.out
@@ -21,7 +21,7 @@ Windowed = s.Convolution | s.Pooling
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of an image, `size` pixels, under windows of `kernel` pixels; `before` and `after` added at its ends."""
+    """One image axis of `size` pixels, read by windows of `kernel` pixels; `before` and `after` are its padding."""
 
     size: int
     kernel: int
@@ -37,13 +37,13 @@ class Axis:
 
     @property
     def inside(self) -> list[int]:
-        """Return the number of pixels of each window that are in the image."""
+        """Return, for each window, the number of its pixels that lie in the image."""
         starts = range(-self.before, self.stride * self.out - self.before, self.stride)
         ends = ((max(p, 0), min(p + self.kernel, self.size)) for p in starts)
         return [self.kernel if self.circular else max(0, end - start) for start, end in ends]
 
     def along(self, k: int) -> slice:
-        """Return the slice of the pixels x[stride p + k] on the padded axis, one for each window p."""
+        """Return the slice of the pixels x[stride p + k] of the padded axis, one for each window p."""
         return slice(k, k + self.stride * (self.out - 1) + 1, self.stride)
 
     @property
@@ -58,7 +58,7 @@ class Axis:
 
 
 def axis(layer: str, size: int, kernel: int, stride: int, padding: str | tuple[int, int]) -> Axis:
-    """Return the Axis of a named padding, or of (before, after); ValueError if no window fits."""
+    """Return the Axis for a padding, by name or as (before, after); raise ValueError if no window fits."""
     if isinstance(padding, str):
         missing = 0 if padding == "valid" else max((-(-size // stride) - 1) * stride + kernel - size, 0)
         before, after = missing // 2, missing - missing // 2

@@ -1,4 +1,4 @@
-"""The networks of the papers, as specs (the zoo).
+"""Define the networks of published papers as specs (the zoo).
 
 The caller chooses the parametrization, ``mn.Network(zoo.lenet5(), (28, 28, 1), mn.PyTorch())``.  Images are
 channels-last.  Each docstring gives the number of parameters P and its source.
@@ -29,19 +29,19 @@ from minintk.spec.layers import (
 from minintk.validate import whole
 
 SQRT2 = 2**0.5
-"""w_std of He et al. 2015: preserves the variance through ReLU layers."""
+"""The w_std of He et al. 2015, which preserves the variance through ReLU layers."""
 
 RELU, BATCH_NORM = ReLU(), BatchNorm()
-"""Default layers between the weights."""
+"""Layers that are placed between the weights by default."""
 
 
 def mlp(
     depth: int, width: int, outputs: int, *, activation: Activation = RELU, w_std: float = SQRT2,
     b_std: float = 0.1**0.5,
 ) -> Sequential:  # fmt: skip
-    """Return `depth` hidden layers of `width` features, on vectors (d,); defaults as in Lee et al. 2019.
+    """Return `depth` hidden layers of `width` features, for vectors (d,); the defaults follow Lee et al. 2019.
 
-    P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  ValueError unless width and depth are whole numbers >= 1.
+    P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  Raises ValueError unless width and depth are whole numbers >= 1.
 
     >>> import minintk as mn
     >>> mn.Network(mlp(2, 50, 10), (64,)).size
@@ -55,9 +55,9 @@ def mlp(
 def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential:
     """Return LeNet-5 with ReLU and max-pooling: 6w and 16w channels (5 x 5), then 120w, 84w and C features.
 
-    For 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 (padding 0, CIFAR-10); initialise it with `mn.PyTorch()`.
-    P = 61,706 at w = 1 on MNIST: LeNet-5 with all maps connected, "about 60k" in Samarin et al. 2020, who scale all
-    channels and features by w; 62,006 on CIFAR-10, the network of PyTorch's tutorial.
+    It takes 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 (padding 0, CIFAR-10); initialise it with
+    `mn.PyTorch()`.  On MNIST P = 61,706 at w = 1 (all maps connected), "about 60k" in Samarin et al. 2020, who scale
+    all channels and features by w.  On CIFAR-10 P = 62,006, as for the network of PyTorch's tutorial.
 
     >>> import minintk as mn
     >>> mn.Network(lenet5(), (28, 28, 1)).size
@@ -70,8 +70,8 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
 def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequential:
     """Return LeNet-5 with `channels` channels in each convolution, then 120, 84 and C features.
 
-    The "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which specifies only the 50
-    channels; the rest is as in `lenet5`.  For 28 x 28 x 1 or 32 x 32 x 3 images (padding 2).
+    This is the "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which specifies only
+    the 50 channels; the rest follows `lenet5`.  It takes 28 x 28 x 1 or 32 x 32 x 3 images (padding 2).
 
     >>> import minintk as mn
     >>> mn.Network(lenet(50), (28, 28, 1)).size
@@ -81,7 +81,7 @@ def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequent
 
 
 def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Sequential:
-    """Return two convolutions, each pooled, then fully connected layers."""
+    """Return two convolutions, each followed by pooling, and then fully connected layers."""
     first = Conv2d(channels[0], 5, padding=padding, b_std=1.0)
     layers: list[Layer] = [first, ReLU(), MaxPool(2), Conv2d(channels[1], 5, padding="valid", b_std=1.0), ReLU()]
     layers += [MaxPool(2), Flatten()]
@@ -91,7 +91,7 @@ def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Se
 
 
 def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
-    """Return AlexNet in one column (Krizhevsky 2014, PyTorch's form), without dropout, for 224 x 224 x 3 images.
+    """Return single-column AlexNet (Krizhevsky 2014, as in PyTorch) without dropout, for 224 x 224 x 3 images.
 
     `width` multiplies all channels and features; Samarin et al. 2020 use C = 10 and widths 1 to 4.  Initialise it with
     `mn.PyTorch()`.  P = 61,100,840 at width 1 with 1000 outputs, as in torchvision's documentation.
@@ -117,8 +117,8 @@ def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
 def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
     """Return four 5 x 5 convolutions (padding 1, strides 2, 1, 2, 1, ReLU), average pooling and a Dense; no biases.
 
-    Geiger et al. 2020, appendix B, for 28 x 28 images, in the NTK parametrization.  Kernel size, padding and missing
-    biases follow the authors' public code; its ReLU is scaled to unit variance, here by w_std = sqrt(2) after it.
+    See Geiger et al. 2020, appendix B, for 28 x 28 images and the NTK parametrization.  Kernel size, padding and the
+    lack of biases follow the authors' public code, but w_std = sqrt(2) replaces its scaling of ReLU to unit variance.
     P = 25 C_in h + 3 * 25 h^2 + h C.
 
     >>> import minintk as mn
@@ -140,15 +140,15 @@ def wide_resnet(
 ) -> Sequential:  # fmt: skip
     """Return WRN-depth-widen (Zagoruyko and Komodakis 2016), for 32 x 32 x 3 images; depth = 6 N + 4.
 
-    A convolution to 16 channels, then three groups of N residual blocks with 16k, 32k, 64k channels, the second and the
-    third with stride 2, global average pooling, and a dense layer.  A block is norm-ReLU-conv-norm-ReLU-conv without
-    biases; if the shape changes, the shortcut is a 1 x 1 convolution after the block's first norm and ReLU.
+    A convolution to 16 channels comes first, then three groups of N residual blocks with 16k, 32k, 64k channels, then
+    global average pooling and a dense layer.  The last two groups have stride 2.  A block is norm-ReLU-conv twice,
+    without biases; if the shape changes, the shortcut is a 1 x 1 convolution after the block's first norm and ReLU.
 
     norm : the layer before each ReLU, `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
     channels : the same number in every layer instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10, 1024
-        channels, w_std = 1, norm=None).  b_std : scale of the dense layer's bias, 0 for none.
-    The paper gives 36.5 million parameters for WRN-28-10: 36,479,194 with the 17,952 scales and offsets of batch
-    normalisation and the dense layer's 10 biases, all missing here.  ValueError unless depth = 6 N + 4.
+        channels, w_std = 1, norm=None).  b_std : scale of the dense layer's bias, 0 for no bias.
+    The paper's 36.5 million parameters for WRN-28-10 are 36,479,194 with the 17,952 scales and offsets of batch
+    normalisation and the dense layer's 10 biases, which this network omits.  Raises ValueError unless depth = 6 N + 4.
 
     >>> import minintk as mn
     >>> mn.Network(wide_resnet(10, 1), (32, 32, 3)).size
@@ -180,9 +180,9 @@ def wide_resnet(
 def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
     """Return Myrtle5, Myrtle7 or Myrtle10 for 32 x 32 x 3 images; Shankar et al. 2020 use their infinite-width kernels.
 
-    3 x 3 convolutions with ReLU, in three groups of [2, 1, 1], [2, 2, 2] or [3, 3, 3], each followed by average pooling
-    by 2; two more pools leave one pixel, then a dense layer.  w_std = sqrt(2), no biases.
-    P = 9 n (3 + (depth - 2) n) + n C.  ValueError for other depths.
+    The network has 3 x 3 convolutions with ReLU in three groups of [2, 1, 1], [2, 2, 2] or [3, 3, 3], each followed by
+    average pooling by 2.  Two more pools leave one pixel for a dense layer.  w_std = sqrt(2), no biases.
+    P = 9 n (3 + (depth - 2) n) + n C.  Raises ValueError for other depths.
 
     >>> import minintk as mn
     >>> mn.Network(myrtle(5, 64), (32, 32, 3)).size

@@ -7,15 +7,15 @@ Reading order:
     optimizers          one step on theta: SGD, Nesterov, Adam
     batches             the examples of each step, with random shifts of images
     train               the loop: a generator of snapshots
-    kernel_descent      the same on a frozen kernel
+    kernel_descent      gradient descent on a frozen kernel
     history             rows of losses and accuracies
-    checkpoints         the state of a run in one file, and the identity of the run
+    checkpoints         the state of a run in one file, and what identifies the run
     fit                 `train` with evaluation, history, checkpoints and progress
     flow_state          the state of a flow: parameters, or outputs under a frozen kernel
-    integrators         time steps for flows
+    integrators         the time steps of flows
     flows               gradient, momentum and stochastic flow
 """
 
 import lazy_loader
 
-__getattr__, __dir__, _ = lazy_loader.attach(__name__, ["checkpoints"])  # as minintk.checkpoints
+__getattr__, __dir__, _ = lazy_loader.attach(__name__, ["checkpoints"])  # also as minintk.checkpoints

@@ -1,4 +1,4 @@
-"""Draw the batches of each step and random shifts of images, once per epoch and on the host, so that runs resume."""
+"""Draw each step's batch and random shifts of images, once per epoch and on the host, so that runs can resume."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from minintk.validate import check_generator, whole
 
 @dataclass(frozen=True)
 class Shift:
-    """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, filling with `fill`.
+    """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, and fill the gaps with `fill`.
 
-    x : (N, H, W, C).  fill : the background's value, 0 unless the images were standardised.
+    x : (N, H, W, C).  fill : the value of the background, 0 unless the images were standardised.
     Samarin et al. 2020 shift MNIST by up to 7 pixels, a quarter of the image.
 
     >>> x = np.arange(1.0, 10.0).reshape(1, 3, 3, 1)
@@ -45,7 +45,7 @@ class Shift:
         return rng.integers(-self.pixels, self.pixels, size=(2, N), endpoint=True).T
 
     def __call__(self, x: Array, draws: Array) -> Array:
-        """Return x[n, i - dy_n, j - dx_n], with `fill` outside.  draws : (N, 2)."""
+        """Return x[n, i - dy_n, j - dx_n], with `fill` outside the image.  draws : (N, 2)."""
         self.check(tuple(x.shape[1:]))
         xp, s = array_namespace(x), int(self.pixels)
         N, H, W, C = x.shape
@@ -56,10 +56,10 @@ class Shift:
 
 
 class Batches:
-    """(x, y) of step 0, 1, ...: all examples, or mini-batches without replacement, epoch by epoch.
+    """Yield (x, y) of step 0, 1, ...: all examples, or mini-batches drawn without replacement, epoch by epoch.
 
     An epoch is `per_epoch` = floor(N / batch_size) steps; it skips the last N mod batch_size examples of its shuffle.
-    The generator's state at its start and the step suffice to resume.  ValueError or TypeError for bad arguments.
+    The generator's first state and the step suffice to resume.  Raises ValueError or TypeError for bad arguments.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Batches:
         self._draws: Array | None = None
 
     def state(self, step: int) -> dict[str, Any] | None:
-        """Return the generator's state before it drew the epoch of `step`, the next one; None if nothing is random."""
+        """Return the generator's state before it drew the epoch of `step`, the next step; None if nothing is random."""
         if self.rng is None:
             return None
         return dict(self.rng.bit_generator.state) if step % self.per_epoch == 0 else self._epoch
@@ -94,7 +94,7 @@ class Batches:
             self._epoch = state
 
     def __call__(self, step: int) -> tuple[Array, Array]:
-        """Return x : (B, *shape) and y : (B, C) of a step; call it for steps in order."""
+        """Return x : (B, *shape) and y : (B, C) of a step; steps must be requested in order."""
         if self.rng is None:
             return self.x, self.y
         place = step % self.per_epoch
@@ -112,7 +112,7 @@ class Batches:
         return x, y
 
     def _shuffle(self, rng: np.random.Generator) -> None:
-        """Draw an epoch: the order of the examples, and their augmentation."""
+        """Draw an epoch: the order of the examples and their augmentation."""
         xp, N = array_namespace(self.x), self.x.shape[0]
         self._epoch = dict(rng.bit_generator.state)
         if self.batch_size is not None:

@@ -1,4 +1,4 @@
-"""Save the state of a run in one file; atomic writes keep the previous one if the process is killed.
+"""Save the state of a run in one file; atomic writes keep the previous file if the process is killed.
 
 The file is a .npz without pickled objects: the arrays of the state, and `about`, a JSON text with everything else.
 
@@ -40,9 +40,9 @@ __all__ = ["load", "save"]
 
 
 def identity(value: Any) -> str:
-    """Describe a value by text, arrays and generators by their digest, functions by module, name and bound values.
+    """Describe a value by text: arrays and generators by digest, functions by module, name and bound values.
 
-    Values are bound by functools.partial, by a closure, or as attributes of an object with the default repr.
+    Values can be bound by functools.partial, by a closure, or as attributes of an object with the default repr.
 
     >>> identity((1, np.float32(0.5), {"seed": None}, partial(max, 3)))
     "(1, 0.5, {'seed': None}, builtins:max(3))"
@@ -70,9 +70,9 @@ def identity(value: Any) -> str:
 
 
 def _name(thing: Any) -> str:
-    """Return module and name of a function, or of an object's class, with the plain values and arrays bound to it."""
+    """Return the module and name of a function, or of an object's class, and the plain values and arrays it binds."""
     module = getattr(thing, "__module__", "")
-    if module == "__main__":  # the same name, whether its file is run or imported
+    if module == "__main__":  # gives the same name whether the file is run or imported
         main = sys.modules["__main__"]
         module = getattr(main.__spec__, "name", None) or Path(getattr(main, "__file__", module)).stem
     if hasattr(thing, "__qualname__"):
@@ -90,7 +90,7 @@ def _is_array(value: Any) -> bool:
 
 
 def arrays_inside(thing: Any) -> Iterator[Array]:
-    """Yield the array attributes of an object, and of the models and dataclasses inside it, by name."""
+    """Yield the array attributes of an object, and those of models and dataclasses inside it, by name."""
     for name, value in sorted(vars(thing).items()):
         inside = value.values() if isinstance(value, dict) else (value,)
         for item in () if name.startswith("_") else inside:
@@ -106,7 +106,7 @@ PLAIN = ["bool", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u"
 
 
 def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | None = None) -> None:
-    """Write a state to `path`, atomically, together with `about`: anything that JSON can hold."""
+    """Write a state to `path` atomically, together with `about`, which can be anything that JSON can hold."""
     arrays = {"theta": to_host(state.theta)}
     if state.memory is not None:
         arrays["memory"] = to_host(state.memory)
@@ -117,9 +117,9 @@ def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | 
 
 
 def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State, dict[str, Any]]:
-    """Load (state, about), with arrays of the library of `like`, by default NumPy's.
+    """Load (state, about), with arrays of the library of `like`, NumPy by default.
 
-    FileNotFoundError if it is missing; ValueError (`Unreadable`) if it is damaged or not a checkpoint.
+    Raises FileNotFoundError if the file is missing, ValueError (`Unreadable`) if it is damaged or not a checkpoint.
     """
     with reading(path, "a checkpoint of minintk", "move it away to start over, or restore an intact copy") as file:
         arrays = read_npz(file)
@@ -139,7 +139,7 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
 
 
 def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> State:
-    """Return the state in a file's arrays and text; ValueError if no run can have saved it."""
+    """Return the state from a file's arrays and text; raise ValueError if no run can have saved it."""
     theta, memory = arrays.pop("theta"), arrays.pop("memory", None)
     for name, a in (("theta", theta), ("memory", theta if memory is None else memory)):
         if a.dtype not in (np.float32, np.float64) or a.dtype != theta.dtype:
@@ -155,11 +155,11 @@ def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> Stat
 
 GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
-"""Largest numbers in the states of NumPy's generators; others have up to 128 bits."""
+"""The largest numbers in the states of these NumPy generators; in those of others, numbers have up to 128 bits."""
 
 
 def _check_generator(state: Any) -> None:
-    """Raise ValueError unless NumPy's generator can take this state; other libraries' generators check their own."""
+    """Raise ValueError unless NumPy's generator accepts this state; other libraries' generators check their own."""
     if not isinstance(state, dict) or not isinstance(kind := state.get("bit_generator"), str):
         raise ValueError("its rng is not the state of a generator")
     if kind in GENERATORS and _form(state) != _form(getattr(np.random, kind)(0).state):
@@ -167,7 +167,7 @@ def _check_generator(state: Any) -> None:
 
 
 def _form(value: Any, name: str = "") -> Any:
-    """Return the form that states of one generator share: names, types, shapes, and whether numbers are in range."""
+    """Return what the states of one generator have in common: names, types, shapes, and if numbers are in range."""
     if isinstance(value, dict):
         return {key: _form(item, key) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -178,7 +178,7 @@ def _form(value: Any, name: str = "") -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert arrays and NumPy numbers, as in the state of some generators, for JSON."""
+    """Convert arrays and NumPy numbers, which the states of some generators hold, for JSON."""
     if isinstance(value, np.ndarray) and value.dtype.name in PLAIN:
         return {"array": value.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, np.generic):
@@ -187,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: dict[str, Any]) -> Any:
-    """Invert `_plain` for every dictionary in JSON; ValueError for dtypes other than numbers."""
+    """Invert `_plain` for every dictionary in JSON; raise ValueError for dtypes other than those of numbers."""
     if value.keys() != {"array", "dtype"}:
         return value
     if value["dtype"] not in PLAIN:
@@ -202,7 +202,7 @@ def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any)
 
 
 def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], theirs: Any) -> None:
-    """Raise ValueError, naming the differences, unless the checkpoint at `path`, of the run `theirs`, is this run's."""
+    """Raise ValueError, naming the differences, if the checkpoint at `path` is of another run.  theirs : its run."""
     there = dict.fromkeys(mine) | (theirs if isinstance(theirs, dict) else {})
     if changed := [f"{name} {there[name]} there, {mine[name]} here" for name in mine if mine[name] != there[name]]:
         remedy = "Give the same arguments to resume it, or another folder to start over"

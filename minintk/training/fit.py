@@ -1,4 +1,4 @@
-"""Run `train` with held-out evaluation, history, checkpoints and a progress bar: `fit`."""
+"""Run `train` with held-out evaluation, a history, checkpoints and a progress bar: `fit`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REMEDY = "use net.calibrate(theta, x), the network with frozen statistics"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """The result of `fit`: theta : ([E], P) at the end, the model (re-anchored if it re-anchors), the history."""
+    """The result of `fit`: the final theta : ([E], P), the model (with its anchor, if that moves), the history."""
 
     theta: Array
     model: Model
@@ -66,19 +66,19 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train a model to the end; return the `Run` with its history.  Arguments as for `train`, and
+    """Train a model to the end and return the `Run` with its history.  Arguments are those of `train`, and
 
-    steps, epochs : the length of the run; give one of the two. An epoch is floor(N / batch_size) steps.
-    every : steps between two rows of the history; by default an epoch, or a hundredth of the run if full batch.
-    test : held-out (x, y), evaluated for every row; BatchNorm is calibrated first, on a thousand training examples.
+    steps, epochs : the length of the run; give one of the two.  An epoch is floor(N / batch_size) steps.
+    every : steps between two rows of the history; by default one epoch, or 1/100 of the run for full batches.
+    test : held-out (x, y), evaluated for every row; BatchNorm is first calibrated on a thousand training examples.
     checkpoint : a folder; ``checkpoint.npz`` and ``history.json`` are written there with every row and on Ctrl-C.  If
         it holds a checkpoint of this run, training resumes with the same bits as an uninterrupted run (on the same
-        machine, libraries and number of threads).  More steps extend the run.
+        machine, libraries and number of threads).  A larger number of steps extends the run.
         Only one process at a time may use the folder: docs/long-runs.md.
     progress : print a line for each row, and the time left, to stderr.
 
-    ValueError, before the first step, if the folder holds a damaged checkpoint or one of another run (model, data,
-    loss, optimiser or generator); RuntimeError, naming it, if another process trains there; otherwise as `train`.
+    Before the first step, raises ValueError if the folder holds a damaged checkpoint or that of another run (model,
+    data, loss, optimiser or generator), RuntimeError, naming it, if another process trains there; otherwise as `train`.
 
     >>> import minintk as mn
     >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
@@ -130,7 +130,7 @@ def _train_to(
     total: int, run: Descent, record: _Record, every: int, folder: _Folder | None,
     test: tuple[Array, Array] | None, progress: bool,
 ) -> None:  # fmt: skip
-    """Train up to step `total`, with a history row and a checkpoint every `every` steps."""
+    """Train until step `total`, with a history row and a checkpoint every `every` steps."""
 
     def say(text: str) -> None:
         if progress:
@@ -158,14 +158,14 @@ def _train_to(
 
 
 class _Folder:
-    """The folder of a run's checkpoint and history, locked.  identity : the run's fingerprint."""
+    """The locked folder of a run's checkpoint and history.  identity : the run's fingerprint."""
 
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, str]) -> None:
         self.path, self.identity = made_folder(path, "checkpoint="), identity
         self.claim = claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
-        """Load (state, `_Record.about`), or (None, {}) from an empty folder; ValueError for another run's."""
+        """Load (state, `_Record.about`), or (None, {}) from an empty folder; raise ValueError for another run's."""
         for name in (CHECKPOINT_FILE, HISTORY_FILE):
             remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE
@@ -178,16 +178,16 @@ class _Folder:
         return state, about
 
     def save(self, run: Descent, record: _Record) -> None:
-        """Write both files; FloatingPointError instead of overwriting a good checkpoint with a diverged one."""
+        """Write both files; raise FloatingPointError rather than overwrite a good checkpoint with a diverged one."""
         xp = array_namespace(run.theta)
-        if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show it, but too late
+        if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show this too late
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
         save(self.path / CHECKPOINT_FILE, run.state(), {"run": self.identity, **record.about()})
         record.history.save(self.path / HISTORY_FILE)
 
 
 def _damage(step: int, about: Mapping[str, Any]) -> str:
-    """Say why `_Record` cannot continue from `about`, "" if it can.  step : the step of the checkpoint."""
+    """Return why `_Record` cannot continue from `about`, or "" if it can.  step : the step of the checkpoint."""
     try:
         rows, running, seconds = History(about["history"]).rows, about["running"], about["seconds"]
         sums = [np.asarray(value).dtype.kind for value in running["sums"].values()]
@@ -203,9 +203,9 @@ def _damage(step: int, about: Mapping[str, Any]) -> str:
 def evaluate(
     model: Model, theta: Array, x: Array, y: Array, *, loss: Loss, batch_size: int = 1000
 ) -> dict[str, float | list[float]]:
-    """Compute {"loss": L, "accuracy": fraction of correct answers}, lists of E numbers for an ensemble.
+    """Compute {"loss": L, "accuracy": fraction of correct answers}, with lists of E numbers for an ensemble.
 
-    Examples are evaluated `batch_size` at a time.  The answer is the largest output, or the sign of a single one.
+    Examples are evaluated `batch_size` at a time.  The answer is the largest output, or the sign of a single output.
     "accuracy" is left out if the rows of y are not classes (one-hot, or -1 and 1).  Errors as for `model(theta, x)`.
 
     >>> import minintk as mn
@@ -226,7 +226,7 @@ def evaluate(
 
 
 def _scores(f: Array, y: Array, value: Array, classes: bool) -> dict[str, Array]:
-    """Return the loss, and the accuracy if the targets are classes, () or (E,), in float64."""
+    """Return the loss, and the accuracy if the targets are classes; each is () or (E,) in float64."""
     xp = array_namespace(f)
     scores = {"loss": value}
     if classes:
@@ -241,7 +241,7 @@ def _numbers(scores: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _are_classes(y: Array) -> bool:
-    """Return True if every row of y encodes a class: one high entry, the others low; or -1 and 1 in a single column."""
+    """Return True if every row of y encodes a class: one high entry, all others low; or -1 and 1 in a single column."""
     xp = array_namespace(y)
     if y.shape[-1] == 1:
         return bool(xp.all(xp.abs(y) == 1))
@@ -251,7 +251,7 @@ def _are_classes(y: Array) -> bool:
 
 
 class _Record:
-    """The history so far, and sums over the batches since its last row."""
+    """The history so far, and the sums over the batches since its last row."""
 
     def __init__(self, history: History, classes: bool, about: Mapping[str, Any], xp: Any) -> None:
         self.history, self.classes = history, classes
@@ -259,7 +259,7 @@ class _Record:
         running = about.get("running", {"batches": 0, "sums": {}})
         self.batches: int = running["batches"]
         self.sums = {name: to_library(np.asarray(value), xp) for name, value in running["sums"].items()}
-        self.start = perf_counter() - about.get("seconds", 0.0)  # counts earlier parts of the run
+        self.start = perf_counter() - about.get("seconds", 0.0)  # includes earlier parts of the run
 
     def about(self) -> dict[str, Any]:
         """Return the part of a checkpoint that restores this record."""
@@ -267,7 +267,7 @@ class _Record:
         return {"history": self.history.rows, "running": running, "seconds": perf_counter() - self.start}
 
     def add(self, run: Descent, f: Array, value: Array) -> None:
-        """Add the batch of one step."""
+        """Add the batch of one step to the sums."""
         scores = _scores(f, run.y, value, self.classes)
         self.sums = {name: self.sums[name] + score if self.sums else score for name, score in scores.items()}
         self.batches += 1
@@ -292,7 +292,7 @@ class _Record:
 
 @contextmanager
 def _interrupt_between_steps(wanted: bool) -> Iterator[Callable[[], bool]]:
-    """Defer Ctrl-C until between two steps, when theta is consistent; a second Ctrl-C interrupts at once."""
+    """Defer Ctrl-C to the end of a step, when theta is consistent; a second Ctrl-C interrupts at once."""
     before = signal.getsignal(signal.SIGINT)
     if not wanted or threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
         yield lambda: False

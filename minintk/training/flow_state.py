@@ -1,4 +1,4 @@
-"""Define states s and gradients g of flows: s = theta, g = grad L; or s = f on all points, g = K dL/df, K frozen."""
+"""Define states s and gradients g of flows: s = theta, g = grad L; or s = f on all points, g = K dL/df, fixed K."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Cotangent = Callable[[Array, Array], Array]
 
 
 class WeightSpace:
-    """s = theta, g = S J' dL/df with scales S; an ensemble is split over the cores.   whole : steps use all of x."""
+    """s = theta, g = S J' dL/df with scales S; an ensemble is split over the cores.   whole : every step uses all x."""
 
     ndims: ClassVar[int] = 1  # number of axes of s for one network
 
@@ -31,7 +31,7 @@ class WeightSpace:
         self.models: list[Model] = parallel(share, self.parts)
 
     def learn(self, s: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]:
-        """Return (f, g) for the training examples `at` (None: all) with targets y."""
+        """Return (f, g) for the training examples `at` (None for all) with targets y."""
         xp, x = array_namespace(s), self.x if at is None else self.x[at]
         g = xp.empty_like(s)
 
@@ -59,12 +59,12 @@ class WeightSpace:
         return self if model is self.model else WeightSpace(model, self.x, self.scales, self.theta, self.whole)
 
     def after(self, s: Array) -> WeightSpace:
-        """Return the system after a step to s: itself, unless the model re-anchors."""
+        """Return the system after a step to s: itself, unless the model's anchor moves."""
         return self.on(self.model.advance(s))
 
 
 class FrozenKernel:
-    """s = f on all points : ([E], M, C), g = K dL/df, K constant; N training points come first; see `WeightSpace`."""
+    """s = f on all points : ([E], M, C), g = K dL/df with K constant; N training points first; see `WeightSpace`."""
 
     ndims: ClassVar[int] = 2
 
@@ -87,7 +87,7 @@ class FrozenKernel:
 
 
 class System(Protocol):
-    """The interface of a flow to an integrator: see `WeightSpace`."""
+    """The interface between a flow and its integrator: see `WeightSpace`."""
 
     @property
     def ndims(self) -> int: ...

@@ -1,9 +1,9 @@
 """Define the settings of a flow, and two ways to integrate it.
 
-    explicit steps     s <- s + dt v,   v <- a v - (1 - a) g          dt by `Steps`
-    an ODE solver      s' = v,  v' = -(v + g) / tau,   or s' = -g     SciPy's
+    explicit steps     s <- s + dt v,   v <- a v - (1 - a) g          with dt chosen by `Steps`
+    an ODE solver      s' = v,  v' = -(v + g) / tau,   or s' = -g     with SciPy's solvers
 
-s and g belong to a system of `minintk.training.flow_state`.
+A system of `minintk.training.flow_state` defines s and g.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Steps:
 
         low < max_n |f_n(t + dt) - f_n(t)| < high
 
-    A step that changes an output by more is rejected and dt halved.  If all change by less than `low`, dt doubles;
-    otherwise dt aims at changes of 0.8 high, growing by at most a tenth per step.  (Geiger et al. 2020, eq. (18); the f
-    of `Centred` includes alpha.)
+    A step that changes an output by more is rejected, and dt is halved.  If all change by less than `low`, dt doubles;
+    otherwise dt aims at changes of 0.8 high, but grows by at most a tenth per step.  See Geiger et al. 2020, eq. (18);
+    the f of `Centred` includes alpha.
 
-    Weights can grow while outputs hardly change, if alpha is small.  So the first step changes J' y by at most a part
-    2 early.  Then, until the outputs of every network have moved by 0.1 in total, dt grows by a part `early` per step,
-    or up to early t.  No step moves outputs further than twice their path so far.
-    With the default, a loss in the feature regime halves within 0.6 % of the right time; with early = 1 much later.
+    With a small alpha, weights can grow while outputs hardly change.  So the first step changes J' y by at most a
+    fraction 2 early.  Then, until the outputs of every network have moved by 0.1 in total, dt grows by a fraction
+    `early` per step, or up to early t.  No step moves outputs further than twice their path so far.  By default a loss
+    in the feature regime halves within 0.6 % of the right time; with early = 1 it halves much later.
 
-    One step of length dt holds the gradient g at its initial value and solves for v exactly.
-    v <- a v - (1 - a) g,  theta <- theta + dt v.  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
+    One step of length dt holds the gradient g at its initial value and solves for v exactly: v <- a v - (1 - a) g,
+    theta <- theta + dt v.  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
     """
 
     low: float = 1e-4
@@ -55,10 +55,10 @@ class Steps:
 
 @dataclass(frozen=True)
 class Solver:
-    """SciPy's adaptive Runge-Kutta solvers, to a given accuracy; for smooth losses on full batches.
+    """SciPy's adaptive Runge-Kutta solvers with a given accuracy, for smooth losses on full batches.
 
     rtol, atol : the error tolerance of a step, in every parameter and velocity, |error| < atol + rtol |value|.
-    States are copied to the host in float64.  tau = t/mu limits steps to about 3 t/mu: `Steps` is far faster.
+    States are copied to the host in float64.  tau = t/mu limits steps to about 3 t/mu, so `Steps` is far faster.
     """
 
     rtol: float = 1e-8
@@ -77,8 +77,8 @@ class Moment:
     """The flow at time t.
 
     theta : ([E], P), None in a kernel flow.  f : ([E], N, C) on the training set; in a kernel flow ([E], M, C) on all
-    points.  loss : () or (E,), on the training set.  steps : the number of steps so far.  dt : the latest step;
-    batch_size : its number of examples.  ended : True if every member's loss is exactly zero, so that the flow is over.
+    points.  loss : () or (E,), on the training set.  steps : the number of steps so far.  dt : the latest step.
+    batch_size : its number of examples.  ended : True if every member's loss is exactly zero, which ends the flow.
     state : for `flow(..., resume=state)`; its memory is the velocity v.  None with by=Solver(...).
     kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`; None elsewhere.
     """
@@ -101,7 +101,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """The loss, the times to report, the equation of motion and the integrator; ValueError or TypeError for others."""
+    """The loss, the times to report, the equation of motion and the integrator, checked."""
 
     loss: Loss
     times: Any  # tuple[float, ...]
@@ -145,13 +145,13 @@ class FlowSettings:
         return self.tau is not None or self.mu is not None
 
     def decay(self, t: float, h: float) -> float:
-        """Return a with v(t + h) = a v - (1 - a) g for a constant g, a = exp(-int dt/tau); 0 for gradient flow."""
+        """Return a in v(t + h) = a v - (1 - a) g for a constant g: exp(-int dt/tau), or 0 for gradient flow."""
         if self.tau is not None:
             return exp(-h / self.tau)
         return (t / (t + h)) ** self.mu if self.mu is not None else 0.0
 
     def friction(self, t: float) -> float:
-        """Return 1/tau; with tau = t/mu it is 0 at t = 0, as v = -grad L already."""
+        """Return 1/tau; with tau = t/mu it is 0 at t = 0, where v = -grad L already."""
         if self.tau is not None:
             return 1 / self.tau
         return self.mu / t if self.mu is not None and t > 0 else 0.0
@@ -162,14 +162,14 @@ class FlowSettings:
 
 
 def run_flow(system: System, s: Array, y: Array, settings: FlowSettings) -> Iterator[Moment]:
-    """Yield the moments of a flow from s, which can be overwritten; ValueError if `resume` is of another flow."""
+    """Yield a flow's moments from s, which can be overwritten; raise ValueError if `resume` is from another flow."""
     if isinstance(settings.by, Solver):
         return _by_solver(system, s, y, settings, settings.by)
     return SteppedFlow(system, s, y, settings, settings.by).moments()
 
 
 def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
-    """Return (loss, whether it is exactly zero for every member); FloatingPointError if it is not finite."""
+    """Return (loss, True if every member's is exactly zero); raise FloatingPointError if it is not finite."""
     xp = array_namespace(f)
     value = loss(f, y)
     if not bool(xp.all(xp.isfinite(value))):
@@ -178,18 +178,18 @@ def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
 
 
 MAX_HALVINGS = 200
-"""After this many halvings of dt in a row, the change of the outputs must be rounding."""
+"""After this many halvings of dt in a row, the change of the outputs must be a rounding error."""
 HUGE = 1e60
-"""Longest first step, for outputs that never move."""
+"""The longest first step, for outputs that never move."""
 TRAVELLED = 0.1
-"""Total path of the outputs after which their own bounds resolve the flow."""
+"""The total path of the outputs after which their own bounds resolve the flow."""
 
 
 class SteppedFlow:
     """A flow by `Steps` in progress.
 
-    dt : the next step, unless a goal comes first.  path : () or (E,), the sum of the largest changes of each network's
-    outputs.  h, b : the latest step and its number of examples.  seen : examples since the last full evaluation.
+    dt : the next step, unless a time to report comes first.  path : () or (E,), the sum of the largest changes of each
+    network's outputs.  h, b : the latest step and its number of examples.  seen : examples since all were evaluated.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:
@@ -203,7 +203,7 @@ class SteppedFlow:
             self._restore(settings.resume)
 
     def state(self) -> State:
-        """Return everything that the flow has changed."""
+        """Return everything that the flow has changed so far."""
         xp = array_namespace(self.s)
         v = None if isinstance(self.v, float) else xp.asarray(self.v, copy=True)
         clock = np.array([self.t, self.dt, self.h, self.b, self.seen])
@@ -231,7 +231,7 @@ class SteppedFlow:
             self.rng.bit_generator.state = state.rng
 
     def moments(self) -> Iterator[Moment]:
-        """Yield moments from here to the last of the times, or to the end."""
+        """Yield the moments from now to the last of the times, or to the end."""
         self._look()
         yield self._moment()
         for goal in self.settings.times:
@@ -256,7 +256,7 @@ class SteppedFlow:
         return Moment(self.t, theta, f, self.value, self.steps, self.h, self.b, self.ended, state)
 
     def _step(self, goal: float) -> None:
-        """Make one step, to `goal` at most."""
+        """Make one step, no further than `goal`."""
         loss, system = self.settings.loss, self.system
         at, v, changes = self._choose(goal)
         self.steps, self.seen, self.path = self.steps + 1, self.seen + self.b, self.path + changes
@@ -290,7 +290,7 @@ class SteppedFlow:
             a = settings.decay(self.t, h)
             v = a * self.v - (1 - a) * self.g
             if order is None and settings.loss.ends and self.value.ndim:
-                v *= (self.value > 0).reshape((-1, *(1 for _ in v.shape[1:])))  # members at zero loss wait
+                v *= (self.value > 0).reshape((-1, *(1 for _ in v.shape[1:])))  # members with zero loss wait
             s = self.s + h * v
             f, g = (self.system.outputs(s, at), None) if at is not None else self.system.learn(s, None, y, cotangent)
             changes = xp.max(xp.abs(f - self.f), axis=(-2, -1))
@@ -316,7 +316,7 @@ class SteppedFlow:
         return bool(xp.all(change <= (2 * self.by.early) ** 2 * size))
 
     def _young(self) -> Array:
-        """Return a mask of the networks that have moved, but by very little."""
+        """Return a mask of the networks that have moved, but only very little."""
         return (self.path > 0) & (self.path < TRAVELLED)
 
     def _lengthen(self, change: float) -> None:

@@ -1,4 +1,4 @@
-"""Compute losses of f : ([E], N, C) with targets y : (N, C), one per member, and their cotangents dL/df."""
+"""Compute losses of f : ([E], N, C) with targets y : (N, C), one per member, and the cotangents dL/df."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMN = ": a single output needs a column, y[:, None]"
 class Loss(ABC):
     """A loss L(f, y); `cotangent` is dL/df.
 
-    NaN in f or y gives NaN, by which training detects divergence.
+    NaN in f or y gives NaN, from which training detects divergence.
     curvature : c if d2L/df2 = c/N for every output (a squared loss), else None.
     hessian_by_targets : False if d2L/df2 does not depend on y.
     ends : True if gradient flow can reach a loss of exactly zero in finite time.
@@ -36,7 +36,7 @@ class Loss(ABC):
         """Return dL/df, with the shape of f."""
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
-        """Return (d2L/df2) v, with the shape of f; NotImplementedError for a loss without it, e.g. with a kink."""
+        """Return (d2L/df2) v, with the shape of f; raise NotImplementedError if the loss has none, e.g. with a kink."""
         raise NotImplementedError(f"{self!r} has no second derivative: write hessian(f, y, v)")
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
@@ -50,7 +50,7 @@ class Loss(ABC):
 
 
 def check_not_classes(y: Array, outputs: tuple[int, int]) -> None:
-    """Raise TypeError for class numbers or class names in place of a column per class.
+    """Raise TypeError for class numbers or class names instead of one column per class.
 
     >>> import numpy as np
     >>> check_not_classes(np.array([0, 2, 1]), (3, 3))
@@ -67,7 +67,7 @@ def check_not_classes(y: Array, outputs: tuple[int, int]) -> None:
 
 
 def check_loss(loss: Any) -> None:
-    """Raise TypeError unless it is a loss."""
+    """Raise TypeError unless `loss` is a loss."""
     if not isinstance(loss, Loss):
         raise TypeError(f"loss expects a loss such as mn.mse or mn.softmax_cross_entropy, got {loss!r}")
 
@@ -92,10 +92,10 @@ def check_problem(model: Model, theta: Array, x: Array, y: Array, loss: Any) -> 
 
 
 def _fitting(f: Array, y: Array) -> Any:
-    """Check f : ([E], N, C) and y : (N, C), as every loss does first, and return their namespace.
+    """Return the namespace of f : ([E], N, C) and y : (N, C) after the check that every loss starts with.
 
-    TypeError unless both are float32 or float64, without a mask: uint8 wraps at 256, float16 has three digits.
-    ValueError if their shapes differ, instead of broadcasting, and without examples.
+    Raises TypeError unless both are unmasked float32 or float64 arrays: uint8 wraps at 256, float16 has three digits.
+    Raises ValueError if their shapes differ, since they could broadcast, and if there are no examples.
     """
     check_floating("f", f)
     check_floating("y", y)
@@ -110,7 +110,7 @@ def _fitting(f: Array, y: Array) -> Any:
 
 @dataclass(frozen=True)
 class _Squares(Loss):
-    """c/(2N) sum_n |f_n - y_n|^2 with c the curvature."""
+    """c/(2N) sum_n |f_n - y_n|^2, where c is the curvature."""
 
     curvature: ClassVar[float]
     hessian_by_targets: ClassVar[bool] = False
@@ -143,7 +143,7 @@ class MeanSquared(_Squares):
 
 @dataclass(frozen=True)
 class SumOfSquares(_Squares):
-    """L = 1/N sum_n |f_n - y_n|^2,   dL/df = 2 (f - y) / N   (Samarin et al. 2020: no 1/2, a mean over the batch).
+    """L = 1/N sum_n |f_n - y_n|^2,   dL/df = 2 (f - y) / N   (Samarin et al. 2020: no 1/2, but a mean over the batch).
 
     >>> import numpy as np
     >>> float(sum_of_squares(np.array([[1.0], [3.0]]), np.array([[0.0], [0.0]])))
@@ -202,7 +202,7 @@ class SoftmaxCrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class _Margin(Loss):
-    """A loss of the margin y f: one output, y = -1 or 1, alpha as in `Centred` (1 for no scale), finite and > 0."""
+    """A loss of the margin y f, for one output and y = -1 or 1; alpha as in `Centred` (1 for no scale), finite, > 0."""
 
     alpha: float = 1.0
 
@@ -227,8 +227,8 @@ class _Margin(Loss):
 class Hinge(_Margin):
     """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) if y f < 1, else 0.
 
-    One output, y = -1 or 1.  With ``Centred(net, theta0, alpha)`` it is the loss of Geiger et al. 2020, eq. (5):
-    training starts alike for every alpha, and ends when all margins are at least 1.
+    It takes one output and y = -1 or 1.  With ``Centred(net, theta0, alpha)`` it is the loss of Geiger et al. 2020, eq.
+    (5): training starts alike for every alpha, and ends when all margins are at least 1.
 
     >>> import numpy as np
     >>> f, y = np.array([[0.5], [2.0]]), np.array([[1.0], [-1.0]])
@@ -237,7 +237,7 @@ class Hinge(_Margin):
     """
 
     ends: ClassVar[bool] = True
-    hessian_by_targets: ClassVar[bool] = False  # the loss has none
+    hessian_by_targets: ClassVar[bool] = False  # the loss has no Hessian
 
     def __call__(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)
@@ -252,7 +252,7 @@ class Hinge(_Margin):
 class Logistic(_Margin):
     """L = 1/(alpha^2 N) sum_n log(1 + e^(-y_n f_n)),   dL/df = -y / (alpha^2 N (1 + e^(y f))).
 
-    One output, y = -1 or 1; alpha as in `Hinge`.
+    It takes one output and y = -1 or 1; alpha as in `Hinge`.
 
     >>> import numpy as np
     >>> float(logistic(np.zeros((2, 1)), np.array([[1.0], [-1.0]]))) == float(np.log(2))

@@ -1,12 +1,12 @@
-"""Make one optimiser step on the vector theta, in place.
+"""Take one optimiser step on the vector theta, in place.
 
     SGD         v <- m v + g'                  theta <- theta - lr v                    g' = s g + weight_decay u
     Nesterov    v <- m v + g'                  theta <- theta - lr (g' + m v)
     Adam        first and second moments       theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)
 
-g is the gradient; s the learning-rate scales, one per parameter; u = theta, or theta - theta_0 with `towards=theta_0`.
-The decay does not contain s: a step multiplies the weights of every tensor by 1 - lr weight_decay, so equivalent
-parametrizations decay alike.  Only tensors with s = 0 (frozen tensors) do not decay.
+g is the gradient; s holds the learning-rate scales, one per parameter; u = theta, or theta - theta_0 with
+`towards=theta_0`.  The decay does not contain s: a step multiplies the weights of every tensor by 1 - lr weight_decay,
+so equivalent parametrizations decay alike.  Only frozen tensors (s = 0) do not decay.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from minintk.validate import number, real
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """theta <- theta + step(gradient).  To define one, write a frozen dataclass of its numbers, with `init` and `step`.
+    """theta <- theta + step(gradient).  For your own, write a frozen dataclass of its numbers, with `init` and `step`.
 
     lr : the learning rate, a number or a schedule.
-    rule : the learning-rate scales of a parametrization that apply, those of gradient descent or those of Adam.
-    towards : (P,) or (E, P), the point that weight decay pulls theta to; None for 0.
+    rule : "sgd" or "adam", whichever of the parametrization's learning-rate scales apply.
+    towards : (P,) or (E, P), the point towards which weight decay pulls theta; None for 0.
 
-    ValueError for lr <= 0, momentum, b1 or b2 outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
+    Raises ValueError for lr <= 0, momentum, b1 or b2 outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
     """
 
     lr: float | Schedule
     rule: ClassVar[Rule] = "sgd"
-    weight_decay = 0.0  # no fields: those of a subclass would have to follow them in the order of arguments
+    weight_decay = 0.0  # no fields: a subclass's arguments would have to follow them
     towards = cast("Array | None", None)
 
     def __post_init__(self) -> None:
@@ -64,18 +64,18 @@ class Optimizer(ABC):
 
     @property
     def reach(self) -> float:
-        """Return the stability bound on a parabola of curvature lambda, lr lambda < reach; inf if unknown."""
+        """Return the bound in lr lambda < reach for stability on a parabola of curvature lambda; inf if unknown."""
         return inf
 
     @property
     def rate(self) -> float:
-        """Return the learning rate as a number; TypeError if it is still a schedule."""
+        """Return the learning rate as a number; raise TypeError if it is still a schedule."""
         if isinstance(self.lr, Schedule):
             raise TypeError(f"the rate of {self.lr!r} depends on the step: optimizer.at(step).step(...)")
         return float(self.lr)
 
     def at(self, step: int) -> Self:
-        """Return the optimiser for step 0, 1, ...: its learning rate is a number."""
+        """Return the optimiser for step 0, 1, ..., with a number as its learning rate."""
         if not isinstance(self.lr, Schedule):
             return self
         return _changed(self, lr=rate(self.lr, step))
@@ -85,7 +85,7 @@ class Optimizer(ABC):
         return time(self.lr, steps)
 
     def check(self, theta: Array, steps: int) -> None:
-        """Raise unless `towards` is a point for this theta, and the decay of every step shrinks weights."""
+        """Raise unless `towards` is a point for this theta and the decay of every step shrinks the weights."""
         if self.weight_decay and isinstance(self.lr, Schedule):
             _check_decay(self, max(map(self.lr, range(steps)), default=0.0))
         if (a := self.towards) is None:
@@ -98,7 +98,7 @@ class Optimizer(ABC):
         check_finite("towards", a)
 
     def members(self, which: slice) -> Self:
-        """Return the optimiser for some members of an ensemble, with their own points to decay to."""
+        """Return the optimiser for some members of an ensemble, with their own points `towards`."""
         if self.towards is None or self.towards.ndim == 1:
             return self
         return _changed(self, towards=self.towards[which])
@@ -118,21 +118,21 @@ class Optimizer(ABC):
 
     @abstractmethod
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
-        """Make one step, in place on theta and memory, overwriting `gradient`.  scales : (P,), or None for ones."""
+        """Take one step, in place on theta and memory, overwriting `gradient`.  scales : (P,), or None for ones."""
 
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """Gradient descent with heavy-ball momentum and weight decay, per-parameter scales s:
+    """Gradient descent with heavy-ball momentum and weight decay, and with per-parameter scales s:
 
         v <- momentum v + s g + weight_decay u,     theta <- theta - lr v
 
     lr : a number, or a schedule (`minintk.training.schedules`).  `train` chooses full batches or mini-batches.
     towards : theta_0, (P,) or (E, P): u = theta - theta_0 decays, as in a model with weights u (Samarin et al. 2022,
-        eq. (2)); by default u = theta.  For mn.mse and `Linearized` it converges to `solve_gram` with ridge = N
+        eq. (2)); by default u = theta.  For mn.mse and `Linearized` descent converges to `solve_gram` with ridge = N
         weight_decay; for mn.sum_of_squares, with half of that.
 
-    ValueError for a learning rate <= 0, momentum outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
+    Raises ValueError for a learning rate <= 0, momentum outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
 
     >>> SGD(lr=0.1, momentum=0.9)
     SGD(lr=0.1, momentum=0.9, weight_decay=0.0)
@@ -175,7 +175,7 @@ class Nesterov(SGD):
 
         g' = s g + weight_decay u,     v <- momentum v + g',     theta <- theta - lr (g' + momentum v)
 
-    (Sutskever et al. 2013; the gradient is taken at theta.)
+    See Sutskever et al. 2013; here the gradient is taken at theta.
 
     >>> Nesterov(lr=0.1)
     Nesterov(lr=0.1, momentum=0.9, weight_decay=0.0)
@@ -197,10 +197,10 @@ class Adam(Optimizer):
         m <- b1 m + (1 - b1) g,     r <- b2 r + (1 - b2) g^2,     m^ = m / (1 - b1^k),     r^ = r / (1 - b2^k)
         theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
 
-    (Kingma, Ba 2015; Loshchilov, Hutter 2019.) An L2 term inside g would also be divided by sqrt(r^), so the decay is
-    outside, with u as in `SGD`; its limit is not a ridge solution.  s are the parametrization's scales for Adam.
-    Gradients shrink with the width, and eps must stay far below them.  ``at(step)`` sets the step k.  memory : ([E], 2,
-    P), m and r.  ValueError for lr <= 0, b1 or b2 outside [0, 1), eps <= 0, weight_decay < 0, lr weight_decay >= 1.
+    See Kingma, Ba 2015 and Loshchilov, Hutter 2019.  An L2 term inside g would also be divided by sqrt(r^), so the
+    decay is outside, with u as in `SGD`; its limit is not a ridge solution.  s are the parametrization's scales for
+    Adam. Gradients shrink with the width, and eps must stay far below them.  ``at(step)`` sets k.  memory : ([E], 2,
+    P), m and r.  Raises ValueError for lr, eps <= 0, b1, b2 outside [0, 1), weight_decay < 0, lr weight_decay >= 1.
 
     >>> import numpy as np
     >>> adam, theta = Adam(lr=0.1), np.array([1.0, -2.0])
@@ -257,14 +257,14 @@ class Adam(Optimizer):
 
 
 def _changed(optimizer: Any, **values: Any) -> Any:
-    """Return the optimiser with other values of its fields, unchecked."""
+    """Return the optimiser with new values of these fields, without checking them."""
     other = copy(optimizer)
     vars(other).update(values)
     return other
 
 
 def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
-    """Call work(at) for pieces of the last axis that fit a core's cache, on several cores if it is long."""
+    """Call work(at) on pieces of the last axis that fit a core's cache, on several cores if the axis is long."""
     if theta.size <= THRESHOLDS.vector_piece:
         return work(slice(None))
 
@@ -276,7 +276,7 @@ def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
 
 
 def _check_decay(optimizer: Any, lr: float) -> None:
-    """Raise ValueError unless a step at this rate multiplies the weights by a number above 0."""
+    """Raise ValueError unless a step at this rate multiplies the weights by a positive number."""
     if not lr * float(optimizer.weight_decay) < 1:
         what = f"a step at lr={lr:g} with weight_decay={optimizer.weight_decay:g} multiplies the weights by"
         found = f"1 - lr weight_decay = {1 - lr * optimizer.weight_decay:.3g}"

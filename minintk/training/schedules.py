@@ -1,8 +1,8 @@
-"""Define learning-rate schedules, as data: the rate of each step, and the time t, the sum of the rates.
+"""Define learning-rate schedules as data: the rate of each step, and the time t, the sum of the rates.
 
     lr(s)  for step s = 0, 1, ...          t(n) = sum_{s < n} lr(s)
 
-t is the time of the theory.  A schedule can replace any learning rate that is a number, as in ``mn.SGD(lr=...)``.
+t is the time of the theory.  A schedule can replace a number as any learning rate, as in ``mn.SGD(lr=...)``.
 
 >>> lr = WarmUp(2, then=StepDecay(0.4, every=3, factor=0.5))
 >>> [round(lr(step), 6) for step in range(7)]
@@ -21,7 +21,7 @@ from minintk.validate import number, whole
 
 
 class Schedule(ABC):
-    """Base class.  To add a schedule, subclass it as a frozen dataclass and define `__call__`, the rate of a step."""
+    """Base class.  For your own schedule, write a frozen subclass dataclass with `__call__`, the rate of a step."""
 
     __slots__ = ()
 
@@ -35,18 +35,18 @@ class Schedule(ABC):
 
 
 def rate(lr: float | Schedule, step: int) -> float:
-    """Return the learning rate at a step; lr : a number or a schedule."""
+    """Return the learning rate at a step.  lr : a number or a schedule."""
     return float(lr(step)) if isinstance(lr, Schedule) else float(lr)
 
 
 def time(lr: float | Schedule, steps: int) -> float:
-    """Return the time t after this many steps; lr : a number or a schedule."""
+    """Return the time t after this many steps.  lr : a number or a schedule."""
     return float(lr.t(steps)) if isinstance(lr, Schedule) else float(lr) * steps
 
 
 @dataclass(frozen=True)
 class StepDecay(Schedule):
-    """lr(s) = lr factor^floor(s / every).   Samarin et al. 2020, CIFAR-10: a tenth every 30 epochs.
+    """lr(s) = lr factor^floor(s / every).   Samarin et al. 2020 use a tenth every 30 epochs on CIFAR-10.
 
     >>> [StepDecay(1.0, every=2, factor=0.5)(s) for s in range(5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]
@@ -74,7 +74,7 @@ class StepDecay(Schedule):
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """lr(s) = final + (lr - final) (1 + cos(pi s / steps)) / 2 for s < steps, `final` after (Loshchilov, Hutter 2017).
+    """lr(s) = final + (lr - final) (1 + cos(pi s / steps)) / 2 for s < steps, then `final` (Loshchilov, Hutter 2017).
 
     >>> [round(Cosine(1.0, steps=4)(s), 3) for s in range(6)]
     [1.0, 0.854, 0.5, 0.146, 0.0, 0.0]
@@ -103,7 +103,7 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class WarmUp(Schedule):
-    """lr(s) = (s + 1) / steps * lr_0 for s < steps, then `then`, with first rate lr_0 (Goyal et al. 2017).
+    """lr(s) = (s + 1) / steps * lr_0 for s < steps, then the schedule `then`, which starts at lr_0 (Goyal et al. 2017).
 
     >>> [WarmUp(4, then=0.2)(s) for s in range(5)]
     [0.05, 0.1, 0.15000000000000002, 0.2, 0.2]

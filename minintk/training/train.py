@@ -1,4 +1,4 @@
-"""Train any model, one network or an ensemble, by a generator of snapshots: `train`.
+"""Train any model, one network or an ensemble, with a generator of snapshots: `train`.
 
 One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  Members are split over the cores.
 """
@@ -30,12 +30,12 @@ from minintk.training.schedules import rate
 from minintk.validate import whole
 
 GROWN = 1000.0
-"""Factor by which a loss has to grow to be reported as diverging."""
+"""A loss that grows by this factor is reported as diverging."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class State:
-    """The state of training before step `step`: enough to resume with the same bits.
+    """The state of training before step `step`, which suffices to resume with the same bits.
 
     theta, memory : ([E], P).  rng : the generator's state when the current epoch was drawn.  anchors : `Model.anchors`.
     """
@@ -56,7 +56,7 @@ class Snapshot:
 
     t : lr x steps, the time of the theory; with a schedule, the sum of the rates so far.  theta : ([E], P), a copy.
     loss : () or (E,), and f : ([E], B, C), on the next batch (on all examples if training is full batch).
-    model : the model, re-anchored if it re-anchors.  state : for `train(..., resume=state)`.
+    model : the model, with its current anchor if that moves.  state : for `train(..., resume=state)`.
     """
 
     step: int
@@ -72,7 +72,7 @@ class Snapshot:
 
 
 def loss_text(loss: Array) -> str:
-    """Format a loss, () or (E,): the value, or the range over the members."""
+    """Return a loss, () or (E,), as text: its value, or its range over the members."""
     host = to_host(loss)
     return f"loss={float(host):.4g}" if host.ndim == 0 else f"loss={host.min():.4g} to {host.max():.4g}"
 
@@ -96,18 +96,18 @@ def train(
 ) -> Iterator[Snapshot]:
     """Train a model; yield a snapshot at step 0, then every `every` steps, and at the last step.
 
-    theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C), read while it runs and not copied (they
+    theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C), read during the run and not copied (they
     can fill the memory or be a `numpy.memmap`): do not change them until the run is over.
-    batch_size : examples per step, all N by default; drawn without replacement, epoch by epoch, with `rng`.  An epoch
-    is floor(N / batch_size) steps: the last N mod batch_size examples of its shuffle are skipped.
-    lr_scales : {tensor name: scale}, in place of the parametrization's own; 0 freezes a tensor.
+    batch_size : examples per step, all N by default, drawn with `rng` without replacement, epoch by epoch.  An epoch is
+    floor(N / batch_size) steps: the last N mod batch_size examples of its shuffle are skipped.
+    lr_scales : {tensor name: scale}, which replaces the parametrization's own scales; 0 freezes a tensor.
     params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
-    resume : the state of a snapshot of the same run; training continues with the same bits, and sets `rng` back.
-    (`minintk.training.checkpoints` writes states to disk; `fit` does all of this.)
+    resume : the state of a snapshot of the same run; training continues with the same bits, and resets `rng`.
+    `minintk.training.checkpoints` writes states to disk; `fit` does all of this.
 
-    Warns if a squared loss cannot converge at this learning rate, on full or mini-batches (`warn_if_unstable`).  Warns
-    if a loss grows a thousandfold, from its start or from that of f = 0, and if no snapshot is ever requested.
-    FloatingPointError once the loss is not finite; ValueError or TypeError for invalid arguments, before step 0.
+    Warns if a squared loss cannot converge at this learning rate (`warn_if_unstable`), if a loss grows a thousandfold,
+    from its start or from that of f = 0, or if no snapshot is ever requested.  Raises FloatingPointError once the loss
+    is not finite; ValueError or TypeError for invalid arguments, before step 0.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
@@ -126,7 +126,7 @@ Result = TypeVar("Result")
 
 
 class OnDemand(Iterator[Result]):
-    """An iterator that warns, when deleted, if it was never used: the run never started.   call : its text."""
+    """An iterator that warns, when deleted, if it was never used, so that no run started.   call : its text."""
 
     def __init__(self, results: Iterator[Result], call: str) -> None:
         self._results = results
@@ -134,7 +134,7 @@ class OnDemand(Iterator[Result]):
             f"{call} computes each result when it is asked for, and none was: nothing was trained. Write "
             f"`for snapshot in {call}: ...`, or `*_, end = {call}` for the last one alone"
         )
-        self._forgotten = weakref.finalize(self, warnings.warn, said, RuntimeWarning, 2)  # at the line that drops it
+        self._forgotten = weakref.finalize(self, warnings.warn, said, RuntimeWarning, 2)  # the line that drops it
         self._forgotten.atexit = False
 
     def __next__(self) -> Result:
@@ -143,7 +143,7 @@ class OnDemand(Iterator[Result]):
 
 
 def snapshots(run: Descent, steps: int, every: int, resume: State | None) -> Iterator[Snapshot]:
-    """Yield the snapshots of a run, computed on demand; ValueError if `resume` is already beyond `steps`."""
+    """Yield the snapshots of a run, computed on demand; raise ValueError if `resume` is already past `steps`."""
     whole("every", every)
     if resume is not None:
         run.restore(resume)
@@ -168,7 +168,7 @@ def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
 
 
 class Descent:
-    """A run of `train` or `fit`: theta and memory, changed in place by `advance`; y : targets of the latest batch."""
+    """A run of `train` or `fit`.  `advance` changes theta and memory in place; y holds the latest batch's targets."""
 
     def __init__(
         self, model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
@@ -188,17 +188,17 @@ class Descent:
         self.memory = optimizer.init(self.theta)
         self.gradient, self.y = xp.full_like(self.theta, float("nan")), y
         self.written = False  # True once a sweep has filled the gradient
-        self.limit: float | None = inf  # warn about a larger loss; None: set it from the next loss
+        self.limit: float | None = inf  # warn about a larger loss; None: set the limit from the next loss
         self.parts = member_slices(model, self.theta, self.batches.size)
         self._check_every = 1 if on_host(xp) else 50  # reading the loss makes a GPU wait
 
     def state(self, copy: bool = False) -> State:
-        """Return the current state; without `copy`, its arrays are those that `advance` overwrites."""
+        """Return the current state; without `copy`, `advance` will overwrite its arrays."""
         theta, memory = (own(a) if copy and a is not None else a for a in (self.theta, self.memory))
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
     def restore(self, state: State) -> None:
-        """Continue from this state; TypeError or ValueError if it is not one of this run."""
+        """Continue from this state; raise TypeError or ValueError unless it is from this run."""
         check_state(state, self.theta, self.memory, self.model.anchors())
         xp = array_namespace(self.theta, state.theta)
         self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
@@ -207,9 +207,9 @@ class Descent:
         self.batches.restore(state.rng)
 
     def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
-        """Return (f, loss) of the next batch at theta, ([E], B, C) and () or (E,); then, if `learn`, make one step.
+        """Return (f, loss) of the next batch at theta, ([E], B, C) and () or (E,); then, if `learn`, take one step.
 
-        FloatingPointError if the loss is not finite; on a GPU this is checked every 50 steps, and with `check`.
+        Raises FloatingPointError if the loss is not finite; on a GPU, checked every 50 steps, and with `check`.
         """
         xp = array_namespace(self.theta)
         xb, yb = self.batches(self.step)
@@ -230,7 +230,7 @@ class Descent:
                     optimizer.members(part).step(self.theta[part], self.gradient[part], memory, self.scales)
             return f, value
 
-        with single_threaded_blas():  # the step splits its work over the cores itself
+        with single_threaded_blas():  # the step itself splits its work over the cores
             results = parallel(work, range(len(self.parts)))
         f, value = results[0] if len(results) == 1 else (xp.concat(list(column)) for column in zip(*results))
         if check or self.step % self._check_every == 0:
@@ -254,7 +254,7 @@ class Descent:
         return f, value
 
     def _check_written(self, gradient: Array, value: Array) -> None:
-        """Raise TypeError for a tensor whose gradient is still NaN, not filled by its layer.  value : the loss."""
+        """Raise TypeError for a tensor whose gradient its layer did not write, so that it is NaN.  value : the loss."""
         xp, layout = array_namespace(gradient), self.model.layout
         for t in layout.tensors if bool(xp.all(xp.isfinite(value))) else ():
             if bool(xp.any(xp.isnan(gradient[..., layout.slices[t.name]]))):
@@ -262,7 +262,7 @@ class Descent:
 
 
 def check_state(state: State, theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> None:
-    """Raise TypeError or ValueError unless the arrays of `state` have the form of this run's."""
+    """Raise TypeError or ValueError unless the arrays of `state` have the form of this run's arrays."""
     if not isinstance(state, State):
         raise TypeError(f"resume expects the state of a snapshot or a moment, snap.state, got {state!r}")
     expected = _form(theta, memory, anchors)
@@ -278,7 +278,7 @@ def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> s
 
 
 def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
-    """Return slices of the ensemble, one per core and small enough for its cache; one slice for a network or a GPU."""
+    """Return slices of the ensemble, one per core, small enough for its cache; one slice for a network or on a GPU."""
     if theta.ndim == 1 or not on_host(array_namespace(theta)):
         return [slice(None)]
     E, P = theta.shape
@@ -289,17 +289,17 @@ def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
 
 
 def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
-    """Warn if a squared loss cannot converge at this learning rate, with the tangent kernel at the start.
+    """Warn if a squared loss cannot converge at this learning rate, given the tangent kernel at the start.
 
-    Full batches: lr > reach N / (c lambda_max), with lambda_max of J S J', the optimiser's reach, 2 (1 + momentum) for
-    the heavy ball, and c the curvature of the loss, 1 for mn.mse.  Mini-batches of b: in a direction of mean curvature
-    lambda, the curvature of batches has variance lambda s, and training is stable in mean square up to
+    Full batches diverge for lr > reach N / (c lambda_max), with lambda_max of J S J', the optimiser's reach, 2 (1 +
+    momentum) for the heavy ball, and c the curvature of the loss, 1 for mn.mse.  For mini-batches of b, in a direction
+    of mean curvature lambda, batch curvatures have variance lambda s, and training is stable in mean square up to
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
-    at the worst lambda from 0 to lambda_max / N, both estimated from one batch.  Linearised networks diverged at .8 to
-    1.5 times that rate (b = 2 to 32, momentum 0 and .9), so the warning comes at 1.5 times.  Cost: three Lanczos steps
-    on a batch and on four of its examples, eight above half the rate.  For a schedule, only its first rate is checked.
+    at the worst lambda from 0 to lambda_max / N; one batch estimates both.  Linearised networks diverged at .8 to 1.5
+    times that rate (b = 2 to 32, momentum 0 and .9), so the warning comes at 1.5 times.  It costs three Lanczos steps
+    on a batch and four of its examples, eight above half the rate.  Only a schedule's first rate is checked.
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)
@@ -318,7 +318,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
 
 def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
-    """Return lambda / reach + s / (2 (1 - momentum)), worst case of members and lambda; rough if lambda is small."""
+    """Return the worst lambda / reach + s / (2 (1 - momentum)) over members and lambda; rough if lambda is small."""
     b, N, m = run.batches.size, run.batches.x.shape[0], float(getattr(run.optimizer, "momentum", 0.0))
     x = run.batches.x if b == N else run.batches.x[to_library(np.arange(b) * N // b, array_namespace(run.theta))]
 
@@ -336,8 +336,8 @@ def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
 
 
 def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None, clear: float) -> float:
-    """Bound the largest lambda_max of J S J' from below by three Lanczos steps if < `clear`, else eight; 0 if inf."""
-    with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # raised by eigvalsh, or for a cotangent
+    """Return a lower bound on lambda_max of J S J', from three Lanczos steps if < `clear`, else eight; 0 if inf."""
+    with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # from eigvalsh, or for a cotangent
         f, J = model.forward(theta, x)
 
         def back(u: Array) -> Array:
@@ -347,7 +347,7 @@ def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | No
         norms = largest_singular_value(back, J.push, fixed_start(f, f.shape[-2:]), 2, inf, clear**0.5)
         if isfinite(size := float(array_namespace(f).max(norms))):
             return size**2
-    return 0.0  # the first step of training raises
+    return 0.0  # the first step of training will raise
 
 
 def _diverged(step: int, value: Array, optimizer: Optimizer) -> str:

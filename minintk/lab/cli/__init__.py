@@ -1,11 +1,11 @@
 """Define the command line: `minintk verify`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade`, `doctor`.
 
-    options     what a command is made of
+    options     what a command consists of
     terminal    what commands print
     sweeps, single, grading: the commands, each a function with its options above it
-    main        the parser of them all, and what becomes of their errors
+    main        the parser for all commands, and the handling of their errors
 
-What `import minintk` leaves out is imported inside the commands, so that `minintk --help` stays quick.
+The commands themselves import what `import minintk` leaves out, so that `minintk --help` stays quick.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from minintk.lab.cli.options import COMMANDS, FAILED, INTERRUPTED, OK, UNDECIDED
 __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "OK", "UNDECIDED", "USAGE", "main"]
 
 ELSEWHERE = ("analytic.verify.command", "minintk.examination.command")
-"""Modules with commands that depend on the laboratory; deleted ones are skipped."""
+"""Modules whose commands depend on the laboratory; deleted modules are skipped."""
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Yield (name, command), starting with those from other modules."""
+    """Yield (name, command), first those from other modules."""
     known = set(COMMANDS)
     for name in ELSEWHERE:
         with suppress(ModuleNotFoundError):
@@ -38,7 +38,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, by default sys.argv; return the exit status.
+    """Run the command line, by default sys.argv, and return the exit status.
 
     >>> main(["verify", "--widths", "64"])                       # the reason is on stderr
     2
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # argparse has printed the reason
         return int(stop.code or 0)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a Windows console, or its pipe, may lack Greek letters
+        if hasattr(stream, "reconfigure"):  # a Windows console or its pipe can lack Greek letters
             stream.reconfigure(errors="replace")
     try:
         status: int = args.run(args)

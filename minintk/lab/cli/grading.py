@@ -1,4 +1,4 @@
-"""Define the command that grades a submission; course/classroom.py grades a class."""
+"""Define the command that grades a submission; course/classroom.py grades a whole class."""
 
 from __future__ import annotations
 

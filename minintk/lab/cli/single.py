@@ -82,7 +82,7 @@ def _reproduce(args: Namespace) -> int:
         raise ValueError(f"data expects a folder with MNIST's or CIFAR-10's files, got {args.data!r}")
     paths = scripts(args.names)
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
-    device_namespace(device)  # fails immediately if there is no such device
+    device_namespace(device)  # fails immediately without such a device
     options = {"data": args.data, "scale": args.scale, "device": device, "part": args.part}
     screen, failed, done = console(160), [], 0
     try:

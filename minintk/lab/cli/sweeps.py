@@ -29,7 +29,7 @@ SWEPT = (
     option("--activation", "NAME", "tanh, relu, erf, gelu", "tanh"),
     DATA, DEVICE, SEED,
 )  # fmt: skip
-"""Options that both commands share: which networks grow, how they are trained, and on which data."""
+"""Options of both commands: which networks grow, how they are trained, and on which data."""
 
 
 def _swept(args: Namespace) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _swept(args: Namespace) -> dict[str, Any]:
 
 
 def _written(found: Any, args: Namespace, name: str) -> int:
-    """Print the report; write figure, report and numbers, NAME.png, NAME.txt, NAME.json; return the exit status."""
+    """Print the report; write figure, report and numbers to NAME.png, NAME.txt, NAME.json; return the exit status."""
     print(found.report())
     folder = made_folder(Path(args.out).expanduser(), "out")
     picture, text = found.plot(), f"{found.report()}\n".encode()
@@ -68,7 +68,7 @@ def _written(found: Any, args: Namespace, name: str) -> int:
 
 
 def _plain(thing: Any) -> Any:
-    """Convert to JSON: arrays to lists, objects to their fields, without a fit's bootstrap draws."""
+    """Convert to JSON: arrays to lists, and objects to their fields without a fit's bootstrap draws."""
     if hasattr(thing, "tolist"):
         return thing.tolist()
     return {name: value for name, value in vars(thing).items() if name != "draws"}

@@ -8,16 +8,16 @@ Networks of growing width are trained for a few steps, and four sizes are measur
     |dW|    spectral norm of the first step, over that of spectral muP; with gradient descent also over |dL/df|
 
 Each is fitted as A n^b.  The check passes if b is 0, up to `tolerance`, for |h| and |dh| of every layer, and no |dW|
-deviates more. The network's outputs may start at n^-1/2, so their |h| may fall.  Features move with the layers before
-them, so |W| and |dW| show which layer is wrong. |W| depends on its own initial scale only; once all |W| are right, the
-first |dW| depends on its own learning rate only (with Adam, always).  The first steps of gradient descent are divided
-by the size of dL/df, a factor of all gradients.
+deviates more.  The network's outputs can start at n^-1/2, so their |h| is allowed to fall.  Features move with the
+layers before them, so |W| and |dW| show which layer is wrong.  |W| depends only on its own initial scale.  Once all |W|
+are right (with Adam, always), the first |dW| depends only on its own learning rate.  The first steps of gradient
+descent are divided by the size of dL/df, which multiplies all gradients.
 
 Networks of L residual branches are checked against L in the same way.  Branches at equal relative depth are compared,
-and |W|, |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
+and |W| and |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
 
-Yang et al. 2022 (tensor programs V), appendix D.1; norms: Yang, Simon, Bernstein 2023; depth: Yang, Yu, Zhu, Hayou
-2023.
+See Yang et al. 2022 (tensor programs V), appendix D.1; for norms, Yang, Simon, Bernstein 2023; for depth, Yang, Yu,
+Zhu, Hayou 2023.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ QUANTITIES: dict[Quantity, str] = {
 }  # fmt: skip
 """{quantity: the label of its axis}"""
 GROWN = 10.0
-"""Training diverges if the loss grows by this factor."""
+"""Training counts as divergent if the loss grows by this factor."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scaling:
-    """The scaling with width of one quantity of one layer (h, dh) or tensor (W, dW): the values, the fit, the verdict.
+    """The scaling with width of one quantity of a layer (h, dh) or a tensor (W, dW): its values, fit and verdict.
 
-    values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : True if only growth is an error. curves[i] :
-    (S, steps + 1), for h and dh: the values after every step.
-    verdict : "pass" if the whole interval of the exponent is within `tolerance` of 0, "fail" if none of it is.
+    values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : True if only growth is an error.  curves[i]
+    : (S, steps + 1), for h and dh: the values after every step.
+    verdict : "pass" if the whole interval of the exponent is within `tolerance` of 0, "fail" if no part of it is.
     """
 
     quantity: Quantity
@@ -98,7 +98,7 @@ class CoordinateCheck:
 
     @property
     def passed(self) -> bool:
-        """True if every |h| and |dh| passes, and no |dW| fails."""
+        """True if every |h| and |dh| passes and no |dW| fails."""
         return self.verdict == "pass"
 
     @property
@@ -124,14 +124,14 @@ class CoordinateCheck:
 
     @property
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
-        """The tensors whose initial scale or learning rate is wrong; {} unless the check fails and one stands out.
+        """The tensors with a wrong initial scale or learning rate; {} unless the check fails and singles some out.
 
-        Also {} if training diverged at every width: then no exponent means anything.
+        It is also {} if training diverged at every width, since no exponent is then meaningful.
         """
         if self.verdict != "fail" or len(self.diverged) == len(self.widths):
             return {}
         start, rate = ([r for r in self.rows if r.quantity == q and r.verdict == "fail"] for q in ("W", "dW"))
-        if start and self.rule == "sgd":  # gradients of all layers are wrong, and weights that do not move have no rate
+        if start and self.rule == "sgd":  # all layers' gradients are wrong, and unmoved weights have no rate
             rate = [row for row in rate if row.fit is None]
         names, late = [row.name for row in start], [row.name for row in rate]
         both = {name: "start and rate" for name in names if name in late}
@@ -175,7 +175,7 @@ class CoordinateCheck:
     def plot(self) -> Any:
         """Return a matplotlib Figure: size against width, with a panel for each of |h|, |dh|, |W|, |dW|.
 
-        Thin lines show |h| and |dh| after each of the earlier steps.
+        Thin lines show |h| and |dh| after each earlier step.
         """
         from matplotlib.figure import Figure
 
@@ -219,20 +219,20 @@ def coordinate_check(
     """Train networks of these widths for a few steps and fit how the sizes of features and weights scale with width.
 
     spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`, or L -> the spec with L residual
-    branches, all of one width; `widths` are then depths.  Initial outputs should be small, w_std = C^-1/2 in the last
-    layer: they fall as n^-1/2, which biases every exponent.
+    branches, all of one width; then `widths` are depths.  Initial outputs should be small, with w_std = C^-1/2 in the
+    last layer: they fall as n^-1/2, which biases every exponent.
     x : (N, *input_shape), y : (N, C); a few dozen examples are enough.
-    A torch module, or (module, {parameter name: factor of its rate}), may replace a spec.  It is lifted with its own
+    A torch module, or (module, {parameter name: factor of its rate}), can replace a spec.  It is lifted with its own
     weights, or with those of a given parametrization.
     parametrization : `SpectralMuP()` for specs.  optimizer : an optimiser, or a function network -> optimiser.
     seeds : networks per width, at least two.  steps : training steps, on all of x.
-    budget : most networks per width, `seeds` by default: while the verdict is undecided, their number is doubled, and
-    the level 0.05 of the intervals is divided among these looks as in `minintk.grade.exponent`.
+    budget : the largest number of networks per width, `seeds` by default.  While the verdict is undecided, the number
+    is doubled, and these looks share the intervals' level 0.05 as in `minintk.grade.exponent`.
     tolerance : how far from 0 an exponent may be.
     rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : show a bar with the time left,
     on stderr.
 
-    ValueError for widths or specs that do not match each other, FloatingPointError if a loss is infinite or NaN.
+    Raises ValueError for widths or specs that do not match each other, FloatingPointError if a loss is not finite.
 
     >>> import minintk as mn
     >>> digits = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
@@ -259,7 +259,7 @@ def coordinate_check(
                 for theta in initial_thetas(net, x, rng, seeds - had):
                     measured = measure(net, theta, x, y, loss, chosen, steps, variable, widths[i])
                     for (q, name), values in measured.items():
-                        hidden = variable == "L" and q in ("h", "dh") and ".branch" in name  # it shrinks, as it should
+                        hidden = variable == "L" and q in ("h", "dh") and ".branch" in name  # shrinks, as it should
                         if not hidden and (counterpart := names[i](name)) is not None:
                             of = found.setdefault((q, counterpart), [values[:0]] * len(nets))
                             of[i] = np.concatenate([of[i], values])

@@ -1,4 +1,4 @@
-"""Estimate the time that a sweep still takes: a power of each size, learned from finished calls."""
+"""Estimate the remaining time of a sweep as a product of powers of the sizes, fitted to finished calls."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,11 +8,11 @@ import numpy as np
 WIDTHS, NO_SIZES = {"width", "n", "h", "D", "channels"}, {"seed", "repeat"}
 """Prior: work is quadratic in a width, linear in other whole numbers, independent of seeds; a sweep corrects it."""
 SCATTER, DOUBT = 0.2, 1.0
-"""Standard deviations of log seconds about the law, and of a power about its prior."""
+"""Standard deviations of log seconds around the law, and of a power around its prior."""
 
 
 class Costs:
-    """Seconds of calls, c prod_k size_k^p_k: a ridge regression of log seconds, shrunk towards the expected powers.
+    """Seconds of calls, c prod_k size_k^p_k, by ridge regression of log seconds with powers shrunk to their priors.
 
     calls : the arguments of each call.  members : how many runs each call makes at once.
 
@@ -28,7 +28,7 @@ class Costs:
             if name not in NO_SIZES and all(isinstance(v, (int, float)) and 0 < v < 1e300 for v in values):
                 columns.append(np.log(values))
                 powers.append(2.0 if name in WIDTHS else float(all(isinstance(v, int) for v in values)))
-            elif len(kinds := {*map(repr, values)}) <= 10:  # each value has its own time
+            elif len(kinds := {*map(repr, values)}) <= 10:  # each value has a time of its own
                 columns += [np.array([repr(v) == kind for v in values], float) for kind in sorted(kinds)]
                 powers += [0.0] * len(kinds)
         self._sizes, self._powers = np.stack(columns, axis=1), np.array(powers)
@@ -37,7 +37,7 @@ class Costs:
         self._left = np.ones(len(calls), bool)
 
     def ended(self, i: int, seconds: float | None = None) -> float:
-        """Return the fraction of all seconds done, including call i.  seconds : None if another process made it."""
+        """Return the fraction of all seconds done, with call i.  seconds : None if another process made this call."""
         if seconds:
             x, self._took[i] = self._sizes[i] / SCATTER, seconds
             self._squares += np.outer(x, x)

@@ -28,7 +28,7 @@ ENSEMBLE_BYTES = 2**31
 def networks(
     spec_of_width: Any, x: Array, widths: Any, parametrization: Parametrization | None
 ) -> tuple[tuple[int, ...], list[Network]]:
-    """Return the widths, at least two, and a network for each; TypeError or ValueError if missing or all alike."""
+    """Return the widths, at least two, with a network for each; raise TypeError or ValueError if they do not vary."""
     if not callable(spec_of_width):
         raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
     check_floating("x", x)
@@ -42,7 +42,7 @@ def networks(
 
 
 def _network(make: Any, n: int, shape: Any, parametrization: Parametrization | None) -> Network:
-    """Return the network of a spec, or of a torch module: with its own weights unless a parametrization is given."""
+    """Return the network of a spec, or of a torch module, with its own weights unless a parametrization is given."""
     made = make(n)
     if not hasattr(made[0] if isinstance(made, tuple) else made, "state_dict"):
         return Network(made, shape, parametrization or SpectralMuP())
@@ -70,10 +70,10 @@ def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int)
 
 
 def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[Callable[[str], str | None]]]:
-    """Return ("n", or "L" for depths; per network, a function from layer or tensor names to the shallowest's).
+    """Return ("n", or "L" for depths; for each network, a map of layer or tensor names to those of the shallowest).
 
-    Branch k of L_0 matches branch k L / L_0 of L: both have the same relative depth.  Other branches have no
-    counterpart (None).
+    Branch k of L_0 matches branch k L / L_0 of L, at the same relative depth.  Other branches have no counterpart
+    (None).
     """
     sizes = [len(net.spec) for net in nets]
     blocks = [[i for i, layer in enumerate(net.spec) if isinstance(layer, Residual)] for net in nets]
@@ -95,7 +95,7 @@ def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[C
 
 
 def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
-    """Return the name with the position that `places` gives; unchanged for None, and if it names no layer."""
+    """Return the name with its position replaced by `places`; unchanged if that is None, or the name has no layer."""
     at, dot, rest = name.partition(".")
     if places is None or not at.isdigit():
         return name
@@ -103,7 +103,7 @@ def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
 
 
 def spectral_mup(t: Tensor, natural: float) -> tuple[float, float]:
-    """Return (|W|, |dW|) of spectral muP with w_std = b_std = 1.  natural : sqrt(fan_out / fan_in)."""
+    """Return spectral muP's (|W|, |dW|) with w_std = b_std = 1.  natural : sqrt(fan_out / fan_in)."""
     (end, branch), r = t.role.depth, natural
     size = r if t.role.kind == "bias" else (1.0 if t.role.place == "input" else min(1.0, r)) * (1 + r)
     return size * end, r * end * branch
@@ -113,7 +113,7 @@ def measure(
     net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
     variable: str, width: int,
 ) -> dict[tuple[Quantity, str], Host]:  # fmt: skip
-    """Return {(quantity, name): (E,), or (E, steps + 1)}."""
+    """Return {(quantity, name): the sizes of all members, (E,), or (E, steps + 1)}."""
     run = Descent(net, theta, x, y, loss, optimizer, steps)
     xp, before, f, curves = array_namespace(theta), trace(net, theta, x), net(theta, x), []
     grown = moved = theta
@@ -140,7 +140,7 @@ def measure(
         "h": {name: xp.stack([step[i][0] for step in curves], axis=-1) for i, name in enumerate(before)},
         "dh": {name: xp.stack([step[i][1] for step in curves], axis=-1) for i, name in enumerate(before)},
         "W": {name: norm / mup[name][0] for name, norm in start.items()},
-        # tensors that do not move in the first step, below outputs that start at 0, may move later
+        # tensors below outputs that start at 0 do not move in the first step, but can move later
         "dW": {k: xp.where(v > 0, v, late[k]) / mup[k][1] / shared for k, v in first.items()},
         "dL/df": {"loss": u},
         "growth": {"loss": value / xp.where(grown > 0, grown, one)},

@@ -1,8 +1,8 @@
 """Test learning-rate transfer: does the best learning rate stay the same as the network grows?
 
 Networks of every width, or depth, are trained at every rate from the same initial weights.  At each width, the best
-rate is the minimum of the parabola in log lr through the lowest mean log loss and its two neighbours.  Yang et al. 2022
-(tensor programs V), figure 1: the best rate is constant in muP and moves in the standard parametrization.
+rate is the minimum of the parabola in log lr through the lowest mean log loss and its two neighbours.  In Yang et al.
+2022 (tensor programs V), figure 1, the best rate is constant in muP and moves in the standard parametrization.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from minintk.training.train import Descent
 from minintk.validate import generator, numbers, whole
 
 RESAMPLES = 1000
-"""Number of resamples of the bootstrap over seeds."""
+"""Number of bootstrap resamples over seeds."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transfer:
     """Losses over widths and rates; see `learning_rate_transfer`.
 
-    widths : or depths, if `variable` is "L" instead of "n".
+    widths : the widths, or depths if `variable` is "L" instead of "n".
     losses : (widths, rates, seeds), after training; a network that diverged counts with its initial loss.
     optima : the best rate at each width, with an interval from a bootstrap over seeds.
-    shift : log2 of the factor by which the best rate changes when the width doubles: 0 if constant, -1 if lr ~ 1/n.
+    shift : log2 of the factor by which the best rate changes if the width doubles: 0 if constant, -1 if lr ~ 1/n.
     """
 
     title: str
@@ -56,7 +56,7 @@ class Transfer:
 
     @property
     def at_edge(self) -> tuple[int, ...]:
-        """The widths whose best rate is the smallest or largest one tried: add rates there."""
+        """The widths with a best rate that is the smallest or largest one tried: add rates beyond it."""
         best = _logs(self.losses).mean(axis=-1).argmin(axis=-1)
         return tuple(n for n, i in zip(self.widths, best) if i in (0, len(self.rates) - 1))
 
@@ -70,14 +70,14 @@ class Transfer:
     def regret(self) -> float:
         """The loss at the best rate of another width, relative to the best loss, for the worst pair of widths.
 
-        It is robust if a minimum is flat, unlike the position of the minimum, `spread`.
+        Unlike the position of the minimum, `spread`, it is robust if a minimum is flat.
         """
         logs = _logs(self.losses).mean(axis=-1)
         return float(np.exp(np.max(logs[:, logs.argmin(axis=-1)] - logs.min(axis=-1)[:, None])))
 
     @property
     def passed(self) -> bool:
-        """True if the best rate is known at every width, and constant within a factor 2."""
+        """True if the best rate is known at every width and constant within a factor of 2."""
         return not self.at_edge and self.spread <= 2
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class Transfer:
         return "\n".join([*lines, "", *(() if self.untrained else (shift,)), said])
 
     def plot(self, axes: Any = None) -> Any:
-        """Plot loss against learning rate, one line per width, on matplotlib's `axes`, or a new Figure; return it."""
+        """Plot loss against learning rate, one line per width; return `axes`, or a new Figure if it is None."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(6, 4.4), layout="constrained") if axes is None else None
@@ -136,15 +136,15 @@ def learning_rate_transfer(
     """Train networks of these widths at these rates, and find the best rate of each width.
 
     spec_of_width : n -> the spec of width n, or L -> that of L residual branches.  x : (N, *input_shape), y : (N, C).
-    rates : three or more, increasing, with the best ones in the interior.  optimizer : rate -> optimiser, as `mn.SGD`,
-    `mn.Adam` and `mn.Muon` are, or rate -> (network -> optimiser).  steps : training steps, on all of x. A torch
-    module, or (module, {parameter name: factor of its rate}), may replace a spec.  It is lifted with its own weights,
-    or with those of a given parametrization.
+    rates : three or more, increasing, with the best in the interior.  optimizer : rate -> optimiser, like `mn.SGD`,
+    `mn.Adam` and `mn.Muon`, or rate -> (network -> optimiser).  steps : training steps, on all of x.  A torch module,
+    or (module, {parameter name: factor of its rate}), can replace a spec.  It is lifted with its own weights, or with
+    those of a given parametrization.
     parametrization : `SpectralMuP()` for specs.  seeds : networks per width, at least two, with the same initial
     weights at every rate.  rng : draws weights and the bootstrap; numpy.random.default_rng(0) by default.
     progress : show a bar with the time left, on stderr.
 
-    The loss is taken on all of x after the last step.  ValueError or TypeError for invalid arguments, before training.
+    The loss is that on all of x after the last step.  Invalid arguments raise ValueError or TypeError before training.
 
     >>> import minintk as mn
     >>> x, y = mn.datasets.digits(dtype=np.float32).subset(48, np.random.default_rng(0)).one_hot()
@@ -186,7 +186,7 @@ def _at(lr: float, net: Network, optimizer: Any) -> Optimizer:
 
 
 def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int) -> Host:
-    """Return (E,): each member's loss after training, or its initial loss if that is lower or the member diverged."""
+    """Return each member's loss after training, (E,), or its initial loss if that is lower or the member diverged."""
     run = Descent(net, theta, x, y, loss, optimizer, steps)
     with np.errstate(over="ignore", invalid="ignore"):
         start = to_host(loss(net(theta, x), y)).astype(np.float64)
@@ -198,7 +198,7 @@ def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer
     except FloatingPointError:
         if theta.shape[0] == 1:
             return start
-        alone = (theta[e : e + 1] for e in range(theta.shape[0]))  # finds out which one diverged
+        alone = (theta[e : e + 1] for e in range(theta.shape[0]))  # finds the one that diverged
         return np.concatenate([_train(net, one, x, y, loss, optimizer, steps) for one in alone])
     with np.errstate(over="ignore", invalid="ignore"):
         end = to_host(loss(net.forward(run.theta, x)[0], y)).astype(np.float64)

@@ -44,8 +44,8 @@ RECIPES: dict[str, tuple[Callable[[int, int], s.Sequential], int, Callable[[], P
 def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None = None) -> Network:
     """Return a network of the zoo for images of this shape, in its usual parametrization.
 
-    width : the width factor of lenet5, the hidden features of mlp, or the channels of the others.  ValueError for an
-    unknown name, or images of an unsuitable shape.
+    width : the width factor of lenet5, the hidden features of mlp, or the channels of the others.  Raises ValueError
+    for an unknown name, or images of an unsuitable shape.
     """
     if width is not None:
         whole("width", width)
@@ -67,7 +67,7 @@ OPTIMIZERS: dict[str, tuple[Callable[[float | Schedule, Network], Optimizer], fl
     "spectral": (lambda lr, net: mn.SpectralDescent(lr, net.layout), 0.02),
     "muon": (lambda lr, net: mn.Muon(lr, net.layout), 0.02),
 }
-"""{name: ((rate, network) -> optimiser, a rate that moves features little in a few steps)}"""
+"""{name: ((rate, network) -> optimiser, a rate at which features move little in a few steps)}"""
 ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
     "tanh": (s.Tanh(), 1.0), "relu": (s.ReLU(), zoo.SQRT2), "erf": (s.Erf(), 1.0), "gelu": (s.GELU(), zoo.SQRT2),
 }  # fmt: skip
@@ -75,9 +75,9 @@ ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
 
 
 def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
-    """Return one by name, "mup:N" with its base width N; the `ABC` with exponents a/b/c; or your own "module:name".
+    """Return a parametrization by name: "mup:N" with base width N; an `ABC` with exponents a/b/c; or "module:name".
 
-    ValueError for anything else.
+    Raises ValueError for anything else.
 
     >>> parametrization("mup:64"), parametrization("0,0.5,0.5/0,0,0/0,0,0").regime
     (SpectralMuP(base_width=64), 'kernel')
@@ -103,7 +103,7 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
     """Return a function n -> spec of width n for a coordinate check: `depth` hidden layers, w_std = C^-1/2 last.
 
     name : "mlp"; "cnn", 3 x 3 convolutions with n channels and the mean over pixels; "resnet", residual branches of two
-    layers; or "module:function", your own function.  ValueError for other names.
+    layers; or "module:function", your own function.  Raises ValueError for other names.
 
     >>> spec_of_width("mlp", outputs=10, depth=1)(64)
     Sequential(Flatten(), Dense(width=64, ...), Tanh(), Dense(width=10, w_std=0.316..., b_std=0.0, b_init='normal'))
@@ -158,7 +158,7 @@ def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
 
 
 def images(name: str | Path, split: Literal["train", "test"] = "train", dtype: Any = np.float64) -> Dataset:
-    """Load MNIST or CIFAR-10: "mnist", "cifar10", or a folder with either's files; FileNotFoundError otherwise."""
+    """Load MNIST or CIFAR-10: "mnist", "cifar10", or a folder with either's files; otherwise FileNotFoundError."""
     readers = {"mnist": datasets.mnist, "cifar10": datasets.cifar10}
     if name in readers:
         return readers[str(name)](split=split, dtype=dtype)

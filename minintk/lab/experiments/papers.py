@@ -14,13 +14,13 @@ from minintk.files.reading import read_json
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 """Present only in a checkout, not in an installed package."""
 ENDS = '\nif __name__ == "__main__":\n    command_line(main, SIZES'
-"""The last lines of such a script."""
+"""The last lines of each of these scripts."""
 
 
 def scripts(names: Sequence[str] = ()) -> dict[str, Path]:
     """Return {name: file} of these scripts; without names, of all that produce a table of claims, alphabetically.
 
-    ValueError for an unknown name; FileNotFoundError if the package was installed without them.
+    Raises ValueError for an unknown name, FileNotFoundError if the package was installed without the scripts.
     """
     found = [path for path in sorted(EXAMPLES.glob("*.py")) if ENDS in path.read_text("utf-8")]
     if not found:
@@ -35,10 +35,10 @@ def scripts(names: Sequence[str] = ()) -> dict[str, Path]:
 def rerun(
     paths: Mapping[str, Path], out: str, *, images: str | None = None, **options: str | None
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Run the scripts one after the other, each over all cores, and yield (name, its numbers) as they finish.
+    """Run the scripts one after the other, each on all cores, and yield (name, its numbers) as they finish.
 
-    The numbers are None for a script that failed.  Its progress and the reason are on stderr.  Runs that are recorded
-    in `out` are not repeated.  A script ends with this process, however this process ends.
+    The numbers are None for a script that failed.  Its progress and the reason are on stderr.  Runs recorded in `out`
+    are not repeated.  A script ends with this process, however this process ends.
 
     images : "digits", "mnist" or "cifar10"; "mnist" if only data= is given.  options : data, scale, device and part, as
     in the scripts' own command lines; None leaves one out.
@@ -49,7 +49,7 @@ def rerun(
     for name, path in paths.items():
         sys.stderr.write(f"{name}, {kind}\n")
         command, ends = [sys.executable, str(path), *arguments], {"MININTK_ENDS_WITH_STDIN": "1"}
-        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL  # stdin is closed when this process ends
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL  # stdin closes when this process ends
         with subprocess.Popen(command, stdin=pipe, stdout=nothing, env=os.environ | ends) as process:
             try:
                 failed = process.wait()

@@ -1,9 +1,9 @@
 """Run sweeps: a grid of runs, each saved as soon as it is done, so that a kill loses only the runs in progress.
 
-Every run is one file in ``store/records``, written atomically; runs that have one are not repeated.  Processes that are
-given the same store share its calls, as docs/long-runs.md explains.  Only the grid and `batch` decide which runs share
-a call of `work`.  So a resumed sweep ends with the same ``results.json`` as an uninterrupted one, byte for byte (on the
-same machine, with the same libraries and number of threads).
+Every run is one file in ``store/records``, written atomically; runs with a file are not repeated.  Processes that use
+the same store share its calls, as docs/long-runs.md explains.  Only the grid and `batch` determine which runs share a
+call of `work`.  A resumed sweep therefore ends with the same ``results.json`` as an uninterrupted one, byte for byte
+(on the same machine, with the same libraries and number of threads).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Table:
     results: list[Result]
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """Return what the runs returned under this name; KeyError, listing the names, if a run lacks it."""
+        """Return what the runs returned under this name; raise KeyError, listing the names, if a run lacks it."""
         diverged = self.diverged.ravel()
         if missing := [i for i, result in enumerate(self.results) if name not in result and not diverged[i]]:
             raise KeyError(f"{name!r}: the result at {self.points[missing[0]]} has {list(self.results[missing[0]])}")
@@ -72,7 +72,7 @@ class Table:
         return np.array([DIVERGED in result for result in self.results]).reshape(self.shape)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a line for each run: its point, then what it returned, lists as JSON."""
+        """Write a line for each run: its point, then what it returned, with lists as JSON."""
         names = dict.fromkeys(name for result in self.results for name in result)
         text = io.StringIO(newline="")
         lines = csv.DictWriter(text, [*self.grid, *names])
@@ -83,7 +83,7 @@ class Table:
         write_atomically(path, lambda file: file.write(text.getvalue().encode()))
 
     def to_pandas(self) -> Any:
-        """Return a pandas.DataFrame with a row for each run; needs the extra `tables`."""
+        """Return a pandas.DataFrame with a row for each run; this needs the extra `tables`."""
         import pandas
 
         return pandas.DataFrame([point | result for point, result in zip(self.points, self.results)])
@@ -95,7 +95,7 @@ class Table:
 
     @property
     def points(self) -> list[Point]:
-        """{name: value} for every run."""
+        """The points {name: value}, one for each run."""
         return [dict(zip(self.grid, values)) for values in product(*self.grid.values())]
 
     def __repr__(self) -> str:
@@ -117,23 +117,23 @@ def sweep(
     """Run `work` at every point of a grid, reusing the runs that an interrupted sweep has saved; return the table.
 
     work : called as work(alpha=..., width=..., seed=...), returns {name: number, text, list or array}.  The result must
-        depend only on the arguments.  A process executor must be able to import it.
+        depend only on the arguments.  For a process executor, `work` must be importable.
     grid : {name: values}, numbers, text, True, False or None (inf is a number); every combination is a run.
-    together : the name of one axis.  `work` receives several of its values at once, as a tuple, to train them along
-        the ensemble axis, and returns a list with one result each.  batch : how many per call, all by default.
-    store : the folder for results.  It may hold runs of another grid of the same work.  Processes that use it at the
+    together : the name of one axis.  `work` receives several of its values at once, as a tuple, to train them along the
+        ensemble axis, and returns a list with one result each.  batch : how many per call, by default all.
+    store : the folder for results.  It can hold runs of another grid of the same work.  Processes that use it at the
         same time share the calls; each returns the whole table.
     part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  Missing runs are then {} in the table,
-        and ``results.json`` is written once there are none.
-    executor : any `concurrent.futures.Executor`; by default, one call after the other in this process.
+        and ``results.json`` is written once none is missing.
+    executor : any `concurrent.futures.Executor`; by default, calls run one after the other in this process.
     progress : a bar on stderr with the time left, estimated from finished calls of each size.
 
     A run in which `work` raises FloatingPointError, as `mn.train` does if it diverges, is recorded as {"diverged":
     message}; if it ran together with others, each of them is rerun separately.  Any other error in `work` is raised
-    again with the grid point added; finished runs, and runs that an executor has started, are kept.  ValueError if the
-    store belongs to another work, for a damaged record, NaN in a result, or an invalid grid.  Functions are compared by
-    name, and by the values that functools.partial, an object or a closure binds.  After editing a function, use another
-    folder: the edit is not detected.
+    again with the grid point added; finished runs, and runs that an executor has started, are kept.  Raises ValueError
+    if the store belongs to another work, for a damaged record, NaN in a result, or an invalid grid.  Functions are
+    compared by name, and by the values that functools.partial, an object or a closure binds.  After editing a function,
+    use another folder: the edit is not detected.
 
     >>> import tempfile
     >>> def power(base: int, exponent: tuple[int, ...]) -> list[dict[str, int]]:
@@ -184,7 +184,7 @@ def sweep(
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """One call of `work`: its arguments, and the grid points it computes, several at once or one."""
+    """One call of `work`: its arguments, and the grid points that it computes, several at once or one."""
 
     folder: Path
     arguments: Point
@@ -220,7 +220,7 @@ class _Call:
             write_bytes(self.path(point), _text({"point": point, "result": result}))
 
     def results(self, returned: Any) -> list[Result]:
-        """Convert what `work` returned to one JSON-ready result per point; TypeError or ValueError if that fails."""
+        """Convert what `work` returned to one result per point, as JSON can hold it; raise TypeError or ValueError."""
         many = list(returned) if self.several and isinstance(returned, Sequence) else [returned]
         if len(many) != len(self.points) or not all(isinstance(result, Mapping) for result in many):
             want = f"a list of {len(self.points)} results" if self.several else "a result"
@@ -246,7 +246,7 @@ def _attempt(work: Work, together: str | None, arguments: Point) -> Any:
 
 
 def _timed(work: Work, together: str | None, arguments: Point) -> tuple[Any, float]:
-    """Return the result of `_attempt`, and its seconds."""
+    """Return the result of `_attempt`, and the seconds that it took."""
     start = perf_counter()
     return _attempt(work, together, arguments), perf_counter() - start
 
@@ -267,7 +267,7 @@ def _calls(
 def _run(
     work: Work, units: Iterator[Job | None], executor: Executor | None, keep: Callable[[_Call, Any], None]
 ) -> None:
-    """Make the calls that this process gets claims on, and `keep` each result as it arrives."""
+    """Make the calls that this process can claim, and `keep` each result as it arrives."""
     failed: list[Exception] = []
 
     def submit(job: Job) -> Future[Any]:
@@ -278,7 +278,7 @@ def _run(
             with claim:
                 try:
                     keep(call, future.result())
-                except Exception as error:  # calls in progress cannot be stopped, so their results are kept
+                except Exception as error:  # calls in progress cannot be stopped: keep their results
                     error.add_note(f"in the sweep's call work({_words(call.arguments)})")
                     failed.append(error)
     if failed:
@@ -286,7 +286,7 @@ def _run(
 
 
 def _of_part(part: tuple[int, int] | None) -> slice:
-    """Return the calls of part=(i, n): i, i + n, ...; ValueError unless 0 <= i < n."""
+    """Return the calls of part=(i, n): i, i + n, ...; raise ValueError unless 0 <= i < n."""
     if part is None:
         return slice(None)
     if not (isinstance(part, tuple) and [*map(type, part)] == [int, int] and 0 <= part[0] < part[1]):
@@ -295,7 +295,7 @@ def _of_part(part: tuple[int, int] | None) -> slice:
 
 
 def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | None) -> dict[str, tuple[Any, ...]]:
-    """Return the grid as tuples of Python numbers; ValueError for an invalid one."""
+    """Return the grid as tuples of Python numbers; raise ValueError for an invalid grid."""
     if not isinstance(grid, Mapping):
         raise TypeError(f"grid expects {{name: values}}, got {grid!r}")
     axes = {}
@@ -318,7 +318,7 @@ def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | 
 
 
 def _value(point: Point, name: Any, value: Any) -> Any:
-    """Return a value as JSON stores it, floats with all digits; ValueError for NaN, TypeError for other types."""
+    """Return a value as JSON stores it, floats with all digits; raise ValueError for NaN, TypeError for other types."""
 
     def constant(text: str) -> float:
         if text == "NaN":
@@ -334,7 +334,7 @@ def _value(point: Point, name: Any, value: Any) -> Any:
 
 
 def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
-    """Return the folder of a sweep, set up; ValueError if it belongs to another work."""
+    """Set up the folder of a sweep and return it; raise ValueError if it belongs to another work."""
     folder, mine = made_folder(store, "store="), {"format": 1, "work": identity(work)}
     for name in ("records", "claims"):
         (folder / name).mkdir(exist_ok=True)
