@@ -43,7 +43,7 @@ DEFAULT_PARAMETRIZATION = NTK()
 """The default parametrization."""
 
 LARGEST_SILENT_ERROR = 1e-8
-"""A quadrature whose error bound exceeds this warns."""
+"""`Kernel` warns if a quadrature's error bound exceeds this."""
 
 
 class Both(NamedTuple):

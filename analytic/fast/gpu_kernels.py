@@ -176,7 +176,7 @@ block.   across, along : the weights of lines, and of pairs of places, (w, w).  
 
 
 def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool) -> str:
-    """Write the kernel `planes` in a precision, for D and Theta or only D, with the activations that it needs."""
+    """Write the CUDA kernel `planes` for one precision, with the given activations, for D and Theta or only for D."""
     T = {"float32": "float", "float64": "double"}[str(np.dtype(dtype))]
     kinds = "".join(f"#define {name} {k}\n" for k, name in enumerate(KINDS))
     cases = [f"case {k}: {{ {entries(dtype, form, tangent=tangent)} }} break;" for k, form in enumerate(forms)]

@@ -25,7 +25,7 @@ from minintk.spec.shapes import Shape
 __all__ = ["added_up", "bytes_of", "prepared", "steps_taken", "summed", "sums_suffice"]
 
 BYTES_WORTH_NUMBA = 2**24
-"""Numba pays if activations must process this many bytes: a thirtieth of a second without it, at most half with it.
+"""Numba pays off above this many bytes of work in activations: 1/30 s without it, at most half of that with it.
 Loading Numba takes a quarter of a second and 130 MB once per process, and five seconds the very first time.  Whether it
 is already loaded is ignored, since results would then depend on history."""
 

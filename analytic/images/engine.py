@@ -217,7 +217,7 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
-    steps = plan.by_offsets and planes().steps_taken(plan.program, plan.shape, layout, 2**62)  # 0 if over a block
+    steps = plan.by_offsets and planes().steps_taken(plan.program, plan.shape, layout, 2**62)  # 0 if too large
     double = replace(plan, layout=layout, by_offsets=steps)
     size = selves_at_once(double, N)
     pools = [tuple(xp.empty((N, *pooled), dtype=xp.float64) for _ in range(2)) for pooled in plan.pooled]

@@ -265,7 +265,7 @@ class NTKRegressor(_Regressor, _Trained):
     time : on L = 1/(2N) sum |f - y|^2, lr x steps if lr = 1, or steps if lr is the network's own; inf: the end.
     normalize_y : divide the targets, always centred, by their standard deviation; predictions are scaled back.
 
-    Spreads are those of f over initialisations, without noise, so they are no intervals for new targets.  They scale
+    Spreads are those of f over initialisations, without noise, so they are not intervals for new targets.  They scale
     with the prior and not with y: standardise y, or pass normalize_y=True.  For calibrated intervals, use
     GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
 

@@ -2,7 +2,7 @@
 
     preconditioner        work                     memory beside x                     on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
-    "landmarks" L, B      steps times n M          M^2, for f = k(., z) a alone        k(x, z) and the state
+    "landmarks" L, B      steps times n M          M^2, for only f = k(., z) a         k(x, z) and the state
 
 The factor has the precision of K, for instance float32; residuals and steps are in float64.  So the steps also correct
 rounding errors of the factor.

@@ -182,7 +182,7 @@ class GradientDescent(Dynamics):
     def _moved(self, z: Array, t: Array) -> Array:
         """Return 1 - e_t, (T, n).  M^t is a product of M^(2^j), stored as D = M^(2^j) - I for the digits of small z.
 
-        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so nothing fails if two coincide, z = (1 +- sqrt(m))^2.
+        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so nothing fails if two coincide (z = (1 +- sqrt(m))^2).
         If they are near -1, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the start (1, -2).
         """
         xp, m = array_namespace(z), self.momentum
