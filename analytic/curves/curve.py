@@ -58,7 +58,7 @@ class LearningCurve:
             q_j = 1 - 2 lr z_j + lr^2 (1 + 1/batch) z_j^2,    z_j eigenvalues of A = Lambda^1/2 W W' Lambda^1/2
 
         This is exact in the mean for Gaussian inputs and given W; sums over z_j are integrals over their limit.
-        ValueError for finite examples=, an lr at which a step diverges, or steps other than whole numbers from 0 to 10^6.
+        ValueError for finite examples=, an lr at which a step diverges, or steps other than integers from 0 to 10^6.
         """
         if not isinf(self.equivalent.N):
             raise ValueError(
