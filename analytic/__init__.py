@@ -5,8 +5,8 @@ Reading order:
     textbook     the recursion as the papers print it, in plain NumPy
     vectors      the same for fully connected networks, exact and fast
     images       the same over pairs of pixels
-    streaming    kernels on disk, and in other processes
-    kernel       the front: `kernel(spec)`
+    streaming    kernels on disk and in other processes
+    kernel       the public interface: `kernel(spec)`
     training     closed-form training, Gaussian processes
     large        regression with kernels that do not fit into memory
     limits       moving features, finite width

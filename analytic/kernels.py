@@ -43,18 +43,18 @@ DEFAULT_PARAMETRIZATION = NTK()
 """The default parametrization."""
 
 LARGEST_SILENT_ERROR = 1e-8
-"""Largest error bound of a quadrature without a warning."""
+"""`Kernel` warns if a quadrature's error bound exceeds this."""
 
 
 class Both(NamedTuple):
-    """The two kernels of one evaluation."""
+    """Hold the two kernels of one evaluation."""
 
     nngp: Array
     ntk: Array
 
 
 class Derivatives(NamedTuple):
-    """Derivatives of both kernels with respect to log w_std, of all layers together, and log b_std."""
+    """Hold both kernels' derivatives with respect to log w_std and log b_std, each jointly for all layers."""
 
     w_std: Both
     b_std: Both
@@ -75,7 +75,7 @@ def every(layer: s.Layer) -> Iterator[s.Layer]:
 
 @lru_cache(maxsize=256)
 def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: tuple[Any, ...]) -> Program:
-    """Build the program; `by`, the rules and functions of all layers, makes the cache notice new registrations."""
+    """Build the program; `by`, the layers' rules and functions, is a cache key, so that new registrations count."""
     check_channels_last(spec, shape)
     steps = lower(spec, Site(shape), parametrization)
     run_law(steps, Law())
@@ -85,7 +85,7 @@ def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: 
 
 
 class Wider(Parametrization):
-    """The rows of networks 16 times as wide, for layers with their own widths.  seen : (place, rate) of the rows."""
+    """Give the spec's layers the rows of a network 16 times as wide.  seen : (place, rate) of each row."""
 
     def __init__(self, of: Parametrization) -> None:
         self.of, self.seen = of, set[tuple[str, float]]()
@@ -99,7 +99,7 @@ class Wider(Parametrization):
 
 @lru_cache(maxsize=256)
 def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
-    """Raise UnsupportedLayer if Theta depends on the hidden widths or phi jumps, ValueError for Adam's rates."""
+    """Raise UnsupportedLayer if Theta depends on the hidden widths or phi jumps; ValueError for Adam's rates."""
     if any(isinstance(layer, s.Sign) for layer in every(spec)):
         raise UnsupportedLayer(
             "Sign has no tangent kernel: E phi'^2 is infinite, from its jump.  Take .nngp(...) of it, or mn.Erf() "
@@ -121,46 +121,46 @@ def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Sha
 
 @dataclass(frozen=True)
 class Kernel:
-    """The kernels of an infinitely wide network; built by `kernel`.
+    """Compute the kernels of an infinitely wide network; `kernel` builds it.
 
     All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library
-    and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, in float32 a few 1e-7, also for nearly
-    parallel, equal, opposite and zero rows.  `error` bounds the error of activations without a closed form, and of
-    layers that amplify small angles and their rounding errors (the chaotic phase: erf, tanh at w_std = 3 and more).
-    Theta of saturated sigmoids (erf, sin) and of layers after them depends on angles of 1 / |u|, u the pre-activations.
-    If all rows are nearly parallel, and for sin between any such rows, its error is up to |u| times the precision.
+    and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, or a few 1e-7 in float32, even for
+    nearly parallel, equal, opposite and zero rows.  `error` bounds two larger errors: of activations without a closed
+    form, and of layers that amplify rounding errors of small angles (chaotic phase: erf, tanh at w_std >= 3).  After
+    saturated sigmoids (erf, sin) with pre-activations u, Theta depends on angles as small as 1 / |u|.  Its error is up
+    to |u| times the precision if all rows are nearly parallel, and for sin between any two such rows.
 
-    Range: variances of 0 and from 1e-306 to 1e306 at every layer, rows of |x| / sqrt(d) from 1e-153 to 1e153 at the
-    first, and results within the inputs' precision.  Smaller rows count as 0 next to a random bias.  Float32 results
-    below 1e-38 have fewer digits.  ValueError, with the row's name, outside these ranges.
+    Range: variances are 0 or from 1e-306 to 1e306 at every layer, inputs have |x| / sqrt(d) from 1e-153 to 1e153, and
+    results fit the inputs' precision.  Smaller rows count as 0 if there is a random bias.  Float32 results below 1e-38
+    have fewer digits.  Outside these ranges, a ValueError names the row.
 
-    If the network has convolutions or pooling, images (N, H, W, C) and sequences (N, L, C) are followed pixel by pixel.
-    The NNGP is as exact there, and so is the NTK of images that are equal, opposite or black.  For other images, the
-    NTK depends on some angles that are known only to the square root of the precision.  These are between pixels nearly
-    opposite before a kink, nearly parallel after pooling, or in collinear windows of very different size.  Many of
-    these cause errors of up to 1e-8 in the NTK (1e-3 in float32) and 1e-9 (1e-4) in the NNGP of later layers. Before a
-    saturated sigmoid, opposite images shifted by a bias have errors of |u|^2 times the precision. Images whose root
-    mean squares have the ratio R add an error of R times float64's precision, unless the network is ReLU-like without
-    biases.  ValueError beyond R = 1e8, and for root mean squares below 1e-135 or above 1e149.
+    If the network has convolutions or pooling, the recursion runs pixel by pixel on images (N, H, W, C) and sequences
+    (N, L, C).  The NNGP is as accurate there, and so is the NTK of images that are equal, opposite or black.  For other
+    images, the NTK depends on angles that are known only to the square root of the precision.  These lie between pixels
+    nearly opposite before a kink, nearly parallel after pooling, or in collinear windows of very different size.  Many
+    such angles cause errors of up to 1e-8 in the NTK (1e-3 in float32) and 1e-9 (1e-4) in later layers' NNGP.  Before a
+    saturated sigmoid, opposite images shifted by a bias have errors of |u|^2 times the precision. If root mean squares
+    of images have the ratio R, errors grow by R times float64's precision, unless the network is ReLU-like without
+    biases.  ValueError if R > 1e8, and for root mean squares below 1e-135 or above 1e149.
 
-    On a CPU the bits depend only on the inputs, the libraries and the processor, not on the number of threads or other
-    work; `store` and `executor` give the bits of the plain call.
+    On a CPU the bits of the result depend only on inputs, libraries and processor, not on the number of threads or
+    other work; `store` and `executor` give the same bits as the plain call.
 
-    With Numba installed, `pip install minintk[fast]`, image kernels take a fifth of the time for activations in closed
-    form: large ones, and small ones too once Numba is loaded.
+    With Numba (`pip install minintk[fast]`), image kernels of activations in closed form take a fifth of the time.
+    Small kernels benefit only once Numba is loaded.
 
-    x2 : M examples, by default x1.  With `minintk.Dropout` an x2 always has its own masks.  So K(x, x) of an example
+    x2 : M examples, by default x1.  With `minintk.Dropout`, x2 always has its own masks, so K(x, x) of an example
         with itself appears only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
-    memory : bound in bytes on what the call adds to the process, results included; by default all free memory, within
-        control groups.  Loading Numba takes another 130 MB once, and compiling for its disk cache 40. MemoryError,
-        before the pairs are computed, if the result and the work do not fit.
+    memory : bound in bytes on what the call adds to the process, results included; by default all free memory within
+        the control group's limit.  Loading Numba takes another 130 MB once, and compiling for its disk cache 40 MB.
+        MemoryError, before the pairs are computed, if the result and the work do not fit.
     out : an array for the result (for `both`, a pair) of its shape and precision, for instance a numpy.memmap.
-    store : a folder that keeps the result and a record of the finished blocks.  If the process is killed, the same call
-        continues where it stopped and gives the same bytes; processes with the same store share its blocks
-        (docs/long-runs.md).  The result is a read-only numpy.memmap there, nngp.npy, ntk.npy.
-    progress : called as progress(tiles done, tiles in total), from several threads, one at a time.
-    executor : a `concurrent.futures.Executor` that computes blocks of the result, on one core each; by default the
-        threads of this process.  Use it for other machines, or for many cores; on two cores, threads are as fast.
+    store : a folder for the result and a record of the finished blocks.  If the process is killed, the same call
+        resumes and gives the same bytes; processes with the same store share its blocks (docs/long-runs.md).  The
+        result is a read-only numpy.memmap of nngp.npy or ntk.npy there.
+    progress : called as progress(tiles done, tiles in total), from several threads but never concurrently.
+    executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; by default, the
+        threads of this process do.  Use it for other machines or many cores; on two cores, threads are as fast.
 
     TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
     """
@@ -196,7 +196,7 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: tuple[Array, Array] | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Both:  # fmt: skip
-        """Compute (nngp, ntk), each (N, M), in one pass, which costs little more than one of them."""
+        """Compute (nngp, ntk), each (N, M), in one pass, at little more than the cost of one of them."""
         wanted = Wanted((True, True), out or (None, None), memory, progress, self._warn)
         return Both(*self._kernels(x1, x2, wanted, store, executor))
 
@@ -205,12 +205,12 @@ class Kernel:
 
             K(p, p') = E f(p) f'(p'),   Theta(p, p') = sum_theta S df(p)/dtheta df'(p')/dtheta
 
-        of one channel at pixel p of x and at p' of x', after a convolution or a pooling.  Their mean over equal pixels
-        is `nngp` and `ntk`; over all pairs it is those of the network followed by a `GlobalAvgPool`.
+        of one channel at pixel p of x and at p' of x', after a convolution or a pooling.  The mean over equal pixels
+        gives `nngp` and `ntk`; the mean over all pairs gives those of the network followed by a `GlobalAvgPool`.
 
-        equal : True for only equal pixels, (N, M, H, W), which is fast if no earlier layer mixes pixels.  Sequences
-        have (N, M, L, L') and (N, M, L).  memory : as for `nngp`; MemoryError before the pairs.  ValueError for a
-        network that ends in vectors, UnsupportedLayer for one with masks, as K(p, p) of x with itself then differs.
+        equal : True for equal pixels only, (N, M, H, W), which is fast if no earlier layer mixes pixels.  For sequences
+        the shapes are (N, M, L, L') and (N, M, L).  memory : as for `nngp`.  ValueError if the network ends in vectors;
+        UnsupportedLayer if it has masks, as K(p, p) of x with itself then differs.
 
         >>> import numpy as np, minintk as mn
         >>> x = np.arange(6.0).reshape(1, 2, 3, 1)
@@ -240,7 +240,7 @@ class Kernel:
         return Both(*(xp.moveaxis(k.reshape((N, *grid, M, *grid)), 1 + len(grid), 1) for k in found))
 
     def diag(self, x: Array) -> Both:
-        """Compute the diagonals of both kernels, (N,) each, in O(N), without series: to rounding whatever `error` is.
+        """Compute the diagonals of both kernels, (N,) each, in O(N), without series: to rounding for any `error`.
 
         >>> import numpy as np, minintk as mn
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
@@ -252,10 +252,10 @@ class Kernel:
         return Both(xp.astype(rows.q, inputs.dtype), xp.astype(rows.theta, inputs.dtype))
 
     def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
-        """Compute d(nngp, ntk) / d log w_std and / d log b_std, jointly for all layers, (N, M) each.
+        """Compute the derivatives of both kernels by log w_std and log b_std, jointly for all layers, (N, M) each.
 
-        They are central differences in float64: the time of four kernels, relative errors of about 1e-9. MemoryError,
-        before any work, if the result does not fit.  ValueError, with the examples' names, for a derivative that
+        Central differences in float64 take the time of four kernels and have relative errors of about 1e-9.
+        MemoryError, before any work, if the result does not fit.  ValueError, with the examples' names, if a derivative
         overflows the inputs' precision.
 
         >>> import numpy as np, minintk as mn
@@ -273,7 +273,7 @@ class Kernel:
         for name, x in zip(("x1", "x2"), inputs.x):  # so that errors name a row of the inputs, not of a block
             self._rows(Examples(x, name=name))
         found, wide = xp.empty((2, 2, N, M), dtype=inputs.dtype), [xp.astype(x, xp.float64) for x in inputs.x]
-        with np.errstate(over="ignore", invalid="ignore"):  # `check_entries` reports it
+        with np.errstate(over="ignore", invalid="ignore"):  # `check_entries` reports overflow
             for i, j in blocks(inputs.shape, ROWS_AT_ONCE, inputs.symmetric):
                 own = inputs.symmetric and i == j
                 for k, name in enumerate(PARAMETERS):
@@ -288,13 +288,13 @@ class Kernel:
     __array_ufunc__ = None  # so that a NumPy number times a kernel is a kernel
 
     def __add__(self, other: Kernel) -> Kernel:
-        """Return the kernel K_1 + K_2, Theta_1 + Theta_2 of f_1 + f_2 for independent networks, a `minintk.Sum`.
+        """Return the kernel of f_1 + f_2 for independent networks (`minintk.Sum`): K_1 + K_2, Theta_1 + Theta_2.
 
-        `c * k`, c > 0, `k / c` : c K and c Theta, the kernel of sqrt(c) f.  `k * other`, `k ** 2` : K_1 K_2 and Theta_1
-        K_2 + K_1 Theta_2, elementwise, the kernel of f_1 f_2, a `minintk.Product`; pixel by pixel if networks end in
-        pixels.  They have their own spec and work like any other kernel, for posterior, ensemble and estimators.
-        ValueError for kernels of two parametrizations, and for c <= 0; UnsupportedLayer for a sum if neither network
-        ends in weights, and for a product if neither has any.
+        `c * k` and `k / c`, c > 0 : c K and c Theta, the kernel of sqrt(c) f.  `k * other` and `k ** 2` : elementwise
+        K_1 K_2 and Theta_1 K_2 + K_1 Theta_2, the kernel of f_1 f_2 (`minintk.Product`); it acts pixel by pixel if the
+        networks end in pixels.  The results have their own spec and work in posterior, ensemble and estimators.
+        ValueError if parametrizations differ or c <= 0; UnsupportedLayer for a sum if neither network ends in weights,
+        and for a product if neither has any.
 
         >>> import numpy as np, minintk as mn
         >>> one, two = kernel(mn.Dense(1)), kernel(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)))
@@ -336,11 +336,11 @@ class Kernel:
         return Kernel(s.as_sequential(scaled(self.spec, name, factor)), self.parametrization)
 
     def error(self, x: Array) -> float:
-        """Bound both kernels' error for these rows, at the worst angle, relative to sqrt(k(x, x) k(x', x')).
+        """Bound both kernels' errors for these rows at the worst angle, relative to sqrt(k(x, x) k(x', x')).
 
-        The bound is 2 sum_l e_l of the quadratures, which no layer amplifies, and on vectors 4 eps sum_l (chi_{l+1} ...
-        chi_L)^1/2: rounding errors of angles grow in the chaotic phase (docs/guide/activations.md).  inf for Sign,
-        which has no chi.  If phi has kinks, or large arguments, e_l |c|^1024 bounds its part for rows of correlation c.
+        The bound is 2 sum_l e_l of the quadratures, which no layer amplifies; vectors add 4 eps sum_l (chi_{l+1} ...
+        chi_L)^1/2, as the chaotic phase amplifies rounding errors of angles (docs/guide/activations.md).  It is inf for
+        Sign, which has no chi.  If phi has kinks or large arguments, rows of correlation c have e_l |c|^1024 instead.
         Other rows influence series and tiles, so a pair's value may change by up to the sum of both errors.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
@@ -353,7 +353,7 @@ class Kernel:
         return program(self.spec, self.parametrization, shape)
 
     def _inputs(self, x1: Array, x2: Array | None) -> tuple[Examples, Program]:
-        """Check the inputs; return them with their steps.  Under masks an x2 is other examples, even if it is x1."""
+        """Check the inputs; return them with their steps.  With masks, x2 counts as other examples even if it is x1."""
         inputs = Examples(x1, x2)
         steps = self._program(inputs.example)
         return (inputs if x2 is None or not has_masks(steps) else Examples(x1, x2[:])), steps
@@ -365,7 +365,7 @@ class Kernel:
     def _kernels(
         self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None
     ) -> list[Any]:  # of both kernels, None unless wanted
-        """Check the inputs, and compute by blocks, as images, or as vectors."""
+        """Check the inputs, and compute the kernels by blocks, as images, or as vectors."""
         inputs, steps = self._inputs(x1, x2)
         if wanted.asked[1]:
             check_rates(self.spec, self.parametrization, inputs.example)
@@ -390,7 +390,7 @@ class Kernel:
         return found
 
     def _block(self, example: Shape, block: Any) -> tuple[list[Array | None], float]:
-        """Return one block of the kernels, for stores and executors, and the error bound of its quadratures."""
+        """Return one block of the kernels for a store or an executor, and the error bound of its quadratures."""
         found: tuple[list[Array | None], float] = block.under(self._program(example)).found()
         return found
 
@@ -408,13 +408,13 @@ class Kernel:
 def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION) -> Kernel:
     """Return the `Kernel` (NNGP and NTK) of `spec` at infinite width.
 
-    parametrization : Theta uses its learning-rate scales for gradient descent, and then depends only on the ratios of
-    hidden widths; if the scales make Theta depend on the widths, computing it raises UnsupportedLayer.
+    parametrization : Theta uses its learning-rate scales for gradient descent.  Theta then depends only on the ratios
+    of hidden widths; if the scales make it depend on the widths themselves, computing it raises UnsupportedLayer.
     Without scales, the standard parametrization and PyTorch's have no limit: Theta is that of the spec's own widths, to
     first order, and grows with them, as in neural-tangents.
-    If features move (`SpectralMuP`, `MeanField`), these are the kernels at initialisation: Theta changes by order one
-    in training, and K, the outputs' variance, is O(1/n), here for the spec's own widths n.
-    UnsupportedLayer, with the reason, for a layer without a rule and for a spec whose limit is not this recursion.
+    If features move (`SpectralMuP`, `MeanField`), these are the kernels at initialisation: training changes Theta by
+    order one, and the outputs' variance K is O(1/n), here for the spec's own widths n.
+    UnsupportedLayer, with the reason, if a layer has no rule or the spec's limit is not this recursion.
 
     >>> import minintk as mn
     >>> kernel(mn.Sequential(mn.ReLU(), mn.Dense(1)))

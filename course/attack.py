@@ -5,7 +5,7 @@
 An attempt in reading.py wins if its result contains the secret.  An attempt in acting.py wins if a file outside has
 changed, if the parent received a signal or another limit, or if a server was contacted.
 
-`--kernel` enables only Landlock and seccomp, `--hook` only the audit hook, as on systems without them; `--none`
+`--kernel` enables only Landlock and seccomp, `--hook` only the audit hook, as on systems without these; `--none`
 disables the sandbox, as a control: an attempt that fails there tests nothing.
 """
 
@@ -35,7 +35,7 @@ FILES = HERE / "reading.py", HERE / "acting.py"
 
 
 def attempts() -> dict[str, Path]:
-    """Return {name of an attempt: its file}."""
+    """Return {attempt: its file}."""
     functions = [(one, path) for path in FILES for one in ast.parse(path.read_text(encoding="utf-8")).body]
     return {one.name: path for one, path in functions if isinstance(one, ast.FunctionDef) and one.name[0] != "_"}
 

@@ -1,22 +1,22 @@
-"""Build the course's folders from its sources: what students get, without solutions, and what graders get.
+"""Build the course's folders from its sources: for students, without solutions, and for graders.
 
     python3 make.py python course/build.py student --seed "spring secret/ada" OUT [hw1_backprop ...]
     python3 make.py python course/build.py class --seed @secret.txt --names names.txt OUT [hw1_backprop ...]
     python3 make.py python course/build.py instructor --seed @secret.txt --names names.txt OUT [hw1_backprop ...]
     python3 make.py course release [--seed "spring secret"] OUT      the whole course as a zip, without solutions
 
-An assignment is a folder hwN_name with these files; everything else is made from them:
+An assignment is a folder hwN_name with these files; everything else is generated from them:
 
-    handout.md     what is asked, below a line for who finds it in the repository, which is left out;
+    handout.md     the questions, below a line for readers of the repository, which is left out;
                    {{name}} stands for the variant's choice, and the text between
-                   <!-- if name = choice --> and <!-- end --> stays for that choice alone (a | b: for both)
-    solution.py    what is right; lines from # BEGIN SOLUTION to # END SOLUTION become `raise NotImplementedError`
-                   in the starter, or nothing where they are not indented (a helper function, say)
+                   <!-- if name = choice --> and <!-- end --> stays only for that choice (a | b: for both)
+    solution.py    the right answers; lines from # BEGIN SOLUTION to # END SOLUTION become `raise NotImplementedError`
+                   in the starter, or nothing if they are not indented (a helper function, say)
     exercises.py   `assignment`, an Assignment of minintk.grade
-    wrong/*.py     what is appended to the solution for a wrong submission; its first line names what refuses it,
+    wrong/*.py     text appended to the solution for a wrong submission; its first line names what refuses it,
                    # refused by: exercise, exercise
-    right/*.py     other right submissions, the experiment left to the solution
-    hwN_experiment.py   the data of the experiment, which students get and graders use with seeds of their own
+    right/*.py     other right submissions, with the solution's experiment
+    hwN_experiment.py   the data of the experiment, which students get, and graders use with other seeds
     rubric.md      points and common mistakes
 
 The seed determines the variants, the handout's text, and the inputs that the grader tries; keep it secret.
@@ -66,7 +66,7 @@ SOLUTION = re.compile(r"^( *)# BEGIN SOLUTION *\n(.*?)^ *# END SOLUTION *\n", re
 def starter(solution: str, variant: Mapping[str, Any]) -> str:
     r"""Return the solution without the text between its markers, for one variant.
 
-    ValueError if a marker has no partner, or if nothing is left out.
+    ValueError if a marker has no partner, or if nothing is removed.
 
     >>> print(starter("def f(x):\n    # BEGIN SOLUTION\n    return x\n    # END SOLUTION\n", {}), end="")
     def f(x):
@@ -123,7 +123,7 @@ def handout(text: str, variant: Mapping[str, Any]) -> str:
 
 
 def cells(code: str) -> list[tuple[str, str]]:
-    r"""Return a notebook's cells, (kind, text): the module's docstring as text, each function alone, the rest between.
+    r"""Return a notebook's cells, (kind, text): the module's docstring as text, a cell per function, the rest between.
 
     >>> [kind for kind, text in cells("'Words.'\nimport numpy\n\ndef f(): pass\n\ndef g(): pass")]
     ['markdown', 'code', 'code', 'code']
@@ -177,9 +177,9 @@ into a file of their own.
 
 
 def student(folder: Path, seed: str, out: Path) -> None:
-    """Write what a student gets into out/hwN_name: the handout, the starter as script and notebook, cases to try.
+    """Write a student's files into out/hwN_name: the handout, the starter as script and notebook, cases to try.
 
-    handout.md, starter.py, starter.ipynb; public.json, the public exercises as data, which `minintk grade` takes; the
+    handout.md, starter.py, starter.ipynb; public.json, the public exercises as data, for `minintk grade`; the
     experiment's data, hwN_experiment.py, and report.md.
     """
     assignment, place = load(folder), out / folder.name
@@ -240,7 +240,7 @@ PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install {requirements}
 
 
 def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path:
-    """Write out/hwN_name.zip, everything that grading needs: exercises, the solution, seed, and the library itself.
+    """Write out/hwN_name.zip, with everything that grading needs: exercises, solution, seed, and the library itself.
 
     The solution replaces wrong functions when an error is carried forward.
 
@@ -271,7 +271,7 @@ KEPT_BACK = (
     *("solution.py", "right", "wrong", "exercises.py", "rubric.md", "attacks", "check.py", "attack.py", "kit.py"),
     *("classroom.py", "build.py", "instructors.md", "Dockerfile"),
 )
-"""What students shall not have, answers and what asks for them, or do not need."""
+"""Files that students must not have (answers, exercises) or do not need."""
 
 
 def release(seed: str, out: Path) -> Path:
@@ -301,7 +301,7 @@ def needed() -> list[str]:
 def made(seed: str, folder: Path, kind: str = "") -> set[str]:
     """Add a kind of variant to those made for an assignment from this secret file, and return all of them.
 
-    kind : "own" for one variant per student, "one" for the same for all, "" to add none.  For @secret.txt they stand in
+    kind : "own" for one variant per student, "one" for the same for all, "" to add none.  For @secret.txt they are in
     secret.made.json beside it; a seed given in the command itself leaves no trace, and the set is empty.
     """
     if not seed.startswith("@"):
@@ -319,7 +319,7 @@ OTHER = {
     "grade it with --one-variant, build its kit without --names",
     "one": "{name} was handed out with a variant for each student (build.py class); give --names FILE",
 }
-"""{kind asked for: what to do if only the other kind was handed out}."""
+"""{requested kind: what to do if only the other kind was handed out}."""
 
 
 # ---------------------------------------------------------------------------------------------- command line

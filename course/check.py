@@ -1,27 +1,27 @@
-"""Grade the whole course: every solution, every starter, every right submission and every wrong one, and print a table.
+"""Grade the whole course (all solutions, starters, right and wrong submissions), and print a table.
 
     python3 make.py course release OUT          the course for students, without solutions: see build.py
-    python3 make.py course class HW FOLDER      a class graded into one table: see classroom.py
+    python3 make.py course class HW FOLDER      grades a class into one table: see classroom.py
     python3 make.py course [hw1 hw2 ...] [--all-variants] [--processes 2] [--times] [--attacks]
 
 Expected results for each assignment:
 
-    solution      all points, in a process of its own as students' submissions run, and with numbers as students have
-                  them for every choice of the variants; what follows has the authors' numbers
+    solution      all points, in a separate process like students' submissions, and with numbers as students have
+                  them, for every choice of the variants; all others use the authors' numbers
     right/*.py    all points, for every choice of the variants
     starter       no points
-    wrong/*.py    all points but those of the exercises that its first line names, which it has to lose; under one
-                  choice of the variants, with --all-variants under each choice that it is about
+    wrong/*.py    all points except those of the exercises that its first line names, under one
+                  choice of the variants, or with --all-variants under each choice that it concerns
 
 A wrong submission is the solution's text followed by the file's text, so a redefined function replaces the solution's.
 Its first lines are its header:
 
-    # refused by: softmax, softmax backward     the exercises that it loses, and no other; `all` for all of them
+    # refused by: softmax, softmax backward     the exercises that it loses, and no others; or `all`
     # variant: activation = relu, loss = mean   the choices that the mistake needs, if it needs any; a | b for either
-    # isolated                                  run it in a process of its own: it would harm the grader otherwise
-    # alone                                     a whole file, nothing of the solution's before it
+    # isolated                                  run it in a separate process, as it would harm the grader
+    # alone                                     a complete file, without the solution before it
 
-Then it runs the attempts of course/attacks against the sandbox of a submission, all of which have to fail (on Linux).
+Then it runs the attacks of course/attacks against the sandbox of a submission; all must fail (on Linux).
 
 Exit status: 0 if all results are as expected, 1 if not.
 """
@@ -55,7 +55,7 @@ SLOWEST = 2.0
 
 @dataclass(frozen=True)
 class Task:
-    """One submission to grade: its text, and the exercises that have to reject it."""
+    """Hold one submission to grade: its text, and the exercises that must reject it."""
 
     folder: str
     kind: str
@@ -69,7 +69,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one task; `wrong` describes what should not have happened, "" if all is well."""
+    """Hold the outcome of one task; `wrong` describes what should not have happened, or is "" if all is well."""
 
     task: Task
     score: float
@@ -82,7 +82,7 @@ class Outcome:
 
 
 def seeds(assignment: Assignment, *, every: bool = False) -> list[str]:
-    """Return few seeds under which each variant takes each of its values; with `every`, all of their combinations.
+    """Return a few seeds that give each variant each of its values; with `every`, all combinations.
 
     >>> from minintk.grade import Assignment
     >>> some = Assignment("demo", (), variants={"a": (1, 2), "b": (3, 4)})
@@ -139,7 +139,7 @@ def header(text: str) -> dict[str, str]:
 
 
 def wrong(folder: Path, assignment: Assignment, solution: str, more: Sequence[str] = ()) -> Iterator[Task]:
-    """Return the folder's wrong submissions, each under one seed, and under those of `more` that draw what it needs."""
+    """Yield the folder's wrong submissions, each under one seed, and under seeds of `more` that draw what it needs."""
     names = [exercise.name for exercise in assignment.exercises]
     for path in sorted(folder.glob("wrong/*.py")):
         text = path.read_text(encoding="utf-8")
@@ -211,7 +211,7 @@ def _text(found: object, name: str) -> str:
 def course(
     names: Sequence[str] = (), *, every: bool = False, processes: int = 2, kinds: Sequence[str] = ()
 ) -> list[Outcome]:
-    """Grade the assignments (all, or those whose names begin so), in several processes.
+    """Grade the assignments (all, or those whose names begin with one of these) in several processes.
 
     kinds : among "solution", "starter", "right", "wrong"; all of them by default.
     """
@@ -227,7 +227,7 @@ def course(
 
 
 def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
-    """Return a line for each assignment, then one for each unexpected result (for everything, with `times`)."""
+    """Return a line for each assignment, then one for each unexpected result (with `times`, for every result)."""
     lines = [f"{'assignment':<20}{'solution':>9}{'starter':>9}{'right':>7}{'wrong':>7}{'seconds':>9}{'slowest':>9}"]
     for name in dict.fromkeys(outcome.task.folder for outcome in outcomes):
         some = [outcome for outcome in outcomes if outcome.task.folder == name]
@@ -253,7 +253,7 @@ def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade what the arguments name and print the table; return 0 if everything is as expected."""
+    """Grade what the arguments name, and print the table; return 0 if everything is as expected."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["release"]:
         return build(words)

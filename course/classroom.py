@@ -4,8 +4,8 @@
     python3 make.py course class hw1_backprop handed-in --seed @secret.txt --one-variant --csv grades.csv
     python3 make.py course similar hw1_backprop handed-in
 
-FOLDER holds a script, a notebook or a folder for each student, named as the student is in the seed: ada@example.org.py.
-Whatever cannot be graded stands in the table with its reason, and so do names of names.txt without a hand-in.  The
+FOLDER holds a script, a notebook or a folder for each student, named like the student in the seed: ada@example.org.py.
+The table also lists what cannot be graded, with the reason, and names of names.txt without a hand-in.  The
 table has the columns that Canvas and Moodle read.
 """
 
@@ -55,7 +55,7 @@ def _kinds(node: ast.AST) -> Iterator[str]:
 
 
 def alike(text: str, other: str, given: str = "") -> float:
-    """Return the fraction of the shorter script's fingerprints that the other shares; those in `given` do not count.
+    """Return the fraction of the shorter script's fingerprints that the other shares, without those in `given`.
 
     >>> a = "def f(x, y): return (x + y) * x - y / (x * 2 + 1)"
     >>> alike(a, "def g(a, b): return (a + b) * a - b / (a * 3 + 1)")
@@ -73,15 +73,15 @@ def scripts(folder: Path) -> dict[str, str]:
         if path.name not in ("exercises.py", "__init__.py"):
             try:
                 found[str(path)] = text_of(path)
-            except (ValueError, KeyError):  # a damaged notebook, which the table of grades reports
+            except (ValueError, KeyError):  # a damaged notebook, which the table reports
                 continue
     return found
 
 
 def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[float, str, str]]:
-    """List (part, one, other), the most alike first, for hand-ins that share at least this part of their code.
+    """List (part, one, other), most alike first, for hand-ins that share at least `least` of their code.
 
-    The assignment's solutions are included in the comparison.  Code given to every student does not count.
+    The assignment's solutions are compared too.  Code given to every student does not count.
     """
     given = "\n".join(f"def {name}():\n    raise NotImplementedError" for name in functions(assignment))
     texts, known = scripts(folder), scripts(Path(assignment.folder))
@@ -97,7 +97,7 @@ def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[floa
 
 
 def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
-    """Return [points, points of each exercise ..., a remark, the wall] of one hand-in, 0 and why if it has no grade."""
+    """Return [points, points of each exercise ..., a remark, the sandbox] of a hand-in; 0 and why if not graded."""
     try:
         path = chosen(place, functions(assignment)) if place.is_dir() else place
         found = grade(assignment, path, seed=seed)
@@ -114,7 +114,7 @@ def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
 
 
 def hand_ins(folder: Path) -> tuple[dict[str, Path], list[Path]]:
-    """Return {student: his script, notebook or folder}, and what else the folder holds, which nobody grades.
+    """Return {student: script, notebook or folder}, and all other files, which are not graded.
 
     ValueError if a student has two.
     """
@@ -131,8 +131,8 @@ def whole_class(
 ) -> list[list[object]]:
     """Grade all hand-ins of a folder, and rewrite the table after each.
 
-    one : the same variant for all, that of the seed without the student's name.  names : of the class; ValueError for
-    a hand-in of somebody else, a row without points for who has none.  Returns the rows.
+    one : True for one variant for all, from the seed without a name.  names : the class; ValueError for
+    a hand-in by somebody else, and a row without points for a missing one.  Returns the rows.
     """
     found, others = hand_ins(folder)
     if names and (strangers := sorted({*found} - {*names})):

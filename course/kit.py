@@ -23,11 +23,11 @@ HERE = Path(__file__).resolve().parent
 
 
 class Refused(Exception):
-    """A submission that cannot be graded, and what to do about it."""
+    """Raised if a submission cannot be graded; says what to do about it."""
 
 
 def seed(metadata: Path, here: Path = HERE) -> tuple[str, str]:
-    """Return (the seed, the student of the variant) for the submitters; Refused if they are not on the list."""
+    """Return (the seed, the student of the variant) for the submitters; raise Refused if they are not on the list."""
     secret = (here / "seed.txt").read_text(encoding="utf-8").strip()
     with (here / "students.csv").open(encoding="utf-8") as file:
         names = {row["name"].strip().lower(): row["name"] for row in csv.DictReader(file)}
@@ -48,7 +48,7 @@ def seed(metadata: Path, here: Path = HERE) -> tuple[str, str]:
 
 
 def functions(assignment: Assignment) -> list[str]:
-    """Return the names of the functions that its cases call, except those that only laws call."""
+    """Return the names of the functions that the cases call, except those that only laws call."""
     variant = assignment.variant("")
     told = [vars(case) for e in assignment.exercises for case in assignment.cases(e, "", variant)]
     names = [case.get(key) for case in told for key in ("function", "forward", "backward")]
@@ -56,7 +56,7 @@ def functions(assignment: Assignment) -> list[str]:
 
 
 def written(text: str, names: Sequence[str]) -> int:
-    """Count those of these functions that the script defines with more than `raise NotImplementedError` in them."""
+    """Count these functions that the script defines with more than `raise NotImplementedError`."""
     pattern = re.compile(r"^(?:def (\w+)|(\w+) *=)(?:(?!^\S).*\n?)*", re.MULTILINE)
     return sum((m[1] or m[2]) in names and "NotImplementedError" not in m[0] for m in pattern.finditer(f"{text}\n"))
 
@@ -87,7 +87,7 @@ def results(path: Path, output: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None, here: Path = HERE) -> int:
-    """Grade; return 0 in every case, as Gradescope requires, with the reason in the results."""
+    """Grade, and always return 0, as Gradescope requires; the results hold the reason for a failure."""
     submission, metadata, out = map(Path, sys.argv[1:] if arguments is None else arguments)
     out.parent.mkdir(parents=True, exist_ok=True)
     results(out, "The grader was stopped before it came to the first exercise. Submit again, or tell your instructor.")
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None, here: Path = HERE) -> int:
         write(grade(assignment, file, seed=secret, told=write))
     except (Refused, FileNotFoundError) as error:
         results(out, str(error))
-    except Exception as error:  # the instructor's fault: it must not look like a grade
+    except Exception as error:  # the instructor's fault, which must not look like a grade
         results(out, f"The grader failed ({type(error).__name__}: {error}). Nothing is graded; tell your instructor.")
     return 0
 

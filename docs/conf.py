@@ -38,7 +38,7 @@ myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "attrs_inline"
 myst_heading_anchors = 3
 myst_dmath_double_inline = True
 
-# the notebooks are run at every build: figures of an older library would be worse than none
+# run the notebooks at every build, as figures of an older library would be worse than none
 nb_execution_mode = "force"
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True

@@ -1,4 +1,4 @@
-"""Learning curves: the test loss of linear and random-feature models against steps, parameters and examples.
+"""Compute learning curves: test loss of linear and random-feature models against steps, parameters and examples.
 
 Reading order:
 
@@ -8,5 +8,5 @@ Reading order:
     curve       `learning_curve`: gradient flow and ridge from a spectrum
     sgd         one-pass SGD: a Volterra equation
     transport   `predict_loss`: the loss at other numbers of examples, from a sample's kernel and targets
-    powers      power laws: their spectra, exponents and phases; how to divide a budget between width and steps
+    powers      power laws: spectra, exponents and phases; how to divide a budget between width and steps
 """

@@ -1,10 +1,10 @@
-"""Integrals around a spectrum on the real axis, with nodes that resolve every scale of it.
+"""Integrate around a spectrum on the real axis, with nodes that resolve all of its scales.
 
     f(t) = (1 / 2 pi i) int e^{st} F(s) ds                  F is singular for real s <= 0
     z(u) = 0.5017 u cot(0.6407 u) - 0.6122 + 0.2645 i u     times J / t, -pi < u < pi, J nodes: error about 3.9^-J
 
 (Trefethen, Weideman and Schmelzer 2006.) Powers q(z)^T of a step's operator are polynomials, so their contour must be
-closed.  Hyperbola starting left of 0, at the scale of the last step, and an arc beyond the largest eigenvalue.
+closed.  It joins a hyperbola left of 0, at the scale of the last step, to an arc beyond the largest eigenvalue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from minintk.arrays import Host
 
 NODES = 24
-SLOPE = np.pi / 3  # the rays are at 30 degrees to the spectrum, inside |1 - lr z| < 1
+SLOPE = np.pi / 3  # rays at 30 degrees to the spectrum lie inside |1 - lr z| < 1
 
 
 def laplace(t: float) -> tuple[Host, Host]:
@@ -38,7 +38,7 @@ def closed(least: float, most: float) -> tuple[Host, Host]:
     last = least * (np.sin(SLOPE) * np.cosh(end) - 1 + 1j * np.cos(SLOPE) * np.sinh(end))
     angle, turn = _panels(float(np.angle(last)), 0.0, 3)
     arc = abs(last) * np.exp(1j * angle)
-    # counterclockwise is from right to left here, hence -1
+    # counterclockwise runs from right to left here, hence -1
     return np.concatenate([z, arc]), np.concatenate([dz, 1j * arc * turn]) / -np.pi
 
 

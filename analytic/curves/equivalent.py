@@ -1,14 +1,14 @@
 """Compute the loss of the random-feature model from deterministic equivalents of its large random matrices.
 
-    inputs   z ~ N(0, I), one number a mode,      target y = sum_k v_k z_k + noise,     noise of variance sigma2
+    inputs   z ~ N(0, I), one number per mode,      target y = sum_k v_k z_k + noise,     noise of variance sigma2
     model    f(z) = z' Lambda^1/2 W theta,        W: n columns of entries N(0, 1/n),    theta(0) = 0
     loss     (1/2N) sum over N examples of (f - y)^2
 
     C = Z'Z / N,    A = Lambda^1/2 W W' Lambda^1/2
 
 The residual r = v - Lambda^1/2 W theta of gradient flow obeys dr/dt = -A C r - A Z' eps / N.  Its Laplace transform is
-a resolvent, and at s = ridge / N, s r(s) is the residual of regression with the kernel and ridge.  So one function of
-two variables, E(s, s') = s s' E[r(s) . r(s')] + sigma2, gives both.  With L_k = lambda_k / (lambda_k + kappa),
+a resolvent, and at s = ridge / N, s r(s) is the residual of regression with the kernel and this ridge.  So one function
+of two variables, E(s, s') = s s' E[r(s) . r(s')] + sigma2, gives both.  With L_k = lambda_k / (lambda_k + kappa),
 
     s = kappa (1 - sum L_k / N) (1 - sum L_k / n)                                kappa(s) on the cut plane
     q0 = kappa kappa' sum v_k^2 / ((lambda_k + kappa) (lambda_k + kappa'))       p = sum L_k L'_k
@@ -17,7 +17,7 @@ two variables, E(s, s') = s s' E[r(s) . r(s')] + sigma2, gives both.  With L_k =
     E (1 - p/N) = q0 + sigma2 + kappa kappa' m g          g: the variance that the random features add
     g (n - p)   = q1 + m E / N
 
-n -> infinity is kernel regression, N -> infinity the population's gradient.  The page docs/learning-curves.md derives
+n -> infinity gives kernel regression, N -> infinity the population gradient.  The page docs/learning-curves.md derives
 this.  (Bordelon, Atanasov and Pehlevan 2024; without time, Simon et al. 2023.)
 """
 
@@ -33,10 +33,10 @@ from minintk.arrays import Host
 
 @dataclass(frozen=True, eq=False)
 class Equivalent:
-    """A spectrum, the target's power in it, and the sizes.
+    """Hold a spectrum, the target's power in it, and the sizes.
 
-    lam, h, v2 : (K,), eigenvalues, multiplicities, sums of v_k^2 over a level.  rest : the trace of the modes left out.
-    n, N : parameters and examples, either may be inf.  sigma2 : the variance of the label noise.
+    lam, h, v2 : (K,), eigenvalues, multiplicities, sums of v_k^2 over a level.  rest : the trace of the omitted modes.
+    n, N : numbers of parameters and examples; either may be inf.  sigma2 : the variance of the label noise.
     """
 
     lam: Host
@@ -48,7 +48,7 @@ class Equivalent:
     sigma2: float
 
     def freedom(self, kappa: Host) -> tuple[Host, Host]:
-        """Return the degrees of freedom df = sum L_k, and their derivative in kappa, each of kappa's shape."""
+        """Return the degrees of freedom df = sum L_k, and their derivative by kappa, each of kappa's shape."""
         inverse = 1 / (self.lam + kappa[..., None])
         df = inverse @ (self.h * self.lam) + self.rest / kappa
         return df, -(inverse**2) @ (self.h * self.lam) - self.rest / kappa**2
@@ -77,7 +77,7 @@ class Equivalent:
     def follow(self, s: Host) -> Host:
         """Return kappa along a path (J,) that starts at a real s > 0, by Newton's method from point to point.
 
-        Each step is halved until Newton's method moves little, which avoids jumping to another branch.
+        Each step is halved until Newton's method moves only a little, which avoids jumps to another branch.
         """
         at, kappa, found = complex(s[0]), complex(self.start(float(s[0].real))), []
         for target in s:
@@ -96,7 +96,7 @@ class Equivalent:
         return np.array(found)
 
     def _newton(self, kappa: complex, s: complex) -> complex:
-        """Return the root of s(kappa) = s near a guess, or inf if Newton's method does not converge."""
+        """Return the root of s(kappa) = s near the guess `kappa`, or inf if Newton's method does not converge."""
         for _ in range(30):
             value, slope = self.s(np.array(kappa))
             step = complex((value - s) / slope)

@@ -2,7 +2,7 @@
 
     lambda_k = k^-alpha,    v_k^2 = k^-beta,    alpha, beta > 1
 
-Sources: Bordelon, Atanasov and Pehlevan 2024; Paquette et al. 2024, whose alpha and beta are here alpha/2 and
+Sources: Bordelon, Atanasov and Pehlevan 2024; Paquette et al. 2024, whose alpha and beta are our alpha/2 and
 (beta - alpha)/2, and whose phases Ia, II and III are those of alpha > 1.
 """
 
@@ -23,7 +23,7 @@ from minintk.validate import number, whole
 def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Host]:
     """Return `count` modes lambda_k = k^-alpha and the power v_k^2 = k^-beta, (modes, power).
 
-    The first 200 modes have a level each; a further level merges neighbours within 1 %, with their mean eigenvalue and
+    Each of the first 200 modes is a level; each further level merges neighbours within 1 %, with mean eigenvalue and
     summed power.  ValueError unless alpha, beta > 1 and count is a whole number from 1 to 10^12.
 
     >>> modes, power = power_law(2.0, 1.5, count=1000)
@@ -42,11 +42,11 @@ def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Hos
 
 @dataclass(frozen=True)
 class Exponents:
-    """Exponents of the loss minus the noise, for power laws; each holds while the other sizes do not limit the loss.
+    """Hold exponents of the loss minus the noise; each holds while the other sizes do not limit the loss.
 
-    flow : time, (beta - 1) / alpha.  sgd : steps of one-pass SGD, min(flow, 2 - 1/alpha).
-    width : min(beta - 1, alpha).  examples : min(beta - 1, 2 alpha), without noise.
-    budget : one-pass SGD at the best width for a budget of width x steps.  best_width : the exponent of that width.
+    flow : in time, (beta - 1) / alpha.  sgd : in steps of one-pass SGD, min(flow, 2 - 1/alpha).
+    width : min(beta - 1, alpha).  examples : min(beta - 1, 2 alpha), if there is no noise.
+    budget : in width x steps, for one-pass SGD at the best width.  best_width : the exponent of that width.
     phase : "Ia", "II", "III" of Paquette et al.: which terms balance at the best width.
     """
 
@@ -86,8 +86,8 @@ def compute_optimal(modes: Modes, power: Any, compute: Any, *, noise: float = 0.
     """Return the best width and its test loss for each budget compute = width x time of gradient flow, both (B,).
 
     The loss is minimised over log width, from width 1 to the budget, to 1 %.  For power laws in phase III, gradient
-    flow has the exponents of phase II: phase III comes from the noise of SGD.  ValueError as for `learning_curve`, and
-    for a budget below 2.
+    flow has the exponents of phase II, as phase III comes from the noise of SGD.  ValueError as for `learning_curve`,
+    and for a budget below 2.
 
     >>> widths, losses = compute_optimal(*power_law(1.5, 1.8, 10_000), [100.0, 1000.0])
     >>> widths.round(), losses.round(3)

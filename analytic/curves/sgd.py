@@ -1,13 +1,13 @@
-"""Compute one-pass SGD by its Volterra equation, with the spectrum of random features as nodes of a contour.
+"""Compute one-pass SGD by its Volterra equation, with nodes on a contour for the spectrum of random features.
 
-For Gaussian inputs, on average, a step of r on b new examples, in the eigenbasis of A = Lambda^1/2 W W' Lambda^1/2:
+For Gaussian inputs, a step on b new examples gives on average, in the eigenbasis of A = Lambda^1/2 W W' Lambda^1/2,
 
     E r_j^2 <- q_j r_j^2 + (lr^2 / b) z_j^2 loss,    loss = |r|^2 + sigma2
 
     sum_j v_j^2 q(z_j)^T = (1 / 2 pi i) int q(z)^T (sum_k v_k^2 kappa / (lambda_k + kappa)) / z dz
     sum_j z_j^2 q(z_j)^T = (1 / 2 pi i) int q(z)^T (-z sum_k L_k) dz,        s(kappa) = -z
 
-Both are sums of powers q^T, so the equation is a linear recursion with one number per node: no sums over the past.
+Both are sums of powers q^T, so the equation is a linear recursion with one number per node and no sums over the past.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minintk.arrays import Host
 
 
 def loss(e: Equivalent, steps: int, lr: float, batch: int) -> Host:
-    """Return the test loss after 0 ... steps steps, (steps + 1,)."""
+    """Return the test loss after 0, 1, ..., `steps` steps, (steps + 1,)."""
     most = edge(e)
     limit = min(1.4, 2 / (1 + 1 / batch))
     if lr * most >= limit:
@@ -43,13 +43,13 @@ def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host
     if isinf(e.n):
         return e.lam + 0j, 1j * e.v2, 1j * e.h * e.lam**2
     z, dz = contours.closed(3 / (lr * steps), 1.1 * most)
-    kappa = e.follow(-z.conj()).conj()  # s = -z would run below the axis: kappa(conj s) = conj kappa(s)
+    kappa = e.follow(-z.conj()).conj()  # s = -z runs below the axis: use kappa(conj s) = conj kappa(s)
     forced = (kappa[:, None] / (e.lam + kappa[:, None])) @ e.v2 / z
     return z, forced * dz, -z * e.freedom(kappa)[0] * dz
 
 
 def edge(e: Equivalent) -> float:
-    """Return the upper edge of A's spectrum: the least c (1 + sum lambda / (c - lambda) / n) over c > lambda_1.
+    """Return the upper edge of A's spectrum: the minimum of c (1 + sum lambda / (c - lambda) / n) over c > lambda_1.
 
     Silverstein and Choi 1995.
     """

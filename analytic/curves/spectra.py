@@ -10,21 +10,21 @@ With t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distr
         lambda_l = 2^-d sum_j binom(d, j) k(1 - 2j/d) p_l(j),    p_l Krawtchouk polynomials, p_l(0) = 1
         (d - l) p_{l+1} = (d - 2j) p_l - l p_{l-1}
 
-Functions of one level share one eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).  For other distributions of
-inputs, use the eigenvalues of the kernel matrix of a large sample: `data_modes`.
+Functions of one level share one eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).  For other input
+distributions, use the eigenvalues of a large sample's kernel matrix: `data_modes`.
 
 Eigenlearning: expand the target in the eigenfunctions, f = sum_i v_i phi_i.  Kernel regression on n random examples,
-with ridge, finds f^ = sum_i v^_i phi_i; averaged over draws of the examples,
+with ridge, finds f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
 
     kappa solves    sum_i lambda_i / (lambda_i + kappa) + ridge / kappa = n
     E v^_i = L_i v_i,                    L_i = lambda_i / (lambda_i + kappa)          learnability: how much of mode i
     test error = E0 (sum_i (1 - L_i)^2 v_i^2 + noise),    E0 = n / (n - sum_i L_i^2)       mean squared, noise included
     training error = (ridge / (n kappa))^2 test error
 
-The first line is a conservation law: without ridge the learnabilities of all modes add up to n, for any kernel; this
-sum is exact for every draw.  The rest is exact for Gaussian eigenfunctions as n and the modes' numbers grow together:
-for pure noise without ridge, 10 equal modes and n = 8, E0 = 5, and the mean over draws is 1 + n / (10 - n - 1) = 9.
-For real eigenfunctions it is close, as measurements show. (Simon, Dickens, Karkada and DeWeese 2023; Bordelon, Canatar
+The first line is a conservation law: without ridge, the learnabilities of all modes add up to n for any kernel; this
+sum is exact for every draw.  The rest is exact for Gaussian eigenfunctions as n and the numbers of modes grow together.
+For pure noise, no ridge, 10 equal modes and n = 8, E0 = 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.
+Measurements show that it is close for real eigenfunctions. (Simon, Dickens, Karkada and DeWeese 2023; Bordelon, Canatar
 and Pehlevan 2020; Jacot et al. 2020.)
 """
 
@@ -48,10 +48,10 @@ AngularKernel = Kernel | Callable[[Host], Host]
 
 @dataclass(frozen=True, eq=False)
 class Modes:
-    """Eigenvalues by level l = 0, 1, ...
+    """Hold eigenvalues by level l = 0, 1, ...
 
-    eigenvalue : (K,).  multiplicity : (K,), the number of eigenfunctions that share it, as floats since it can be huge.
-    rest : k(1) minus their sum, i.e. the trace of the levels left out; 0 if there are none.
+    eigenvalue : (K,).  multiplicity : (K,), the number of eigenfunctions that share it, a float since it can be huge.
+    rest : k(1) minus their sum, i.e. the trace of the omitted levels, or 0.
     """
 
     eigenvalue: Host
@@ -60,15 +60,15 @@ class Modes:
 
 
 def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "ntk") -> Modes:
-    """Return the eigenvalues of degree 0 ... `degree` on the sphere |x|^2 = d in d >= 2 dimensions, uniform.
+    """Return the eigenvalues of degree 0 ... `degree` for uniform inputs on the sphere |x|^2 = d, d >= 2.
 
     kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1]; square-root singularities at +-1
         are fine, as the quadrature is in the angle.
     kind : which of the two kernels of a Kernel to use.
 
-    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this happens at
-    low degrees, as the cosine of random inputs is small there.  ValueError for d < 2, a negative degree, a kernel that
-    is not finite.
+    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this already
+    happens at low degrees, as the cosine of random inputs is small there.  ValueError for d < 2, a negative degree, or
+    a kernel that is not finite.
 
     >>> modes = sphere_modes(lambda t: 1 + 3 * t, d=3, degree=2)     # 3 t = 3 x.x'/|x||x'|, three functions
     >>> modes.eigenvalue.round(12), modes.multiplicity
@@ -95,7 +95,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
 
 
 def cube_modes(kernel: AngularKernel, d: int, *, kind: Kind = "ntk") -> Modes:
-    """Return eigenvalues of the levels 0 ... d on the cube {-1, 1}^d, uniform; arguments and errors as `sphere_modes`.
+    """Return eigenvalues of levels 0 ... d for uniform inputs on {-1, 1}^d; arguments and errors as in `sphere_modes`.
 
     >>> modes = cube_modes(lambda t: (10 * t) ** 2, d=10)            # (x.x')^2 = 10 + 2 sum of pairs of coordinates
     >>> modes.eigenvalue[:4].round(12), modes.multiplicity[:4]
@@ -116,13 +116,13 @@ def cube_modes(kernel: AngularKernel, d: int, *, kind: Kind = "ntk") -> Modes:
 
 
 def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
-    """Return the modes of inputs drawn from a data set, and the power of its targets in each mode.
+    """Return the modes of inputs drawn from a data set, and the power of their targets in each mode.
 
         k = M Q diag(lambda) Q',    v = Q' y / sqrt(M)
 
-    kernel : (M, M), of all examples.  y : (M, C), the targets.  Returns (modes, power), one level per mode, and power :
-    (M,), v_i^2 summed over outputs: `eigenlearning(modes, n).test_error(power)` predicts the squared error after n << M
-    examples. Eigenvalues that are zero within rounding are set to zero.  Errors as for `analytic.gradient_flow`.
+    kernel : (M, M), of all examples.  y : (M, C), the targets.  Returns (modes, power), one level per mode; power :
+    (M,), v_i^2 summed over outputs.  `eigenlearning(modes, n).test_error(power)` predicts the squared error after n <<
+    M examples.  Eigenvalues that are zero up to rounding are set to zero.  Errors as for `analytic.gradient_flow`.
 
     >>> modes, power = data_modes(np.diag([2.0, 4.0]), np.array([[1.0], [3.0]]))
     >>> modes.eigenvalue, power
@@ -143,7 +143,7 @@ def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
 
 
 def harmonics(d: int, level: int) -> int:
-    """Count the spherical harmonics of this degree on S^{d-1}.
+    """Count the spherical harmonics of degree `level` on S^{d-1}.
 
     >>> [harmonics(3, level) for level in range(4)]
     [1, 3, 5, 7]
@@ -168,7 +168,7 @@ def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> H
 
 
 def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
-    """Return (sum of values * polynomial, or 0 if it is within rounding; the size of the rounding)."""
+    """Return (sum of values * polynomial, or 0 if that is rounding; the size of the rounding)."""
     terms = values * polynomial
     total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
     return total if abs(total) > resolution else 0.0, resolution
@@ -176,7 +176,7 @@ def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Eigenlearning:
-    """The learnability of each mode from n examples; built by `eigenlearning`.
+    """Hold the learnability of each mode from n examples; built by `eigenlearning`.
 
     kappa : the threshold; modes with lambda >> kappa are learned.  learnability : (K,), L of each level.
     overfitting : E0, the factor that multiplies the noise of the labels.
@@ -207,10 +207,10 @@ class Eigenlearning:
 
 
 def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
-    """Return the learnability of every level from n >= 1 random examples, by regression with k + ridge I.
+    """Return each level's learnability from n >= 1 random examples by regression with k + ridge I.
 
-    Levels that `modes` leaves out (modes.rest in all) are too small to learn and act as ridge.  ValueError for a
-    negative eigenvalue beyond rounding, and, without ridge, for n >= the number of modes, as all is learned then.
+    Levels that `modes` omits (modes.rest in total) are too small to learn and act as ridge.  ValueError if an
+    eigenvalue is negative beyond rounding, and, without ridge, if n >= the number of modes, since then all is learned.
 
     >>> modes = Modes(np.array([1.0, 0.1]), np.array([1, 100]))
     >>> learned = eigenlearning(modes, 20)
@@ -233,9 +233,9 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
 
 
 def check_modes(modes: Modes) -> tuple[Host, Host, float]:
-    """Return eigenvalues >= 0, multiplicities and the rest in float64; rounding errors are set to zero.
+    """Return eigenvalues >= 0, multiplicities and the rest in float64; values within rounding are set to zero.
 
-    TypeError unless `modes` is `Modes`.  ValueError for other shapes than (K,) and (K,), and for negative eigenvalues.
+    TypeError unless `modes` is `Modes`.  ValueError for shapes other than (K,) and for negative eigenvalues.
     """
     if not isinstance(modes, Modes):
         raise TypeError(

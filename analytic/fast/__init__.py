@@ -1,1 +1,1 @@
-"""Faster ways to compute kernels: planes of pixel pairs in Numba or CUDA, and formulas as compiled code."""
+"""Compute kernels faster: planes of pixel pairs in Numba or CUDA, and formulas as compiled code."""

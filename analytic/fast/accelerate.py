@@ -1,4 +1,4 @@
-"""Load the faster implementations of the kernel recursion, which is written without them."""
+"""Load faster implementations of the kernel recursion, which also runs without them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from minintk.undisturbed import undisturbed
 
 
 class Faster:
-    """The faster implementations, each loaded at first use."""
+    """Load each faster implementation on first use."""
 
     @cached_property
     def passes(self) -> Any:
-        """Return `analytic.fast.vectors.passes`; None if Numba is missing, or, with a warning, if it fails to load."""
+        """Return `analytic.fast.vectors.passes`; None if Numba is missing, or if it fails to load, with a warning."""
         return getattr(with_numba("analytic.fast.vectors"), "passes", None)
 
     @cached_property
     def planes(self) -> Any:
-        """`analytic.fast.planes`."""
+        """Return `analytic.fast.planes`."""
         return undisturbed(partial(import_module, "analytic.fast.planes"))
 
 
@@ -33,7 +33,7 @@ faster = Faster()
 
 
 def works() -> Iterator[Callable[[], object]]:
-    """Yield small tasks that together run every compiled loop of kernels; none without Numba."""
+    """Yield small tasks that together run all compiled loops of kernels; yield none without Numba."""
     if faster.passes is None:
         return
     duals = s.ReLU(), s.Erf(), s.GELU(), s.RectifiedMonomial(2), s.Sin(), s.Exp(0.5, 0.5), s.Gaussian()

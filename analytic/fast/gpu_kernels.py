@@ -1,8 +1,8 @@
-"""Carry planes of pixel pairs through all layers in CUDA: `source` is the GPU's `analytic.fast.numba_kernels`.
+"""Carry planes of pixel pairs through all layers in CUDA, as `analytic.fast.numba_kernels` does on the host.
 
-A block of threads carries the pixel pairs at one offset of one image pair through all layers, in the block's shared
-memory.  It reads only the pixels' numbers from global memory, and writes only two sums, or a field.  The formulas are
-those of `analytic.images.activations`, entry by entry; `T` is the precision.
+A block of threads carries the pixel pairs at one offset of one image pair through all layers in its shared memory.  It
+reads only the pixels' numbers from global memory, and writes only two sums, or a field.  The formulas are those of
+`analytic.images.activations`, entry by entry; `T` is the precision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KINDS = "WINDOW", "FORM", "COPY", "ADD"
 
 
 class Text(Code):
-    """Statements of C, in one precision `T`."""
+    """Write C statements in one precision `T`."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(dtype)
@@ -27,7 +27,7 @@ class Text(Code):
         self.count = 0
 
     def name(self, a: Any) -> str:
-        """Return a symbol's name, or a constant with a cast (T), as a bare one would make a float32 step double."""
+        """Return a symbol's name, or a constant cast to T, since a bare one would turn a float32 step into double."""
         return a.name if isinstance(a, Symbol) else f"(T){float(a)!r}"
 
     def write(self, operation: str, *arguments: Any) -> Symbol:
@@ -47,11 +47,11 @@ class Text(Code):
 
 
 def entries(dtype: Any, form: tuple[str, int, int], *, tangent: bool) -> str:
-    """Write C for a form on all entries m of a plane; at: the index of their pixels' numbers, which are 0 outside."""
+    """Write C for a form on all entries m of a plane; at: the index of their pixels' numbers, 0 outside."""
     name, numbers, factors = form
     code = Text(dtype)
     k = tuple(code.declare(f"v[{i}]") for i in range(factors))
-    before, code.statements = code.statements, []  # not read again for each entry
+    before, code.statements = code.statements, []  # constants are read once, not for each entry
     one, two = (tuple(code.declare(f"values[{x} + at + {i} * plane]") for i in range(numbers)) for x in ("x", "x2"))
     theta = code.declare("theta[m]") if tangent else None
     after, slope = FORMS[name].through(code, code.declare("d[m]"), theta, one, two, k)
@@ -167,7 +167,7 @@ extern "C" __global__ void planes(
     }
 }
 """
-"""Carry the plane at offset (dy, dx) of an image pair through all layers, in a block of threads; sum D and Theta.
+"""Carry the plane at offset (dy, dx) of an image pair through all layers in one block of threads; sum D and Theta.
 
 shape, table, factors, values : see `analytic.fast.offsets`.   pairs : the images' indices.   offsets : dx for each
 block.   across, along : the weights of lines, and of pairs of places, (w, w).   field : receives the plane itself, if
@@ -176,7 +176,7 @@ block.   across, along : the weights of lines, and of pairs of places, (w, w).  
 
 
 def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool) -> str:
-    """Write the kernel `planes` in a precision, for D and Theta or only D, with the activations that it needs."""
+    """Write the CUDA kernel `planes` for one precision, with the given activations, for D and Theta or only for D."""
     T = {"float32": "float", "float64": "double"}[str(np.dtype(dtype))]
     kinds = "".join(f"#define {name} {k}\n" for k, name in enumerate(KINDS))
     cases = [f"case {k}: {{ {entries(dtype, form, tangent=tangent)} }} break;" for k, form in enumerate(forms)]
@@ -184,10 +184,10 @@ def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool
 
 
 def block_bytes(size: int, slots: int, threads: int, item: int) -> int:
-    """Return the bytes of a block's shared memory: planes of `size` entries for slots and window sums, and totals."""
+    """Return the bytes of a block's shared memory: planes of `size` entries for slots and window sums, plus totals."""
     return 16 * threads + item * (2 * (slots + 1) * size + size % 2 + 64)
 
 
 def threads_for(size: int) -> int:
-    """Return the threads of a block: few enough that most are busy in the last pass over a plane."""
+    """Return the number of threads of a block: few enough that most are busy in the last pass over a plane."""
     return 128 if size > 512 else 64

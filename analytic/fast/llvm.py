@@ -1,4 +1,4 @@
-"""Compile formulas into instructions on whole vector registers, by llvmlite (`pip install minintk[fast]`)."""
+"""Compile formulas into instructions on whole vector registers with llvmlite (`pip install minintk[fast]`)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
 """Bytes in a vector register."""
 
 EXPONENTIAL_TERMS = {4: 6, 8: 12}
-"""By bytes per number: terms beyond r in e^r - 1, |r| <= log(2) / 2, that leave less than a rounding error."""
+"""{bytes per number: terms beyond r in e^r - 1, |r| <= log(2) / 2, for an error below rounding}."""
 
 
 class Vectors(Code):
-    """Instructions of LLVM on whole vector registers."""
+    """Write LLVM instructions on whole vector registers."""
 
     def __init__(self, dtype: Any, builder: Any) -> None:
         super().__init__(dtype)
@@ -29,7 +29,7 @@ class Vectors(Code):
         self.vector = ir.VectorType(self.number, self.lanes)
 
     def value(self, a: Any) -> Any:
-        """Return a symbol's value, or a constant in all lanes of a vector."""
+        """Return a symbol's value, or a vector with a constant in all lanes."""
         return a.name if isinstance(a, Symbol) else ir.Constant(self.vector, [self.number(float(a))] * self.lanes)
 
     def write(self, operation: str, *arguments: Any) -> Symbol:
@@ -48,7 +48,7 @@ class Vectors(Code):
         return Symbol(self, how(*values), arguments if operation == "*" else ())
 
     def fused(self, operation: str, a: Any, b: Any) -> Symbol | None:
-        """Fuse a + b or a - b with a product if one is there; otherwise D would depend on whether Theta exists."""
+        """Fuse a + b or a - b with a product if one is a term; otherwise D would depend on whether Theta exists."""
         if isinstance(a, Symbol) and a.factors:
             b = b if operation == "+" else self.write("*", b, -1.0)
             return self.write("fmuladd", *a.factors, b)
@@ -58,7 +58,7 @@ class Vectors(Code):
         return None
 
     def power_of_two(self, turn: Any) -> tuple[Any, Any]:
-        """Round by adding 1.5 2^m, m the mantissa bits: the last digits of the sum then hold the integer n."""
+        """Round by adding 1.5 2^m, with m mantissa bits: the last digits of the sum then hold the integer n."""
         digits = {4: 23, 8: 52}[self.dtype.itemsize]
         moved = turn + 1.5 * 2.0**digits
         whole = ir.VectorType(self.integer, self.lanes)
@@ -68,7 +68,7 @@ class Vectors(Code):
         return moved - 1.5 * 2.0**digits, Symbol(self, self.builder.bitcast(bits, self.vector))
 
     def expm1(self, x: Any) -> Any:
-        """Compute 2^n (e^r - 1) + (2^n - 1), r = x - n log 2, with log 2 in two parts; n times the first is exact."""
+        """Compute 2^n (e^r - 1) + (2^n - 1), r = x - n log 2, log 2 split so that n times its first part is exact."""
         half = np.float32 if self.dtype.itemsize == 8 else np.float16
         first, exact = float(half(log(2))), Decimal(2).ln()
         x = self.largest(x, log(self.tiny) + 2)
@@ -84,7 +84,7 @@ class Vectors(Code):
         return Symbol(self, found)
 
     def store(self, symbol: Any, pointer: Any, at: Any) -> None:
-        """Store the vector, starting at an index."""
+        """Store the vector from an index on."""
         to = self.builder.bitcast(self.builder.gep(pointer, [at]), self.vector.as_pointer())
         self.builder.store(self.value(symbol), to).align = self.dtype.itemsize
 

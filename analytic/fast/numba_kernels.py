@@ -1,9 +1,9 @@
-"""Carry planes of pixel pairs at one offset through all layers, by Numba (`pip install minintk[fast]`).
+"""Carry planes of pixel pairs at one offset through all layers with Numba (`pip install minintk[fast]`).
 
 `follow` takes the numbers that `analytic.fast.offsets` prepares: the steps, and the pixels' numbers for every step. It
-is compiled once for each precision, and knows neither networks nor activations: it calls activations by address
-(`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, one line of pixels after another, each of
-`width` pairs, a multiple of 16, so every loop vectorises.
+is compiled once for each precision and contains no networks or activations: it calls activations by address
+(`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, one line of pixels after another.  Each line
+has `width` pairs, a multiple of 16, so every loop vectorises.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from analytic.fast.compiled import call, compiled, jit
 
 WINDOW, FORM, COPY, ADD = range(4)
-"""The steps; their numbers are in `analytic.fast.offsets.Steps`."""
+"""Kinds of steps; `analytic.fast.offsets.Steps` holds their numbers."""
 
 
 @jit
@@ -46,7 +46,7 @@ def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
 @jit
 def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any, y2: Any, lines: Any, work: Any,
           start: Any, width: Any, shape: Any, tangent: Any) -> None:  # fmt: skip
-    """Carry one plane through all steps, from line y of x and line y2 of x' on, with `lines` lines at first."""
+    """Carry one plane through all steps, from line y of x and line y2 of x' on; it starts with `lines` lines."""
     channels, top, bottom = shape
     V, low = work[-1], start - top * width
     n = (lines + top + bottom) * width
@@ -87,7 +87,7 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
 def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
     """Copy the pixels' numbers into the layout of planes, (steps, lines width), with 0 beyond the last part of a line.
 
-    others : 1 if parts are of image `first` and those beside it, 0 if all are of `first`.   column : of their pixels.
+    others : 1 if parts belong to `first` and the images after it, 0 if all belong to `first`.   column : of the pixels.
     """
     N, steps, lines, _ = values.shape
     width, last = out.shape[1] // lines, parts.shape[0] - 1
@@ -106,7 +106,7 @@ def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any
 @jit
 def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, into: Any, field: Any, tangent: Any
           ) -> None:  # fmt: skip
-    """Add a plane's numbers to the field at the pixels `into`; skip -1.   lines : (y, y2, how many, w, x's start)."""
+    """Add a plane's numbers to the field at the pixels `into`; skip -1.   lines : (y, y2, number, w, start in x)."""
     y, y2, count, w, row = lines
     for line in range(count):
         for part in range(parts.shape[0]):
@@ -124,14 +124,14 @@ def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any,
 def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts: Any, offsets: Any, across: Any,
            shape: Any, start: Any, lefts: Any, rights: Any, work: Any, total: Any, into: Any, field: Any, tangent: Any
            ) -> None:  # fmt: skip
-    """Set total[0 and 1, b] to the sums of D and Theta over the planes of images `one` and `two` + b `some`.
+    """Set total[0, b] and total[1, b] to the sums of D and Theta over the planes of images `one` and `two` + b `some`.
 
-    forms : addresses of the activations.   pairs : (one, two, some, each, row); if `each`, of images `one` + b `some`
-    in the place of `one`; in the field from line `row` on.
+    forms : addresses of the activations.   pairs : (one, two, some, each, row).  If `each`, images `one` + b `some`
+        replace `one`.  The field is filled from line `row` on.
     offsets, across : the planes' offsets across their lines, and the weight of each line.
     shape : (H, channels, top, bottom, left, W of the last grid).
-    parts : of a line, (number of x' from `two` + b `some` on, first place, places, first pixel of x', and of x).
-    field : (2, pixels of x, images x', pixels of x'), which receives the planes unless it is empty; see `store`.
+    parts : of a line: (number of x' from `two` + b `some` on, first place, places, first pixel of x', first of x).
+    field : (2, pixels of x, images x', pixels of x'), receives the planes unless it is empty; see `store`.
     """
     (one, two, some, each, row), (H, channels, top, bottom, left, last), width = pairs, shape, total.shape[2]
     turned = parts.copy()
@@ -140,7 +140,7 @@ def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts:
         if b == 0 or each > 0:
             lift(values, one + each * b * some, each, parts, 4, lefts)
         lift(values, two + b * some, 1, parts, 3, rights)
-        twice = each > 0 or (some == 1 and two + b == one)  # an image with itself: offsets o and -o give the same
+        twice = each > 0 or (some == 1 and two + b == one)  # an image with itself: offsets o and -o have equal sums
         for k in range(offsets.size):
             offset = offsets[k]
             if twice and offset < 0:

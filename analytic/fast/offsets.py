@@ -1,16 +1,16 @@
 """Compute pixel pairs offset by offset: a plane of pairs (p, p + o) passes through all layers while it is in cache.
 
-A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  So pairs at different offsets
-o do not mix before a pooling, which needs only their sum.  `Field` carries all pairs through one layer; `sums` carries
-the pairs at some offsets through all layers.
+A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  So before a pooling, which
+needs only their sum, pairs at different offsets o do not mix.  `Field` carries all pairs through one layer; `sums`
+carries the pairs at some offsets through all layers.
 
-    plane    for one offset o_y across the lines: lines of pairs, one for each y with y and y + o_y inside
-    line     the pairs at several offsets o_x along the lines, one after another; those of several x' for small images
-    margins  next to all these, pairs of which one pixel is outside, where D = q / 2 of the other, and Theta = 0
+    plane    one offset o_y across the lines: one line of pairs for each y with y and y + o_y inside
+    line     the pairs at several offsets o_x along the lines, in sequence; small images share a line
+    margins  around these, pairs with one pixel outside: D is q / 2 of the other, and Theta = 0
 
-The places of a line are the same for all y and o_y.  So the pixels' numbers that an activation needs, sqrt(q / 2 unit),
-are laid out in this order once per image, with 0 for pixels outside. A plane reads them as two long arrays. On a GPU,
-where a plane is a block of threads (`analytic.fast.gpu_kernels`), a line holds the pairs at one offset.
+All y and o_y share the places of a line.  So the numbers of pixels that an activation needs, sqrt(q / 2 unit), are laid
+out in this order once per image, with 0 for pixels outside.  A plane reads them as two long arrays.  On a GPU, a plane
+is a block of threads (`analytic.fast.gpu_kernels`), and a line holds the pairs at one offset.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WINDOW, FORM, COPY, ADD = range(4)
 """Kinds of steps, as in `analytic.fast.numba_kernels` and `gpu_kernels`."""
 
 PLACES_IN_LINE = 320
-"""Approximate maximum of pairs in a line: a plane of 32 lines, its numbers and its pixels' numbers stay in cache."""
+"""Approximate maximum of pairs per line, so that a plane of 32 lines and its pixels' numbers stay in cache."""
 
 
 def split(program: Program) -> int:
@@ -54,7 +54,7 @@ def split(program: Program) -> int:
 
 
 def sums_suffice(program: Program, grid: tuple[int, int]) -> Readout | None:
-    """Return a read-out of planes of (H, W) pixels if weighted sums are enough; None if a field has to follow."""
+    """Return a read-out of planes of (H, W) pixels if weighted sums suffice; None if a field is needed afterwards."""
     count = split(program)
     for step in all_steps(program[:count]):
         grid = (step.axes[0].out, step.axes[1].out) if isinstance(step, Window) else grid
@@ -62,24 +62,24 @@ def sums_suffice(program: Program, grid: tuple[int, int]) -> Readout | None:
 
 
 PIXELS_ADDED_UP = 4
-"""Most pixels of a window that planes sum: 16 terms, half a rounding each, as in `fields.ROUNDINGS`."""
+"""Maximum pixels of a window that planes sum: 16 terms of half a rounding each, as in `fields.ROUNDINGS`."""
 
 
 def added_up(step: Pool, xp: Any) -> bool:
-    """Return True if the planes can sum a pooling's windows, which must not overlap, without a field of all pixels."""
+    """Return True if planes can sum a pooling's windows without a field of all pixels; windows must not overlap."""
     apart = all(a.stride >= a.kernel and not a.circular for a in step.axes)
     return on_host(xp) and apart and prod(a.kernel for a in step.axes) <= PIXELS_ADDED_UP
 
 
 @singledispatch
 def follows(step: Step) -> bool:
-    """Return True if the step acts on each offset separately and `encode` supports it."""
+    """Return True if the step acts on each offset separately, and `encode` supports it."""
     return False
 
 
 @follows.register
 def _(step: Dual) -> bool:
-    form = form_of(step)  # a kind that `FORMS` has, since code is looked up there
+    form = form_of(step)  # only kinds in `FORMS`, where code is looked up
     return isinstance(step, Homogeneous) or (form is not None and getattr(FORMS.get(form.name), "pair", 0) is form.pair)
 
 
@@ -105,11 +105,11 @@ def _(step: ResidualSum) -> bool:
 
 @dataclass
 class Steps:
-    """Steps in numbers, as `numba_kernels.plane` reads them.
+    """Encode steps as numbers, which `numba_kernels.plane` reads.
 
-    table : (kind, slot, numbers of the pixels, H - lines, ...) of each step.  A WINDOW adds (before, kernel) of either
-        axis; a FORM its index in `forms` and its count of numbers, the last one for the margins.
-    factors : (ratio, 2 rest, the form's own).   values : for the pixels, (n, h, w).
+    table : (kind, slot, numbers of the pixels, H - lines, ...) of each step.  A WINDOW adds (before, kernel) of each
+        axis.  A FORM adds its index in `forms` and its count of numbers, the last one for the margins.
+    factors : (ratio, 2 rest, the form's own).   values : per pixel, (n, h, w).
     forms : (name, count of numbers per pixel, count of factors).   taken : the last slot in use.
     """
 
@@ -147,15 +147,15 @@ class Steps:
         self.add(FORM, slot, e, self.forms.index(code), len(numbers), factors=factors)
 
     def settle(self, half: PixelValues | None, slot: int) -> None:
-        """Add the pending term, and reset pairs outside the image to 0."""
+        """Add the pending term, and set pairs outside the image to 0."""
         if self.pending is not None and half is not None:
             xp, tiny = array_namespace(half.left), np.finfo(half.left.dtype).tiny
-            self.form(slot, LINEAR, [xp.maximum(half.left, tiny)])  # 0 is for pixels outside
+            self.form(slot, LINEAR, [xp.maximum(half.left, tiny)])  # 0 marks pixels outside the image
 
 
 @singledispatch
 def encode(step: Step, row: Any, steps: Steps, slot: int) -> None:
-    """Append the step, with its coefficients; it acts on the planes of a slot."""
+    """Append the step and its coefficients; it acts on the planes of a slot."""
     raise TypeError(f"{type(step).__name__} has no step of planes: register follows and encode for it")
 
 
@@ -192,7 +192,7 @@ def _(step: Step, row: FormCoefficients, steps: Steps, slot: int) -> None:
 @encode.register
 def _(step: ResidualSum, row: ForkCoefficients, steps: Steps, slot: int) -> None:
     steps.settle(row.before, slot)
-    other, live, grid = steps.taken + 1, steps.live, steps.grid  # sums around this one keep their slots
+    other, live, grid = steps.taken + 1, steps.live, steps.grid  # enclosing sums keep their slots
     steps.taken, steps.slots = other, max(steps.slots, other + 1)
     steps.add(COPY, other, 0, slot)
     encode_all(step.shortcut, row.shortcut, steps, other)
@@ -211,9 +211,9 @@ def encode_all(program: Program, rows: tuple[Any, ...], steps: Steps, slot: int 
 
 
 def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the parts of lines, as in `numba_kernels.follow`, and the weight of each place for each x', (places, some).
+    """Yield the parts of lines, as in `numba_kernels.follow`, and the weights of places for each x', (places, some).
 
-    weights : (w, w), of the last grid.   reach : how far windows reach before and after a pixel.   some : images x'.
+    weights : (w, w), on the last grid.   reach : how far windows reach before and after a pixel.   some : images x'.
     """
     more = sum(reach)
     left = [(image, offset) for offset in offsets_of(weights) for image in range(some)]
@@ -237,9 +237,9 @@ def offsets_of(weights: Array) -> list[int]:
 
 @dataclass(frozen=True)
 class Planes:
-    """The planes of some images: their steps and the layout of their numbers.
+    """Hold the planes of some images: their steps and the layout of their numbers.
 
-    readout : how planes are summed; None keeps all pixel pairs.   tangent : True if Theta is requested.
+    readout : defines how planes are summed; None keeps all pixel pairs.   tangent : True if Theta is requested.
     pool : a pooling whose windows are summed while the field is filled.
     """
 
@@ -251,7 +251,7 @@ class Planes:
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
-        """Return the weights of pairs of lines, and of places in them, scaled to at most 1 (1 for global pooling)."""
+        """Return weights of pairs of lines, and of places in them, scaled to at most 1 (all 1 for global pooling)."""
         if self.readout is None:
             return np.ones((self.steps.grid[0],) * 2), np.ones((self.steps.grid[1],) * 2)
         return self.readout.weights[:2]
@@ -291,7 +291,7 @@ class Planes:
 
     @cached_property
     def laid_out(self) -> Array:
-        """Lay out the pixels' numbers, (n, steps, lines, places), padded with zeros."""
+        """Lay out the pixels' numbers as (n, steps, lines, places), padded with zeros."""
         (H, W), ((top, bottom), (left, right)), values = self.steps.size, self.reach, self.steps.values
         shape = values[0].shape[0], len(values), top + H + bottom, left + W + right
         out = self.xp.zeros(shape, dtype=self.workspace.dtype)
@@ -306,7 +306,7 @@ class Planes:
 
     @cached_property
     def into(self) -> Array:
-        """Return the index of the pixel, or pooling window, that each pixel belongs to, or -1."""
+        """Return the index of the pixel or pooling window to which each pixel belongs, or -1."""
         if self.pool is None:
             return np.arange(prod(self.grid))
         rows, columns = (np.where(T.any(axis=0), T.argmax(axis=0), -1) for T in map(window_matrix, self.pool.axes))
@@ -340,7 +340,7 @@ class Planes:
         return out * unit
 
     def fill(self, out: Field) -> Field:
-        """Write the field of pairs of pixels or windows after these steps into `out`; pairs never read become 0."""
+        """Write the field of pairs of pixels or windows after these steps into `out`; pairs never read are set to 0."""
         out.live, out.added_up = 1 + (self.tangent and self.steps.live), self.pool is not None
         out.a[...] = 0
         if on_host(self.xp):
@@ -358,7 +358,7 @@ class Planes:
         return out
 
     def follow(self, images: tuple[int, int], at: int, total: Array, field: Array, where: tuple[int, int]) -> None:
-        """Follow the planes of one kind of line, of image x with x' from a number on; where : (each, row) in Numba."""
+        """Follow planes of one kind of line, of image x with x' from an index on; where : (each, row) in Numba."""
         from analytic.fast.compiled import steps_of_form
         from analytic.fast.numba_kernels import follow
 
@@ -375,7 +375,7 @@ class Planes:
         self.workspace.give(lefts, rights, buffers)
 
     def launch(self, pairs: Array, field: Array | None, others: int = 1) -> Array:
-        """Return the read-out of D and Theta, (pairs, 2), or the field, on a GPU; `others` images for each x."""
+        """Return the read-out of D and Theta, (pairs, 2), or the field, on a GPU, with `others` images for each x."""
         steps, values, xp = self.steps, self.laid_out, self.xp
         (H, W), w, (rows, columns) = steps.size, steps.grid[1], self.reach
         shape = (len(steps.table), H, W, values.shape[1], steps.channels, steps.slots, *rows, *columns, W - w,

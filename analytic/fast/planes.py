@@ -1,4 +1,4 @@
-"""Compute image kernels plane by plane: choose the steps, the pairs per tile and the memory."""
+"""Choose how image kernels are computed plane by plane: the steps, the pairs per tile and the memory."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from minintk.spec.shapes import Shape
 __all__ = ["added_up", "bytes_of", "prepared", "steps_taken", "summed", "sums_suffice"]
 
 BYTES_WORTH_NUMBA = 2**24
-"""Bytes that the activations must process before Numba pays: a thirtieth of a second without it, at most half with it.
-Loading it takes a quarter of a second and 130 MB once per process, five seconds the very first time. Whether Numba is
-already loaded is ignored, since results would then depend on history."""
+"""Numba pays off above this many bytes of work in activations: 1/30 s without it, at most half of that with it.
+Loading Numba takes a quarter of a second and 130 MB once per process, and five seconds the very first time.  Whether it
+is already loaded is ignored, since results would then depend on history."""
 
 
 AS_RELU = 3
-"""Activations unlike ReLU take three times as long, so a third of the bytes suffices."""
+"""Activations unlike ReLU take three times as long, so a third of the bytes suffices for them."""
 
 
 def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
-    """Return True if Numba is installed and pays for this many pairs of inputs, with `item` bytes per number."""
+    """Return True if Numba is installed and pays off for this many input pairs at `item` bytes per number."""
     steps = [step for step in all_steps(program[: split(program)]) if isinstance(step, Dual)]
     layers = sum(1 if isinstance(step, Homogeneous) else AS_RELU for step in steps)
     return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
 
 
 def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
-    """Return True if a GPU block has enough shared memory for planes with margins, in numbers of `item` bytes."""
+    """Return True if a GPU block's shared memory holds planes with margins, at `item` bytes per number."""
     head, (H, W) = program[: split(program)], grid(shape)
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     h, w = (max((2 * axes[k].kernel for axes in windows), default=0) for k in (0, 1))
@@ -51,19 +51,19 @@ def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
 
 @cache
 def numba_works() -> bool:
-    """Return True if Numba is installed and loads; warns once if it fails to load (it needs another NumPy)."""
+    """Return True if Numba is installed and loads; warn once if it fails to load (it needs another NumPy)."""
     return with_numba("analytic.fast.numba_kernels") is not None
 
 
 def steps_taken(program: Program, shape: Shape, layout: FieldLayout, pairs: int) -> int:
-    """Return how many leading steps run plane by plane for so many pairs of images; 0 if none."""
+    """Return how many leading steps run plane by plane for this many pairs of images."""
     xp, item = layout.xp, layout.number
     jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape, item)
     return split(program) if jit and (not layout.diagonal or sums_suffice(program, grid(shape))) else 0
 
 
 def bytes_of(plan: ImagePlan, inputs: Examples, images: int) -> int:
-    """Return a bound on the bytes of images that are prepared together, and of the planes of all threads."""
+    """Bound the bytes of images prepared together and of the planes of all threads."""
     number, head = plan.layout.number, plan.program[: plan.by_offsets]
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate(plan.grid))
@@ -74,7 +74,7 @@ def bytes_of(plan: ImagePlan, inputs: Examples, images: int) -> int:
 
 
 def prepared(plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, ntk: bool) -> tuple[Pixels, Planes]:
-    """Return the pixels after the steps that run offset by offset, and these planes."""
+    """Return the pixels after the steps that run offset by offset, and the planes of these steps."""
     head = plan.program[: plan.by_offsets]
     pixels, rows = prepare_all(head, images.pixels, tile)
     first = [values.left.reshape((-1, *plan.grid)) for values in images.channels]
@@ -87,7 +87,7 @@ def prepared(plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, ntk
 def summed(
     plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, pairs: tuple[int, int, int, bool], ntk: bool
 ) -> tuple[Pixels, Array, Array]:
-    """Return the pixels after all steps, D and Theta of the pairs; the steps after the pooling run in float64."""
+    """Return the final pixels, and D and Theta of the pairs; steps after the pooling run in float64."""
     xp, (n, first, m, _) = plan.layout.xp, pairs
     (pixels, planes), tail = prepared(plan, images, tile, workspace, ntk), plan.program[plan.by_offsets :]
     layout = replace(tile.layout, dtype=xp.float64)
@@ -101,4 +101,4 @@ def summed(
         pooled_difference(planes.readout.averaged(k, rows[k], layout), field, plan.layout.dtype)
     apply_all(tail[count:], rows[count:], field)
     add_pending(field, half_variances(after, layout))
-    return after, field.d[..., 0], field.a[-1, ..., 0]  # repeat D if Theta is not requested
+    return after, field.d[..., 0], field.a[-1, ..., 0]  # D again if Theta is not requested

@@ -1,11 +1,11 @@
-"""Read planes out: poolings, then equal pixels or one window, are a weighted sum of pixel pairs.
+"""Read out planes: poolings followed by equal pixels or one window are a weighted sum over pixel pairs.
 
 Poolings average with T_1, ..., T_K, one matrix per axis, so A = T_K ... T_1 : (out, H).  The next step reads the mean
 over equal outputs, or the single output left:
 
-    D'' = sum_pp' (A' A / out)_pp' D_pp',  less what each pooling subtracts, as `steps.pooled_difference` has it
+    D'' = sum_pp' (A' A / out)_pp' D_pp',  less what each pooling subtracts, as in `steps.pooled_difference`
 
-Pixel pairs further apart than the windows reach have weight 0.  So only planes at the other offsets are computed: 2 %
+Pixel pairs further apart than the windows reach have weight 0, so only planes at other offsets are computed: 2 %
 of them for windows of 3 x 3 on 32 x 32 pixels (the read-out of Li et al. 2019, section 4.2).
 """
 
@@ -27,7 +27,7 @@ from minintk.spec.windows import Axis
 
 
 def averages(step: Pool, k: int) -> tuple[Array, int]:
-    """Return (c T, c), T : (out, size) averaging along axis k; c T is whole unless edges are normalised."""
+    """Return (c T, c); T : (out, size) averages along axis k, and c T is integer unless edges are normalised."""
     if step.normalised:
         return averaging_matrix(np, step.axes[k], normalised=True), 1
     return window_matrix(step.axes[k]), step.axes[k].kernel
@@ -40,7 +40,7 @@ def whole(axis: Axis) -> bool:
 
 @dataclass(frozen=True)
 class Readout:
-    """The read-out of planes of (H, W) pixels: poolings, then equal pixels or the single one left."""
+    """Read out planes of (H, W) pixels: poolings, then equal pixels or the single remaining one."""
 
     grid: tuple[int, int]
     pools: tuple[Pool, ...]
@@ -59,7 +59,7 @@ class Readout:
         return rows, columns, largest / counts
 
     def averaged(self, number: int, row: PoolCoefficients, layout: FieldLayout) -> PoolCoefficients:
-        """Return the part that the pooling subtracts, averaged over the later steps; shares are equal and drop out."""
+        """Return the part that this pooling subtracts, averaged over the later steps; equal shares drop out."""
         own = row.own.right.reshape((-1, *row.grid))
         for k, axis in ((0, 1), (1, 2)):
             A = np.eye(row.grid[k])
@@ -71,7 +71,7 @@ class Readout:
 
 
 def readout(program: Program, grid: tuple[int, int]) -> Readout | None:
-    """Return the read-out that a program begins with, if it reads planes of (H, W) pixels only through this."""
+    """Return the read-out with which a program begins, if it reads planes of (H, W) pixels only through this one."""
     pools = tuple(step for step in takewhile(lambda step: isinstance(step, Pool), program) if isinstance(step, Pool))
     rest = program[len(pools) :]
     one = bool(pools) and pools[-1].grid == (1, 1)

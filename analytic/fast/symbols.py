@@ -1,6 +1,6 @@
-"""Turn formulas into code: a `Form` runs once on symbols, and each operation on them writes an instruction.
+"""Turn formulas into code: a `Form` runs once on symbols, and each operation writes an instruction.
 
-So NumPy, LLVM (`analytic.fast.llvm`) and CUDA (`analytic.fast.gpu_kernels`) share one formula.
+NumPy, LLVM (`analytic.fast.llvm`) and CUDA (`analytic.fast.gpu_kernels`) thus share one formula.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from analytic.recursion.scalar_forms import Arithmetic
 
 
 class Symbol:
-    """A number known only when the code runs; `name` is its name in the code.   factors : of a product."""
+    """Stand for a number known only when the code runs; `name` names it in the code.   factors : those of a product."""
 
     def __init__(self, code: Code, name: Any, factors: tuple[Any, ...] = ()) -> None:
         self.code, self.name, self.factors = code, name, factors
@@ -50,7 +50,7 @@ class Symbol:
 
 
 class Code(Arithmetic, ABC):
-    """Code under construction, in one precision."""
+    """Collect instructions of one precision while a formula runs on symbols."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(np, dtype)
@@ -59,11 +59,11 @@ class Code(Arithmetic, ABC):
 
     @abstractmethod
     def write(self, operation: str, *arguments: Any) -> Symbol:
-        """Write one instruction on symbols and Python numbers; return the result.   fmuladd : a b + c, fused or not."""
+        """Write one instruction on symbols and Python numbers; return its result.   fmuladd : a b + c, fused or not."""
 
     @abstractmethod
     def expm1(self, x: Any) -> Any:
-        """Return e^x - 1 for a symbol x <= 0, to the last digit."""
+        """Return e^x - 1 for a symbol x <= 0, accurate to the last digit."""
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         return self.write("where", condition, a, b)
@@ -78,7 +78,7 @@ class Code(Arithmetic, ABC):
         return self.write("sqrt", x)
 
     def polynomial(self, z: Any, coefficients: tuple[float, ...]) -> Any:
-        """Return the polynomial's value at z, highest power first."""
+        """Evaluate a polynomial at z; its coefficients start with the highest power."""
         total: Any = coefficients[0]
         for c in coefficients[1:]:
             total = self.write("fmuladd", total, z, c)

@@ -1,9 +1,9 @@
-"""Compute kernels of vectors by Numba (`pip install minintk[fast]`): a line of a tile passes all layers in cache.
+"""Compute kernels of vectors with Numba (`pip install minintk[fast]`): a line of a tile passes all layers in cache.
 
 NumPy moves a tile through the cache once per operation.  Here a line of a few hundred pairs passes one layer after
-another while it is in the nearest cache.  Every step is a formula as in `analytic.recursion.scalar_forms`, compiled
-once for all programs and called by address; one table holds the numbers of rows that it takes.  Steps without such a
-formula, user-defined steps and rows of zeros run in NumPy: a program is cut into parts.
+another while it is in the nearest cache.  Every step is a formula as in `analytic.recursion.scalar_forms`.  It is
+compiled once for all programs and called by address; one table holds the rows' numbers that it reads.  Programs are cut
+into parts: steps without such a formula, user-defined steps and rows of zeros run in NumPy.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from analytic.vectors.plan import Begin, End
 from minintk.arrays import Array
 
 # ------------------------------------------------------------------------------------------------- texts
-# (m, p, tau, numbers of the left row, of the right row, constants) -> p', tau'.  tau may be None, and is then ignored.
+# (m, p, tau, numbers of the left row, of the right row, constants) -> p', tau'.  tau is ignored if it is None.
 
 
 def dense(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
-    """p' = A A' p + d^2,   tau' = A A' tau + ratio (1/2 - p') + rest/2 / (scale scale'),   as `rules.mix_pairs`.
+    """Set p' = A A' p + d^2,   tau' = A A' tau + ratio (1/2 - p') + rest/2 / (scale scale'),   as `rules.mix_pairs`.
 
     one, two : 1/scale if rest is not 0, then A and two numbers whose inner product is d if there is a bias.
     """
@@ -48,7 +48,7 @@ def dense(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, An
 
 
 def homogeneous(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
-    """`duals.Homogeneous` as on images: p' = p - (2 b2/pi) lag for acute angles, tau' = (1 - (4 b2/pi) a/2) tau."""
+    """Compute `duals.Homogeneous`: p' = p - (2 b2/pi) lag for acute angles, tau' = (1 - (4 b2/pi) a/2) tau."""
     r = 1.0 - p
     wide, h, lag = bent(m, p, r)
     after = p + m.where(wide, (r - p) * k[0], 0.0) - lag * k[1]
@@ -56,13 +56,13 @@ def homogeneous(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[A
 
 
 def end(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
-    """p <- K = G G' (1 - 2 p),   tau <- Theta = 2 G G' tau."""
+    """Set p <- K = G G' (1 - 2 p),   tau <- Theta = 2 G G' tau."""
     both = one[0] * two[0] * 2.0
     return both * (0.5 - p), None if tau is None else tau * both
 
 
 def turned(form: Any, m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
-    """Compute p' from the angle, and tau' = slope gain gain' tau, as `closed_forms.ClosedForm`."""
+    """Compute p' from the angle, and tau' = slope gain gain' tau, as in `closed_forms.ClosedForm`."""
     after, slope = form.turn(m, p, 1.0 - p, one, two, k)
     after = m.smallest(m.largest(after, 0.0), 1.0)
     return after, None if tau is None else tau * slope * (one[-1] * two[-1])
@@ -74,10 +74,10 @@ TEXTS |= {f"a row's {name}": partial(turned, form) for name, form in FORMS.items
 
 @compiled
 def follow(steps: Any, constants: Any, table: Any, p: Any, tau: Any, i: Any, j: Any, begin: Any, work: Any) -> None:
-    """Carry the pairs of rows i, i + 1 ... and rows j, j + 1 ... through the steps.
+    """Carry the pairs of rows i, i + 1, ... and rows j, j + 1, ... through the steps.
 
-    steps : (address, its first line of the table at left, and at right).   tau : empty if not requested.
-    begin : 1 if tau is 0 at the start.   work : two lines of whole vectors; nothing is written beyond.
+    steps : (address, first line in the table for the left rows, and for the right).   tau : empty if not requested.
+    begin : 1 if tau is 0 at the start.   work : two lines of whole vectors; nothing is written beyond them.
     """
     m, tangent = p.shape[1], tau.shape[0] > 0
     x, y = work[0], work[1]
@@ -103,7 +103,7 @@ Part = Callable[[Block], None]
 
 
 class Text(NamedTuple):
-    """A step as a formula: its name, the numbers of rows at left and at right, (N,) or (1,) each, and its constants."""
+    """Hold a step's formula: its name, the left and right rows' numbers, (N,) or (1,) each, and its constants."""
 
     name: str
     left: tuple[Array, ...] = ()
@@ -112,14 +112,14 @@ class Text(NamedTuple):
 
 
 def as_written(step: Any, kind: type, *methods: str) -> bool:
-    """Return True if a step has that class, or a subclass sharing its methods, and none of them is monkeypatched."""
+    """Return True if a step's class is `kind`, or a subclass with the same methods, and none is monkeypatched."""
     found = [getattr(type(step), name, None) for name in ("pairs", *methods)]
     whole = [(kind.__module__, f"{kind.__name__}.{name}") for name in ("pairs", *methods)]
     return isinstance(step, kind) and [(one.__module__, one.__qualname__) for one in found if one] == whole
 
 
 def texts(step: Any, row: Any) -> list[Text] | None:
-    """Return a step as a list of formulas; None if it has none, or for rows of zeros."""
+    """Return a step as a list of formulas; None if it has none, or if there are rows of zeros."""
     if as_written(step, Begin):
         return [] if step.first is None else texts(step.first, row and row._replace(mix=None))
     if as_written(step, Affine, "tangents"):
@@ -147,7 +147,7 @@ def texts(step: Any, row: Any) -> list[Text] | None:
 
 @dataclass(frozen=True)
 class Lines:
-    """Steps compiled.   steps, constants, table, begin : as in `follow`."""
+    """Hold compiled steps.   steps, constants, table, begin : as in `follow`."""
 
     steps: Array
     constants: Array
@@ -183,7 +183,7 @@ class Lines:
 
 
 def fork(step: Any, row: Any, one: list[Part], two: list[Part], block: Block) -> None:
-    """Run `Fork.pairs`, with both programs in parts."""
+    """Run `Fork.pairs` with both programs cut into parts."""
     other: Any
     with block.copy() as other:
         for run in two:
@@ -194,7 +194,7 @@ def fork(step: Any, row: Any, one: list[Part], two: list[Part], block: Block) ->
 
 
 def passes(program: Program, coefficients: tuple[Any, ...], count: int, dtype: Any, tangent: bool) -> list[Part]:
-    """Return the program in parts for blocks, compiled or in NumPy.   count : the number of all rows."""
+    """Return the program for blocks, in parts that are compiled or in NumPy.   count : the number of all rows."""
     found: list[Part] = []
     waiting: list[Text] = []
     begin = False

@@ -1,4 +1,4 @@
-"""Define `prepare` and `apply` (see `analytic.images.steps`) of activations and normalisations on images."""
+"""Define `prepare` and `apply` (see `analytic.images.steps`) for activations and normalisations on images."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from analytic.recursion.state import Block, Distances, Dual, Pairs, RowState, Sc
 from minintk.arrays import Array
 
 TINY_ROOT = {4: 1e-16, 8: 1e-140}
-"""By bytes per number: replaces sqrt(q) at q = 0, so that dividing by its square stays finite."""
+"""{bytes per number: replacement of sqrt(q) at q = 0, so that dividing by its square stays finite}."""
 
 
 LARGE = 1e36
-"""Replaces tan(pi/2)^2."""
+"""A finite replacement of tan(pi/2)^2."""
 
 
 class KinkedCoefficients(NamedTuple):
-    """Coefficients of alpha x + beta |x|.
+    """Hold the coefficients of alpha x + beta |x|.
 
-    half : sqrt(q / 2 unit), and twice as much.   floor : lower bound of X, against division by 0; a quarter of a
-    rounding error at the angle pi, for the largest U.   opposite : A / X of opposite pixels exceeds this; inf if no two
-    images are opposite.
-    scale : factor of D and Theta, other than 1 only if their unit is too small or too large.
-    zero : 1 for pixels with q = 0.   slope : phi'(0) for these, alpha for others.   Both None if their Theta is 0.
+    half, twice : sqrt(q / 2 unit), and twice that.   floor : lower bound of X, against division by 0: a quarter of a
+    rounding error at the angle pi, for the largest U.   opposite : pixels with A / X above this count as opposite; inf
+    if no two images are opposite.
+    scale : factor of D and Theta; it differs from 1 only if their unit is too small or too large.
+    zero : 1 for pixels with q = 0.   slope : phi'(0) for these, alpha for others.   Both are None if their Theta is 0.
     """
 
     half: PixelValues
@@ -70,9 +70,9 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
 
 @apply.register
 def _(step: Homogeneous, row: Any, field: Field) -> None:
-    """With U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), X = 2U - A = U (1 + cos a), K = U - A:
+    """Use U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), X = 2U - A = U (1 + cos a), K = U - A:
 
-    t      = tan(a/2) = sqrt(A / X)              X t = U sin a           X = 0 if only rounding errors are left
+    t      = tan(a/2) = sqrt(A / X)              X t = U sin a           X = 0 if only rounding is left
     D'     = gain (2 b2 / pi) [pi / (2 b2) D + a K - U sin a]
     Theta' = gain (2 b2 / pi) [pi / (2 b2) - a] Theta
     """
@@ -126,7 +126,7 @@ def form_of(step: Dual) -> Form | None:
 
 
 class FormCoefficients(NamedTuple):
-    """The pixels' numbers; the last is half of their variance after the activation, above 0.   unit : of D before."""
+    """numbers : per pixel; the last is half its variance after the activation, > 0.   unit : the unit of D before."""
 
     form: Form
     numbers: tuple[PixelValues, ...]
@@ -136,14 +136,14 @@ class FormCoefficients(NamedTuple):
 def prepare_form(
     form: Form, numbers: tuple[Array, ...], before: Pixels, after: Pixels, layout: FieldLayout
 ) -> FormCoefficients:
-    """Return the coefficients of a formula from its pixels' numbers."""
+    """Return a formula's coefficients, given the pixels' numbers."""
     xp = layout.xp
-    half = xp.maximum(after.q / 2, float(xp.finfo(layout.dtype).tiny))  # 0 marks pixels outside
+    half = xp.maximum(after.q / 2, float(xp.finfo(layout.dtype).tiny))  # 0 marks pixels outside the image
     return FormCoefficients(form, tuple(map(layout.spread, (*numbers, half))), before.unit)
 
 
 FINER = 16
-"""Formulas process this many times fewer pairs at once than other steps, to keep their temporaries in cache."""
+"""Formulas process pieces smaller by this factor, to keep their temporaries in cache."""
 
 
 def apply_form(row: FormCoefficients, field: Field) -> None:
@@ -159,7 +159,7 @@ def apply_form(row: FormCoefficients, field: Field) -> None:
 
 
 class DualCoefficients(NamedTuple):
-    """Coefficients of any other activation: row, of its dual; sqrt q and scale of the pixels before and after."""
+    """Hold any other activation's coefficients: row : its dual's; sqrt q and the scale of pixels before and after."""
 
     row: Any
     before: PixelValues | None
@@ -187,7 +187,7 @@ def _(step: Any, pixels: Pixels, tile: Tile) -> tuple[Pixels, FormCoefficients |
 
 @apply.register
 def _(step: Dual, row: Any, field: Field) -> None:
-    """Compute D -> p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')) -> p' -> D', or use its formula."""
+    """Convert D to p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')) -> p' -> D', or use its formula."""
     if isinstance(row, FormCoefficients):
         apply_form(row, field)
         return
@@ -204,7 +204,7 @@ def _(step: Dual, row: Any, field: Field) -> None:
             w *= 0.5
             p *= row.unit
             p -= w
-            other = (p > 0) | (left != right)  # equal pre-activations have D' = 0, but products leave rounding errors
+            other = (p > 0) | (left != right)  # equal pre-activations have D' = 0; products leave rounding errors
             xp.multiply(left, right, out=u)
             u *= 2
             xp.maximum(u, TINY_ROOT[field.layout.number] ** 2, out=u)
@@ -244,14 +244,14 @@ def _(step: Dual, row: Any, field: Field) -> None:
 
 
 class Aligned(Pairs):
-    """Equal pixels of images x and x': p, tau : (A, B, size)."""
+    """Hold equal pixels of images x and x': p, tau : (A, B, size)."""
 
     def __init__(self, scratch: Scratch, field: Field, P: int, p: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, None, tau)
         self.field, self.P = field, P
 
     def sides(self, v: Array) -> tuple[Array, Array]:
-        """Reshape the pixels' numbers (n P,) to broadcast against the pairs: (A, 1, P) and (1, B, P)."""
+        """Reshape v : (n P,) of the pixels to broadcast against the pairs: (A, 1, P) and (1, B, P)."""
         images = v.reshape((-1, self.P))
         return images[self.field.i][:, None, :], images[self.field.j][None, :, :]
 

@@ -1,16 +1,16 @@
-"""Compute attention on images and sequences: sums over positions, with weights that depend on the image.
+"""Compute attention on images and sequences: sums over positions, with weights computed from each image.
 
-    K' = A(x) K A(x')',   Theta' = A(x) Theta A(x')',   A(x) = zeta(w_k^2 K_0(x, x)),   K_0 : of the inputs
+    K' = A(x) K A(x')',   Theta' = A(x) Theta A(x')',   A(x) = zeta(w_k^2 K_0(x, x)),   K_0 : the inputs' kernel
 
-They replace a pooling's sums over windows, between the affine steps of values and outputs.  This is attention by d_k^-1
-with W_q = W_k: G = k k' / d_k, a mean over d_k features, converges to a constant.  The outputs depend on G through h
-d_v terms of random sign, and each key moves it by 1 / d_k, so keys add nothing to Theta, nor do earlier layers through
-them (Hron et al. 2020).  A needs each image with itself, all pairs of positions, in float64 (`Mixing`).
+These sums replace a pooling's sums over windows, between the affine steps of values and outputs.  They hold for scaling
+d_k^-1 with W_q = W_k: G = k k' / d_k, a mean over d_k features, converges to a constant.  Outputs depend on G through
+h d_v terms of random sign, and each key changes it by 1 / d_k, so neither keys nor earlier layers through them add to
+Theta (Hron et al. 2020).  A needs all pairs of positions of each image with itself, in float64 (`Mixing`).
 
-For d_k^-1/2 and independent W_q, G stays Gaussian as heads grow in number too, with mean 0 and E G_as G'_bt = K_q(a, b)
-K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians: softmax has no
-closed form for it, the identity does (Hron et al. 2020, eq. (16)), with the values' K_v,
-    K'(a, b) = K_q(a, b) sum_st K_k(s, t) K_v(s, t)        Theta' by the product rule, as a `Product` has it
+With d_k^-1/2 and independent W_q, G stays Gaussian as the number of heads also grows: mean 0, E G_as G'_bt = K_q(a, b)
+K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians.  Softmax has no
+closed form for it, but the identity does (Hron et al. 2020, eq. (16)), with the values' K_v:
+    K'(a, b) = K_q(a, b) sum_st K_k(s, t) K_v(s, t)        Theta' by the product rule, as in a `Product`
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from minintk.spec.windows import Axis
 
 @dataclass(frozen=True)
 class Attend(Mixing):
-    """K' = A(x) K A(x')', A = zeta(gain K), zeta None for softmax, on grid (H, W); masked leaves out variance 0."""
+    """Compute K' = A(x) K A(x')', A = zeta(gain K) on grid (H, W).   zeta : None for softmax.   masked : omit q = 0."""
 
     grid: tuple[int, int]
     gain: float = 1.0
@@ -55,8 +55,8 @@ class Attend(Mixing):
         return law
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
-        """Return A : (n, L, L), for K : (n, L, L) of each image with itself and q : (n, L); (H, W) after the step."""
-        with np.errstate(over="ignore", invalid="ignore"):  # reported below
+        """Return A : (n, L, L), and (H, W) after the step.   K : (n, L, L), each image with itself.   q : (n, L)."""
+        with np.errstate(over="ignore", invalid="ignore"):  # raises below
             A = attention(self.gain * K[:, None], self.zeta, q > 0 if self.masked else None)[0][:, 0]
         if not bool(array_namespace(A).all(array_namespace(A).isfinite(A))):
             raise ValueError("GlobalSelfAttention: weights zeta(G) are not finite; scale the inputs, or qk_std, down")
@@ -64,7 +64,7 @@ class Attend(Mixing):
 
 
 class MaskedMean(Attend):
-    """The mean over positions of variance > 0."""
+    """Average over the positions of variance > 0."""
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
         """Return A : (n, 1, L)."""
@@ -75,9 +75,9 @@ class MaskedMean(Attend):
 
 @prepare.register
 def _(step: Attend, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficients]:
-    """Compute share, mean and own of A, as of a pooling's windows, from D and Theta of each image with itself."""
+    """Compute A's share, mean and own, as for pooling windows, from D and Theta of each image with itself."""
     known = next(tile.pools)
-    assert known is not None  # recorded before, see `analytic.images.rules.is_nonlinear`
+    assert known is not None  # recorded earlier, see `analytic.images.rules.is_nonlinear`
     (d, theta), xp, layout = known, tile.layout.xp, tile.layout
     q = pixels.q.reshape((pixels.q.shape[0], -1))
     A, grid = step.weights((q[:, :, None] + q[:, None]) / 2 - pixels.unit * d, q)
@@ -93,14 +93,14 @@ def _(step: Attend, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficient
 
 @apply.register
 def _(step: Attend, row: PoolCoefficients, field: Field) -> None:
-    """Sum D and Theta with the weights of both images, then compute D' as after a pooling."""
+    """Sum D and Theta with both images' weights, then compute D' as after a pooling."""
     add_pending(field, row.before)
     xp, (A, _), L, out, B = field.xp, row.T, prod(field.grid), field.new(row.grid), field.sizes[1]
     left, right = A[field.j if isinstance(field, Selves) else field.i], A[field.j].swapaxes(-1, -2)
     for a, to in zip(field.a[: field.live], out[: field.live], strict=True):
         if isinstance(field, Selves):
             half = xp.matmul(left, a.reshape((L, B, L)).swapaxes(0, 1))
-        else:  # one product for an image x with all x', and one for an image x' with all x
+        else:  # one product for each x with all x', and one for each x' with all x
             half = xp.matmul(left, a.reshape((-1, L, B * L))).reshape((-1, B, L)).swapaxes(0, 1)
         to.reshape((half.shape[1], B, -1)).swapaxes(0, 1)[...] = xp.matmul(half, right)
     field.swap_in(out, row.grid)
@@ -109,7 +109,7 @@ def _(step: Attend, row: PoolCoefficients, field: Field) -> None:
 
 @dataclass(frozen=True)
 class Spread(ImageStep):
-    """The values of one pixel, broadcast over a grid."""
+    """Broadcast the values of one pixel over a grid."""
 
     grid: tuple[int, int]
 

@@ -34,7 +34,7 @@ from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2), after each image with itself if needed; errors as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2), if needed after each image with itself; errors as in `Wanted`."""
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
@@ -43,7 +43,7 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
 
 
 def image_engine(plan: ImagePlan, inputs: Examples, asked: tuple[bool, bool]) -> ImageEngine:
-    """Return an engine, after carrying each image with itself through all layers if needed.   asked : (NNGP, NTK)."""
+    """Return an engine; if needed, first carry each image with itself through all layers.   asked : (NNGP, NTK)."""
     firsts = (0, inputs.shape[0])[: len(inputs.x)] if plan.recorded else ()
     each = map(partial(self_kernels, plan, inputs), firsts)
     with single_threaded_blas():
@@ -54,7 +54,7 @@ def image_engine(plan: ImagePlan, inputs: Examples, asked: tuple[bool, bool]) ->
 
 
 def image_diagonals(program: Program, inputs: Examples) -> RowState:
-    """Return K(x, x) and Theta(x, x) of every image of x1, (N,), float64."""
+    """Return K(x, x) and Theta(x, x) for every image of x1, (N,), float64."""
     first_variances(program, inputs)
     with single_threaded_blas():
         rows = self_kernels(plan_images(program, inputs, each=True), inputs).rows
@@ -64,7 +64,7 @@ def image_diagonals(program: Program, inputs: Examples) -> RowState:
 
 
 NUMBERS_OF_ONE_THREAD = 2**20
-"""Fields up to this size use one thread: switching threads between calls on short arrays costs more."""
+"""Fields up to this size use one thread, as switching threads between short NumPy calls costs more."""
 
 
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
@@ -74,32 +74,32 @@ def is_small(plan: ImagePlan, inputs: Examples) -> bool:
 
 
 BYTES_PER_GPU_BATCH = 2**27
-"""A GPU processes as many image pairs at once as fit in this many bytes for D, and as many for Theta."""
+"""A GPU processes as many image pairs at once as need this many bytes for D, and as many again for Theta."""
 
 
 def pairs_at_once(plan: ImagePlan) -> int:
-    """Return how many pairs of images are taken through the layers at a time."""
+    """Return how many pairs of images pass through the layers at a time."""
     pair = plan.layout.number * prod(plan.field_grid) ** (1 if plan.layout.diagonal else 2)
     return max(1, (BYTES_PER_PIECE if on_host(plan.layout.xp) else BYTES_PER_GPU_BATCH) // pair)
 
 
 NUMBERS_IN_TILE = 2**10
-"""Pixels per side whose kernels are assembled in float64 at once, if all pairs of pixels are wanted."""
+"""If all pairs of pixels are wanted, kernels of this many pixels per side are assembled in float64 at once."""
 
 
 SHORTEST_TILE = 0.02
-"""Shortest duration of a tile on one core, in seconds, roughly; below it, preparing the images takes as long."""
+"""Approximate minimum seconds of a tile on one core; for shorter tiles, preparing the images takes as long."""
 
 SHORTEST_SUMMED = 5
 """Tiles of summed planes last at least this many times longer, as all cores share one tile."""
 
 
 FASTER = 8
-"""Approximate speed-up of planes over fields, per pair of pixels."""
+"""Approximate speed-up of planes over fields per pair of pixels."""
 
 
 def images_per_tile(plan: ImagePlan, n: int) -> int:
-    """Return how many images of n are prepared together per side; it must not depend on the number of threads."""
+    """Return how many of n images are prepared together per side, independent of the number of threads."""
     host = on_host(plan.layout.xp)
     if plan.pixels[1] > 1:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
@@ -116,17 +116,17 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
 
 
 BUFFERS = {True: 12, False: 40}
-"""Most piece-sized arrays that a step uses at a time, on the host; on a GPU a field is one piece."""
+"""{on the host: maximum number of piece-sized arrays of a step}; on a GPU a field is one piece."""
 
 BYTES_OF_A_PIXEL = 40, 100
-"""Most bytes per pixel of a prepared image, for each channel and for each step."""
+"""Maximum bytes per pixel of a prepared image, per channel and per step."""
 
 BYTES_OF_A_SERIES = 80_000
-"""Bytes of a pixel's coefficients while they are computed for an activation by quadrature; 35,000 remain afterwards."""
+"""Bytes per pixel while an activation's coefficients are computed by quadrature; 35,000 remain afterwards."""
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Return the bytes of all threads besides the results, from measured maxima.   size : images per side of a tile."""
+    """Return the bytes of all threads except results, from measured maxima.   size : images per side of a tile."""
     n, host = max(inputs.shape), on_host(plan.layout.xp)
     size = min(size or images_per_tile(plan, n), n)
     shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
@@ -142,7 +142,7 @@ def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -
 
 
 def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
-    """Return the bytes of images that are prepared together, and of their coefficients."""
+    """Return the bytes of images prepared together and of their coefficients."""
     steps = sum(1 for _ in all_steps(plan.program))
     pixel = BYTES_OF_A_PIXEL[0] * inputs.example[-1] + BYTES_OF_A_PIXEL[1] * steps
     pixel += BYTES_OF_A_SERIES * by_quadrature(plan.program)
@@ -150,7 +150,7 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
 
 
 def field_bytes(plan: ImagePlan, pairs: int) -> int:
-    """Return the bytes of the fields of so many pairs of images, while they pass through the layers."""
+    """Return the bytes of fields while this many pairs of images pass through the layers."""
     host, number = on_host(plan.layout.xp), 8 if plan.recorded else plan.layout.number
     field = pairs * number * prod(plan.field_grid) ** (1 if plan.layout.diagonal else 2)
     piece = min(field, BYTES_PER_PIECE + field // plan.field_grid[0]) if host else field  # at least a line of pixels
@@ -158,13 +158,13 @@ def field_bytes(plan: ImagePlan, pairs: int) -> int:
 
 
 def by_quadrature(program: Program) -> int:
-    """Return how many activations have no formula, hence coefficients of unknown number."""
+    """Return how many activations have no formula, and so an unknown number of coefficients."""
     duals = (step for step in all_steps(program) if isinstance(step, Dual))
     return sum(not isinstance(step, Homogeneous) and form_of(step) is None for step in duals)
 
 
 class PreparedImages:
-    """Images ready for the engine: one array per channel, the scales, the pixels."""
+    """Hold images ready for the engine: one array per channel, the scales, the pixels."""
 
     def __init__(self, plan: ImagePlan, x: Array) -> None:
         xp, layout = plan.layout.xp, plan.layout
@@ -198,26 +198,26 @@ class PreparedImages:
 
 @dataclass(frozen=True)
 class SelfKernels:
-    """The kernels of each image with itself: D and Theta after each pooling, (N, h, w), and the final kernels."""
+    """Hold the kernels of each image with itself: D and Theta after each pooling, (N, h, w), and the final kernels."""
 
     pools: list[tuple[Array, Array]]
     rows: RowState
 
 
 def selves_at_once(double: ImagePlan, n: int) -> int:
-    """Return how many of n images pass through the layers at a time, each with itself: `Selves` take more memory."""
-    if by_quadrature(double.program):  # coefficients by image
+    """Return how many of n images, each with itself, pass through the layers at a time; `Selves` take more memory."""
+    if by_quadrature(double.program):  # each image has its own coefficients
         return 1
     most = pairs_at_once(double)
     return max(1, min(most // 4, -(-n // 4))) if on_host(double.layout.xp) else most
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
-    """Carry every image with itself through all layers, in float64: x1, or x2 if `first`, its first number, is > 0."""
+    """Carry every image of x1 with itself through all layers, in float64; x2's if `first`, its first index, is > 0."""
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
-    steps = plan.by_offsets and planes().steps_taken(plan.program, plan.shape, layout, 2**62)  # 0 if they fit no block
+    steps = plan.by_offsets and planes().steps_taken(plan.program, plan.shape, layout, 2**62)  # 0 if too large
     double = replace(plan, layout=layout, by_offsets=steps)
     size = selves_at_once(double, N)
     pools = [tuple(xp.empty((N, *pooled), dtype=xp.float64) for _ in range(2)) for pooled in plan.pooled]
@@ -259,11 +259,11 @@ def rows_of(images: slice, F: int) -> slice:
 
 @dataclass(frozen=True)
 class ImageEngine:
-    """One evaluation of the kernels, or of a block of them.
+    """Evaluate the kernels, or a block of them.
 
-    inputs : if symmetric, x2 = x1, only the upper triangle is computed.   pools : recorded for x1 and x2.
-    own : the diagonals, if they are known and x2 = x1.   asked : (NNGP, NTK).   size : images on a tile's side.
-    out, workspace : results of NNGP and NTK, and the threads' arrays, during the run.
+    inputs : if symmetric (x2 = x1), only the upper triangle is computed.   pools : recorded for x1 and x2.
+    own : the diagonals, if known and x2 = x1.   asked : (NNGP, NTK).   size : images on a tile's side.
+    out, workspace : during the run, the results (NNGP, NTK) and the threads' arrays.
     """
 
     plan: ImagePlan
@@ -276,12 +276,12 @@ class ImageEngine:
     workspace: Any = None
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return the bytes besides the results for these inputs, or for a block of them."""
+        """Return the bytes, except results, for these inputs or a block of them."""
         others = sum(8 * int(a.size) for pool in self.pools for pair in pool for a in pair)
         return others + working_memory(self.plan, inputs, self.size)
 
     def at(self, place: Place) -> ImageEngine:
-        """Return the engine for a block of whole tiles, without program and library; the numbers are the same."""
+        """Return the engine for a block of whole tiles, without program and library; results do not change."""
         (i, j), inputs, plan = place, self.inputs.at(*place), self.plan
         sides = [(self.pools[0], i), (self.pools[-1], j)][: len(inputs.x)] if self.pools else []
         pools = [[(d[at], theta[at]) for d, theta in pool] for pool, at in sides]
@@ -290,7 +290,7 @@ class ImageEngine:
         return replace(self, plan=bare, inputs=inputs, pools=pools, own=own)
 
     def under(self, program: Program) -> ImageEngine:
-        """Return the engine with its program added: a program's functions cannot always be sent to other processes."""
+        """Return the engine with `program` restored, since not every program can be sent to other processes."""
         layout = replace(self.plan.layout, xp=self.inputs.xp)
         return replace(self, plan=replace(self.plan, program=program, layout=layout))
 
@@ -334,14 +334,14 @@ class ImageEngine:
         return max(errors)
 
     def tile(self, i: slice, j: slice) -> float:
-        """Prepare the images of one tile, then compute its pairs."""
+        """Prepare one tile's images, then compute its pairs."""
         plan, xp, inputs = self.plan, self.plan.layout.xp, self.inputs
         same = inputs.symmetric and i == j
         parts = [inputs.x[0][i]] if same else [inputs.x[0][i], inputs.x[-1][j]]
         n, m = i.stop - i.start, j.stop - j.start
         first = 0 if same else n
         x = xp.concatenate(parts, axis=0)
-        if plan.summed:  # skip the arrays that fields need
+        if plan.summed:  # needs no arrays for fields
             plan = replace(plan, layout=replace(plan.layout, diagonal=True))
         images = PreparedImages(plan, x)
         pools: list[tuple[Array, Array] | None] = [None] * len(plan.pooled)
@@ -373,7 +373,7 @@ class ImageEngine:
         return after.error
 
     def sides(self, values: Array, rows: slice, columns: slice) -> tuple[Array, Array]:
-        """Reshape the pixels' numbers, (n, h, w), of x and x' to broadcast to results: (E, N F, 1), (E, 1, M F)."""
+        """Reshape values (n, h, w) of the pixels of x and x' to broadcast to results: (E, N F, 1) and (E, 1, M F)."""
         E, F = self.plan.pixels
         v = self.plan.layout.xp.moveaxis(values.reshape((-1, F, E)), -1, 0)
         return v[:, rows].reshape((E, -1, 1)), v[:, columns].reshape((E, 1, -1))
@@ -387,7 +387,7 @@ class ImageEngine:
     def through_fields(
         self, images: PreparedImages, tile: Tile, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
-        """Return the pixels after all steps, D and Theta of the pairs, from all pixels of a few images at a time."""
+        """Return the final pixels, and D and Theta of the pairs, from all pixels of a few images at a time."""
         plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.asked[1]
         E, F = plan.pixels
         pixels, prepared = images.pixels, None
@@ -416,7 +416,7 @@ class ImageEngine:
         return after, d, theta
 
     def write(self, out: Array | None, i: slice, j: slice, values: Array) -> None:
-        """Write results to their place and, if symmetric, its mirror image; the upper triangle decides the rounding."""
+        """Write results and, if symmetric, their mirror image, whose rounding follows the upper triangle."""
         if out is None:
             return
         xp, symmetric = self.plan.layout.xp, self.inputs.symmetric
@@ -430,11 +430,11 @@ class ImageEngine:
             out[..., rows_of(j, F), rows_of(i, F)] = values.swapaxes(-1, -2)
 
     def batches(self, n: int, m: int, same: bool) -> Iterator[tuple[slice, slice]]:
-        """Yield batches of the tile's pairs that pass through the layers together."""
+        """Yield batches of a tile's pairs that pass through the layers together."""
         most = pairs_at_once(self.plan)
         wide = min(m, most)
         deep = most // wide
-        if same or self.plan.by_offsets:  # half of an image with itself is discarded; planes share the cores
+        if same or self.plan.by_offsets:  # half of a square tile is discarded; planes share the cores
             deep = min(deep, -(-n // 4))
         for a in range(0, n, deep):
             for b in range(a if same else 0, m, wide):

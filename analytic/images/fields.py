@@ -8,8 +8,8 @@ D is linear in K, so sums over windows act on it in the same way.  It is exactly
 the angle between u and u' without cancellation.  A pixel outside the image is 0; paired with a pixel inside, of
 variance q, it has D = q / 2.
 
-The variances go through all layers first, in float64 (`Pixels`); the distances of some pairs of images (`Field`)
-follow, in two arrangements (`analytic.images.pixel_pairs`).
+Variances go through all layers first, in float64 (`Pixels`); distances for some pairs of images (`Field`)
+follow, in one of the arrangements of `analytic.images.pixel_pairs`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minintk.spec.windows import Axis
 
 @dataclass(frozen=True)
 class Pixels:
-    """Variance q and Theta(p, p) of every pixel of n images, (n, H, W), float64.
+    """Hold variance q and Theta(p, p) of every pixel of n images, (n, H, W), float64.
 
     unit : the unit of D, and of Theta / 2, in the fields.   error : bound on the quadratures' error so far.
     pending : True if the fields' Theta lacks the last layer's own contribution (`Field.pending`).
@@ -45,9 +45,9 @@ class Pixels:
 
 
 class Edges(NamedTuple):
-    """Contributions to D and Theta of pairs with one pixel outside, (2, n, H, W): q / 2, and 0.
+    """Hold what pairs with one pixel outside the image add to D and Theta, (2, n, H, W): q / 2 and 0.
 
-    half : before the sums over a window; half_sum : after those across the lines.
+    half : before the sums over a window; half_sum : after the sums across the lines.
     """
 
     half: Array
@@ -55,17 +55,17 @@ class Edges(NamedTuple):
 
 
 ROUNDINGS, ROUNDINGS_OF_SERIES = 8.0, 64.0
-"""Pixels pooled by steps with formulas, or after a series, count as equal if D is below this many rounding errors."""
+"""Pooled pixels count as equal if D is below this many rounding errors: after formulas, and after a series."""
 
 
 class Field(ABC):
-    """Distances and tangent kernels of some pairs of images.
+    """Hold distances and tangent kernels of some pairs of images.
 
-    a : (2, ...), d = D / unit and theta = 2 Theta / unit stacked; theta is None if not requested or 0 so far.
+    a : (2, ...), d = D / unit and theta = 2 Theta / unit stacked; theta is None if not requested or still 0.
     i, j : the images x and x', as slices of the tile's.   grid : (H, W).   asked : True if Theta is requested.
-    live : how many of the two arrays are in use so far.
-    pending : (ratio, rest) if ratio K + rest has yet to be added to Theta, with rest in the unit.
-    roundings : the error of D in rounding errors.   added_up : True if the next pooling's windows are summed already.
+    live : how many of the two arrays are in use.
+    pending : (ratio, rest) if ratio K + rest must still be added to Theta; rest is in the unit.
+    roundings : D's error, in rounding errors.   added_up : True if the next pooling's windows are already summed.
     """
 
     def __init__(
@@ -79,23 +79,23 @@ class Field(ABC):
         self.roundings, self.added_up = ROUNDINGS, False
 
     def new(self, grid: tuple[int, int]) -> Array:
-        """Allocate an array for `a` on a grid."""
+        """Allocate `a` for a grid."""
         return self.workspace.take((1 + self.asked, *self.shape(*grid)))
 
     def set_arrays(self, a: Array) -> None:
-        """Set d and theta to the parts of a."""
+        """Set d and theta to views of a."""
         self.a = a
         self.d: Array = a[0]
         self.theta: Array | None = a[1] if self.live == 2 else None
 
     def swap_in(self, a: Array, grid: tuple[int, int]) -> None:
-        """Replace the arrays by a, and return the old ones to the workspace."""
+        """Replace the arrays by a, and give the old ones back to the workspace."""
         self.workspace.give(self.a)
         self.grid = grid
         self.set_arrays(a)
 
     def start_theta(self) -> Array:
-        """Start to compute Theta; the array holds arbitrary finite numbers at first."""
+        """Start computing Theta; at first its array holds arbitrary finite numbers."""
         self.live = 2
         self.set_arrays(self.a)
         return self.a[1]
@@ -114,10 +114,10 @@ class Field(ABC):
 
     @abstractmethod
     def pieces(self, finer: int = 1) -> Iterator[slice]:
-        """Yield slices of d's first axis for an activation, one at a time; on the host `finer` times smaller."""
+        """Yield slices of d's first axis for an activation; on the host they are `finer` times smaller."""
 
     def pick(self, values: PixelValues, piece: slice) -> tuple[Array, Array]:
-        """Return the numbers of x in a piece, and those of x'."""
+        """Return the numbers of x and of x' in a piece."""
         return self.left(values)[piece], self.right(values)
 
     @abstractmethod
@@ -146,5 +146,5 @@ class Field(ABC):
         return other
 
     def release(self) -> None:
-        """Return the arrays to the workspace."""
+        """Give the arrays back to the workspace."""
         self.workspace.give(self.a)

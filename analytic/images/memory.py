@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 from minintk.arrays import Array, on_host
 
 CACHE_LINE_BYTES = 64
-"""Bytes of a cache line: a ufunc is up to twice as fast if its results start on one."""
+"""Bytes of a cache line; a ufunc is up to twice as fast if its output is aligned to one."""
 
 
 class PixelValues(NamedTuple):
-    """Numbers per pixel, one array per image, shaped for the fields' two sides: of x, and of x'."""
+    """Hold numbers per pixel, shaped for the two sides of a field: x on the left, x' on the right."""
 
     left: Array
     right: Array
 
 
 class Workspace(local):
-    """Arrays that a thread borrows and returns, aligned to cache lines; arrays of all shapes share the memory."""
+    """Lend a thread arrays aligned to cache lines; arrays of all shapes share the memory."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.dtype = xp, xp.dtype(dtype)
@@ -35,7 +35,7 @@ class Workspace(local):
         if numbers is not None:
             self.drop(numbers)
         else:
-            if self.free:  # all are too small: a larger one replaces the largest
+            if self.free:  # all are too small: replace the largest by a larger one
                 self.drop(max(self.free, key=lambda one: one.size))
             numbers = self.new(size)
         a = numbers[:size].reshape(shape)
@@ -43,18 +43,18 @@ class Workspace(local):
         return a
 
     def drop(self, numbers: Array) -> None:
-        """Remove an array from the free ones."""
+        """Remove an array from the list of free ones."""
         self.free = [one for one in self.free if one is not numbers]
 
     def new(self, size: int) -> Array:
-        """Allocate so many numbers, from the start of a cache line on."""
+        """Allocate an array of `size` numbers that starts on a cache line."""
         item = self.dtype.itemsize
         whole = self.xp.zeros(size + CACHE_LINE_BYTES // item, dtype=self.dtype)
         first = -whole.ctypes.data % CACHE_LINE_BYTES // item if on_host(self.xp) else 0
         return whole[first : first + size]
 
     def give(self, *arrays: Array) -> None:
-        """Return arrays that were taken."""
+        """Give back arrays that were taken."""
         self.free.extend(self.taken.pop(id(a)) for a in arrays)
 
 
@@ -65,7 +65,7 @@ def rounded(n: int, step: int) -> int:
 
 @dataclass(frozen=True)
 class FieldLayout:
-    """The layout of the numbers in a tile's fields.   diagonal : True if fields hold only pairs of equal pixels."""
+    """Describe the layout of a tile's fields.   diagonal : True if fields hold only pairs of equal pixels."""
 
     xp: Any
     dtype: Any

@@ -1,8 +1,8 @@
 """Arrange pairs of pixels in a field, and apply window sums, pooling and flattening to them.
 
-Square     all pairs of pixels of some images x and some x', a matrix (pixels of all x, pixels of all x')
-Selves     the same of some images x', each with x = x'
-Diagonal   equal pixels only, of some images x and some x'
+Square     all pairs of pixels of some images x and x', as a matrix (pixels of all x, pixels of all x')
+Selves     the same, for each image paired with itself
+Diagonal   only equal pixels of some images x and x'
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from minintk.arrays import Array, on_host
 from minintk.spec.windows import Axis
 
 BYTES_PER_PIECE = 1_200_000
-"""Bytes of a field that an activation processes at a time. They fit a core's cache for a whole formula, and are enough
-that threads seldom wait for the interpreter lock between two NumPy calls."""
+"""Bytes of a field that an activation processes at a time.  They fit a core's cache with a formula's temporaries, and
+are enough that threads seldom wait for the interpreter lock between two NumPy calls."""
 
 
 class Square(Field):
-    """All pairs of pixels of A images x and B images x': d, theta : (A size, B size)."""
+    """Hold all pairs of pixels of A images x and B images x': d, theta : (A size, B size)."""
 
     def shape(self, H: int, W: int) -> tuple[int, ...]:
         return self.sizes[0] * H * W, self.sizes[1] * H * W
@@ -41,7 +41,7 @@ class Square(Field):
         return self.split(self.d.shape[0], finer * self.d.shape[1])
 
     def split(self, n: int, width: int) -> Iterator[slice]:
-        """Yield slices of 0:n, of equal size, such that this many times `width` numbers fit a core's cache."""
+        """Yield equal slices of 0:n such that `width` numbers for each index of a slice fit a core's cache."""
         count = -(-n * width * self.layout.number // BYTES_PER_PIECE) if on_host(self.xp) else 1
         step = -(-n // count)
         yield from (slice(start, min(start + step, n)) for start in range(0, n, step))
@@ -52,14 +52,14 @@ class Square(Field):
         return a.reshape((*a.shape[:-2], self.sizes[0], lines, W, self.sizes[1], lines2, W))
 
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
-        """Sum across the lines of both images, then along them; for a few lines of x at a time, to stay in cache."""
+        """Sum across the lines of both images, then along them, a few lines of x at a time to stay in cache."""
         (H, W), (rows, columns), (A, B) = self.grid, axes, self.sizes
         if trivial(rows) and trivial(columns):
             return
         h, w = rows.out, columns.out
         whole = [(p.start, p.stop) for p in self.split(h, A * W * B * h * W)] if plain(rows) else [(0, h)]
         alone = len(whole) == 1 and (h, w) == (H, W) and not trivial(rows) and not trivial(columns)
-        out = self.a if alone else self.new((h, w))  # a single piece may overwrite its input
+        out = self.a if alone else self.new((h, w))  # a single piece can overwrite its input
         if trivial(rows):
             self.along(self.a, out, columns, edges, (0, h))
         else:
@@ -75,7 +75,7 @@ class Square(Field):
             self.swap_in(out, (h, w))
 
     def across(self, out: Array, to: tuple[int, int], axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
-        """Write into lines `to` of `out` the sums across the lines, for the lines `piece` of x after the step."""
+        """Write the sums across the lines into lines `to` of `out`, for lines `piece` of x after the step."""
         W, live = self.grid[1], self.live
         outside = self.pixels_of_x(edges.half), edges.half[:live, None, None, None, self.j]
         source, target = self.images(self.a[:live], W), self.images(out[:live], W)[:, :, slice(*to)]
@@ -111,7 +111,7 @@ class Square(Field):
 
 
 class Selves(Square):
-    """All pairs of pixels of B images, each with itself: d, theta : (H W, B size)."""
+    """Hold all pairs of pixels of B images, each with itself: d, theta : (H W, B size)."""
 
     def left(self, values: PixelValues) -> Array:
         of, xp = values.left[self.j], self.xp  # (B, H W, 1)
@@ -123,7 +123,7 @@ class Selves(Square):
 
 
 class Diagonal(Field):
-    """Equal pixels of A images x and B images x': d, theta : (A, B, size)."""
+    """Hold equal pixels of A images x and B images x': d, theta : (A, B, size)."""
 
     def shape(self, H: int, W: int) -> tuple[int, ...]:
         return (*self.sizes, H * W)
@@ -149,7 +149,7 @@ class Diagonal(Field):
             source, target = (
                 a[: self.live].reshape((self.live, *self.sizes, *g)) for a, g in ((self.a, before), (out, behind))
             )
-            same = plain(axis)  # for one s, outputs and inputs are at the same positions
+            same = plain(axis)  # then, for one s, inputs and outputs have the same positions
             target[...] = source if same else 0
             for s in (s for s in range(axis.kernel) if not (same and s == axis.before)):
                 for o, i in reads(axis, s):

@@ -1,4 +1,4 @@
-"""Plan the kernels of images: the pairs of pixels to follow, the precision, and the steps by Numba."""
+"""Plan the kernels of images: the pairs of pixels to compute, the precision, and the steps for Numba."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from minintk.spec.shapes import Shape
 
 
 def planes() -> Any:
-    """Return `analytic.fast.planes`, which runs steps plane by plane; None without that satellite."""
+    """Return `analytic.fast.planes`, which runs steps plane by plane; None if that satellite is missing."""
     faster = through("kernels")
     return faster and faster.planes
 
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """A plan for the kernels of a program, for images of one shape.
+    """Plan the kernels of a program for images of one shape.
 
-    scaled : True divides images by their norms.   recorded : True if each image is first recorded with itself.
-    by_offsets : how many of the first steps run plane by plane (`planes`), by Numba or on a GPU.
-    pixels : (E, F), the shape of the results, (E, N F, M F): (P, 1) for P equal pixels at the end, (1, P) for all
-    pairs of them.
+    scaled : True divides images by their norms.   recorded : True if each image is first paired with itself.
+    by_offsets : the number of leading steps that run plane by plane (`planes`), by Numba or on a GPU.
+    pixels : (E, F); results have the shape (E, N F, M F).  It is (P, 1) for P equal pixels at the end, and (1, P) for
+    all pairs of them.
     """
 
     program: Program
@@ -48,7 +48,7 @@ class ImagePlan:
 
     @property
     def pool(self) -> Pool | None:
-        """Return the pooling whose windows these steps already sum, so that no field has all pixels."""
+        """Return the pooling whose windows the leading steps already sum, so that no field holds all pixels."""
         end = self.program[self.by_offsets] if 0 < self.by_offsets < len(self.program) else None
         return end if isinstance(end, Pool) and planes().added_up(end, self.layout.xp) else None
 
@@ -59,12 +59,12 @@ class ImagePlan:
 
     @property
     def summed(self) -> bool:
-        """True if these steps leave only sums."""
+        """True if the leading steps leave only sums."""
         return bool(self.by_offsets and planes().sums_suffice(self.program, self.grid))
 
     @property
     def pooled(self) -> list[tuple[int, int]]:
-        """Return the grids after each pooling, in recording order."""
+        """Return the grids after each pooling, in the order of recording."""
         return list(pool_grids(self.program))
 
 
@@ -81,7 +81,7 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
 def plan_images(
     program: Program, inputs: Examples, *, each: bool = False, pixels: tuple[int, int] = (1, 1)
 ) -> ImagePlan:
-    """Plan the kernel of x1 with x2 or itself, or, for `each`, of each image with itself.   pixels : as in results."""
+    """Plan the kernel of x1 with x2 or itself; with `each`, of each image with itself.   pixels : as in `ImagePlan`."""
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
     dtype = inputs.dtype if each else field_precision(program, inputs)
     pairs = N if each else N * M // (2 if inputs.symmetric else 1)
@@ -100,6 +100,6 @@ def plan_images(
 
 
 def pixel_pairs_followed(program: Program, shape: Shape) -> int:
-    """Return the number of pixel pairs to follow for each pair of inputs."""
+    """Return the number of pixel pairs to compute for each pair of inputs."""
     count = prod(grid(shape)) if needs_images(program) else 1
     return count * count if mixes_pixels(program) else count

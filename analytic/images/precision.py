@@ -1,7 +1,7 @@
 """Choose the scale and the precision of images, and check their range.
 
-D = (q + q') / 2 - K is carried, and K is recovered from it, with the rounding error of the larger variance.  If root
-mean squares of images have the ratio R, the error is R times the precision, relative to sqrt(K(x, x) K(x', x')).
+We carry D = (q + q') / 2 - K and recover K from it, with the rounding error of the larger variance.  If the root mean
+squares of two images have the ratio R, the error is R times the precision, relative to sqrt(K(x, x) K(x', x')).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from analytic.recursion.unit_rows import flat, square_norms
 from minintk.arrays import Array
 
 FLOAT32_MAX_RATIO = 1e4
-"""Largest ratio of two images' variances that float32 can hold."""
+"""Largest ratio of two images' variances for fields in float32."""
 
 FLOAT64_MAX_RATIO = 1e16
 """The same for float64: R = 1e8, an error of 1e-8."""
 
 SMALLEST_OF_IMAGES = 1e-270
-"""Variances below this are too close to the number that replaces 0, unless images are scaled first."""
+"""Smaller variances are too close to the number that replaces 0, unless images are scaled first."""
 
 FLOAT32_MAX_VARIANCE = 1e14
 """Squares of variances above this, or below its inverse, leave the range of float32."""
 
 
 def affine_steps(program: Program) -> Iterator[Affine]:
-    """Yield the affine step of every step with weights or biases."""
+    """Yield the affine part of every step with weights or biases."""
     for step in all_steps(program):
         if isinstance(step, Window | Affine):
             yield step.affine if isinstance(step, Window) else step
@@ -45,7 +45,7 @@ def scale_free(program: Program) -> bool:
 
 
 def first_variances(program: Program, inputs: Examples) -> Array:
-    """Return mean squares of all images, with the first layer's bias, (N + M,); ValueError if one is out of range."""
+    """Return all images' mean squares plus the first layer's bias, (N + M,); ValueError if one is out of range."""
     affine = next(affine_steps(program), None)
     bias = 0.0 if affine is None else affine.beta2 / affine.w2
     parts = tuple(flat(x) for x in inputs.x)
@@ -56,15 +56,15 @@ def first_variances(program: Program, inputs: Examples) -> Array:
 
 
 def field_precision(program: Program, inputs: Examples) -> Any:
-    """Return the precision of the fields: that of the images, or float64 if float32 cannot hold their variances.
+    """Return the precision of fields: the images' own, or float64 if float32 cannot hold their variances.
 
-    ValueError, with their names, for two images that float64 cannot hold together.
+    ValueError, with their names, if float64 cannot hold two images together.
     """
     xp, q = inputs.xp, first_variances(program, inputs)
     if scale_free(program) or not bool(xp.any(q > 0)):
         return inputs.dtype
     later = next((a.beta2 / a.w2 for a in affine_steps(program) if a.beta2 > 0), 0.0)
-    q = xp.where(q > 0, q, min(later, float(xp.max(q))))  # black images get the bias's variance
+    q = xp.where(q > 0, q, min(later, float(xp.max(q))))  # black images have the bias's variance
     small, large = int(xp.argmin(xp.where(q > 0, q, xp.inf))), int(xp.argmax(q))
     low, high = float(q[small]), float(q[large])
     if high > FLOAT64_MAX_RATIO * low:
@@ -80,18 +80,18 @@ def field_precision(program: Program, inputs: Examples) -> Any:
 
 
 def holds_opposites(x: Array) -> bool:
-    """Return True if x_i = -x_j != 0 for some pair of these images, in NumPy.
+    """Return True if x_i = -x_j != 0 for some pair of these NumPy images.
 
     >>> import numpy as np
     >>> holds_opposites(np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])), holds_opposites(np.array([[0.0], [2.0]]))
     (True, False)
     """
-    found = {image.tobytes() for image in x + 0.0}  # + 0.0: no -0.0
+    found = {image.tobytes() for image in x + 0.0}  # + 0.0 turns -0.0 into 0.0
     return any(image.any() and image.tobytes() in found for image in 0.0 - x)
 
 
 def check_entries(inputs: Examples, i: slice, j: slice, values: Array, F: int, what: str = "kernel") -> None:
-    """Raise ValueError, naming the pair, for an entry of block (i, j), (E, N F, M F), beyond the inputs' precision."""
+    """Raise ValueError, naming the pair, if an entry of block (i, j), (E, N F, M F), exceeds the inputs' precision."""
     xp, largest = inputs.xp, float(inputs.xp.finfo(inputs.dtype).max)
     sizes = xp.abs(values)
     if not float(xp.max(sizes)) <= largest:

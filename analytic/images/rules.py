@@ -1,12 +1,12 @@
-"""Define the recursion on images, by covariances of all pairs of pixels, or only of equal pixels.
+"""Define the recursion on images, for covariances of all pairs of pixels or only of equal pixels.
 
-    convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' the same of Theta, + ratio K'
-    pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')       Theta' the same of Theta
-    flattening    K'        = 1 / |p| sum_p K(p, p)                             Theta' the same of Theta
+    convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' likewise, + ratio K'
+    pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')       Theta' likewise
+    flattening    K'        = 1 / |p| sum_p K(p, p)                             Theta' likewise
     activation    pixel pair by pixel pair, as for vectors
 
 with zeros outside the image (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).  A convolution shifts
-both pixels together, so a network that ends in Flatten needs only equal pixels; pooling mixes all pairs.
+both pixels together, so a network that ends in Flatten needs only equal pixels.  Pooling mixes all pairs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minintk.spec.windows import Axis, axes
 
 
 class ImageStep(Step):
-    """A step that needs the pixels; `analytic.images.engine` applies it."""
+    """Base class of steps that need the pixels; `analytic.images.engine` applies them."""
 
     def rows(self, rows: RowState) -> tuple[RowState, Any]:
         raise TypeError(f"{type(self).__name__} acts on images, not on vectors")
@@ -37,7 +37,7 @@ class ImageStep(Step):
 
 @dataclass(frozen=True)
 class Window(ImageStep):
-    """A convolution: the mean over both windows, shifted together, then the affine step of a Dense layer."""
+    """Convolve: average over both windows, shifted together, then apply the affine step of a Dense layer."""
 
     axes: tuple[Axis, Axis]
     affine: Affine
@@ -47,17 +47,17 @@ class Window(ImageStep):
 
 
 class Mixing(ImageStep):
-    """A step that sums pairs of different pixels: it needs each image with itself, before and after it."""
+    """Base class of steps that sum pairs of different pixels; they need each image with itself, before and after."""
 
     @property
     @abstractmethod
     def recorded(self) -> tuple[int, int]:
-        """Return the shape of the numbers that are recorded for each image with itself."""
+        """Return the shape of what is recorded for each image with itself."""
 
 
 @dataclass(frozen=True)
 class Pool(Mixing):
-    """Average pooling over each window (global: the whole image); normalised : only over its pixels in the image."""
+    """Average over each window (global: the whole image); normalised : only over its pixels inside the image."""
 
     axes: tuple[Axis, Axis]
     normalised: bool
@@ -82,12 +82,12 @@ class Flat(ImageStep):
     """Flatten: pixels become features, so kernels are averaged over equal pixels."""
 
     def law(self, law: Law) -> Law:
-        """Return the law: variances differ between the features of different pixels, so no single dual applies."""
+        """Return the law: features of different pixels have different variances, so no single dual applies."""
         return replace(law, gaussian=False, alike=False)
 
 
 def trivial(axis: Axis) -> bool:
-    """Return True if every window is only the pixel itself."""
+    """Return True if every window is a single pixel, the output's own."""
     return axis.kernel == 1 and axis.stride == 1 and axis.out == axis.size
 
 
@@ -133,7 +133,7 @@ def is_nonlinear(program: Program) -> bool:
 
 
 def has_masks(program: Program) -> bool:
-    """Return True if K(x, x) of an example with itself differs from that of an equal one, as with separate masks."""
+    """Return True if masks make K(x, x) of an example with itself differ from K with an equal example."""
     return any(isinstance(step, Masks) for step in all_steps(program))
 
 
@@ -145,7 +145,7 @@ def _(layer: s.Convolution, site: Site, parametrization: Parametrization) -> Pro
 
 
 def pool(found: tuple[Axis, Axis], *, normalised: bool = False) -> Program:
-    """Return the step of a pooling layer; none if every window is a single pixel."""
+    """Return the step of a pooling layer; no step if every window is a single pixel."""
     return () if all(map(trivial, found)) else (Pool(found, normalised),)
 
 

@@ -1,4 +1,4 @@
-"""Apply each step to images: `prepare` to the variances of all pixels, then `apply` to some pairs of images."""
+"""Apply each step to images: `prepare` acts on the variances of all pixels, then `apply` on some pairs of images."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from minintk.arrays import Array, to_library
 from minintk.spec.windows import Axis
 
 LARGEST_OF_IMAGES = 1e300
-"""Variances, and Theta, above this leave too little range for the sums of fields."""
+"""Larger variances or Theta leave too little range for the sums of fields."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """The properties of a tile's images that `prepare` needs.
+    """Hold the properties of a tile's images that `prepare` needs.
 
-    pools : for each pooling in turn, D, in its unit, and Theta of equal pixels of each image with itself after it. None
-        if no later step needs the variances: bounds replace them.
-    called : the names of the images, for messages.   opposite : True if x' = -x for some pair of them.
+    pools : D (in its unit) and Theta of equal pixels of each image with itself, after each pooling in turn.  None if no
+        later step needs the variances; bounds then replace them.
+    called : the images' names, for messages.   opposite : True if x' = -x for some pair of them.
     """
 
     layout: FieldLayout
@@ -38,7 +38,7 @@ class Tile:
     opposite: bool = False
 
     def check(self, pixels: Pixels) -> None:
-        """Raise ValueError, with its name, for an image whose variances have left the range of float64."""
+        """Raise ValueError, naming the image, if variances leave the range of float64."""
         xp = self.layout.xp
         if not all(float(xp.max(values)) <= LARGEST_OF_IMAGES for values in (pixels.q, pixels.theta)):
             bad = xp.any(~(xp.maximum(pixels.q, pixels.theta) <= LARGEST_OF_IMAGES), axis=(1, 2))
@@ -68,7 +68,7 @@ def prepare_all(program: Program, pixels: Pixels, tile: Tile) -> tuple[Pixels, t
     for step in program:
         if not isinstance(step, Window | Affine | Pool | Flat):
             tile.check(pixels)
-        with np.errstate(over="ignore", invalid="ignore"):  # `check` reports it before it is used
+        with np.errstate(over="ignore", invalid="ignore"):  # `check` reports overflow before it is used
             pixels, one = prepare(step, pixels, tile)
         coefficients.append(one)
     tile.check(pixels)
@@ -85,12 +85,12 @@ def apply_all(program: Program, coefficients: tuple[Any, ...], field: Field) -> 
 
 
 def half_variances(pixels: Pixels, layout: FieldLayout) -> PixelValues | None:
-    """Return q / 2 of the pixels, in the unit, if Theta has a pending term: it needs K = half + half' - D."""
+    """Return the pixels' q / 2, in the unit, if Theta has a pending term, which needs K = half + half' - D."""
     return layout.spread(pixels.q / (2 * pixels.unit)) if pixels.pending else None
 
 
 def owed(field: Field) -> tuple[float, float]:
-    """Return (ratio, rest) of the pending term, which the caller now adds; Theta starts at 0 if it is new."""
+    """Return (ratio, rest) of the pending term for the caller to add now; a new Theta starts at 0."""
     pending, field.pending = field.pending or (0.0, 0.0), None
     if field.asked and field.theta is None and pending != (0.0, 0.0):
         field.start_theta()[...] = 0
@@ -98,7 +98,7 @@ def owed(field: Field) -> tuple[float, float]:
 
 
 def add_term(theta: Array, two_k: Array, pending: tuple[float, float]) -> None:
-    """Add ratio K + rest to Theta, given 2 K; all three in the field's unit."""
+    """Add ratio K + rest to Theta, given 2 K; all are in the field's unit."""
     ratio, rest = pending
     if ratio != 0:
         theta += two_k if ratio == 1 else two_k * ratio
@@ -121,7 +121,7 @@ def add_pending(field: Field, half: PixelValues | None) -> None:
 
 
 class WindowCoefficients(NamedTuple):
-    """before : q / 2 in the unit, for the pending term; edges : the same for pairs with a pixel outside."""
+    """before : q / 2 in the unit, for the pending term; edges : the same, for pairs with a pixel outside the image."""
 
     before: PixelValues | None
     edges: Edges
@@ -138,7 +138,7 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowCoefficie
     q = 2 * unit * line_sum(half_sum, columns) + step.affine.beta2
     theta = mean * line_sum(across_sum(pixels.theta, rows), columns) + step.affine.ratio * q + step.affine.rest
     edges, xp = Edges(half[None], half_sum[None]), tile.layout.xp
-    if not tile.layout.diagonal:  # on a diagonal, equal pixels are outside together
+    if not tile.layout.diagonal:  # on a diagonal, both pixels are outside together
         edges = Edges(*(xp.astype(xp.concat((v, xp.zeros_like(v)), axis=0), tile.layout.dtype) for v in edges))
     before, pending = half_variances(pixels, tile.layout), (step.affine.ratio, step.affine.rest / unit)
     return Pixels(q, theta, unit, pixels.error, pending=True), WindowCoefficients(before, edges, pending)
@@ -169,7 +169,7 @@ def _(step: Affine, row: WindowCoefficients, field: Field) -> None:
 
 
 class ForkCoefficients(NamedTuple):
-    """Coefficients of branch and shortcut; ratio : the shortcut's unit divided by the branch's.
+    """Hold coefficients of branch and shortcut; ratio : the shortcut's unit divided by the branch's.
 
     after_branch, after_shortcut : q / 2 in the unit, for the pending terms; always given for a product.
     """
@@ -213,7 +213,7 @@ def _(step: Fork, row: ForkCoefficients, field: Field) -> None:
 
 
 def join_fields(step: Fork, field: Field, other: Field, row: ForkCoefficients) -> None:
-    """Combine the fields of the branch and the shortcut, each in its own unit."""
+    """Combine the fields of branch and shortcut, each in its own unit."""
     add_pending(other, row.after_shortcut)
     add_pending(field, row.after_branch)
     field.roundings = max(field.roundings, other.roundings)
@@ -228,7 +228,7 @@ def join_fields(step: Fork, field: Field, other: Field, row: ForkCoefficients) -
 
 
 def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
-    """Multiply: K' = K1 K2, so with h = q / 2, K = h + h' - D:  D' = (h1 - h1')(h2 - h2') + K1 D2 + (h2 + h2') D1;
+    """Multiply: K' = K1 K2; with h = q / 2, K = h + h' - D:  D' = (h1 - h1')(h2 - h2') + K1 D2 + (h2 + h2') D1;
     Theta' = Theta1 K2 + K1 Theta2.
     """
     assert row.after_branch is not None
@@ -251,7 +251,7 @@ def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
 
 
 class MaskCoefficients(NamedTuple):
-    """half : q / 2 in the unit; D' = D + gain (half + half'), gain = 1 / keep - 1, as only variances grow."""
+    """half : q / 2 in the unit; D' = D + gain (half + half'), gain = 1 / keep - 1, since only variances grow."""
 
     half: PixelValues
     gain: float
@@ -266,7 +266,7 @@ def _(step: Masks, pixels: Pixels, tile: Tile) -> tuple[Pixels, MaskCoefficients
 
 @apply.register
 def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
-    """Treat all pixels as different ones: their masks are independent."""
+    """Treat all pixels as different, since their masks are independent."""
     add_pending(field, row.half)
     for piece in field.pieces():
         field.d[piece] += row.gain * sum(field.pick(row.half, piece))
@@ -276,9 +276,9 @@ def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
 
 
 class PoolCoefficients(NamedTuple):
-    """T_H and T_W on both sides; own : D of each pooled pixel's window with itself, / 2, in the unit.
+    """T_H and T_W on both sides; own : half of D of each pooled pixel's window with itself, in the unit.
 
-    share : the sum of a window's weights, 1 away from the edges.  mean : of q / 2 over it.  None if all shares are 1.
+    share : sum of a window's weights, 1 away from edges.  mean : of q / 2 over a window.  None if all shares are 1.
     """
 
     before: PixelValues | None
@@ -290,7 +290,7 @@ class PoolCoefficients(NamedTuple):
 
 
 def averaging_matrix(xp: Any, axis: Axis, *, normalised: bool) -> Array:
-    """Return T : (out, size), float64: T x averages each window, with zeros outside, or without if normalised."""
+    """Return T : (out, size), float64: T x averages each window; zeros outside count unless normalised."""
     T = window_matrix(axis)
     return to_library(T / (T.sum(axis=1, keepdims=True) if normalised else axis.kernel), xp)
 
@@ -303,7 +303,7 @@ def _(step: Pool, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficients]
 def pooled(
     step: Pool, pixels: Pixels, tile: Tile, known: tuple[Array, Array] | None
 ) -> tuple[Pixels, PoolCoefficients]:
-    """Return the pixels after pooling, given D (in its unit) and Theta of each pooled pixel with itself, or bounds."""
+    """Return the pixels after pooling, given D (in its unit) and Theta of pooled pixels with themselves, or bounds."""
     xp, layout = tile.layout.xp, tile.layout
     T = tuple(averaging_matrix(xp, axis, normalised=step.normalised) for axis in step.axes)
     share = xp.sum(T[0], axis=1)[:, None] * xp.sum(T[1], axis=1)[None, :]
@@ -314,7 +314,7 @@ def pooled(
     row = PoolCoefficients(
         half_variances(pixels, layout),
         tuple(xp.astype(t, layout.dtype) for t in T),
-        layout.spread(own / 2),  # exact, so that D of a pixel with itself is 0 again
+        layout.spread(own / 2),  # exact, so that D of a pixel with itself stays 0
         None if whole else layout.spread(xp.broadcast_to(share, mean.shape)),
         None if whole else layout.spread(mean / (2 * pixels.unit)),
         (step.axes[0].out, step.axes[1].out),
@@ -330,7 +330,7 @@ def _(step: Pool, row: PoolCoefficients, field: Field) -> None:
 
 
 def pooled_difference(row: PoolCoefficients, field: Field, dtype: Any) -> None:
-    """Set D' = mean D - own/2 - own'/2 + (share - share') (mean q - mean q') / 2, from the mean, rounded in `dtype`."""
+    """Set D' = mean D - own/2 - own'/2 + (share - share') (mean q - mean q') / 2, given mean D rounded in `dtype`."""
     rounding = field.roundings * float(field.xp.finfo(dtype).eps)
     for piece in field.pieces():
         d, own = field.d[piece], field.xp.add(*field.pick(row.own, piece))
@@ -362,7 +362,7 @@ def _(step: Flat, before: PixelValues | None, field: Field) -> None:
 def follow(
     program: Program, pixels: Pixels, field: Field, tile: Tile, record: list[tuple[Array, Array]]
 ) -> tuple[Pixels, Field]:
-    """Carry images, each with itself, through all steps, pixels and field together; `record` collects the pools."""
+    """Carry pixels and field of each image with itself through all steps; `record` collects the pools."""
     for step in program:
         if isinstance(step, Fork):
             add_pending(field, half_variances(pixels, tile.layout))
@@ -373,7 +373,7 @@ def follow(
             join_fields(step, field, other, row)
         elif isinstance(step, Pool):
             apply(step, pooled(step, pixels, tile, None)[1], field)
-            xp, bound = tile.layout.xp, pooled(step, pixels, tile, None)[0]  # 0 for black windows, so exactly 0
+            xp, bound = tile.layout.xp, pooled(step, pixels, tile, None)[0]  # 0 for black windows, so D is exactly 0
             own = xp.clip(diagonal(field, field.d), 0, bound.q / pixels.unit)
             theta = 0 * own if field.theta is None else diagonal(field, field.theta) * (pixels.unit / 2)
             theta = xp.clip(theta, 0, bound.theta)
@@ -398,7 +398,7 @@ def follow(
 
 
 def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
-    """Multiply the equal pixels of a Square field by a factor, in place; return them, (P, A, B)."""
+    """Multiply the equal pixels of a Square field by a factor in place, and return them, (P, A, B)."""
     every = field.xp.arange(prod(field.grid))
     places = a.reshape((field.sizes[0], every.size, -1, every.size))  # a view
     at = (slice(None), every, slice(None), every)
@@ -408,11 +408,11 @@ def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
 
 
 def diagonal(field: Field, a: Array) -> Array:
-    """Return the equal pixels of a Square field of one image x, (B, H, W), float64."""
+    """Return the equal pixels of a Square field for one image x, (B, H, W), float64."""
     return field.xp.astype(equal_pixels(field, a)[:, 0], field.xp.float64).T.reshape((-1, *field.grid))
 
 
 def pixel_pairs(field: Field, a: Array) -> Array:
-    """Return all pairs of pixels of a Square field of one image x, (B, H W, H W), float64."""
+    """Return all pairs of pixels of a Square field for one image x, (B, H W, H W), float64."""
     P = prod(field.grid)
     return field.xp.astype(a.reshape((P, -1, P)).swapaxes(0, 1), field.xp.float64)

@@ -1,8 +1,8 @@
-"""Sum over windows by a few shifted sums.
+"""Sum over windows with a few shifted sums.
 
-line_sum, across_sum     sum_s a[S p + s] along the last axis, or the one before it; for small arrays
+line_sum, across_sum     sum_s a[S p + s] along the last axis, or the one before it, for small arrays
 joint_sum                sum_s a[S p + s, S p' + s] along two axes that are shifted together
-shifted_sum              the same for an axis of stride 1 and as many outputs as pixels, by sums of long arrays
+shifted_sum              the same for stride 1 and one output per pixel, by sums of long arrays
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from minintk.spec.windows import Axis
 
 @lru_cache(maxsize=1024)
 def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
-    """Return (outputs, inputs) of output p reading input stride p - before + s: slices, several if it wraps around."""
+    """Return slices (outputs, inputs), output p reading input stride p - before + s; several if it wraps around."""
     places = [axis.stride * p - axis.before + s for p in range(axis.out)]
     if axis.circular:
         places = [place % axis.size for place in places]
@@ -33,7 +33,7 @@ def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
 
 
 def plain(axis: Axis) -> bool:
-    """Return True if there is one output per pixel, with zeros outside."""
+    """Return True if there is one output per pixel and zeros outside."""
     return axis.stride == 1 and axis.out == axis.size and not axis.circular
 
 
@@ -47,7 +47,7 @@ def at(ndim: int, *where: tuple[int, slice]) -> tuple[slice, ...]:
 
 @lru_cache(maxsize=256)
 def window_matrix(axis: Axis) -> np.ndarray[Any, Any]:
-    """Return (out, size), how often an output's window contains a pixel: sum_s a[S p + s] = window_matrix @ a."""
+    """Count how often each output's window contains each pixel, (out, size): sum_s a[S p + s] = window_matrix @ a."""
     found = np.zeros((axis.out, axis.size))
     for s in range(axis.kernel):
         for o, i in reads(axis, s):
@@ -68,9 +68,9 @@ def across_sum(a: Array, axis: Axis) -> Array:
 def add_windows(
     a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array], start: int = 0
 ) -> None:
-    """Write out = sum_s a[S p + s, S p' + s] along a pair of axes shifted together; out is not a.
+    """Write out = sum_s a[S p + s, S p' + s] along two axes shifted together; out must not be a.
 
-    outside : the contribution of a pixel inside paired with one outside, left and right, broadcasting to a.
+    outside : contributions of a pixel inside paired with one outside, left and right; they broadcast to a.
     start : the first output along the first axis, for a plain axis.
     """
     if plain(axis):
@@ -98,7 +98,7 @@ def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside:
 
 
 def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, slice]:
-    """Return, for p in start:stop of 0:size: the p with p + s inside, the p + s, the other p; p counted from start."""
+    """Return slices for p in start:stop: p with p + s in 0:size, these p + s, and the other p; p counts from start."""
     low = min(max(start, -s), stop)
     high = max(min(stop, size - s), low)
     outside = slice(0, low - start) if s < 0 else slice(high - start, stop - start)
@@ -108,11 +108,11 @@ def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, sli
 def shifted_sum(
     a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array], start: int
 ) -> None:
-    """Compute `joint_sum` for a plain axis: all outputs of the second, some of the first, from `start`; out is not a.
+    """Compute `joint_sum` for a plain axis: all outputs of the second, those of the first from `start`; out is not a.
 
-    For each shift, all axes after the first are one contiguous run, which is faster than line by line; entries that
-    received a neighbouring line's numbers are then recomputed.  Positive shifts come first: the first write to another
-    array then starts on a cache line; otherwise NumPy takes three times as long.
+    For each shift, all axes after the first form one contiguous run, which is faster than going line by line; entries
+    that received a neighbouring line's numbers are then recomputed.  Positive shifts come first: the first write to
+    another array then starts on a cache line, without which NumPy takes three times as long.
     """
     (first, second), n, stop = along, a.shape[along[1]], start + out.shape[along[0]]
     run, step = prod(a.shape[first + 1 :]), prod(a.shape[second + 1 :])

@@ -1,9 +1,9 @@
-"""Compute the Cholesky factor of a stored kernel on the workers of a dask cluster, by dask's own blocked algorithm.
+"""Compute the Cholesky factor of a stored kernel on the workers of a dask cluster, with dask's blocked algorithm.
 
     L L' = K + ridge I,    (L L')^-1 b = L^-T (L^-1 b)
 
-A task reads its block of K from the store, which every worker sees.  The blocks of L stay where they were computed, and
-dask recomputes those of a worker that dies.  K is padded by ones on the diagonal to whole blocks.
+A task reads its block of K from the store, which every worker can access.  Blocks of L stay where they were computed,
+and dask recomputes those of a worker that dies.  K is padded to whole blocks by ones on the diagonal.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from minintk.progress import progress_of
 
 
 def dask_client(executor: Any) -> Any:
-    """Return the client behind `client.get_executor()`, or None for another executor."""
+    """Return the client behind `client.get_executor()`, or None for any other executor."""
     return executor._client if type(executor).__module__.startswith("distributed.") else None
 
 
 def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info: Any = None) -> Host:
-    """Return a block of K + ridge I, padded, (size, size), of K : (n, n) in a file; block_info : dask's argument."""
+    """Return a padded (size, size) block of K + ridge I, K : (n, n) in a file; block_info : passed by dask."""
     K = map_npy(path, (n, n), dtype, "the workers expect the kernel's folder where the caller has it")
     i, j = (size * at for at in block_info[None]["chunk-location"])
     out = np.eye(size, dtype=K.dtype) if i == j else np.zeros((size, size), K.dtype)
@@ -38,7 +38,7 @@ def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info:
 
 
 class DaskFactor:
-    """L of a stored Gram matrix in the workers' memory, 2 N^2 numbers while it grows; MemoryError before the work."""
+    """Keep L of a stored Gram matrix in the workers' memory, 2 N^2 numbers at the peak; MemoryError before the work."""
 
     def __init__(self, gram: Gram, client: Any, size: int, progress: bool) -> None:
         self.gram, self.client, self.size, self.progress = gram, client, size, progress
@@ -53,7 +53,7 @@ class DaskFactor:
 
     @cached_property
     def L(self) -> Any:
-        """A dask array, (whole, whole), computed; ValueError where K + ridge I is not positive definite."""
+        """Return L as a computed dask array, (whole, whole); ValueError unless K + ridge I is positive definite."""
         import dask.array as da
         from distributed import as_completed, futures_of
 
@@ -76,7 +76,7 @@ class DaskFactor:
         return L
 
     def solve(self, b: Array) -> Host:
-        """Return (L L')^-1 b in the factor's precision, (n, C); in float64 outside."""
+        """Return (L L')^-1 b (n, C), in the factor's precision, as float64."""
         import dask.array as da
 
         scale = np.maximum(np.max(np.abs(b), axis=0), np.finfo(np.float64).tiny)

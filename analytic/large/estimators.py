@@ -1,4 +1,4 @@
-"""Wide networks as scikit-learn's estimators, and as a kernel of its Gaussian processes; needs the extra `sklearn`."""
+"""Offer wide networks as scikit-learn estimators and as a Gaussian-process kernel; needs the extra `sklearn`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ACTIVATIONS: dict[str, s.Activation] = {
 
 
 def network(depth: int, activation: str | s.Activation, w_std: float, b_std: float) -> s.Sequential:
-    """`depth` hidden layers and an output, all with these scales; kernels in NTK scaling know no widths."""
+    """Build `depth` hidden layers and an output with these scales; widths do not affect kernels in NTK scaling."""
     depth, w_std, b_std = whole("depth", depth), number("w_std", w_std), number("b_std", b_std, zero=True)
     if not isinstance(activation, s.Activation):
         if activation not in ACTIVATIONS:
@@ -50,14 +50,14 @@ def network(depth: int, activation: str | s.Activation, w_std: float, b_std: flo
 
 
 RIDGES = 10.0 ** np.arange(-6, 1.25, 0.5)
-"""Candidates of ridge="loo", times the mean of the kernel's diagonal; the least squared leave-one-out error wins."""
+"""Candidates for ridge="loo", relative to the kernel's mean diagonal; the least squared leave-one-out error wins."""
 
 PROBES = 4
 """Number of random-sign columns z that estimate the trace of a smoother S by E z'S z."""
 
 
 def _left_out(Y: Host, w: Host, inverse: Callable[[Host], Host], d: Host) -> Host:
-    """y_i - (r_i - m_i s_i) / d_i of `leave_one_out`; inverse : v -> G^-1 v.   d : (N,), the diagonal of G^-1."""
+    """Return y_i - (r_i - m_i s_i) / d_i, see `leave_one_out`; inverse : v -> G^-1 v.   d : (N,), diagonal of G^-1."""
     others = (w @ Y - w[:, None] * Y) / np.maximum(w.sum() - w, 1e-300)[:, None]
     return Y - (inverse(Y) - others * inverse(np.ones((len(Y), 1)))) / d[:, None]
 
@@ -77,9 +77,9 @@ def _best_ridge(k: Host, Y: Host, w: Host, ridges: Host) -> float:
 
 
 def shares(f: Host) -> Host:
-    """Return P(f_k + z_k is the largest), (M, C), z ~ N(0, I), for f : (M, C), in O(M C).
+    """Return P(f_k + z_k is the largest), (M, C), for f : (M, C) and z ~ N(0, I), in O(M C).
 
-    p_k = int phi(t - f_k) prod_{j != k} Phi(t - f_j) dt,    by the trapezoidal rule, one grid t for all k
+    p_k = int phi(t - f_k) prod_{j != k} Phi(t - f_j) dt,    by the trapezoidal rule on one grid t for all k
     """
     top, p = f.max(axis=1, keepdims=True), np.zeros(f.shape)
     for t in np.arange(-9, 9.1, 0.2):
@@ -90,10 +90,10 @@ def shares(f: Host) -> Host:
 
 
 def _best_scale(f: Host, Y: Host, w: Host) -> float:
-    """Return the s with the least sum_i w_i -log p_i(label of i), p = shares(f / s), to 1 %.
+    """Return the s that minimises sum_i w_i -log p_i(label of i), p = shares(f / s), to 1 %.
 
-    At most 2000 of the examples are used, 100 for 200 classes or more: one number needs no more, and each costs C. An
-    extra example, with all labels in equal parts, keeps s away from 0 if all of f are right.
+    At most 2000 examples are used, or 100 for 200 classes or more: a single number needs no more, and each costs C.  An
+    extra example with equal shares of all labels keeps s away from 0 if f classifies every example correctly.
     """
     some = slice(None, None, -(-len(f) // max(100, min(2000, 20_000 // f.shape[1]))))
     f, w = f[some], w[some]
@@ -105,7 +105,7 @@ def _best_scale(f: Host, Y: Host, w: Host) -> float:
 
 
 def _examples(X: Host, image_shape: tuple[int, ...] | None) -> Host:
-    """Return X, or its rows as images of this shape; ValueError for rows of another size."""
+    """Return X, or its rows reshaped to images; ValueError if rows have another size."""
     if image_shape is not None and prod(image_shape) != X.shape[1]:
         raise ValueError(f"image_shape={image_shape} expects {prod(image_shape)} columns in X, got {X.shape[1]}")
     return X if image_shape is None else X.reshape(len(X), *image_shape)
@@ -129,7 +129,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
     _flat = False  # True if y was (N,)
 
     def _fit(self, X: Host, Y: Host, sample_weight: Any) -> None:
-        """Centre Y : (N, C), then factorise the kernel, or solve on landmarks."""
+        """Centre Y : (N, C), then factorise the kernel or solve on landmarks."""
         flat = network(self.depth, self.activation, self.w_std, self.b_std)
         self.kernel_: Kernel = kernel(flat if self.spec is None else self.spec)
         self._time = getattr(self, "time", inf) * number("lr", getattr(self, "lr", 1.0))
@@ -180,12 +180,12 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return (mean[:, :C] * self.std_ + self.mean_, *spread)
 
     def leave_one_out(self) -> Host:
-        """Predict each training example by the network trained on all the others, as large as y, for time = inf.
+        """Predict each training example from a network trained on all others to time = inf, in the shape of y.
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
-        m_i : the mean target of the other examples.  It costs one factorisation and N^3 / 3, with the ridge of the
-        whole set. Examples of weight 0 are left out.  ValueError for another time, for landmarks, and if G is singular.
+        m_i : the mean target of the other examples.  The cost is one factorisation and N^3 / 3, with the ridge of the
+        whole set.  Examples of weight 0 are omitted.  ValueError for finite time, landmarks, or a singular G.
         """
         check_is_fitted(self)
         if self._time != inf or self.landmarks is not None:
@@ -197,9 +197,9 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return left[:, 0] if self._flat else left
 
     def _held_out(self) -> tuple[Host, Host, Host]:
-        """Return (`leave_one_out`, y, w); for a smoother S, generalised cross-validation, y - (y - S y) / (1 - h).
+        """Return (`leave_one_out`, y, w); with a smoother S, generalised cross-validation, y - (y - S y) / (1 - h).
 
-        h : the mean of S_ii.  With landmarks, the mean is over the examples that are not landmarks, if there are any.
+        h : the mean of S_ii; with landmarks, over the examples that are not landmarks, if there are any.
         """
         limit, ens, N, C = self._limit, self._limit.ensemble, len(self._Y), len(self.mean_)
         if self._time == inf and self.landmarks is None and limit.factor is not None:
@@ -218,7 +218,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class _Trained(_Network):
-    """Networks trained up to a given time."""
+    """Base class of networks trained up to a given time."""
 
     time: float = inf
     lr: float = 1.0
@@ -229,14 +229,14 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
     normalize_y: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit X : (N, d), y : (N,) or (N, C), with sample_weight : (N,) for each example's squared error."""
+        """Fit X : (N, d), y : (N,) or (N, C), with sample_weight : (N,) on each example's squared error."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
         self._flat = y.ndim == 1
         self._fit(X, np.asarray(y, dtype=np.float64).reshape(len(y), -1), sample_weight)
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Return the mean (M,) or (M, C); also its standard deviation, in O(M N) memory, or covariance (M, M[, C])."""
+        """Return the mean (M,) or (M, C), also standard deviations, in O(M N) memory, or covariance (M, M[, C])."""
         if return_std and return_cov:
             raise ValueError("predict expects return_std or return_cov, got both")
         wanted = {"std": True} if return_std else {"cov": True} if return_cov else {}
@@ -246,7 +246,7 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
         return found if spread else found[0]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Host:
-        """Draw outputs of n_samples networks of the ensemble, (M, n_samples), or (M, C, n_samples)."""
+        """Draw the outputs of n_samples networks of the ensemble, (M, n_samples) or (M, C, n_samples)."""
         mean, cov = self._predict(X, cov=True)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31, size=4))
         z = rng.multivariate_normal(np.zeros(len(mean)), cov, (mean.shape[1], n_samples), method="eigh")
@@ -256,22 +256,22 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
 
 @dataclass(eq=False, repr=False)
 class NTKRegressor(_Regressor, _Trained):
-    """The ensemble of infinitely wide networks, all layers trained by gradient flow on squared error up to a time.
+    """Regress with the ensemble of infinitely wide networks, all layers trained by gradient flow up to a time.
 
-    spec : a `minintk` spec; or, without one, `depth` hidden layers with `activation`, w_std and b_std, for grids.
+    spec : a `minintk` spec; without one, `depth` hidden layers with `activation`, w_std and b_std, for grids.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
-    ridge : pull towards the initial weights; relative to the mean of Theta(x, x) unless relative=False; or "loo".
-    landmarks : a number of examples, or their indices, for `solve(by="landmarks")`: O(N M) work, only the mean.
-    time : lr x steps on L = 1/(2N) sum |f - y|^2 if lr = 1, steps if lr is the network's own; inf: trained to the end.
-    normalize_y : divide the targets, centred in any case, by their standard deviation; predictions are scaled back.
+    ridge : pull towards the initial weights, relative to the mean of Theta(x, x) unless relative=False; or "loo".
+    landmarks : number or indices of examples for `solve(by="landmarks")`, which takes O(N M) and gives only the mean.
+    time : on L = 1/(2N) sum |f - y|^2, lr x steps if lr = 1, or steps if lr is the network's own; inf: the end.
+    normalize_y : divide the targets, always centred, by their standard deviation; predictions are scaled back.
 
-    Spreads are those of f over initialisations, without noise: no intervals for new targets.  They have the scale of
-    the prior, whatever that of y is: standardise y, or pass normalize_y=True.  Calibrated intervals are those of
+    Spreads are those of f over initialisations, without noise, so they are not intervals for new targets.  They scale
+    with the prior and not with y: standardise y, or pass normalize_y=True.  For calibrated intervals, use
     GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
 
-    Attributes: kernel_ : the `Kernel`; ridge_ : absolute; mean_, std_ : (C,), by which targets were centred, divided.
-    UnsupportedLayer for a spec without a kernel.  With ridge=0, equal rows get the mean of their targets; ValueError
-    for a singular kernel whose limit rounding hides.  Lee et al. 2019, eqs. (14) to (16).
+    Attributes: kernel_ : the `Kernel`; ridge_ : absolute; mean_, std_ : (C,), used to centre and divide the targets.
+    UnsupportedLayer for a spec without a kernel.  With ridge=0, equal rows get the mean of their targets; ValueError if
+    the kernel is singular and rounding hides its limit.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 9)[:, None]
@@ -284,10 +284,10 @@ class NTKRegressor(_Regressor, _Trained):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class NNGPRegressor(_Regressor):
-    """Bayesian regression with the prior of an infinitely wide network at random initialisation.
+    """Do Bayesian regression with an infinitely wide network at random initialisation as the prior.
 
-    Arguments, attributes and the scale of spreads as in `NTKRegressor`.  ridge : the variance of the noise in y, of
-    normalised y with normalize_y=True, relative to the mean of K(x, x) unless relative=False; or "loo".  A spread is
+    Arguments, attributes and the scale of spreads are as in `NTKRegressor`.  ridge : the variance of the noise in y (in
+    normalised y with normalize_y=True), relative to the mean of K(x, x) unless relative=False; or "loo".  A spread is
     that of f given the data, without noise.  Lee et al. 2019, eq. (13).
     """
 
@@ -295,7 +295,7 @@ class NNGPRegressor(_Regressor):
     _kind: ClassVar[Kind] = "nngp"
 
     def log_marginal_likelihood(self) -> float:
-        """Return log N(y; 0, K + ridge_ I), the evidence of the targets of `fit`, as normalised, over all outputs."""
+        """Return log N(y; 0, K + ridge_ I), the evidence of `fit`'s normalised targets, summed over outputs."""
         check_is_fitted(self)
         if self.landmarks is not None:
             raise ValueError(f"log_marginal_likelihood expects landmarks=None, got {self.landmarks!r:.99}: fit without")
@@ -304,7 +304,7 @@ class NNGPRegressor(_Regressor):
 
 class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit X : (N, d), y : (N,), labels of two classes or more, sample_weight : (N,)."""
+        """Fit X : (N, d), y : (N,), labels of at least two classes, sample_weight : (N,)."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
@@ -320,7 +320,7 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
         return self.classes_[mean.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Host:
-        """P(class k's output is the largest), (M, C): `shares` of the means / scale_."""
+        """Return P(class k's output is the largest), (M, C): `shares` of the means / scale_."""
         return shares(self._predict(X)[0] / self.scale_)
 
     def predict_log_proba(self, X: Any) -> Host:
@@ -329,10 +329,10 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
 
 class NTKClassifier(_Classifier, _Trained):
-    """`NTKRegressor` on one column per class, 1 for its examples and 0 for others; arguments as there.
+    """Classify with `NTKRegressor` on one column per class, 1 for its examples, otherwise 0; arguments as there.
 
-    A class's probability is the share of outputs N(mean, scale_^2 I) whose largest it is.  On left-out means and one
-    example of all labels scale_ has the least log-loss: by leave_one_out, or generalised cross-validation if refused.
+    A class's probability is the share of outputs N(mean, scale_^2 I) in which it is largest.  scale_ has the least
+    log-loss on left-out means and one example of all labels: leave_one_out, or else generalised cross-validation.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 41)[:, None]
@@ -344,7 +344,7 @@ class NTKClassifier(_Classifier, _Trained):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class NNGPClassifier(_Classifier):
-    """`NTKClassifier` on the mean of `NNGPRegressor`; arguments as there."""
+    """Classify like `NTKClassifier`, on the mean of `NNGPRegressor`; arguments as there."""
 
     ridge: float | Literal["loo"] = 1e-3
     _kind: ClassVar[Kind] = "nngp"
@@ -352,11 +352,11 @@ class NNGPClassifier(_Classifier):
 
 @dataclass(eq=False, repr=False)
 class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
-    """K ("nngp") or Theta ("ntk") of a wide network as a kernel of `sklearn.gaussian_process`, with derivatives.
+    """Use K ("nngp") or Theta ("ntk") of a wide network as a kernel of `sklearn.gaussian_process`, with derivatives.
 
-    w_std, b_std : factors of all w_std and b_std of the spec; without a spec, the scales of `depth` hidden layers.
-    Both are fitted by the evidence within their bounds ("fixed" to leave one; b_std=0 stays 0), by derivatives
-    (`Kernel.derivatives`); depth and activation are choices for a grid.  Combine it as scikit-learn's own kernels are:
+    w_std, b_std : factors on all w_std and b_std of the spec; without a spec, the scales of `depth` hidden layers.
+    Scikit-learn fits both by the evidence within their bounds ("fixed" excludes one; b_std=0 stays 0), from derivatives
+    (`Kernel.derivatives`); depth and activation are choices for a grid.  It combines with scikit-learn's kernels, e.g.
     NetworkKernel() + WhiteKernel().  Outputs of erf are bounded by its scales: put ConstantKernel() * before it.
 
     >>> import numpy as np
@@ -380,7 +380,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
 
     @property
     def hyperparameters(self) -> list[theirs.Hyperparameter]:
-        """The factors whose logarithms are theta, in alphabetical order; ValueError for wrong bounds."""
+        """Return the factors whose logarithms are theta, in alphabetical order; ValueError for wrong bounds."""
         found = []
         for name in sorted(PARAMETERS):
             of = numbers(bounds := getattr(self, f"{name}_bounds"))
@@ -391,7 +391,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return found
 
     def __repr__(self) -> str:
-        """Name what the kernel depends on; scales with three digits, as scikit-learn's kernels."""
+        """Name what the kernel depends on, with three digits per scale as in scikit-learn's kernels."""
         of = f"depth={self.depth}, activation={self.activation!r}" if self.spec is None else f"spec={self.spec!r}"
         return f"NetworkKernel({of}, w_std={self.w_std:.3g}, b_std={self.b_std:.3g}, kind={self.kind!r})"
 
@@ -402,7 +402,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return kernel(scaled(scaled(self.spec, "w_std", self.w_std), "b_std", self.b_std))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        """k(X, Y), (N, M); with eval_gradient, for Y = None, its derivatives in log b_std, log w_std, (N, N, free)."""
+        """Return k(X, Y), (N, M); with eval_gradient (Y = None) also d / d log b_std, d log w_std, (N, N, free)."""
         x, k = _examples(np.atleast_2d(X), self.image_shape), self._kernel()
         K = getattr(k, self.kind)(x, None if Y is None else _examples(np.atleast_2d(Y), self.image_shape))
         if not eval_gradient:

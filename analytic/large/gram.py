@@ -1,8 +1,8 @@
-"""Read the kernel of the training set by panels of rows, from disk or computed when needed.
+"""Read the training set's kernel by panels of rows, from disk or computed when needed.
 
-    panel r = K[r, :end of r]     the rows of block r up to and including the diagonal, so one half of K is read
+    panel r = K[r, :end of r]     the rows of block r up to and including the diagonal, so only half of K is read
 
-Products are in float64 whatever the precision of K, so a residual is exact to float64 for the stored K.
+Products use float64 for any precision of K, so residuals for the stored K are exact to float64.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from minintk.arrays import Array, array_namespace, on_host, to_library
 from minintk.threads import parallel
 
 BLOCK = 2048
-"""Rows of a panel, and of a block: a product of two blocks takes about 0.2 s on a core."""
+"""Rows of a panel and of a block; a product of two blocks takes about 0.2 s on one core."""
 
 
 class Gram:
-    """K + ridge I by panels.   of : (x1, x2 or None) -> their kernel.   stored : all of K(x, x), if it is on disk."""
+    """Represent K + ridge I by panels.   of : (x1, x2 or None) -> their kernel.   stored : K(x, x), if on disk."""
 
     def __init__(
         self, of: Callable[[Array, Array | None], Array], x: Array, ridge: float, stored: np.memmap[Any, Any] | None
@@ -30,7 +30,7 @@ class Gram:
         self.blocks = [slice(i, min(i + BLOCK, self.n)) for i in range(0, self.n, BLOCK)]
 
     def panel(self, r: int) -> Array:
-        """Return K[r, :end], (rows, end), without the ridge; the caller may modify it."""
+        """Return K[r, :end], (rows, end), without the ridge; the caller can modify it."""
         rows = self.blocks[r]
         if self.stored is not None:
             return to_library(np.array(self.stored[rows, : rows.stop]), self.xp)

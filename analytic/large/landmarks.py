@@ -2,14 +2,14 @@
 
     f(x) = k(x, z) a,    a minimises  sum_i w_i |f(x_i) - y_i|^2 + ridge a' K_mm a
 
-With K_mm = L L' and v = L' a the minimum solves, by conjugate gradients with the preconditioner P^-1,
+With K_mm = L L' and v = L' a, the minimum solves the following, by conjugate gradients preconditioned with P^-1:
 
     S v = L^-1 K_mn W y,    S = L^-1 K_mn W K_nm L^-T + ridge I
                             P = (N / M) L' W_m L + ridge I
 
-P equals S with the sum over examples replaced by N / M times the sum over landmarks.  K_nm is read in pieces of its
-rows: at each step if all of it stays in memory, and otherwise once, for K_mn W K_nm : (M, M).  Memory is O(M^2 +
-piece).  With M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+P is S with the sum over examples replaced by N / M times the sum over landmarks.  K_nm is read in pieces of its rows:
+at each step if all of it stays in memory, otherwise once, for K_mn W K_nm : (M, M).  Memory is O(M^2 + piece).  With
+M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from minintk.progress import progress_of
 from minintk.threads import parallel
 
 PIECE = 2**22
-"""Bytes of a piece of K_nm, in float64: it stays in cache between its two products, in a third of the time."""
+"""Bytes of a piece of K_nm in float64: it stays in cache between its two products, which takes a third of the time."""
 
 TOGETHER = 64
-"""Pieces whose products are held until they are summed."""
+"""Number of pieces whose products are held until they are summed."""
 
 ROWS = 2048
-"""Rows of a piece that is read once, or M: each piece reads and writes the sum of products, (M, M)."""
+"""Rows of a piece that is read once, if less than M: each piece reads and writes the sum of products, (M, M)."""
 
 HELD = 2**32
-"""Bytes of K_nm that may stay in memory, if that is at most a quarter of the free memory."""
+"""K_nm stays in memory up to this many bytes and up to a quarter of the free memory."""
 
 KEPT = 60.0
-"""Seconds between two writes of the partial sums over pieces."""
+"""Seconds between writes of the partial sums over pieces."""
 
 Sums = dict[str, Array]
 
 
 def chosen(landmarks: Any, n: int) -> Host:
-    """Return the landmarks' indices, ascending: the given ones, or a number of them drawn without replacement."""
+    """Return the landmarks' indices in ascending order: those given, or the given number drawn without replacement."""
     at = np.asarray(landmarks)
     if at.dtype.kind in "iu" and at.ndim == 0 and at >= 1:
         return np.sort(np.random.default_rng(0).choice(n, min(int(at), n), replace=False))
@@ -61,7 +61,7 @@ def chosen(landmarks: Any, n: int) -> Host:
 
 
 def weights(weight: Array | None, x: Array) -> Array:
-    """Return w, (N,), ones by default; ValueError unless it is finite, >= 0 and somewhere positive."""
+    """Return w, (N,), ones by default; ValueError unless w is finite, >= 0 and positive somewhere."""
     xp, n = array_namespace(x), int(x.shape[0])
     if weight is None:
         return xp.ones(n)
@@ -73,10 +73,10 @@ def weights(weight: Array | None, x: Array) -> Array:
 
 
 class Nystrom:
-    """S as a product with vectors, for `solve`'s conjugate gradients, and right : L^-1 K_mn W y, (M, C).
+    """Multiply S by vectors for `solve`'s conjugate gradients; right : L^-1 K_mn W y, (M, C).
 
     of : (x1, x2) -> their kernel.   y : (N, C), float64.   at : (M,), indices of the landmarks.   weight : (N,).
-    stored : K_nm, if it is on disk.   read, write : the sums of an earlier process.   ValueError if K is indefinite.
+    stored : K_nm, if on disk.   read, write : load and store partial sums.   ValueError if K is indefinite.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Nystrom:
             self.right = triangular(self.L, self._sums(weight[:, None] * y, holds, read, write, advance))
 
     def _sums(self, wy: Array, holds: bool, read: Any, write: Any, advance: Callable[[float], None]) -> Array:
-        """Return K_mn W y, and K_mn W K_nm unless K_nm stays in memory; resume where an earlier process was killed."""
+        """Return K_mn W y, and K_mn W K_nm unless K_nm stays in memory; resume the sums of a killed process."""
         xp, m = self.xp, len(self.at)
         sums = {"K2": xp.zeros((m, m)), "b": xp.zeros((m, wy.shape[1])), "pieces": xp.zeros(1)}
         if not holds:
@@ -119,7 +119,7 @@ class Nystrom:
         return b
 
     def _factor(self, K: Array, rounding: float) -> Array:
-        """Return L, lower triangular, of K + jitter I; the jitter covers rounding, or more if a pivot is lost."""
+        """Return L, lower triangular, L L' = K + jitter I; the jitter covers rounding, or more if a pivot is lost."""
         xp, m = self.xp, len(K)
         jitter = 10 * m**0.5 * rounding * float(xp.max(xp.abs(xp.diagonal(K)))) or 1e-300
         for scale in (1.0, 10.0, 100.0, 1000.0):
@@ -152,14 +152,14 @@ class Nystrom:
             K = self.rows(i)
             return (self.weight[self.pieces[i], None] * (K @ a)).T @ K
 
-        for i in range(0, len(self.pieces), TOGETHER):  # in such small products, BLAS's own threads wait for each other
+        for i in range(0, len(self.pieces), TOGETHER):  # in such small products, BLAS threads wait for each other
             some = range(len(self.pieces))[i : i + TOGETHER]
             for found in parallel(part, some) if on_host(self.xp) else map(part, some):
                 total += found
         return triangular(self.L, total.T) + self.ridge * v
 
     def precondition(self, r: Array) -> Array:
-        """P^-1 r."""
+        """Return P^-1 r."""
         return triangular(self.B, triangular(self.B, r), trans=1)
 
     def coefficients(self, v: Array) -> Array:
@@ -167,7 +167,7 @@ class Nystrom:
         return triangular(self.L, v, trans=1)
 
     def residual(self, a: Array, y: Array) -> float:
-        """|W (y - K_nm a) - ridge a| / |W y|, the largest of the C columns, with a = 0 at other examples."""
+        """Return max over columns of |W (y - K_nm a) - ridge a| / |W y|, with a = 0 at other examples."""
         xp, W = self.xp, self.weight[:, None]
         size = float(xp.max(xp.abs(y))) or 1.0
         a, y = a / size, y / size

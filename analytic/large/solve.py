@@ -1,11 +1,11 @@
-"""Solve kernel regression at any size: (K + ridge I) a = y by conjugate gradients, to a given residual.
+"""Solve kernel regression at any size: (K + ridge I) a = y by conjugate gradients to a given residual.
 
     preconditioner        work                     memory beside x                     on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
-    "landmarks" L, B      steps times n M          M^2, for f = k(., z) a alone        k(x, z) and the state
+    "landmarks" L, B      steps times n M          M^2, for only f = k(., z) a         k(x, z) and the state
 
-The factor is in the precision of K, for instance float32; residuals and steps are in float64.  So the steps also
-correct rounding errors of the factor.
+The factor has the precision of K, for instance float32; residuals and steps are in float64.  So the steps also correct
+rounding errors of the factor.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ Precondition = Callable[[Array], Array]
 By = Literal["cholesky", "landmarks"]
 
 MOST_STEPS = 1000
-"""Steps after which the residual is reported as it is, with a warning."""
+"""After this many steps, the solve stops with a warning that gives the residual."""
 
 CHUNK = 2**28
-"""Bytes of the kernel between test and training examples that are held at a time."""
+"""Bytes of the test-training kernel that are held at a time."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solved:
-    """f(x) = k(x, X) a, with (K + ridge I) a = y; built by `solve`.
+    """Represent f(x) = k(x, X) a with (K + ridge I) a = y; built by `solve`.
 
-    coefficients : a, (N, C), float64.   residual : |y - (K + ridge I) a| / |y| in float64, the largest of the C
-    columns.   steps : the steps of conjugate gradients.
+    coefficients : a, (N, C), float64.   residual : the largest |y - (K + ridge I) a| / |y| of the C columns, in
+    float64.   steps : number of steps of conjugate gradients.
     landmarks : None, or for by="landmarks" their indices, (M,).  Then f(x) = k(x, X[landmarks]) a with a : (M, C), and
-    the residual takes a as 0 at the other examples: how far the full system is from solved.  It bounds nothing.
+    the residual takes a = 0 at the other examples: it says how far the full system is from solved.  It bounds nothing.
     """
 
     coefficients: Array
@@ -81,26 +81,26 @@ def solve(
     landmarks: Any = None, weight: Array | None = None, tol: float = 1e-8, store: Store = None,
     executor: Executor | None = None, progress: bool = False,
 ) -> Solved:  # fmt: skip
-    """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y: the mean of `posterior`, for more examples than fit into memory.
+    """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, for examples beyond the memory.
 
-    kernel, x, y, ridge, kind : as in `posterior`; only a few panels of 2048 rows of the kernel are in memory.
-    by : "cholesky" factorises the kernel, on the host, and fails with the pivot's number if it is not positive
-        definite.  "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over f = k(.,
-        z) a, an approximation in O(N M).
-    landmarks, weight : for by="landmarks": M examples to draw, 5000 by default, or their indices; w, (N,), or ones.
-    tol : the residual |y - (K + ridge I) a| / |y| at which the steps end, for each column of y.
-    store : a folder for the kernel, its factor and the state: if the process is killed, the same call continues where
-        it stopped and gives the same bytes (docs/large-kernels.md).  Without it, the factor is in memory, half of N^2
-        numbers, and each step recomputes the blocks of the kernel.
-    executor : computes the blocks of the kernel, which the steps read from `store`. The executor of a dask client also
+    kernel, x, y, ridge, kind : as in `posterior`; memory holds only a few panels of 2048 rows of the kernel.
+    by : "cholesky" factorises the kernel on the host; if it is not positive definite, the error names the pivot.
+        "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over f = k(., z) a; this
+        is an approximation in O(N M).
+    landmarks, weight : for by="landmarks": number of examples to draw (default 5000), or indices; w, (N,), or ones.
+    tol : the residual |y - (K + ridge I) a| / |y| at which steps end, for each column of y.
+    store : a folder for the kernel, its factor and the state.  If the process is killed, the same call resumes and
+        gives the same bytes (docs/large-kernels.md).  Without it, the factor is in memory (N^2 / 2 numbers), and each
+        step recomputes the blocks of the kernel.
+    executor : computes the blocks of the kernel, which the steps read from `store`.  A dask client's executor also
         factorises, on its workers, which must see the folder (docs/clusters.md).
-    progress : show bars with the time left, on stderr.
+    progress : show bars with the time left on stderr.
 
     ValueError for arguments that `posterior` refuses, landmarks that are not examples, a kernel that is not positive
-    definite, a residual of 1 or more, and a store of another kernel.  RuntimeWarning if tol is not reached.  A second
+    definite, a residual of 1 or more, or a store of another kernel.  RuntimeWarning if tol is not reached.  A second
     process that starts the same solve in a folder helps with the kernel, waits for the factor, and gets the result.
-    MemoryError or OSError, before the work, if memory or disk are too small.  Hestenes and Stiefel 1952; beta as in
-    Golub and Ye 1999; landmarks as in Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+    MemoryError or OSError, before the work, if memory or disk are too small.  Hestenes and Stiefel 1952; beta is from
+    Golub and Ye 1999, landmarks from Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 
     >>> import numpy as np, minintk as mn, analytic as an
     >>> x = np.random.default_rng(0).standard_normal((20, 5))
@@ -135,7 +135,7 @@ def solve(
         mark = digest(f"minintk solve 2; {parts}", x, *(() if z is None else (z, w)))
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
-            told = _shares(advance) if progress else None  # the kernel warns itself if it takes hours
+            told = _shares(advance) if progress else None  # the kernel itself warns if it takes hours
             stored = of(x, z, store=store if z is None else folder / "kernel", progress=told, executor=executor)
     with nullcontext() if folder is None else Claim(folder / "solve.lock", wait=True):
         K: Any = gram.Gram(of, x, ridge, stored)
@@ -165,12 +165,12 @@ def solve(
 def _gradients(
     K: gram.Gram | Nystrom, precondition: Precondition, y: Array, tol: float, state: Path | None, progress: bool
 ) -> tuple[Array, float, int]:
-    """Return (a, residual, steps) of conjugate gradients for each column of y, with one product for all of them.
+    """Return (a, residual, steps) of conjugate gradients for each column of y; one product serves all columns.
 
-        z = P^-1 r,   beta = -z'w / r'z (of before),   p = z + beta p
+        z = P^-1 r,   beta = -z'w / r'z (previous),   p = z + beta p
         q = (K + ridge) p,   alpha = r'z / p'q,   w = alpha q,   a += alpha p,   r -= w
 
-    At the end, r is recomputed from a; if it is still larger than tol, the iteration restarts from there.
+    At the end, r is recomputed from a; if it still exceeds tol, the iteration restarts from there.
     """
     xp = K.xp
     sizes = xp.max(xp.abs(y), axis=0)
@@ -187,7 +187,7 @@ def _gradients(
     with progress_of("residual", 1.0, progress) as advance:
         advance(share(residual))
         while True:
-            if not residual > tol or steps >= MOST_STEPS:  # also if it is NaN
+            if not residual > tol or steps >= MOST_STEPS:  # also stops if it is NaN
                 if fresh:
                     break
                 now |= {"r": y - K.product(now["a"]), "p": zero, "w": zero, "rz": xp.zeros_like(sizes)}
@@ -224,7 +224,7 @@ def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Arr
 
 
 def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
-    """progress(done, total) of a kernel, as advances; what an earlier process did is none of them."""
+    """Convert a kernel's progress(done, total) to increments, without what an earlier process did."""
     seen: list[int] = []
 
     def progress(done: int, total: int) -> None:
@@ -235,7 +235,7 @@ def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
 
 
 def _read(path: Path | None, like: Mapping[str, Array]) -> dict[str, Host] | None:
-    """Read the arrays of an earlier process, with names and shapes of `like`; None without them, or with a warning."""
+    """Read an earlier process's arrays, named and shaped as `like`; None if missing or, with a warning, damaged."""
     if path is None:
         return None
     try:
@@ -252,7 +252,7 @@ def _read(path: Path | None, like: Mapping[str, Array]) -> dict[str, Host] | Non
 
 
 def _write(path: Path | None, arrays: dict[str, Array]) -> None:
-    """Store them for a later process, if there is a folder."""
+    """Store the arrays for a later process, if there is a folder."""
     if path is None:
         return
     remove_parts(path)
@@ -262,7 +262,7 @@ def _write(path: Path | None, arrays: dict[str, Array]) -> None:
 
 
 def _check_memory(x: Array, y: Array, m: int, store: Store) -> None:
-    """Raise MemoryError, before the work, with the required amount.   m : the number of landmarks, or 0."""
+    """Raise MemoryError, with the required amount, before the work.   m : the number of landmarks, or 0."""
     (n, C), item = y.shape, int(x.dtype.itemsize)
     if m:
         need, remedy = 32 * m**2 + 24 * m * max(m, ROWS) + 8 * C * (6 * m + 4 * n), "take fewer landmarks"

@@ -1,16 +1,16 @@
-"""Compute kernels by blocks: into memory by an executor, or into a store on disk that survives kills and can be shared.
+"""Compute kernels by blocks: in memory with an executor, or in a store on disk that survives kills and is shared.
 
-A store is a folder, as docs/long-runs.md describes it:
+A store is a folder (see docs/long-runs.md):
 
-    nngp.npy, ntk.npy   the results, plain .npy files that numpy.load(..., mmap_mode="r") opens
-    record-MARK.txt     MARK is a fingerprint of network, inputs and precision; a line for each block that is in the
-                        results: its number, and the checksum of its bytes in each of them
-    blocks/             17.lock, the claim on a block
+    nngp.npy, ntk.npy   the results, plain .npy files, which numpy.load(..., mmap_mode="r") opens
+    record-MARK.txt     MARK is a fingerprint of network, inputs and precision; the file has a line for each block in
+                        the results: its number, and the checksum of its bytes in each result
+    blocks/             17.lock is a claim on block 17
 
-A block is written to the results, and flushed to disk, before its line is written.  The same call on the same store
-computes the blocks without a matching line, and ends with the same bytes as one uninterrupted process. The checksums
-begin with the fingerprint's, so a matching line shows whose block it is.  A damaged record costs only the blocks of its
-damaged lines.
+A block is written to the results and flushed to disk before its line is written.  The same call on the same store
+computes the blocks without a matching line, and ends with the same bytes as one uninterrupted process.  Checksums start
+from the fingerprint's, so a matching line shows that the block belongs to this kernel.  A damaged record costs only the
+blocks of its damaged lines.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from minintk.threads import alone, single_threaded_blas
 KERNEL_NAMES = ("nngp", "ntk")
 
 Lines = dict[int, set[str]]
-"""{number of a block: rest of its lines, " " and the checksum of its bytes in each result}: one unless damaged."""
+"""{block number: rests of its lines, " " and the checksum of its bytes in each result}: one rest unless damaged."""
 
 
 def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callable[[Host], Host]]]:
-    """Return (rows, columns, transformation) of a block, and of its mirror image if the matrix is symmetric."""
+    """Return (rows, columns, transformation) of a block and, if the matrix is symmetric, of its mirror image."""
     i, j = place
     return [(i, j, np.asarray)] + [(j, i, np.transpose)] * (symmetric and i != j)
 
 
 class KernelStore:
-    """The kernels of `inputs` in a folder.   asked : (NNGP, NTK).   size : rows, and columns, of a block.
+    """Store the kernels of `inputs` in a folder.   asked : (NNGP, NTK).   size : rows and columns of a block.
 
-    what : all that the results depend on except the inputs.   ValueError for a store of another kernel, and for files
-    that are no store; NotADirectoryError for a file; OSError for a full disk, or an unfinished read-only folder.
+    what : everything that the results depend on except the inputs.   ValueError for the store of another kernel, or
+    files that are no store; NotADirectoryError for a file; OSError for a full disk, or an unfinished read-only folder.
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
@@ -77,7 +77,7 @@ class KernelStore:
             self._open()
 
     def _open(self) -> None:
-        """Create missing files, remove temporary files of killed writers, drop damaged blocks from the record."""
+        """Create missing files, remove temporary files of killed writers, and drop damaged blocks from the record."""
         for name in self.names:
             remove_parts(self._file(name))
         lines = self._lines()
@@ -97,7 +97,7 @@ class KernelStore:
         self._write_record({number: sums for number, sums in self.done.items() if number not in damaged})
 
     def _write_record(self, lines: Lines) -> None:
-        """Write a record of these lines up to the end of the last line, unless the present one is the same."""
+        """Write a record of these lines, to the end of the last one, unless the present record is the same."""
         text = "".join(f"{n}{sums}\n" for n in sorted(lines) for sums in sorted(lines[n]))
         write_bytes(self.record, text.encode())
         self.done = lines
@@ -106,11 +106,11 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return the record's lines that are whole; None without a record; ValueError for that of another kernel."""
+        """Return the record's complete lines; None if there is no record; ValueError if it is another kernel's."""
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
-            if any(other != self.record for other in self.folder.glob("record-*.txt")):  # ours may be just written
+            if any(other != self.record for other in self.folder.glob("record-*.txt")):  # ours may be brand-new
                 what = f"store {str(self.folder)!r} holds the kernel of another network, or of other inputs"
                 raise ValueError(f"{what}: choose another path, or delete it") from None
             return None
@@ -140,7 +140,7 @@ class KernelStore:
             raise Unreadable(f"{error.filename} is missing: {remedy}") from error
 
     def _sums(self, number: int, results: list[Any]) -> str:
-        """Return the checksums of a block's bytes, "" if those of its mirror image differ."""
+        """Return the checksums of a block's bytes, or "" if its mirror image's differ."""
         found = {
             checksums((turned(result[rows, columns]) for result in results if result is not None), self.begin)
             for rows, columns, turned in images_of(self.places[number], self.inputs.symmetric)
@@ -148,14 +148,14 @@ class KernelStore:
         return found.pop() if len(found) == 1 else ""
 
     def _damaged(self) -> list[int]:
-        """Return the blocks whose bytes, or their mirror image's, match no line; the others keep their line."""
+        """Return the blocks whose bytes, or whose mirror image's, match no line; other blocks keep their line."""
         results = self.results()
         found = {n: self._sums(n, results) for n in self.done}
         self.done |= {n: {sums} for n, sums in found.items() if sums in self.done[n]}
         return [n for n, sums in found.items() if sums not in self.done[n]]
 
     def finished(self, number: int) -> bool:
-        """Return True if a block is in the results, and matches its line if another process wrote it."""
+        """Return True if a block is in the results and, if another process wrote it, matches its line."""
         if number in self.done:
             return True
         if (length := self.record.stat().st_size) != self._length:
@@ -165,7 +165,7 @@ class KernelStore:
         return number in self.done
 
     def keep(self, number: int, found: list[Array | None]) -> None:
-        """Write a block that this process has claimed and computed: to the results, then its line."""
+        """Write a block that this process claimed and computed to the results, then write its line."""
         arrays = {name: to_host(a) for name, a in zip(KERNEL_NAMES, found, strict=True) if a is not None}
         with Claim(self.folder / "record.lock", wait=True):
             for name, block in arrays.items():
@@ -178,7 +178,7 @@ class KernelStore:
         self.done[number] = {sums}
 
     def _write(self, path: Path, place: Place, block: Host) -> None:
-        """Write a block to a result, row by row, and flush it; a full disk raises OSError, not a signal."""
+        """Write a block to a result row by row and flush it; a full disk raises OSError, not a signal."""
         with space_on_disk(path), open(path, "r+b") as file:
             npy_header(file)
             start = file.tell()
@@ -191,28 +191,28 @@ class KernelStore:
 
 
 def checksums(arrays: Iterable[Host], begin: int = 0) -> str:
-    """Return, for each array, a space and the CRC-32 of its bytes in eight hexadecimal digits, begun with `begin`."""
+    """Return, for each array, a space and eight hexadecimal digits: the CRC-32 of its bytes, started from `begin`."""
     return "".join(f" {zlib.crc32(np.ascontiguousarray(a).data, begin):08x}" for a in arrays)
 
 
 Engine = VectorEngine | ImageEngine
-"""The evaluation of a kernel, or of a block."""
+"""Evaluates a kernel, or a block of it."""
 
 Evaluate = Callable[[Engine], "tuple[list[Array | None], float]"]
-"""`Engine.at` -> NNGP and NTK of a block, None for one not requested, and the bound on the quadratures' error."""
+"""`Engine.at` -> (NNGP and NTK of a block, None if not requested; the bound on the quadratures' error)."""
 
 PIXEL_PAIRS_PER_BLOCK = 2**31
 """Largest number of pixel pairs in one block of a store, or of an executor."""
 
 SHORTEST, LONGEST = 0.1, 2.0
-"""Seconds that a block takes: at least, or its file costs as much; at most, or workers wait for the last one."""
+"""Seconds per block: with less, its file costs as much; with more, workers wait for the last block."""
 
 MOST = 512
-"""Most rows of blocks, and so most lines of a record."""
+"""Maximum number of rows of blocks, which limits the lines of a record."""
 
 
 def block_size(shape: tuple[int, int], most: int, cost: float, unit: int = 1) -> int:
-    """Return the rows, and columns, of a block, a multiple of `unit`, the same on every machine.
+    """Return the rows and columns of a block, a multiple of `unit` that is the same on every machine.
 
     cost : approximate seconds per entry on one core.   unit : rows of a tile, the smallest possible block.
 
@@ -233,8 +233,8 @@ def kernels_by_blocks(
     """Compute NNGP and NTK of x1 (and x2), in the store or in memory, with the bits of `Engine.run`.
 
     unit : rows of a tile.   begin : prepares all rows, if any block has to be computed.   evaluate : computes a block,
-    on any worker.   of : everything else that it depends on. TypeError for anything but an executor, and for arrays on
-    a device with an executor; ValueError for two places of one result; otherwise errors as in `KernelStore`, `Wanted`.
+    on any worker.   of : everything else that a block depends on.  TypeError if `executor` is none, and for arrays on a
+    device with an executor; ValueError for two places for one result; other errors as in `KernelStore` and `Wanted`.
     """
     followed = pixel_pairs_followed(steps, inputs.example)
     most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
@@ -247,11 +247,11 @@ def kernels_by_blocks(
             raise TypeError("executor= is for arrays of NumPy; a GPU does not need it")
 
     def engine() -> Engine:
-        """Return an engine whose blocks fit into the memory of this process next to it."""
+        """Return an engine whose blocks fit into this process's memory next to it."""
         found = begin()
         if executor is None:
             n, m = inputs.shape
-            one = inputs.at(slice(0, min(size, n)), slice(max(0, m - size), m))  # if there are two, one from each side
+            one = inputs.at(slice(0, min(size, n)), slice(max(0, m - size), m))  # from both sides, if there are two
             replace(wanted, out=(None, None)).check(one, found.working_memory(one))
         return found
 
@@ -262,7 +262,7 @@ def kernels_by_blocks(
         results, error = fill(there, engine, evaluate, executor, wanted.progress)
         wanted.warn(error)
         return results
-    results, error = wanted.arrays(inputs, 16 * inputs.dtype.itemsize * size**2), 0.0  # eight blocks in flight
+    results, error = wanted.arrays(inputs, 16 * inputs.dtype.itemsize * size**2), 0.0  # eight blocks at a time
     places = list(blocks(inputs.shape, size, inputs.symmetric))
     advance = wanted.progress or forewarned("the kernel of {} x {} examples".format(*inputs.shape))
     whole = engine() if places else None
@@ -280,13 +280,13 @@ def kernels_by_blocks(
 
 
 def on_one_core(evaluate: Evaluate, block: Engine) -> tuple[list[Array | None], float]:
-    """Run evaluate(block) without threads, as the other cores have their own workers."""
+    """Run evaluate(block) without threads, since other cores have their own workers."""
     with single_threaded_blas():
         return alone(evaluate, block)
 
 
 def begin_block(whole: Any, place: Place, evaluate: Evaluate, executor: Executor | None) -> Future[Any]:
-    """Compute the kernels of the block at `place` in a worker, or in this process without an executor."""
+    """Compute the kernels of the block at `place` in a worker, or in this process if there is no executor."""
     if executor is None:
         return InTurn().submit(evaluate, whole.at(place))
     return executor.submit(on_one_core, evaluate, whole.at(place))
@@ -296,7 +296,7 @@ def fill(
     store: KernelStore, engine: Callable[[], Engine], evaluate: Evaluate, executor: Executor | None,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[list[Any], float]:  # fmt: skip
-    """Evaluate the blocks that no process has; return the results, and the bound on this call's quadratures' error."""
+    """Evaluate the blocks that no process has; return the results, and the error bound of this call's quadratures."""
     total, error = len(store.places), 0.0
     advance = progress or forewarned(f"the kernel in {store.folder}", len(store.done))
     advance(len(store.done), total)
@@ -314,6 +314,6 @@ def fill(
                 store.keep(number, found)
             error = max(error, one)
             advance(len(store.done), total)
-    advance(len(store.done), total)  # including blocks that others have computed
+    advance(len(store.done), total)  # includes blocks that other processes computed
     remove_claims(store.claims.glob("*.lock"))
     return store.results(), error

@@ -1,12 +1,12 @@
-"""Compute beyond the fixed kernel: infinite width with features that move, and finite width.
+"""Go beyond the fixed kernel: infinite width with moving features, and finite width.
 
 Reading order:
 
-    linear_problem    what the limits share: the chain of layers, scales, data, a basis of directions, a solver in time
+    linear_problem    what the limits share: layers, scales, data, a basis of directions, a solver in time
     two_layer         two linear layers: a closed differential equation
     deep_linear       any number of linear layers: mean-field theory, step by step
     nonlinear         any activation: mean-field theory by samples
-    one_finite_layer  what one layer of n neurons changes at order 1/n
+    one_finite_layer  the effect of one layer of n neurons at order 1/n
     width_correction  the mean of trained networks to first order in 1/n
     finite_width      exact moments of the tangent kernel at initialisation
 """

@@ -1,4 +1,4 @@
-"""Feature learning at infinite width in linear networks of any depth: gradient descent by mean-field theory.
+"""Compute feature learning in infinitely wide linear networks of any depth by mean-field theory.
 
 Write n for every hidden width, h^l for the hidden layers, l = 1 ... L, g^l = gamma0 n df/dh^l for the backward signal,
 and W^l ~ N(0, 1) for the weights between l and l + 1, which enter as sigma_l / sqrt(n) W^l.  In the basis of directions
@@ -8,9 +8,9 @@ lr gamma0^2 n adds lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i
     h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_s H^l(k, s) e(s) g^{l+1}(s)      chi = sigma_l/sqrt(n) W^l(0) h^l
     g^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_s G^{l+1}(k, s) e(s)' h^l(s)     xi  = sigma_l/sqrt(n) W^l(0)' g^{l+1}
 
-with the kernels over time H^l(k, s) = h^l(k) h^l(s)' / n : (r, r), G^l likewise : (C, C), which self-average.  W^l(0)
+with kernels over time H^l(k, s) = h^l(k) h^l(s)' / n : (r, r), likewise G^l : (C, C), which self-average.  W^l(0)
 enters both directions.  As n -> infinity, chi is a Gaussian u of covariance sigma_l^2 H^l, independent for every
-neuron, plus a response to g^{l+1} through h^l; xi likewise:
+neuron, plus a response to g^{l+1} through h^l; likewise xi:
 
     chi = u + gamma0 sigma_l^2 A^l g^{l+1},    A^l(k, s) = (1/gamma0) dh^l(k)/dr(s),     cov u = sigma_l^2 H^l
     xi  = r + gamma0 sigma_l^2 B^{l+1} h^l,    B^l(k, s) = (1/gamma0) dg^l(k)/du(s),     cov r = sigma_l^2 G^{l+1}
@@ -23,9 +23,9 @@ time is the later one.  Then a neuron obeys two linear equations:
 
     H = M U M' + gamma0^2 A R A'    G = N R N' + gamma0^2 B U B'    f = E[h g'] / gamma0 = M U B' + A R N'   (U = cov u)
 
-They close at both ends: H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k of everything depends on earlier rows only,
-so no iteration is needed: one sweep up and one down per step, exact for descent at any rate.  At gamma0 = 0, M = N = I,
-H and G stay, and f = M U B' + A R N' is descent with the NTK.  (Bordelon and Pehlevan 2022, who iterate on the grid.)
+The equations close at both ends: H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k depends only on earlier rows, so no
+iteration is needed: each step takes one sweep up and one down, exact for descent at any rate.  At gamma0 = 0, M = N =
+I, H and G are constant, and f is descent with the NTK.  (Bordelon and Pehlevan 2022, who iterate on the time grid.)
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from minintk.validate import number, whole
 
 
 class Signal:
-    """The signal h of a layer on its way up, or g on its way down, over T steps, row by row in time.
+    """Hold a layer's signal h going up, or g going down, over T steps, row by row in time.
 
     size : r for h, C for g.   own, echo, cov : M, A and H for h; N, B and G for g, which obey the same equations.
-    sigma2 : variance scale of the weights before it.   At the ends, where the signal is given, cov is all I and echo 0.
+    sigma2 : variance scale of the preceding weights.   At the ends, where the signal is given, cov is all I and echo 0.
     """
 
     def __init__(self, T: int, size: int, other: int, sigma2: float) -> None:
@@ -63,7 +63,7 @@ class Signal:
         """Compute row k of own, echo and cov from earlier rows.
 
         source : the signal from which this one is computed, h^{l-1} for h^l.   back, beyond : the other direction's
-        signals in this layer and in the next one, g^l and g^{l+1}.   driven : lr e(s), a block for every time.
+        signals in this layer and in the next one, g^l and g^{l+1}.   driven : lr e(s), one block per time.
         """
         now, i, j = self.at(k), self.size * k, back.size * k
         C = self.sigma2 * (source.cov[now, :i] @ driven[:i, :j] + source.echo[now, :j])
@@ -77,7 +77,7 @@ class Signal:
 
 
 def outputs(k: int, low: Signal, h: Signal, g: Signal, high: Signal) -> Host:
-    """Return F(k) = (M U B' + A R N')(k, k) : (r, C), the same in every layer; low, high : h^{l-1} and g^{l+1}."""
+    """Return F(k) = (M U B' + A R N')(k, k) : (r, C), the same in all layers; low, high : h^{l-1} and g^{l+1}."""
     i, j, at, to = h.size * k, g.size * k, h.at(k), g.at(k)
     F = h.sigma2 * (h.own[at, : at.stop] @ low.cov[: at.stop, :i]) @ g.echo[to, :i].T
     return np.asarray(F + g.sigma2 * h.echo[at, :j] @ (high.cov[:j, : to.stop] @ g.own[to, : to.stop].T))
@@ -85,7 +85,7 @@ def outputs(k: int, low: Signal, h: Signal, g: Signal, high: Signal) -> Host:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DeepLinearLimit:
-    """Gradient descent of the infinitely wide deep linear network; built by `deep_linear_limit`.
+    """Hold gradient descent of an infinitely wide deep linear network; built by `deep_linear_limit`.
 
     F : (T, r, C), T = steps + 1.  h : h^0 ... h^L.  g : g^1 ... g^{L+1}.
     """
@@ -97,7 +97,7 @@ class DeepLinearLimit:
     g: tuple[Signal, ...]
 
     def predict(self, k: Any = None, x_test: Array | None = None) -> Array:
-        """Return f after k steps, (M, C), or at all steps, (T, M, C), without k; on the training set or x_test."""
+        """Return f after k steps, (M, C), or without k at all steps, (T, M, C), on the training set or x_test."""
         F = self.F if k is None else self.F[self._step(k)]
         return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ F)
 
@@ -130,13 +130,13 @@ def deep_linear_limit(
     """Run full-batch gradient descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide linear network of any depth.
 
     spec : mn.Sequential(mn.Dense(n, w_std=...), ..., mn.Dense(C, w_std=...)); hidden widths do not matter.
-    x : (N, d), y : (N, C).  gamma0 : how much features move, >= 0; 0 is descent with the NTK.  lr : t = lr * steps; at
-    width n the weights' rate is lr gamma0^2 n (`analytic.limits.linear_problem`).  Gradient flow is c_1 lr + c_2 lr^2 +
-    ... away.
+    x : (N, d), y : (N, C).  gamma0 >= 0 : how much features move; 0 is descent with the NTK.  lr : t = lr * steps; at
+    width n the weights' rate is lr gamma0^2 n (`analytic.limits.linear_problem`).  The result differs from gradient
+    flow by c_1 lr + c_2 lr^2 + ...
 
-    With r = rank of x, a step takes O(L (r + C) ((r + C) steps)^2) operations: 100 steps of 5 inputs, two hidden
-    layers, .07 s. UnsupportedLayer for an activation or a bias; ValueError for shapes, lr, gamma0; MemoryError before
-    any work; FloatingPointError if the descent diverges.
+    With r = rank of x, a step takes O(L (r + C) ((r + C) steps)^2) operations; 100 steps of 5 inputs and two hidden
+    layers take .07 s.  UnsupportedLayer for an activation or a bias; ValueError for invalid shapes, lr or gamma0;
+    MemoryError before any work; FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1))
@@ -156,8 +156,8 @@ def deep_linear_limit(
     h = [Signal(T, r, C, below) for below in (0.0, *sigma2[:-1])]  # h^0, the inputs, to h^L
     g = [Signal(T, C, r, above) for above in (*sigma2[1:], 0.0)]  # g^1 to g^{L+1}, the outputs
     F, gamma2 = np.zeros((T, r, C)), found.gamma0**2
-    driven = np.zeros((T * r, T * C))  # lr e(s), a block for every time
-    with np.errstate(over="ignore", invalid="ignore"):  # reported
+    driven = np.zeros((T * r, T * C))  # lr e(s), one block per time
+    with np.errstate(over="ignore", invalid="ignore"):  # raises below
         for k in range(T):
             for at in range(1, len(h)):
                 h[at].advance(k, h[at - 1], driven, gamma2, g[at - 1], g[at])

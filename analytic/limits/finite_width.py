@@ -1,13 +1,13 @@
-"""Compute exact first and second moments, at finite width and initialisation, of one input's output and tangent kernel.
+"""Compute exact first and second moments, at initialisation and finite width, of one input's output and tangent kernel.
 
-A bias-free network with gates d, phi(z) = d(z) z, where d depends only on the sign of z: none, ReLU, LeakyReLU, Abs.
-z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, and delta^l = df/dz^l, one output f:
+The network has no biases, and gates d: phi(z) = d(z) z, d depends only on the sign of z (ReLU, LeakyReLU, Abs, none).
+z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, and delta^l = df/dz^l, and one output f:
 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
 
 The gates can be replaced by fair coins, independent of the weights.  Reversing a neuron's row of W^l and column of
-W^{l+1} flips its gate, and each term of the sum stays the same function of weights and gates.  The rest is a product of
-Gaussian matrices, averaged one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
+W^{l+1} flips its gate, while each term of the sum remains the same function of weights and gates.  What remains is a
+product of Gaussian matrices, averaged one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
 
     E |h^{l+1}|^4 = s_l^4 (3 n m4 + n (n-1) m2^2) E |h^l|^4,      n = n_{l+1},      E |delta^l|^4 likewise, downwards
     p = E (tr P P')^2,  q = E tr (P P')^2   of P = d^m s W ... s W d^{l+1}, from p = n m4 + n (n-1) m2^2, q = n m4:
@@ -17,7 +17,7 @@ Gaussian matrices, averaged one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1
     E hatTheta^2 = sum_l s_l^4 E|h^l|^4 E|delta^{l+1}|^4 + 2 sum_{l < m} s_l^4 s_m^4 E|h^l|^4 p_lm E|delta^{m+1}|^4
 
 For one hidden ReLU layer, n Var / Theta^2 = 3.  For deep networks, see `depth_over_width`.  (Hanin and Nica 2020 prove
-the growth, exponential in depth / width; the recursion for p and q, with all constants, is derived here.)
+that the growth is exponential in depth / width; the recursion for p and q, with all constants, is derived here.)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from minintk.spec.shapes import UnsupportedLayer
 
 @dataclass(frozen=True)
 class FiniteWidth:
-    """Moments over initialisations, for an input of |x|^2 = d; kernels and variances of f scale as |x|^2 / d.
+    """Hold moments over initialisations for an input of |x|^2 = d; kernels and variances of f scale as |x|^2 / d.
 
     nngp : E f^2, the NNGP kernel at every width.  kurtosis : E f^4 / (3 (E f^2)^2), 1 for a Gaussian.
     ntk : E hatTheta, the NTK at every width.  variance : Var hatTheta.
@@ -51,7 +51,7 @@ class FiniteWidth:
 
 @dataclass(frozen=True)
 class _Hidden:
-    """A hidden layer: its width, and the moments m2, m4 of its gates."""
+    """Describe a hidden layer: its width, and the moments m2, m4 of its gates."""
 
     n: int
     m2: float
@@ -69,14 +69,14 @@ class _Hidden:
 
 
 SLOPES: dict[type[s.Layer], float] = {s.Identity: 1.0, s.ReLU: 0.0, s.Abs: -1.0}
-"""d for negative z; it is 1 for positive z."""
+"""The gate d for negative z; it is 1 for positive z."""
 
 
 def finite_width(spec: s.Layer) -> FiniteWidth:
-    """Return the exact moments of a bias-free network of ReLU, LeakyReLU, Abs or nothing, at the widths in its spec.
+    """Return the exact moments of a bias-free network of ReLU, LeakyReLU, Abs or nothing, at its spec's widths.
 
-    They hold for one output, hatTheta_cc, one input, and the NTK parametrization (all its learning-rate scales are 1).
-    UnsupportedLayer for biases and other layers, ValueError without a hidden layer.
+    They are for one input, one output (hatTheta_cc), and the NTK parametrization, whose learning-rate scales are all 1.
+    UnsupportedLayer for biases and other layers; ValueError if there is no hidden layer.
 
     >>> import minintk as mn
     >>> for n in (10, 1000):
@@ -116,13 +116,13 @@ def finite_width(spec: s.Layer) -> FiniteWidth:
 
 
 def depth_over_width(beta: float, gate: float = 2.0) -> float:
-    """Return E hatTheta^2 / (E hatTheta)^2 of a deep and wide network with equal widths, beta = depth / width.
+    """Return E hatTheta^2 / (E hatTheta)^2 of a deep and wide network with equal widths; beta = depth / width.
 
         e^(c beta) (1/3 + 4/3 (1/z - (1 - e^-z) / z^2)),    c = 3 gate - 1,    z = 3 gate beta
 
-    This is the limit of `finite_width` as depth and width go to infinity together.  gate = m4 / m2^2 : 2 for ReLU, so
-    that it grows as e^(5 beta); 1 for linear networks, e^(2 beta).  ValueError unless beta >= 0 and gate >= 1, and if
-    the result overflows.
+    This is the limit of `finite_width` as depth and width go to infinity together.  gate = m4 / m2^2 : 2 for ReLU,
+    which grows as e^(5 beta); 1 for linear networks, which grow as e^(2 beta).  ValueError unless beta >= 0 and gate >=
+    1, and if the result overflows.
 
     >>> [round(depth_over_width(beta), 3) for beta in (0.0, 0.1, 1.0)]
     [1.0, 1.458, 76.969]
@@ -134,5 +134,5 @@ def depth_over_width(beta: float, gate: float = 2.0) -> float:
             f"depth_over_width expects beta up to {709 / (3 * gate - 1):.0f}, got {beta!r}: e^{exponent:.0f} overflows"
         )
     z = 3 * gate * beta
-    average = (1 / z + expm1(-z) / z**2) if z > 1e-4 else 0.5 - z / 6  # of e^(-z w), w: distance of two layers
+    average = (1 / z + expm1(-z) / z**2) if z > 1e-4 else 0.5 - z / 6  # of e^(-z w), w: the distance between two layers
     return exp(exponent) * (1 + 4 * average) / 3

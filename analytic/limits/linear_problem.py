@@ -1,9 +1,9 @@
-"""Hold what feature-learning limits share: the chain of layers, the scales, and the data of linear networks.
+"""Define what feature-learning limits share: the chain of layers, the scales, and the data of linear networks.
 
-    f(x) = 1/(gamma0 sqrt(n)) f_net(x),    theta' = -gamma0^2 n grad L,    f_net the spec in the NTK parametrization
+    f(x) = 1/(gamma0 sqrt(n)) f_net(x),    theta' = -gamma0^2 n grad L,    f_net : the spec in the NTK parametrization
 
 with hidden widths n -> infinity and gamma0 fixed.  The division makes outputs small, so features have to move to fit
-the targets; the learning rate gamma0^2 n compensates for it, so f starts with the tangent kernel of f_net.  gamma0
+the targets; the learning rate gamma0^2 n compensates for this, so f starts with the tangent kernel of f_net.  gamma0
 controls how much features move: gamma0 -> 0 is the NTK's linearised training, gamma0 = 1 mean field (muP for these
 networks).  At width n the limit corresponds to
 
@@ -33,7 +33,7 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearProblem:
-    """The data of a bias-free linear network in a basis of its inputs' span; on the host, in float64.
+    """Hold a bias-free linear network's data in a basis of its inputs' span, on the host in float64.
 
     w_std : sigma of each weight matrix, input first, L + 1 of them for L hidden layers.  gamma0 : >= 0.
     Z : (N, r), X~ B.  B : (d, r).  Y : (N, C).  like : an array of the caller's library and dtype.
@@ -48,7 +48,7 @@ class LinearProblem:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """(r, C)."""
+        """Return (r, C)."""
         return self.Z.shape[1], self.Y.shape[1]
 
     def drive(self, F: Host) -> Host:
@@ -56,7 +56,7 @@ class LinearProblem:
         return np.asarray(self.Z.T @ (self.Y - self.Z @ F) / len(self.Z))
 
     def in_basis(self, x: Array | None) -> tuple[Host, Host]:
-        """Return (x~, x~ B), (M, d) and (M, r); of the training set if x is None."""
+        """Return (x~, x~ B), (M, d) and (M, r), for the training set if x is None."""
         if x is None:
             return self.Z @ self.B.T, self.Z
         check_examples("x_test", x, (len(self.B),))
@@ -65,7 +65,7 @@ class LinearProblem:
         return tilde, tilde @ self.B
 
     def spread(self, layer: int, H: Host, x: Array | None) -> Host:
-        """Return E h h' of layer 1 ... L at x, (M, M), from H : (r, r) in the basis; layer 0 is the inputs, with H = I.
+        """Return E h h' of layer 1 ... L at x, (M, M), from H : (r, r) in the basis; layer 0 is the input, with H = I.
 
         Directions outside the training set's span keep their initial covariance.
         """
@@ -76,7 +76,7 @@ class LinearProblem:
     def ntk(self, H: Iterable[Host], G: Iterable[Host], x: Array | None) -> Array:
         """Return Theta = sum_l sigma_l^2 H^l tr G^{l+1} / C, l = 0 ... L, (M, M), like `minintk.ntk`.
 
-        H^1 ... H^L : (r, r), in the basis.  G^1 ... G^L : (C, C), of the backward signals; H^0 = I, G^{L+1} = I.
+        H^1 ... H^L : (r, r), in the basis.  G^1 ... G^L : (C, C), the backward signals' kernels; H^0 = I, G^{L+1} = I.
         """
         spreads = [self.spread(at, h, x) for at, h in enumerate([np.eye(self.sizes[0]), *H])]
         shares = [*(np.trace(g) / len(g) for g in G), 1.0]
@@ -88,7 +88,7 @@ class LinearProblem:
 
 
 def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearProblem:
-    """Check the arguments and reduce them to the basis: bias-free Dense layers only, x : (N, d), y : (N, C)."""
+    """Check the arguments and reduce them to the basis; only bias-free Dense layers; x : (N, d), y : (N, C)."""
     dense, phi = hidden_layers(spec)
     if any(layer.b_std > 0 for layer in dense) or set(phi) != {s.Identity()}:
         raise UnsupportedLayer(
@@ -106,7 +106,7 @@ def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearPr
 
 
 def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[s.Layer, ...]]:
-    """Return all Dense layers of a spec, and the hidden ones' phi; UnsupportedLayer, ValueError for other specs."""
+    """Return a spec's Dense layers, and phi of the hidden ones; UnsupportedLayer or ValueError for other specs."""
     dense, phi = list[s.Dense](), list[s.Layer]()
     for layer in s.as_sequential(spec).layers:
         if isinstance(layer, s.Dense):
@@ -128,7 +128,7 @@ def integrated(
 ) -> np.ndarray[Any, Any]:
     """Solve d state/dt = rate(t, state) from state : (n,) at times (T,) >= 0 in any order, (T, n).
 
-    rtol, atol : tolerated error per step, atol + rtol |value|.  RuntimeError if the solver cannot meet it.
+    rtol, atol : tolerated error per step, atol + rtol |value|.  RuntimeError if the solver cannot meet this.
     """
     from scipy.integrate import solve_ivp
 
@@ -142,7 +142,7 @@ def integrated(
 
 
 def check_data(x: Array, y: Array, C: int, x_test: Array | None = None) -> list[Array]:
-    """Check examples of one library for a limit: x : (N, d), y : (N, C), x_test : (M, d); return [x, x_test] or [x]."""
+    """Check examples, all of one library: x : (N, d), y : (N, C), x_test : (M, d); return [x, x_test] or [x]."""
     check_examples("x", x)
     check_targets(y)
     array_namespace(x, y)

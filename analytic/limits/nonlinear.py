@@ -1,16 +1,16 @@
-"""Feature learning at infinite width, for any activation and depth: mean-field theory by sampled neurons.
+"""Compute feature learning at infinite width, for any activation and depth, from sampled neurons (mean-field theory).
 
-The scales are those of `analytic.limits.linear_problem`: f = 1/(gamma0 sqrt(n)) f_net less its start, at the rate
-lr gamma0^2 n.  The hidden layers are h^l, phi^l = phi(h^l); the drive is e = (y - f)/N. The backward signal of every
-output is z^l at phi^l, and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over s are over earlier steps, examples
+The scales are those of `analytic.limits.linear_problem`: f = 1/(gamma0 sqrt(n)) f_net minus its start, at the rate
+lr gamma0^2 n.  The hidden layers are h^l, phi^l = phi(h^l); the drive is e = (y - f)/N.  The backward signal of each
+output is z^l at phi^l, and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over s run over earlier steps, examples
 and outputs.  A step adds lr gamma0 sigma_l/sqrt(n) sum g^{l+1} e phi^l' to W^l.  So, with chi = sigma_l/sqrt(n) W^l(0)
 phi^l, xi = sigma_l/sqrt(n) W^l(0)' g^{l+1} and kernels over time Phi^l = phi^l . phi^l / n and G^l = g^l . g^l / n,
 
     h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_{s<k} Phi^l(k, s) e(s) g^{l+1}(s)
     z^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_{s<k} G^{l+1}(k, s) e(s) phi^l(s)
 
-As n -> infinity the kernels self-average, and the neurons of a layer are independent samples of one process, with
-Gaussian fields u, r and responses to what W^l(0) has carried before (Bordelon and Pehlevan 2022):
+As n -> infinity the kernels self-average, and a layer's neurons are independent samples of one process, with
+Gaussian fields u, r and responses to the signals that W^l(0) carried before (Bordelon and Pehlevan 2022):
 
     chi = u + gamma0 sigma_l^2 sum_{s<k}  A^l(k, s) g^{l+1}(s)       A^l = <d phi^l(k) / dr(s)> / gamma0
     xi  = r + gamma0 sigma_l^2 sum_{s<=k} B^{l+1}(k, s) phi^l(s)     B^l = <d g^l(k) / du(s)> / gamma0
@@ -18,10 +18,10 @@ Gaussian fields u, r and responses to what W^l(0) has carried before (Bordelon a
 
 Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0. It is 0 at the start, where z is independent of h,
 but not later.  For ReLU phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>,
-gives the responses without it, as covariances of what the samples have anyway.  For samples this is the conditional law
-of a Gaussian matrix given some of its products (`DeferredGaussian`).  So n samples are, in law, one network of width n
-whose (n, n) weights are never drawn.  They are as close to the limit as that network: n^(-1/2) each, and c / n in the
-mean.
+gives the responses without phi'', as covariances of known samples.  For samples this is the conditional law of a
+Gaussian matrix given some of its products (`DeferredGaussian`).  So n samples are, in law, one network of width n whose
+(n, n) weights are never drawn.  They are as close to the limit as that network: n^(-1/2) for each sample, and c / n in
+the mean.
 
 Gradient flow up to a time t is the limit of lr -> 0 with lr * steps = t; descent is O(lr) away from it.
 """
@@ -46,10 +46,10 @@ from minintk.validate import generator, number, whole
 
 
 class DeferredGaussian:
-    """W, (n, n), known through W Q on Q and W' P on P; `add` changes it within the spans of P and Q.
+    """Represent W, (n, n), through W Q on Q and W' P on P; `add` changes it within the spans of P and Q.
 
     moved : D, (n, n), or None; the products are then those of W + D.
-    draw : (rows, columns) -> independent N(0, 1), in the library of the vectors used later.
+    draw : (rows, columns) -> independent N(0, 1), in the array library of the vectors used later.
 
     >>> import numpy as np
     >>> W = DeferredGaussian(3, lambda *shape: np.random.default_rng(0).standard_normal(shape))
@@ -80,25 +80,25 @@ class DeferredGaussian:
         self.WtP = self.WtP + v @ (u.T @ self.P)
 
     def _known(self, v: Array, Q: Array, WQ: Array, P: Array, WtP: Array) -> tuple[Array, Array]:
-        """Extend (Q, W Q) by the directions of v that Q lacks; less than 1e-7 of v counts as rounding."""
+        """Extend (Q, W Q) by directions of v that Q lacks; parts below 1e-7 of v count as rounding."""
         xp = array_namespace(v, Q)
         q, size, _ = xp.linalg.svd(v - Q @ (Q.T @ v), full_matrices=False)
         q = q[:, size > 1e-7 * xp.linalg.vector_norm(v)]
         if q.shape[1] == 0:
             return Q, WQ
-        q, _ = xp.linalg.qr(q - Q @ (Q.T @ q))  # the first difference of nearly equal vectors was inexact
+        q, _ = xp.linalg.qr(q - Q @ (Q.T @ q))  # again, as the first difference of nearly equal vectors is inexact
         q = q * xp.where(q[0] < 0, -1.0, 1.0)  # the same signs on all machines
         z = self.draw(*q.shape)
         return xp.concat([Q, q], axis=1), xp.concat([WQ, P @ (WtP.T @ q) + z - P @ (P.T @ z)], axis=1)
 
 
 GROUPS = 16
-"""Independent groups of samples: enough for a standard error, few enough that each one is wide."""
+"""Independent groups of samples: enough for a standard error, but few enough that each is wide."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """The results after each of 0 ... K steps of descent, on M examples: the training set, then x_test.
+    """Hold results after each of 0 ... K steps of descent on M examples: the training set, then x_test.
 
     f : (K + 1, M, C).  features : (K + 1, L, M, M), Phi^l(k, k) of hidden layer l = 1 ... L at index l - 1.
     gradients : the same for tr G^l(k, k) / C.  ntk : (K + 1, M, M), sum_l (sigma_l^2 Phi^l + b_l^2) tr G^{l+1} / C.
@@ -112,16 +112,16 @@ class Trajectory:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureLearningLimit(Trajectory):
-    """Means over the groups of samples; built by `feature_learning_limit`.  error : their standard errors."""
+    """Hold means over groups of samples; built by `feature_learning_limit`.  error : their standard errors."""
 
     error: Trajectory
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The layers, Z : (M, r), all inputs / sqrt(d) in a basis of their span, y : (N, C), and the settings.
+    """Hold the layers, Z : (M, r) (all inputs / sqrt(d) in a basis of their span), y : (N, C), and the settings.
 
-    Adam depends on the basis, so its Z holds all inputs / sqrt(d) themselves.
+    Adam depends on the basis, so its Z holds the inputs / sqrt(d) themselves.
     """
 
     dense: tuple[s.Dense, ...]
@@ -133,10 +133,10 @@ class Problem:
 
 
 class Group:
-    """n neurons in each hidden layer.
+    """Simulate n neurons in each hidden layer.
 
-    inputs : (n, r), between and outputs : (n, C), their weights; bias : (n, 1), b_l times those of each hidden layer;
-    shift : (1, C), the change due to the output's bias.
+    inputs : (n, r), between and outputs : (n, C), weights of the layers; bias : (n, 1) per hidden layer, b_l included;
+    shift : (1, C), the change from the output's bias.
     """
 
     def __init__(self, problem: Problem, n: int, rng: np.random.Generator) -> None:
@@ -176,7 +176,7 @@ class Group:
         return g
 
     def step(self, phi: list[Array], g: list[Array], e: Array) -> None:
-        """Make one step of the optimiser, from the drive e : (M, C)."""
+        """Make one step of the optimiser with the drive e : (M, C)."""
         problem, steps, (first, *others) = self.problem, self.steps, self.problem.dense
         rate, steps.k = problem.optimizer.rate * problem.gamma0, steps.k + 1
         ge = [(one * e).sum(axis=2) for one in g]
@@ -219,21 +219,21 @@ def feature_learning_limit(
     spec: s.Layer, x: Array, y: Array, *, gamma0: float, lr: float | SGD | Adam, steps: int, samples: int,
     rng: np.random.Generator, x_test: Array | None = None,
 ) -> FeatureLearningLimit:  # fmt: skip
-    """Run full-batch descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide network whose features move.
+    """Run full-batch descent on L = 1/(2N) sum |f - y|^2 for an infinitely wide network whose features move.
 
-    spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(C)), any activations, with biases or without; hidden
-    widths do not matter.  x : (N, d), y : (N, C), x_test : (M, d).  gamma0 : how much features move, > 0; 1 is
+    spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(C)), with any activations, with or without biases; hidden
+    widths do not matter.  x : (N, d), y : (N, C), x_test : (M, d).  gamma0 > 0 : how much features move; 1 is
     `mn.MeanField()`, and 0 would be `gradient_descent` with the NTK.  lr : t = lr * steps; at width n the weights' rate
     is lr gamma0^2 n (`analytic.limits.linear_problem`).  It may also be `mn.SGD(lr, momentum)`, or `mn.Adam(lr)`: at
-    width n that of `mn.Centred(net, theta0, 1 / gamma0)`, net with `mn.MeanField()`, at the rate lr gamma0 and eps = 0.
-    samples : neurons of each hidden layer, in 16 groups whose spread gives standard errors, of order samples^(-1/2);
-    the bias, of order 16 / samples, is far smaller.
+    width n, that is `mn.Centred(net, theta0, 1 / gamma0)` with `mn.MeanField()`, the rate lr gamma0 and eps = 0.
+    samples : neurons per hidden layer, in 16 groups whose spread gives standard errors of order samples^(-1/2); the
+    bias, of order 16 / samples, is far smaller.
 
-    It takes O(samples m^2) operations, m <= C (N + M)(steps + 1) the number of independent features: 64,000 samples, 4
-    examples, 20 steps and two hidden layers take 3 s.  Adam needs another samples^2 / 8 bytes, and half as many
-    operations a step. UnsupportedLayer for other layers, or an activation without a derivative; ValueError for shapes,
-    gamma0, lr, samples; TypeError if rng is a seed, and for other optimisers; MemoryError before any work;
-    FloatingPointError if the descent diverges.
+    The work is O(samples m^2), with m <= C (N + M)(steps + 1) independent features: 64,000 samples, 4 examples, 20
+    steps and two hidden layers take 3 s.  Adam needs another samples^2 / 8 bytes, and half as many operations per step.
+    UnsupportedLayer for other layers, or an activation without a derivative.  ValueError for invalid shapes, gamma0, lr
+    or samples.  TypeError if rng is a seed, and for other optimisers.  MemoryError before any work; FloatingPointError
+    if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(512), mn.ReLU(), mn.Dense(1))
@@ -266,9 +266,9 @@ def feature_learning_limit(
 
 
 def _over_groups(problem: Problem, n: int, steps: int, rng: np.random.Generator, dtype: Any) -> FeatureLearningLimit:
-    """Return means and standard errors over groups, computed one after the other."""
+    """Return means and standard errors over groups, computed in sequence."""
     xp, groups = array_namespace(problem.Z), (Group(problem, n, rng).descent(steps) for _ in range(GROUPS))
-    with np.errstate(over="ignore", invalid="ignore"):  # reported
+    with np.errstate(over="ignore", invalid="ignore"):  # raises above
         runs = [[xp.stack(a) for a in zip(*group, strict=True)] for group in groups]
     every = [xp.stack(a) for a in zip(*runs, strict=True)]
     f, features, gradients, ntk = (xp.astype(xp.mean(a, axis=0), dtype) for a in every)

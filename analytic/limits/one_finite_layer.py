@@ -1,19 +1,19 @@
-"""Compute the change due to one hidden layer of n neurons at order 1/n, if all other layers are infinitely wide.
+"""Compute the effect of one hidden layer of n neurons at order 1/n, with all other layers infinitely wide.
 
-To first order in the inverse widths, the corrections of the layers add up, so it is enough to treat one finite layer at
-a time.  The layers below it are a Gaussian process: its pre-activations z_j are independent for each neuron j, with the
-NNGP k and the NTK kappa of those layers.  So are the layers above it: the output is f = F(sigma(z_1), ..., sigma(z_n)),
+To first order in the inverse widths, corrections of the layers add up, so it suffices to treat one finite layer at a
+time.  The layers below are a Gaussian process: the pre-activations z_j are independent for each neuron j, with the NNGP
+k and the NTK kappa of those layers.  The layers above are one too: the output is f = F(sigma(z_1), ..., sigma(z_n)),
 
     F ~ GP(K(c, p, q)),  c = mean_j sigma(z_ja) sigma(z_jb),  p = mean_j sigma(z_ja)^2,  q = mean_j sigma(z_jb)^2
 
 for examples a, b, and the network's NTK is a function T(c, p, q, rho) of these means and of rho = mean_j s_ab, below.
-A neuron is the pair of z_j and g_j = sqrt(n) dF/dsigma_j, g ~ GP(K_c).  Indices c, p, q, rho of K and T are
+A neuron is the pair of z_j and g_j = sqrt(n) dF/dsigma_j, g ~ GP(K_c).  Indices c, p, q, rho of K and T denote
 derivatives; sigma, s1, s2, s3 are phi(z) and its derivatives; E is the mean over z ~ N(0, k).  With A = K or T, and
 
     alpha^A_a(b) = A_c sigma_b + 2 A_p sigma_a   tau_ab = kappa_ab s1_b   beta_ab = alpha^T_a(b) s1_a + K_c s2_a tau_ab
     s_ab = kappa_ab s1_a s1_b                   v = (sigma_a sigma_b, sigma_a^2, sigma_b^2, s_ab)     u = c, p, q, rho
 
-averaging over F at fixed z by Wick's theorem and keeping the leading order gives, for n times each moment,
+averaging over F at fixed z by Wick's theorem and keeping the leading order gives, for n times each moment:
 
     Cov(Theta_ab, Theta_cd)    Cov(sum_u T_u v_u, sum_u T_u v_u) + (K_c,ac K_c,bd + K_c,ad K_c,bc) E s_ab s_cd
     E Theta_ab - T             1/2 sum_uu' T_uu' Cov(v_u, v_u') + E s_ab ((K_cc + 4 K_pq) v_c + 2 (K_cp v_p + K_cq v_q))
@@ -44,11 +44,11 @@ ORDER = 5
 """Number of derivatives of phi that the second derivatives of T need."""
 
 PRICE = ((1, 1, 1.0), (2, 0, 0.5), (0, 2, 0.5))
-"""Derivatives of E phi^(i) phi^(j) in the covariance and the two variances, E phi^(i+1) phi^(j+1) and so on (Price)."""
+"""Derivatives of E phi^(i) phi^(j) by covariance and both variances: E phi^(i+1) phi^(j+1) and so on (Price)."""
 
 
 class Moments(NamedTuple):
-    """Moments over P examples, the first N of which are the training set: a < P; b, c, d < N.
+    """Hold moments over P examples, of which the first N are the training set: a < P; b, c, d < N.
 
     theta : E Theta_ab - T.  cov : Cov(Theta_ab, Theta_cd).  o3f : E O3_abc f_d.  o4 : E O4_abcd.
     """
@@ -60,13 +60,13 @@ class Moments(NamedTuple):
 
 
 class Jet(NamedTuple):
-    """First and second derivatives, (4, P, P) and (4, 4, P, P), of a function of each pair's (c, p, q, rho)."""
+    """Hold first and second derivatives, (4, P, P) and (4, 4, P, P), of a function of each pair's (c, p, q, rho)."""
 
     first: Host
     second: Host
 
     def below(self, first: Host, second: Host) -> Jet:
-        """Convert to (c, p, q, rho) of the layer below, whose derivatives are (4, 4, P, P), (4, 4, 4, P, P)."""
+        """Convert to (c, p, q, rho) of the layer below, given derivatives (4, 4, P, P) and (4, 4, 4, P, P)."""
         bent = np.einsum("iab,iuvab->uvab", self.first, second)
         bent += np.einsum("ijab,iuab,jvab->uvab", self.second, first, first, optimize=True)
         return Jet(np.einsum("iab,iuab->uab", self.first, first), bent)
@@ -84,7 +84,7 @@ def derivatives(phi: s.Layer, z: Host) -> list[Host]:
 
 
 def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
-    """Return derivatives of a layer's (c, p, q, rho) in those of the layer below, for `Jet.below`.
+    """Return derivatives of a layer's (c, p, q, rho) by those of the layer below, for `Jet.below`.
 
     phi : the layer's derivatives at samples of its z.  kappa : w2 (c + rho) + b^2 of the layer below.
     """
@@ -101,7 +101,7 @@ def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
 
     first, second = np.zeros((4, 4, P, P)), np.zeros((4, 4, 4, P, P))
     first[0], second[0] = slopes(0, 0)
-    own = np.diagonal(first[0].sum(0))[:, None], np.diagonal(second[0].sum((0, 1)))[:, None]  # E phi_a^2 in p alone
+    own = np.diagonal(first[0].sum(0))[:, None], np.diagonal(second[0].sum((0, 1)))[:, None]  # E phi_a^2 by p only
     (first[1, 1], second[1, 1, 1]), (first[2, 2], second[2, 2, 2]) = own, (own[0].T, own[1].T)
     (dot, bent), dkappa = slopes(1, 1), w2 * np.array([1, 0, 0, 1])[:, None, None]
     first[3] = kappa * dot + dkappa * mean(phi[1], phi[1])  # rho = kappa E phi'_a phi'_b
@@ -111,10 +111,10 @@ def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FiniteLayer:
-    """One finite layer; formulas at the top of the file.
+    """Treat one finite layer, by the formulas at the top of this file.
 
     phi : sigma, s1, s2, s3, ... at samples of z, (S, P) each.  kappa : (P, P).  K, T : jets in this layer's means.  N :
-    size of the training set.
+    the size of the training set.
     """
 
     phi: list[Host]
@@ -124,7 +124,7 @@ class FiniteLayer:
     N: int
 
     def moments(self) -> Moments:
-        """Return all moments, times n."""
+        """Return n times all moments."""
         found = [self.second_derivatives(a) for a in range(len(self.kappa))]
         D2 = (np.array(rows) for rows in zip(*found, strict=True))
         return Moments(*self.kernel(), *(rows[:, : self.N] + rows[: self.N].swapaxes(0, 1) for rows in D2))
@@ -161,7 +161,7 @@ class FiniteLayer:
         pair = tau[..., None] * tau[:, None, n]
 
         def moved(A: Host, alpha: Host) -> Host:
-            """X^A."""
+            """Return X^A."""
             along = tau[..., None] * alpha[..., n]  # (S, b, d)
             own = at2 * alpha[:, a, n] + 2 * A[1, a, n] * at1**2
             return mean(beta, along[:, n]) + mean(along, beta[:, n]).swapaxes(1, 2) + K[:, n, None] * mean(pair, own)

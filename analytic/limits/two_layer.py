@@ -1,12 +1,12 @@
-"""Feature learning at infinite width in linear networks of two layers: a closed ordinary differential equation.
+"""Compute feature learning in infinitely wide two-layer linear networks, by a closed ordinary differential equation.
 
     f(x) = 1/(gamma0 n) sum_i a_i w_i . x~,    a_i = sigma_2 A_i : (C,),    w_i = sigma_1 W_i : (r,)
 
-with A, W ~ N(0, 1).  By the chain rule and the rate gamma0^2 n (`analytic.limits.linear_problem`, also for e, x~, r),
+with A, W ~ N(0, 1).  By the chain rule, at rate gamma0^2 n (see `analytic.limits.linear_problem`, also for e, x~, r),
 
     da_i/dt = gamma0 sigma_2^2 e' w_i,    dw_i/dt = gamma0 sigma_1^2 e a_i
 
-Every neuron moves by the same linear map, so the second moments over neurons obey a closed system of equations:
+Every neuron moves by the same linear map, so second moments over neurons obey a closed system of equations:
 
     F = E[w a'] / gamma0     dF/dt = sigma_2^2 S e + sigma_1^2 e Q               F_0 = 0               f(x) = x~ F
     S = E[w w']              dS/dt = gamma0^2 sigma_1^2 (e F' + F e')            S_0 = sigma_1^2 I
@@ -30,19 +30,19 @@ from minintk.arrays import Array, Host
 from minintk.validate import times
 
 RTOL, ATOL = 1e-10, 1e-12
-"""Error tolerated per step of the solver: ATOL + RTOL |value| for each entry of F, S, Q."""
+"""The solver's tolerance per step is ATOL + RTOL |value| for each entry of F, S, Q."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TwoLayerLimit:
-    """Gradient flow of the infinitely wide two-layer linear network; built by `two_layer_limit`.  t = lr * steps."""
+    """Hold an infinitely wide two-layer linear network's gradient flow; built by `two_layer_limit`.  t = lr * steps."""
 
     problem: LinearProblem
 
     def moments(self, t: Any) -> tuple[Host, Host, Host]:
-        """Return (F, S, Q) at times t, a number or (T,), of shapes (T, r, C), (T, r, r), (T, C, C), on the host.
+        """Return (F, S, Q) at times t, a number or (T,), on the host; shapes (T, r, C), (T, r, r), (T, C, C).
 
-        ValueError for a time that is not finite and >= 0; RuntimeError if the solver cannot keep its accuracy.
+        ValueError unless times are finite and >= 0; RuntimeError if the solver cannot keep its accuracy.
         """
         (r, C), (s1, s2) = self.problem.sizes, self.problem.w_std
         state = np.concatenate([np.zeros(r * C), s1**2 * np.eye(r).ravel(), s2**2 * np.eye(C).ravel()])
@@ -84,12 +84,12 @@ class TwoLayerLimit:
 
 
 def two_layer_limit(spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0) -> TwoLayerLimit:
-    """Run gradient flow on L = 1/(2N) sum |f - y|^2 of an infinitely wide two-layer linear network whose features move.
+    """Run gradient flow on L = 1/(2N) sum |f - y|^2 for an infinitely wide two-layer linear network.
 
     spec : mn.Sequential(mn.Dense(n, w_std=sigma_1), mn.Dense(C, w_std=sigma_2)); n does not matter.
-    x : (N, d), y : (N, C).  gamma0 : how much features move, >= 0; 0 is the NTK's gradient flow, 1 mean field.
+    x : (N, d), y : (N, C).  gamma0 >= 0 : how much features move; 0 is the NTK's gradient flow, 1 mean field.
 
-    UnsupportedLayer for an activation or a bias, ValueError for another number of layers, shapes, a negative gamma0.
+    UnsupportedLayer for an activation or a bias; ValueError for another number of layers, shapes, or gamma0 < 0.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(1))

@@ -1,8 +1,8 @@
-"""The block of layers that a deep network repeats, as steps of the kernels' recursion.
+"""Find the block of layers that a deep network repeats, as steps of the kernels' recursion.
 
     Dense(512), Tanh(), Dense(512), Tanh(), Dense(10)      repeats   Tanh(), Dense(512)
 
-A block ends with its last weights, so its state is that of pre-activations, as in the papers.
+A block ends with its last weights, so its state describes pre-activations, as in the papers.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ WIDTHS = "width", "channels"
 
 
 def repeated(spec: s.Layer) -> s.Sequential:
-    """Return the block that a network repeats; the spec itself if it repeats nothing, as one block of a deeper network.
+    """Return the block that a network repeats; if nothing repeats, the spec itself, as one block of a deeper network.
 
     Widths may differ from block to block.  Of several runs of equal blocks the longest counts, and in it the shortest
-    block.  A spec that ends in layers like those it begins with, Dense(..), Tanh(), Dense(1), is a block and an output.
+    block.  A spec that ends in layers like its first ones, Dense(..), Tanh(), Dense(1), is a block and an output.
 
     >>> repeated(s.Sequential(s.Dense(9), s.Tanh(), s.Dense(8), s.Tanh(), s.Dense(1)))
     Sequential(Tanh(), Dense(width=8, w_std=1.0, b_std=0.0, b_init='normal'))
@@ -61,7 +61,7 @@ def unsized(layer: s.Layer) -> s.Layer:
 
 
 def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) -> Program:
-    """Return a block's steps of the recursion; UnsupportedLayer, with the reason, if blocks cannot follow each other.
+    """Return a block's steps of the recursion; UnsupportedLayer, with the reason, if blocks cannot be stacked.
 
     of : the whole network, whose number of residual branches some parametrizations need.
     """
@@ -85,9 +85,9 @@ def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) ->
 
 
 def on_vectors(layer: s.Layer) -> s.Layer:
-    """Return the layer as it acts on examples whose pixels, or positions, are all equal; they stay equal.
+    """Return the layer as it acts on examples whose pixels or positions are all equal, and stay equal.
 
-    UnsupportedLayer for a layer that distinguishes pixels: a convolution with zeros outside, attention of another kind.
+    UnsupportedLayer if a layer distinguishes pixels: zero padding, attention of another kind.
     """
     match layer:
         case s.Convolution():

@@ -1,7 +1,7 @@
-"""Critical initialisations of fully connected networks: w_std and b_std for which chi_1 = 1.
+"""Find critical initialisations of fully connected networks: w_std and b_std for which chi_1 = 1.
 
 With V(q) = E phi(u)^2 and D(q) = E phi'(u)^2 for u ~ N(0, q), a Dense layer and an activation have Q = w^2 V + b^2 and
-chi_1 = w^2 D.  So q can parametrise the edge of chaos:
+chi_1 = w^2 D.  So the edge of chaos can be parametrised by q:
 
     w^2 = 1 / D(q)        b^2 = q - V(q) / D(q)        (Schoenholz et al. 2017, section 3; Hayou et al. 2019)
 """
@@ -21,11 +21,11 @@ from minintk.spec.shapes import Site
 from minintk.validate import number
 
 SMALLEST, LARGEST, STEP, NOTHING = 1e-6, 1e6, 0.25, 1e-9
-"""The range of variances to search, the step in log q, and a relative distance from the edge that counts as 0."""
+"""The range of variances to search, the step in log q, and the relative distance from the edge that counts as 0."""
 
 
 class Critical(NamedTuple):
-    """w_std and b_std of all Dense layers, and the variance q* of pre-activations there."""
+    """Hold w_std and b_std of all Dense layers, and the variance q* of pre-activations there."""
 
     w_std: float
     b_std: float
@@ -35,13 +35,13 @@ class Critical(NamedTuple):
 def critical(activation: s.Activation, *, b_std: float | None = None, q: float | None = None) -> Critical:
     """Return w_std and b_std at which a deep network of Dense layers and `activation` is at the edge of chaos.
 
-    b_std : select the point of the edge with this bias whose q* is stable: |dQ / dq| <= 1.
+    b_std : select the point of the edge with this bias and a stable q*: |dQ / dq| <= 1.
     q : select the point of the edge with this variance of pre-activations.
     Neither : select the point where variances are preserved too, dQ/dq = chi_1 = 1, that is, E phi(u) phi''(u) = 0.
     GELU and Swish have such a point at q > 0.  Tanh, erf and sine have it at b_std = 0 and q = 0, ReLU's family at
-    b_std = 0 and any q (1 is returned).  TypeError for anything but an activation with a derivative.  ValueError for
-    both arguments, and if there is no such point, at q = 0 or at q from 1e-6 to 1e6. Sources: Schoenholz et al. 2017
-    (tanh); He et al. 2015 (ReLU); Roberts, Yaida, Hanin 2022, chapter 5 (GELU, Swish).
+    b_std = 0 and any q (1 is returned).  TypeError unless `activation` is an activation with a derivative.  ValueError
+    if both arguments are given, or if there is no such point at q = 0 or at q from 1e-6 to 1e6.  Sources: Schoenholz et
+    al. 2017 (tanh); He et al. 2015 (ReLU); Roberts, Yaida, Hanin 2022, chapter 5 (GELU, Swish).
 
     >>> import minintk as mn
     >>> [round(value, 9) for value in critical(mn.ReLU())]
@@ -63,7 +63,7 @@ def critical(activation: s.Activation, *, b_std: float | None = None, q: float |
 
 
 class Edge:
-    """The edge of chaos of one activation, as a curve in q.   maps : of the activation only, Q = V, chi = D."""
+    """Trace an activation's edge of chaos as a curve in q.   maps : of the activation only, Q = V, chi = D."""
 
     def __init__(self, maps: Maps) -> None:
         self.maps = maps
@@ -79,7 +79,7 @@ class Edge:
         return self.maps.chi_q(q) * V / D / q - 1 if isfinite(V) and D > 0 else -np.inf
 
     def at(self, q: float, activation: s.Activation) -> Critical:
-        """Return the point of variance q."""
+        """Return the point of the edge with variance q."""
         share = self.bias2(q)
         if not share > -NOTHING:
             raise ValueError(
@@ -89,7 +89,7 @@ class Edge:
         return Critical(1 / sqrt(self.maps.variance(q)[1]), 0.0 if share < 1e-14 else sqrt(q * share), q)
 
     def with_bias(self, b: float, activation: s.Activation) -> Critical:
-        """Return the stable point of this bias with the smallest q."""
+        """Return the stable point with this bias and the smallest q."""
         if b == 0 and (start := self.start()) is not None:
             return start
         for q in self.roots(lambda q: self.bias2(q) - b * b / q):
@@ -100,7 +100,7 @@ class Edge:
         )
 
     def doubly(self, activation: s.Activation) -> Critical:
-        """Return the point at which also dQ/dq = 1."""
+        """Return the point at which dQ/dq = 1 as well."""
         for q in self.roots(self.keeps, self.rough):
             if self.bias2(q) > -NOTHING:
                 return self.at(q, activation)
@@ -109,20 +109,20 @@ class Edge:
         raise ValueError(f"{activation!r} has no point with dQ/dq = chi_1 = 1: give b_std or q, of the edge of chaos")
 
     def start(self) -> Critical | None:
-        """Return the point b = 0 at which small variances are preserved to first order, w = 1 / |phi'(0)|, or None."""
+        """Return the point b = 0, w = 1 / |phi'(0)|, which preserves small variances to first order, or None."""
         if any(abs(self.bias2(q)) > NOTHING for q in (1e-14, 1e-12)):
             return None
         q = 1.0 if all(abs(self.bias2(q)) <= NOTHING for q in (0.1, 1.0, 10.0)) else 0.0
         return Critical(1 / sqrt(self.maps.variance(q or 1e-16)[1]), 0.0, q)
 
     def rough(self, grid: Any) -> Any:
-        """Return `keeps`, with dlog V / dlog q from differences along the grid, at a tenth of the time."""
+        """Return `keeps` with dlog V / dlog q from differences along the grid, in a tenth of the time."""
         V, D, _ = np.array([self.maps.variance(q) for q in grid.tolist()]).T
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.gradient(np.log(V), np.log(grid)) * V / D / grid - 1
 
     def roots(self, f: Any, rough: Any = None) -> list[float]:
-        """Return the roots of f(q) between SMALLEST and LARGEST, ascending, next to where rough(grid) changes sign."""
+        """Return the roots of f(q) from SMALLEST to LARGEST in ascending order, near sign changes of rough(grid)."""
         from scipy.optimize import brentq
 
         grid, found = np.exp(np.arange(log(SMALLEST), log(LARGEST), STEP)), list[float]()

@@ -1,10 +1,10 @@
-"""Treat one block as a map of a variance q, of an angle at equal variances, and of their tangent kernel.
+"""Treat a block as a map of a variance q, of an angle at equal variances, and of the tangent kernel.
 
     q'     = Q(q)                   K'(x, x)
     p'     = P(q, p)                p = (1 - c) / 2, c = K(x, x') / q
     Theta' = chi Theta + A          chi = dK'(x, x') / dK(x, x'),  at x = x' and A(x, x)
 
-The recursion of kernels computes all three.  The slope chi comes from the recursion's line for Theta.  The factor of
+The recursion of kernels computes all three.  The slope chi comes from its equation for Theta.  The factor of
 Theta there, E phi'(u) phi'(u'), is the derivative of E phi(u) phi(u') in E u u' (Price's theorem).
 """
 
@@ -22,12 +22,12 @@ from analytic.recursion.unit_rows import flat, square_norms
 from minintk.arrays import Host
 
 HALF_WIDTH, NODES = 0.05, 9
-"""Half width in log q, and nodes, of the interpolation whose derivative is Q's: its error is about 1e-13."""
+"""Half width in log q, and number of nodes, of the interpolation that gives Q': its error is about 1e-13."""
 
 
 @dataclass(frozen=True)
 class Maps:
-    """The three maps of a block's steps."""
+    """Evaluate the three maps of a block's steps."""
 
     program: Program
 
@@ -48,7 +48,7 @@ class Maps:
         return 1 + float(series.deriv()(0.0)) / HALF_WIDTH
 
     def pairs(self, q: float, p: Host) -> tuple[Host, Host, Host]:
-        """Return P(q, p), chi and A(x, x') for angles p (K,), between 0 and 1, all of variance q."""
+        """Return P(q, p), chi and A(x, x') for angles p (K,) between 0 and 1, at variance q."""
         tau = np.stack([np.zeros_like(p), np.full_like(p, 0.5)])  # Theta = 0 and Theta = q, in units of 2 q
         twice = np.stack([p, p])
         scratch, index = Scratch(np, np.dtype(np.float64), twice.size), np.zeros(twice.size, dtype=np.int64)
@@ -60,7 +60,7 @@ class Maps:
 
 
 def roundings(program: Program, inputs: Examples) -> float:
-    """Return the largest eps sum_l (chi_{l+1} ... chi_L)^1/2 of all rows x1, the amplified rounding of angles."""
+    """Return the largest eps sum_l (chi_{l+1} ... chi_L)^1/2 over all rows of x1: the amplified rounding of angles."""
     x, xp = flat(inputs.x[0]), inputs.xp
     q, n = square_norms(xp, (x,)) / x.shape[1], x.shape[0]
     total = 0 * q
@@ -77,7 +77,7 @@ def _variance(program: Program, q: float) -> tuple[float, float, float]:
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             after = run_rows(program, rows)[0]
-    except FloatingPointError:  # a quadrature's
+    except FloatingPointError:  # raised by a quadrature
         return inf, inf, inf
     found = float(after.q[0]), float(after.theta[1] - after.theta[0]) / q, float(after.theta[0])
     return found if all(map(isfinite, found)) else (inf, inf, inf)

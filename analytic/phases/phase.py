@@ -2,10 +2,10 @@
 
     q*   = Q(q*)              the variance of deep pre-activations           chi_q = Q'(q*)     xi_q = -1 / log |chi_q|
     c*   = c'(q*, c*)         the correlation of two deep inputs             chi, slope at c*   xi = -1 / log chi
-    chi_1                     the slope at c = 1, and what a block multiplies |gradient|^2 by
+    chi_1                     the slope at c = 1, and the factor of a block on |gradient|^2
 
-chi_1 < 1: ordered, all inputs become one, gradients vanish.  chi_1 > 1: chaotic, nearby inputs part, gradients explode.
-chi_1 = 1: critical, and xi is infinite.  |c - c*| falls as e^(-l / xi) with the number l of blocks, and networks train
+chi_1 < 1 is ordered: inputs merge, gradients vanish.  chi_1 > 1 is chaotic: nearby inputs separate, gradients explode.
+chi_1 = 1 is critical: xi is infinite.  |c - c*| falls as e^(-l / xi) with the number l of blocks, and networks train
 up to a depth of about 6 xi.  (Poole et al. 2016, eqs. (3) to (7); Schoenholz et al. 2017, eqs. (4) to (9).)
 """
 
@@ -26,10 +26,10 @@ from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import number, whole
 
 LOW, HIGH = 1e-16, 1e12
-"""A variance that falls below the first goes to 0; one that rises above the second is unbounded."""
+"""A variance below LOW counts as going to 0, and one above HIGH as unbounded."""
 
 SAME, AT_THE_EDGE = 1e-13, 1e-9
-"""A relative change of the variance that counts as none, and a distance of chi_1 from 1 that counts as critical."""
+"""The relative change of variance that counts as none; the distance of chi_1 from 1 that counts as critical."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Phase:
 
     name : "ordered", "critical" or "chaotic", by chi_1; "unbounded" if variances grow without bound.
     q : q*, the variance of pre-activations at the block's end; 0 or inf if it converges there.
-    c : c*, the correlation of two different inputs; nan if the block in the end preserves every angle.
+    c : c*, the correlation of two different inputs; nan if deep blocks preserve every angle.
     chi_1, chi : dK'(x, x') / dK(x, x') at c = 1 and at c*.   chi_q : dQ / dq at q*.
     xi, xi_q : depth scales of c and q, in blocks; inf if they change more slowly than exponentially.
-    added, added_c : the contributions of the block's own parameters to Theta(x, x), and to Theta(x, x') at c*.
+    added, added_c : contributions of the block's own parameters to Theta(x, x), and to Theta(x, x') at c*.
     block : the layers that repeat.
 
-    With Dropout, c is for examples with their own masks; c* < 1 in every phase, and xi is finite.
+    With Dropout, c is for examples with separate masks; c* < 1 in every phase, and xi is finite.
     """
 
     name: Literal["ordered", "critical", "chaotic", "unbounded"]
@@ -86,7 +86,7 @@ class Phase:
         return self.added * next(series), self.added_c * next(series)
 
     def __str__(self) -> str:
-        """Return one line: the phase, q*, c*, chi_1, xi."""
+        """Summarise the phase, q*, c*, chi_1 and xi in one line."""
         return f"{self.name}: q* = {self.q:.4g}, c* = {self.c:.4g}, chi_1 = {self.chi_1:.4g}, xi = {self.xi:.4g}"
 
 
@@ -94,13 +94,13 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
     """Return the phase of a network that repeats a block of layers: fixed points, slopes and depth scales.
 
     spec : a network, whose repeated block is found (`Phase.block`), or only the block.  Widths do not matter.
-    start : the variance at which the inputs enter; it selects one of several fixed points. It supports every activation
-    with a tangent kernel, quadrature or not, with biases, `Residual`, `Sum`, `Product`, `LayerNorm` and `Dropout`.
-    Convolutions with circular padding, average pooling and attention (softmax, scaling="linear") act on images of equal
-    pixels and sequences of equal positions; other angles are not followed. UnsupportedLayer, with the reason, if the
-    recursion does not close on q and c.  ValueError for a start <= 0. Sources: Poole et al. 2016; Schoenholz et al.
-    2017 (depth scales, Dropout); Yang and Schoenholz 2017 (Residual); Xiao et al. 2018 (convolutions), 2020 (the NTK).
-    docs/phases.md has the derivation.
+    start : the variance at which inputs enter; it selects one of several fixed points.  All activations with a tangent
+    kernel are supported, with biases, `Residual`, `Sum`, `Product`, `LayerNorm` and `Dropout`.  Convolutions with
+    circular padding, average pooling and attention (softmax, scaling="linear") act on images of equal pixels and
+    sequences of equal positions; other angles are not followed.  UnsupportedLayer, with the reason, if the recursion
+    does not close on q and c.  ValueError for start <= 0.  docs/phases.md has the derivation.  Sources: Poole et al.
+    2016; Schoenholz et al. 2017 (depth scales, Dropout); Yang and Schoenholz 2017 (Residual); Xiao et al. 2018
+    (convolutions), 2020 (the NTK).
 
     >>> import minintk as mn
     >>> print(phase(mn.Sequential(mn.Dense(512, w_std=1.5, b_std=0.3), mn.Tanh())))
@@ -131,7 +131,7 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
 
 
 def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:
-    """Return the phase line of `Network.summary`, or why there is none; nothing for a network without an activation."""
+    """Return `Network.summary`'s line on the phase, or why there is none; nothing if there is no activation."""
     if not any(isinstance(layer, s.Activation) for layer in every(spec)):
         return ()
     try:
@@ -141,13 +141,13 @@ def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, .
 
 
 def scale(slope: float) -> float:
-    """Return xi = -1 / log |slope|: 0 for a slope of 0, inf for one of 1 or more."""
+    """Return xi = -1 / log |slope|: 0 for a slope of 0, and inf for a slope of 1 or more."""
     size = abs(slope)
     return 0.0 if size == 0 else inf if size > 1 - AT_THE_EDGE else -1 / log(size)
 
 
 def fixed_variance(maps: Maps, start: float) -> float:
-    """Return the fixed point of Q that the variance reaches first from `start`, which may be 0 or inf."""
+    """Return the first fixed point of Q that the variance reaches from `start`; it may be 0 or inf."""
     from scipy.optimize import brentq
 
     q, rise = start, maps.log_gain(start)
@@ -167,7 +167,7 @@ def fixed_variance(maps: Maps, start: float) -> float:
 def fixed_angle(maps: Maps, q: float) -> float:
     """Return p* = (1 - c*) / 2, the limit of pairs with 0 <= c < 1; nan if all angles are preserved.
 
-    c' grows with c and is convex on [0, 1], as a sum of terms b_n c^n with b_n >= 0.  So c* < 1 is the only root there
+    As a sum of terms b_n c^n with b_n >= 0, c' grows with c and is convex on [0, 1].  So c* < 1 is the only root there
     if c' < c just below 1, that is, if the slope exceeds 1 or masks separate equal inputs.  Otherwise c* = 1.
     """
     from scipy.optimize import brentq

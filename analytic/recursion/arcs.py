@@ -1,4 +1,4 @@
-"""Compute arcs by two polynomials, P and R, for compiled code: branch-free, exact up to rounding at every angle."""
+"""Compute arcsines in compiled code from two polynomials, P and R: branch-free, and exact to rounding at any angle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.polynomial import Polynomial
 from numpy.polynomial.chebyshev import cheb2poly, chebfit, chebpts1
 
 TERMS = {4: (8, 7), 8: (18, 17)}
-"""By bytes per number: the numbers of terms of P and R that truncate below a rounding error of 1."""
+"""{bytes per number: terms of P and of R}, so that truncation stays below the rounding error of 1."""
 
 
 def power_series(terms: int = 64) -> tuple[Polynomial, Polynomial]:
@@ -28,7 +28,7 @@ def power_series(terms: int = 64) -> tuple[Polynomial, Polynomial]:
 
 
 def short_series(series: Polynomial, terms: int) -> list[float]:
-    """Fit a polynomial in z = 4p - 1 to the series at 400 Chebyshev nodes of [0, 1/2]; highest power first.
+    """Fit a polynomial in z = 4p - 1 to the series at 400 Chebyshev nodes of [0, 1/2]; return the highest power first.
 
     >>> p = np.linspace(0, 0.5, 1001)
     >>> P = short_series(power_series()[0], TERMS[8][0])
@@ -41,7 +41,7 @@ def short_series(series: Polynomial, terms: int) -> list[float]:
 
 @cache
 def arc_series(dtype: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return P and R in that precision."""
+    """Return the coefficients of P and R in this precision."""
     info = np.finfo(dtype)
     both = (short_series(s, n) for s, n in zip(power_series(), TERMS[info.bits // 8], strict=True))
     P, R = (tuple(info.dtype.type(v) for v in values) for values in both)

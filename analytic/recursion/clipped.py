@@ -1,4 +1,4 @@
-"""Compute the closed form of activations linear between kinks t_k and constant beyond: Hardtanh, ReLU6, Hardsigmoid.
+"""Compute closed forms for activations linear between kinks t_k, else constant: Hardtanh, ReLU6, Hardsigmoid.
 
 phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks h = t_k / s, l = t_l / s', U = s s',
 
@@ -8,8 +8,8 @@ phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks 
     W(h, A) = h int_0^A (1 - e^(-y)) / 2y dx,  y = (h^2 + x^2) / 2          (arctan(A/h) - 2 pi T(h, A/h), Owen 1956)
     e(b)    = exp(-(h^2 + l^2 - 2 h l cos b) / 2 sin(b)^2)                   (u = t_k and u' = t_l; Price's theorem)
 
-Different norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4.  If a > pi/2, this holds for u, -u' and phi(-x).
-As sum J_k = 0, the values of W and e at l = 0, or h = 0, can be subtracted: no digit is lost if s or s' is large.
+Unequal norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4.  If a > pi/2, this holds for u, -u' and phi(-x).
+As sum J_k = 0, we may subtract the values of W and e at l = 0 or h = 0, so large s or s' lose no digits.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from minintk.arrays import Array
 from minintk.layers.activation import Pointwise
 
 FAR, END = 40.0, 9.0
-"""Standard deviations beyond which the density is 0, and beyond which it is only rounding."""
+"""In standard deviations: the Gaussian density is 0 beyond FAR and below rounding beyond END."""
 
 
 def rule(nodes: int, power: int = 1) -> list[tuple[float, float]]:
-    """Return nodes and weights on (0, 1), denser at 0 with `power`, where e(b) can change at any angle."""
+    """Return nodes and weights on (0, 1), denser near 0 for larger `power`, as e(b) can change at any angle."""
     x, w = (np.polynomial.legendre.leggauss(nodes) + np.array([[1.0], [0.0]])) / 2
     return list(zip((x**power).tolist(), (w * power * x ** (power - 1)).tolist(), strict=True))
 
@@ -38,7 +38,7 @@ SMOOTH, GRADED = rule(44), rule(128, 8)
 
 
 def owen(xp: Any, h: Array, start: Array, end: Array, step: Array) -> Array:
-    """Return W(h, end) - W(h, start), step = end - start; beyond END, W changes as an arctangent."""
+    """Return W(h, end) - W(h, start), with step = end - start; beyond END, W is an arctangent."""
     X, Y, total = xp.clip(start, -END, END), xp.clip(end, -END, END), 0.0
     width = xp.where((start == X) & (end == Y), step, Y - X)
     for x, w in SMOOTH:
@@ -63,7 +63,7 @@ def lag(xp: Any, y: Array, parts: tuple[Array, Array], square: Array, far: Array
 
 
 def clipped(point: Pointwise) -> Form:
-    """Return the form of phi for vectors; rows of zeros lie left of a kink at 0, as in ReLU."""
+    """Return the form of phi for vectors; zero rows count as left of a kink at 0, as in ReLU."""
     kinks = np.sort(np.asarray(point.kinks, dtype=np.float64))
     J = np.diff(point.derivative(np, (kinks[1:] + kinks[:-1]) / 2), prepend=0.0, append=0.0).tolist()
 
@@ -86,9 +86,9 @@ def clipped(point: Pointwise) -> Form:
         return total / (4 * sqrt(2 * pi))
 
     def turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-        """Return p', with the part of different norms, and E phi' phi'."""
+        """Return p', including the part from different norms, and E phi' phi'."""
         xp, (*h, s, gain), (*h2, s2, gain2) = m.xp, one, two
-        p, r = (xp.astype(a, xp.float64) for a in (p, r))  # the nodes next to 0 underflow in float32
+        p, r = (xp.astype(a, xp.float64) for a in (p, r))  # nodes close to 0 would underflow in float32
         wide, P = p > r, xp.minimum(p, r)
         sign, T = xp.copysign(1 + 0 * p, r - p), xp.sqrt(xp.maximum(P, m.tiny) / xp.maximum(p, r))
         square, slope, late, most = T * T, 0 * T, 0 * T, m.tiny**-0.4

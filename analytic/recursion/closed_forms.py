@@ -1,11 +1,11 @@
-"""Define activations with a closed form, a few lines each; the table is `closed_form`, at the end.
+"""Define the activations with a closed form; `closed_form`, at the end, is the table.
 
     v  = E phi(u)^2        p' = (1 - c') / 2, c' = E phi(u) phi(u') / sqrt(v v')        slope = E phi'(u) phi'(u')
 
 They hold for Gaussian u, u' of variances q, q' and covariance k. They are written in p = (1 - c)/2 and r = (1 + c)/2
-instead of k, which are exact also for nearly parallel and nearly opposite rows.  Every formula for p' is a sum of terms
-that vanish with p and with q - q', so a rounding error changes no angle; E phi phi' would have to be subtracted from v.
-The angle's part is in `scalar_forms`, also for images; the papers' own forms are in `tests/oracles`, in 50 digits.
+instead of k, as these stay exact for nearly parallel and nearly opposite rows.  Every formula for p' is a sum of terms
+that vanish with p and with q - q', so rounding changes no angle; computing p' as v - E phi phi' would lose digits.
+`scalar_forms` has the angle's part, also for images; `tests/oracles` has the papers' own forms, in 50 digits.
 Sources: Williams 1997 (erf), Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et
 al. 2020 (GELU).
 """
@@ -32,9 +32,9 @@ from minintk.layers.activation import Formula, pointwise
 
 
 class ClosedFormRow(NamedTuple):
-    """numbers : of each row, by the form, and the gain sqrt(q / v).   alike : all q are equal, the numbers are (1,).
+    """numbers : the form's numbers per row, and the gain sqrt(q / v).   alike : all q are equal, and numbers (1,).
 
-    distances : from `norms`; s : sqrt(q), if rows of different norms have no distances, otherwise None.
+    distances : from `norms`, or None; s : sqrt(q) if norms differ and there are no distances, otherwise None.
     """
 
     numbers: tuple[Array, ...]
@@ -45,13 +45,13 @@ class ClosedFormRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ClosedForm(Dual):
-    """An activation by its formulas, elementwise on NumPy's or CuPy's arrays.
+    """Evaluate an activation's formulas elementwise on arrays of NumPy or CuPy.
 
-    variance : (xp, q) -> v.   form : its `rows` and `turn`; on images its `pair`, if it has one.
+    variance : (xp, q) -> v.   form : provides `rows` and `turn` and, for images, an optional `pair`.
     odd : phi(-x) = -phi(x), so r' is p' with p and r exchanged; for others, r' = 1 - p'.
-    norms : phi, if `turn` leaves out the part of different norms (see `analytic.recursion.duals`), for variances up to
+    norms : phi, if `turn` omits the part from different norms (see `analytic.recursion.duals`) at variances up to
         `reach`; above it, `by_norms` computes that part of p': (xp, sqrt q, sqrt q') -> part.
-    parts : the number of parts of a tile, if `turn` has more than a dozen temporary arrays.
+    parts : number of parts to cut a tile into, for a `turn` with more than a dozen temporary arrays.
     """
 
     variance: Callable[[Any, Array], Array]
@@ -63,7 +63,7 @@ class ClosedForm(Dual):
     parts: int = 1
 
     def turn(self, xp: Any, p: Array, r: Array, one: Numbers, two: Numbers) -> tuple[Array, Array]:
-        """Return the angle's part of p', and E phi' phi'."""
+        """Return the part of p' from the angle, and E phi' phi'."""
         return self.form.turn(Arithmetic(xp, p.dtype), p, r, one, two, self.form.constants)
 
     def after(self, rows: RowState) -> RowState:
@@ -75,7 +75,7 @@ class ClosedForm(Dual):
 
     def rows(self, rows: RowState) -> tuple[RowState, ClosedFormRow]:
         xp, after, alike, distances = array_namespace(rows.q), self.after(rows), rows.alike, None
-        norm = xp.where(after.q > 0, rows.q, 1.0)  # 1 for rows that vanish, whose angles do not matter
+        norm = xp.where(after.q > 0, rows.q, 1.0)  # 1 for zero rows, whose angles do not matter
         if self.norms is not None and not alike and rows.ends[1] <= self.reach and float(norm.min()) > 0:
             distances = mismatch(self.norms, self.variance, seen(xp, norm), NORM_GRID)
         of = slice(1 if alike else None)
@@ -102,7 +102,7 @@ class ClosedForm(Dual):
         self.apart(pairs, row)
 
     def apart(self, pairs: Pairs, row: ClosedFormRow) -> None:
-        """Add the part of different norms to p', if the rows have `Distances`."""
+        """Add to p' the part from different norms, if the rows have `Distances`."""
         xp, p, r = pairs.xp, pairs.p, pairs.r
         if row.distances is not None:
             with pairs.borrow(1) as (w,):
@@ -114,7 +114,7 @@ class ClosedForm(Dual):
 
 
 SATURATION = 40.0
-"""e^-2q is only rounding above this: sines of such variances oscillate too fast for `mismatch`."""
+"""Above this variance e^-2q is below rounding, and sines oscillate too fast for `mismatch`."""
 
 
 # ------------------------------------------------------------------------------------------- the formulas
@@ -122,13 +122,13 @@ SATURATION = 40.0
 
 @lru_cache(maxsize=64)
 def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
-    """Return phi(x) = a sin(b x + c), as `scalar_forms.sine`, with V = 1 - C e^(-2q) = 2 v / a^2.
+    """Return the step of phi(x) = a sin(b x + c), see `scalar_forms.sine`; V = 1 - C e^(-2q) = 2 v / a^2.
 
     Let d and s be D and S at p = 0.  Different norms contribute to p'
 
         [(1 - e^-d)(1 + C e^-s) - C (e^-q - e^-q')^2 / 2 - (sqrt V - sqrt V')^2 / 2] / (2 sqrt(V V'))
 
-    which is (1 - c')/2 at p = 0, as d + s = q + q'.  Cos is c + pi/2; for C = 0, c' = e^-D.
+    which is (1 - c')/2 at p = 0, as d + s = q + q'.  For a cosine, c grows by pi/2; for C = 0, c' = e^-D.
     """
     C, b2, gain = cos(2 * c), b * b, a * a / 2
 
@@ -141,7 +141,7 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
         decay = 1 - d
         rest = (C * (xp.exp(-b2 * s**2) - xp.exp(-b2 * s2**2)) ** 2 + (root - root2) ** 2) / 2
         near = d * (1 + C * decay * (1 - lost)) - rest
-        far = root * root2 - decay * ((1 - C) + C * lost)  # as 1 - c', if norms are far apart
+        far = root * root2 - decay * ((1 - C) + C * lost)  # computed as 1 - c' if norms are far apart
         found = xp.maximum(xp.where(xp.abs(root - root2) < xp.minimum(root, root2), near, far), 0)
         return found / (2 * root) / root2
 
@@ -151,7 +151,7 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
 
 @cache
 def gelu(name: str) -> ClosedForm:
-    """Return phi(x) = x Phi(x)."""
+    """Return the step of phi(x) = x Phi(x)."""
 
     def variance(xp: Any, q: Array) -> Array:
         kappa = 1 / (1 + q)
@@ -162,11 +162,11 @@ def gelu(name: str) -> ClosedForm:
 
 
 def textbook(name: str, kappa: Formula, kappa_dot: Formula) -> ClosedForm:
-    """Return the step of an activation from a textbook's two formulas, in the variances and the covariance.
+    """Return an activation's step, given a textbook's two formulas in the variances and the covariance.
 
         kappa(q, q', k) = E phi(u) phi(u'),    kappa_dot(q, q', k) = E phi'(u) phi'(u')
 
-    The price is a textbook's precision: k is rounded before the formula is applied, so an angle a changes by eps / a.
+    The precision is that of a textbook: rounding k before applying the formula changes an angle a by eps / a.
     """
 
     def rows(xp: Any, q: Array, k: Numbers) -> Numbers:

@@ -1,4 +1,4 @@
-"""Compute duals in closed form:  K' = E phi(u) phi(u'),  Theta' = Theta E phi'(u) phi'(u'),  (u, u') ~ N(0, K).
+"""Compute closed-form duals:  K' = E phi(u) phi(u'),  Theta' = Theta E phi'(u) phi'(u'),  (u, u') ~ N(0, K).
 
 Each is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.recursion.state`), so nearly parallel
 pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
@@ -24,20 +24,20 @@ from minintk.arrays import Array, array_namespace
 
 
 def nonzero(xp: Any, q: Array) -> Array:
-    """Return q, or 1 for q = 0: the kernel of such rows is 0 at all angles."""
+    """Return q, with 1 in place of 0: the kernel of zero rows is 0 at all angles."""
     return xp.where(q > 0, q, 1.0)
 
 
 LARGEST_SCALE = 1e33
-"""For s above this, phi(s z) / sqrt(E phi(s z)^2) equals that of a step (erf) or of ReLU (GELU), up to 1e-16."""
+"""For s above this, phi(s z) / sqrt(E phi(s z)^2) equals that of a step function (erf) or of ReLU (GELU) to 1e-16."""
 
 
 NORM_GRID = 0.25
-"""Grid in log sqrt(q) on which the rows' norms select a cached curve of `mismatch`."""
+"""Spacing in log sqrt(q) of the ends of the cached curves of `mismatch`."""
 
 
 def seen(xp: Any, q: Array) -> Array:
-    """Return s = sqrt(q), cut off where `mismatch` becomes constant."""
+    """Return s = sqrt(q), capped where `mismatch` becomes constant."""
     return xp.minimum(xp.sqrt(q), LARGEST_SCALE)
 
 
@@ -45,9 +45,9 @@ def seen(xp: Any, q: Array) -> Array:
 
 
 class HomogeneousRow(NamedTuple):
-    """Both None if no q = 0 (`RowState.has_zero_rows`).   nonzero : 0 for a row with q = 0, else 1.
+    """Both are None if no q = 0 (`RowState.has_zero_rows`).   nonzero : 0 for a row with q = 0, else 1.
 
-    factor : the product of two rows' is E phi'(u) phi'(u') for such pairs, divided by sqrt(v / q) of a row with q > 0.
+    factor : for pairs with a q = 0, the product of both is E phi' phi', divided by sqrt(v / q) of a row with q > 0.
     """
 
     nonzero: Array | None
@@ -55,14 +55,14 @@ class HomogeneousRow(NamedTuple):
 
 
 def folded(xp: Any, s: Array) -> Array:
-    """Return p' of |x| at p = s <= 1/2:  s - (2/pi) (w - h cos a) = s (1 + (2/pi) sqrt(s) R(s)), see `arcs`."""
+    """Return p' of |x| for p = s <= 1/2:  s - (2/pi) (w - h cos a) = s (1 + (2/pi) sqrt(s) R(s)), see `arcs`."""
     R = reduce(lambda y, c: y * (4 * s - 1) + float(c), arc_series(np.dtype(np.float64))[1], 0 * s)
     return s * (1 + 2 / pi * xp.sqrt(s) * R)
 
 
 @dataclass(frozen=True)
 class Homogeneous(Dual):
-    """phi(x) = alpha x + beta |x|.
+    """Compute the step of phi(x) = alpha x + beta |x|.
 
     With a the angle, b2 = beta^2 / (alpha^2 + beta^2) (1/2 for ReLU) and variances v = (alpha^2 + beta^2) q,
 
@@ -71,11 +71,11 @@ class Homogeneous(Dual):
 
     and with h = a/2 = asin(sqrt p), w = sin(a)/2 = sqrt(p (1 - p)):   p' = k0 p + (2 b2 / pi) (h - w).
 
-    NumPy has its own in-place code: with that of compiled code, `scalar_forms.bent`, a block takes 7 (float64) to 10
-    times as long.  The relative rounding error of h - w, eps / h^2, is at most that of p in a block, from a product.
-    Single pairs, whose p has all its digits, use `folded`.
+    NumPy has its own in-place code: the compiled code's formula, `scalar_forms.bent`, would take 7 (float64) to 10
+    times as long on a block.  The relative rounding error of h - w, eps / h^2, is at most that of p from a product.
+    Single pairs, whose p is exact to rounding, use `folded`.
 
-    at_zero : phi'(0), the slope if all of a row's pre-activations are 0.
+    at_zero : phi'(0), used as slope if all pre-activations of a row are 0.
     """
 
     alpha: float
@@ -103,14 +103,14 @@ class Homogeneous(Dual):
                 xp.arcsin(u, out=h)
                 xp.subtract(1, p, out=w)
                 xp.sqrt(w, out=w)
-                w *= u  # not sqrt(p (1 - p)), so that h >= w also for the smallest p, and p' >= 0
+                w *= u  # not sqrt(p (1 - p)): keeps h >= w, so p' >= 0, even for tiny p
                 xp.subtract(h, w, out=w)
                 w *= 2 * b2 / pi
                 h *= -4 * b2 / pi
                 h += 1
                 p *= h
                 p += w
-            else:  # |u| |u'| is the same for c and -c: use the acute angle
+            else:  # |u| |u'| is the same for c and -c, so use the acute angle
                 s = xp.minimum(p, r)
                 xp.arcsin(xp.sqrt(s), out=h)
                 acute = folded(xp, s)
@@ -130,7 +130,7 @@ class Homogeneous(Dual):
 
 
 def asin_u(xp: Any, q: Array) -> Array:
-    """Return x = asin(2q / (1 + 2q)), to the last digit even near pi/2."""
+    """Return x = asin(2q / (1 + 2q)), accurate to the last digit even near pi/2."""
     kappa = 1 / (1 + 2 * q)
     return xp.where(q < 0.5, xp.arcsin(xp.minimum(2 * q * kappa, 0.5)), pi / 2 - 2 * xp.arcsin(xp.sqrt(kappa / 2)))
 

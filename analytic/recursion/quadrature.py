@@ -1,13 +1,13 @@
-"""Compute dual activations by quadrature, for any phi: a Hermite (Mehler) series with a known error.
+"""Compute the dual activation of any phi by quadrature: a Hermite (Mehler) series with a known error.
 
 With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
 
     a_n(s) = E phi(s z) h_n(z),    b_n(s) = E phi'(s z) h_n(z)
     E phi(u) phi(u')   = sum_n a_n(s) a_n(s') c^n,         E phi'(u) phi'(u') = sum_n b_n(s) b_n(s') c^n
 
-The sums end at n_max.  The omitted terms sum to E phi^2 - sum a_n^2 at c = 1 (Parseval), which bounds their sum at
-every c.  One more term represents them, of degree n_max + 1, or n_max in the even phi' of an odd phi.  In p = (1 -
-c)/2, with a normalised to sum a_n^2 = 1, and with every term >= 0 for c >= 0:
+The sums end at n_max.  At c = 1 the omitted terms sum to E phi^2 - sum a_n^2 (Parseval), which bounds their sum at
+every c.  One extra term represents them, of degree n_max + 1, or n_max in the even phi' of an odd phi.  In terms of
+p = (1 - c)/2, with a normalised to sum a_n^2 = 1, and with every term >= 0 for c >= 0:
 
     p' = (1 - c')/2 = p sum_k W_k c^k + |a(s) - a(s')|^2 / 4,       W_k = sum over n > k of a_n(s) a_n(s')
 
@@ -35,43 +35,43 @@ NODES_PER_PANEL = 20
 """Gauss-Legendre nodes per panel."""
 
 END_OF_AXIS, LAST_END = 9.5, 38.0
-"""The z axis is cut off at a density of 1e-20, or later for an f that grows fast, before the density is 0."""
+"""The z axis ends at a density of 1e-20, or up to LAST_END for an f that grows fast; beyond, the density is 0."""
 
 MANY_DEGREES, LARGEST_DEGREE = 256, 1024
-"""A degree that is enough for most series; the largest n_max, and largest degree of an interpolation."""
+"""A degree that suffices for most series; the largest n_max, also the largest degree of an interpolation."""
 
 NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
-"""By bytes per number: a series is long enough once its relative loss is below this."""
+"""{bytes per number: relative loss below which a series is long enough}."""
 
 LONGEST_STRETCH = 5.5
-"""An interpolation covers at most this much of log s; it then needs a degree of about 100."""
+"""An interpolation covers at most this range of log s, which needs a degree of about 100."""
 
 NARROW = 1e-3
-"""Shorter stretches are doubled to twice this length, so that the interpolation's nodes stay apart."""
+"""Shorter stretches of log s are extended to twice this length, so that interpolation nodes stay apart."""
 
 SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
 
 MANY_NORMS = 64
-"""Above this number of norms, they are interpolated; that takes 17 or 33 of them if they lie close together."""
+"""Above this number, norms are interpolated: from 17 or 33 nodes if they lie close together."""
 
 NUMBERS_AT_ONCE = 2**21
-"""Numbers that the integrals process at a time on a GPU,"""
+"""Numbers that the integrals process at a time on a GPU."""
 
 NUMBERS_IN_CACHE = 2**17
-"""and on the host, where they use a dozen arrays of this size."""
+"""The same on the host, where the integrals use a dozen arrays of this size."""
 
 Function = Callable[[Array], Array]
 
 
 legendre = cache(np.polynomial.legendre.leggauss)
-"""Gauss-Legendre nodes and weights on (-1, 1), by their number."""
+"""Gauss-Legendre nodes and weights on (-1, 1), given their number."""
 
 
 def panels(f: Function, s: Array) -> tuple[float, ...]:
-    """Return ends of panels of the z axis for f(s z): every 0.5; near 0, from about 0.5 / s on, doubling.
+    """Return the ends of panels of the z axis for f(s z): they double from about 0.5 / s on, then come every 0.5.
 
-    The last end is where f(s z)^2 times the density is only rounding, at the largest s, and at least END_OF_AXIS.
+    At the last end, at least END_OF_AXIS, f(s z)^2 times the density is below rounding for the largest s.
     """
     xp, top = array_namespace(s), s.max()
     z = xp.arange(0, LAST_END, 0.5, dtype=xp.float64)
@@ -87,7 +87,7 @@ def panels(f: Function, s: Array) -> tuple[float, ...]:
 def axis(
     xp: Any, s: Array, kinks: tuple[float, ...], panels: tuple[float, ...], nodes: int = NODES_PER_PANEL
 ) -> tuple[Array, Array]:
-    """Return nodes z and weights of E f(z): (1, K) for all rows, or (N, K) with kinks other than 0, at kink / s."""
+    """Return nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks except at 0."""
     ends = xp.asarray(panels, dtype=xp.float64)[None, :]
     moving = [kink for kink in kinks if kink != 0]
     if moving:
@@ -102,7 +102,7 @@ def axis(
 
 
 def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
-    """Return work(s), computed for some rows at a time."""
+    """Return work(s), computed a batch of rows at a time."""
     xp = array_namespace(s)
     step = max(1, (NUMBERS_IN_CACHE if on_host(xp) else NUMBERS_AT_ONCE) // width)
     return xp.concatenate([work(s[i : i + step]) for i in range(0, s.shape[0], step)], axis=0)
@@ -143,7 +143,7 @@ def hermite_basis(panels: tuple[float, ...], degree: int) -> np.ndarray[Any, Any
 
 
 def rounding(f: Function, x: Array) -> Array:
-    """Return the change of f as x changes by two roundings: rounding of x and, if terms cancel, of f."""
+    """Return the change of f when x changes by two roundings: it covers rounding of x and cancellation in f."""
     return f(x) - f(x * (1 + 2**-51))
 
 
@@ -152,13 +152,13 @@ Phi = Callable[[Any, Array], Array]
 
 
 def mismatch(phi: Phi, variance: Phi, s: Array, grid: float = 0.0) -> Distances | None:
-    """Return phi(s_i z) / sqrt(v_i) as vectors y_i, so |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
+    """Return vectors y_i for phi(s_i z) / sqrt v_i: |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
 
     Return None if all s are equal.  phi is smooth, or has its only kink at 0.  variance : (xp, s^2) -> v.
-    grid : the grid of log s for the ends of a `norm_curve`, which is cached for other rows; 0: it ends at these s.
+    grid : spacing in log s of the ends of a `norm_curve`, which other rows can then reuse; 0: it ends at these s.
 
-    The vectors have one entry per quadrature node and form a smooth curve in log s.  Stretch by stretch of log s, the
-    curve is interpolated (Chebyshev) and rotated to its principal axes, of which a few suffice.
+    The vectors have one entry per quadrature node and form a smooth curve in log s.  On each stretch of log s, we
+    interpolate the curve (Chebyshev) and rotate it to its principal axes, of which a few suffice.
     """
     xp = array_namespace(s)
     log_s = xp.log(s)
@@ -180,12 +180,12 @@ def mismatch(phi: Phi, variance: Phi, s: Array, grid: float = 0.0) -> Distances 
 
 
 def stretches(low: float, high: float) -> list[float]:
-    """Return the ends of the stretches of log s."""
+    """Return the ends of stretches that cover [low, high] in log s."""
     return [float(end) for end in np.linspace(low, high, ceil((high - low) / LONGEST_STRETCH) + 1)]
 
 
 def norm_curve(phi: Phi, variance: Phi, low: float, high: float) -> list[np.ndarray[Any, Any]]:
-    """Return phi(s z) / sqrt(v) - y_0 on its principal axes, (degree + 1, axes) per stretch of log s."""
+    """Interpolate phi(s z) / sqrt(v) - y_0 on principal axes: coefficients (degree + 1, axes) per stretch of log s."""
     top, f = np.exp(np.asarray([high])), partial(phi, np)
     z, w = axis(np, top, (), panels(f, top))
 
@@ -206,7 +206,7 @@ def chebyshev(xp: Any, curve: Function, low: float, high: float) -> Array:
     """Return coefficients, (degree + 1, K), of the Chebyshev interpolation of curve(s), (K,), in log s."""
     middle, half = (low + high) / 2, max((high - low) / 2, NARROW)
     degree, lost, before = 8, 1.0, inf
-    while lost > 4e-15 and degree < LARGEST_DEGREE and (lost > 1e-3 or lost < before / 2):  # else f's own roundings
+    while lost > 4e-15 and degree < LARGEST_DEGREE and (lost > 1e-3 or lost < before / 2):  # else it is f's rounding
         degree, before = degree * 2, lost
         k = xp.arange(degree + 1, dtype=xp.float64)
         angles = (k + 0.5) * (pi / (degree + 1))
@@ -229,7 +229,7 @@ def interpolated(part: Array, log_s: Array, low: float, high: float) -> Array:
 
 
 def of_norms(curve: Function, s: Array) -> Array:
-    """Return curve(s), one row for each s, interpolated in log s if many s lie close together."""
+    """Return curve(s), one row for each s; interpolate in log s if many s lie close together."""
     xp = array_namespace(s)
     log_s = xp.log(s) if s.shape[0] > MANY_NORMS else s
     ends = float(log_s.min()), float(log_s.max())
@@ -239,20 +239,20 @@ def of_norms(curve: Function, s: Array) -> Array:
 
 
 def principal(vectors: Array) -> Array:
-    """Return the principal axes of some vectors, as columns, without directions of pure rounding except the first."""
+    """Return the vectors' principal axes, as columns; beyond the first, omit directions of pure rounding."""
     xp = array_namespace(vectors)
-    basis, within = xp.linalg.qr(vectors.T)  # few long vectors, so this leaves a small square matrix
+    basis, within = xp.linalg.qr(vectors.T)  # the vectors are few and long, so `within` is small and square
     axes, size, _ = xp.linalg.svd(within)
     return basis @ axes[:, : max(1, int(xp.sum(size > 1e-15)))]
 
 
 class QuadratureRow(NamedTuple):
-    """Coefficients of rows: a_n and b_n sqrt(q / v), (n_max + 2, N); the last row represents all higher degrees.
+    """Coefficients per row of inputs: a_n and b_n sqrt(q / v), (n_max + 2, N); the last stands for all higher degrees.
 
-    one_variance : all q are equal but for `RowState.spread`, and a, b hold a single column, of the middle between them.
-    distances : of the a(s), None if one_variance.
+    one_variance : True if all q are equal up to `RowState.spread`; a and b then have one column, for the middle q.
+    distances : between the a(s); None if one_variance.
     used_a, used_b : which degrees occur (only odd ones if phi is odd).   odd : True if phi is odd.
-    short : the same with fewer degrees, as many as float32 needs; None in itself.
+    short : the same with only the degrees that float32 needs; its own `short` is None.
     """
 
     one_variance: bool
@@ -274,20 +274,20 @@ class QuadratureRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Quadrature(Dual):
-    """Any activation, using only phi and phi'.  RowState.error bounds the error relative to sqrt(k(x, x) k(x', x')).
+    """Handle any activation, using only phi and phi'; `RowState.error` is relative to sqrt(k(x, x) k(x', x')).
 
-    Rows of one norm, up to rounding, share one series: their q differ from the middle's by half of `spread` at most,
-    four roundings of the inputs' precision.  The angles' error is that times the slope of W_k in log q, of order 1.
+    Rows of equal norm, up to rounding, share one series.  Their q differ from the middle one by at most half of
+    `spread`, four roundings of the inputs' precision; this times the slope of W_k in log q, of order 1, is the error.
     """
 
     pointwise: Pointwise
 
     def variance(self, xp: Any, q: Array) -> Array:
-        """Return E phi(u)^2, for a phi without kinks except at 0."""
+        """Return E phi(u)^2 for a phi with no kink except at 0."""
         return mean_square(partial(self.pointwise.phi, xp), xp.sqrt(q))
 
     def rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
-        with single_threaded_blas():  # otherwise the bits of sums over nodes depend on the number of threads
+        with single_threaded_blas():  # otherwise sums over nodes depend on the number of threads
             return self._rows(rows)
 
     def _rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
@@ -302,11 +302,11 @@ class Quadrature(Dual):
             part = (q - low) / (high - low if high > low else 1.0)
             every_v, every_dv = (first + part * (last - first) for first, last in (v[:2], dv[:2]))
             s, v, dv = s[2:], v[2:], dv[2:]
-        zero = v == 0  # a row of zeros with phi(0) = 0: its kernel is 0 whatever its coefficients are
+        zero = v == 0  # zero row, phi(0) = 0: the kernel is 0 for any coefficients
         safe_s, safe_dv = xp.where(zero, 1.0, s), xp.where(dv == 0, 1.0, dv)
         ordered = xp.sort(s)
         degree, least, error = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
-        degree, least = degree + degree % 2, least + least % 2  # even, since the term for the rest of an odd phi is odd
+        degree, least = degree + degree % 2, least + least % 2  # even, as an odd phi needs an odd term for the rest
 
         def normalised(f: Function) -> Function:
             def coefficients(s: Array) -> Array:
@@ -328,7 +328,7 @@ class Quadrature(Dual):
             distances = mismatch(self.pointwise.phi, self.variance, xp.maximum(safe_s, SMALLEST_SCALE))
 
         def series(n: int, short: QuadratureRow | None) -> QuadratureRow:
-            """Return the degrees up to n, plus one that represents all others."""
+            """Return the terms up to degree n, plus one term for all others."""
             first = [xp.concatenate((h[:, : n + 1], remainder(xp, h[:, : n + 1])), axis=1) for h in (a, b)]
             first[1] *= slope
             odd = not bool(xp.any(xp.abs(first[0][:, ::2]) > 1e-16))
@@ -341,7 +341,7 @@ class Quadrature(Dual):
         return after, series(degree, series(least, None))
 
     def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float]:
-        """Return n_max, also for float32, and the bound on the relative error, from a few s, the largest included."""
+        """Return n_max, n_max for float32, and the relative error's bound, from a few s that include the largest."""
         xp = array_namespace(few)
         few = xp.concatenate((few[few > 0], top[top > 0]))
         if few.shape[0] == 0:
@@ -350,7 +350,7 @@ class Quadrature(Dual):
         for f, v in zip((phi, dphi), squares):
             coarse = mean_square(f, few, self.pointwise.kinks, NODES_PER_PANEL - 4)
             end = panels(f, few)[-1]
-            cut = exp(-(end**2) / 2) * (f(few * end) ** 2 + f(-few * end) ** 2)  # about the part beyond the axis
+            cut = exp(-(end**2) / 2) * (f(few * end) ** 2 + f(-few * end) ** 2)  # estimate of the part beyond the axis
             noise = mean_square(partial(rounding, f), few, self.pointwise.kinks)
             missed = xp.abs(v - coarse) + cut + 2 * xp.sqrt(noise * v)
             lost = max(lost, float(xp.max(missed / xp.where(v > 0, v, 1.0))))
@@ -406,9 +406,9 @@ class Quadrature(Dual):
         pairs.clip()
 
     def next_p(self, pairs: Pairs, row: QuadratureRow, p: Array, c: Array, power: Array, work: list[Array]) -> None:
-        """Set p <- p sum_k W_k c^k + |a - a'|^2 / 4, with W_k summed as k falls.
+        """Set p <- p sum_k W_k c^k + |a - a'|^2 / 4, accumulating W_k from the largest k down.
 
-        power : c, or c^2 if phi is odd: W_2k = W_(2k-1) then, and the sum is W_0 + (c^2 + c) sum_{k>0} W_2k c^(2k-2).
+        power : c, or c^2 for odd phi, as then W_2k = W_(2k-1), and the sum is W_0 + (c^2 + c) sum_{k>0} W_2k c^(2k-2).
         """
         total, d, weights = work
         total[...] = weights[...] = 0
@@ -430,5 +430,5 @@ def term(pairs: Pairs, row: QuadratureRow, a: Array, n: int, out: Array) -> Any:
 
 
 def remainder(xp: Any, a: Array) -> Array:
-    """Return sqrt(1 - sum a_n^2), the term that represents all higher degrees."""
+    """Return sqrt(1 - sum a_n^2), the coefficient of the term for all higher degrees."""
     return xp.sqrt(xp.maximum(1 - xp.sum(a * a, axis=1, keepdims=True), 0))

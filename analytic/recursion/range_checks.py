@@ -1,8 +1,8 @@
 """Check the range of inputs and variances, and raise a clear error outside it.
 
-Variances q = E u^2 are squares of inputs, in float64 for any precision of the inputs.  They have all their digits from
-SMALLEST_VARIANCE to LARGEST_VARIANCE, at every layer: rows x with |x| / sqrt(d) from 1e-153 to 1e153, if the weights
-preserve orders of magnitude.  Rows of zeros have their own formulas; next to a random bias in the first layer, smaller
+Variances q = E u^2 are squares of inputs, held in float64 for any precision of the inputs.  They keep all digits from
+SMALLEST_VARIANCE to LARGEST_VARIANCE, at every layer: for rows x with |x| / sqrt(d) from 1e-153 to 1e153, if weights
+preserve orders of magnitude.  Rows of zeros have their own formulas; if the first layer has a random bias, smaller
 rows count as zero.  A result must fit the inputs' precision: in float32, K and Theta up to 3e38.
 """
 
@@ -21,16 +21,16 @@ from minintk.arrays import Array
 SMALLEST_VARIANCE, LARGEST_VARIANCE = 1e-306, 1e306
 
 FLOAT32_VARIANCES = 1e-30, 1e30
-"""Products and quotients of numbers of two rows with such variances are within the range of float32."""
+"""For variances in this range, float32 can hold products and quotients of two rows' numbers."""
 
 SPREAD = 8.0
-"""In rounding errors of the inputs' precision: variances that differ by less (normalised rows: 6) count as equal."""
+"""Variances that differ by fewer rounding errors of the inputs count as equal (normalised rows differ by 6)."""
 
 
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
-    """Return the rows after all steps, the coefficients of each, and True if the inputs' precision can hold them.
+    """Return the rows after all steps, each step's coefficients, and True if the inputs' precision can hold them.
 
-    norms2 : |x|^2, (N + M,).   ValueError, with its name, for a row that leaves the range.
+    norms2 : |x|^2, (N + M,).   ValueError, with the row's name, if a row leaves the range.
     """
     xp, d = inputs.xp, max(1, inputs.x[0].size // max(1, inputs.x[0].shape[0]))
     rows = RowState(norms2 / d, xp.zeros_like(norms2), spread=SPREAD * float(xp.finfo(inputs.dtype).eps))
@@ -44,7 +44,7 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
             if not SMALLEST_VARIANCE <= low <= high <= LARGEST_VARIANCE or not isfinite(float(after.theta.max())):
                 check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
             coefficients.append(row)
-            rows = after if after.spread else replace(after, spread=rows.spread)  # for user-defined steps
+            rows = after if after.spread else replace(after, spread=rows.spread)  # user-defined steps may drop it
             low = float(xp.where(rows.q > 0, rows.q, 1.0).min()) if rows.has_zero_rows else low
             fits = fits and FLOAT32_VARIANCES[0] <= low and high <= FLOAT32_VARIANCES[1]
     return rows, tuple(coefficients), fits or inputs.dtype.itemsize == 8
@@ -53,14 +53,14 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
 def check_step(
     inputs: Examples, before: Array, q: Array, theta: Array, where: str, small: float = SMALLEST_VARIANCE
 ) -> None:
-    """Raise ValueError, with its name, for an example whose variances left the range at a step; (N + M,) each."""
+    """Raise ValueError, naming the example, if a step's variances (N + M,) leave the range."""
     xp = inputs.xp
     bad = ~(q <= LARGEST_VARIANCE) | ~xp.isfinite(theta) | ((before > 0) & (q < small))
     if bool(xp.any(bad)):
         n = int(xp.argmax(bad))
         what = "Theta" if small <= float(q[n]) <= LARGEST_VARIANCE else "variance"
         value = float(theta[n] if what == "Theta" else q[n])
-        raise ValueError(  # NaN arises as infinity times 0, or as E phi^2 of a phi that grows too fast
+        raise ValueError(  # NaN comes from infinity times 0, or from E phi^2 if phi grows too fast
             f"{inputs.called(n)} is out of range: its {what} is {inf if isnan(value) else value:.3g}{where}, and "
             f"kernels are computed for variances from {small or SMALLEST_VARIANCE:g} to {LARGEST_VARIANCE:g}, or for "
             "rows of zeros, at every layer (|x|^2 / d at the first): scale the example, or w_std, or leave it out"
@@ -68,9 +68,9 @@ def check_step(
 
 
 def check_results(inputs: Examples, q: Array, theta: Array) -> None:
-    """Raise ValueError, with its name, for an example whose K or Theta with another one exceeds the inputs' precision.
+    """Raise ValueError, naming an example, if K or Theta of a pair exceeds the inputs' precision.
 
-    q, theta : K(x, x) and Theta(x, x), or bounds on them, (N + M,): the entries are at most sqrt(q q').
+    q, theta : K(x, x) and Theta(x, x), or bounds on them, (N + M,): entries are at most sqrt(q q').
     """
     xp, N, largest = inputs.xp, inputs.shape[0], float(inputs.xp.finfo(inputs.dtype).max)
     for name, own in (("K", q), ("Theta", theta)):

@@ -1,4 +1,4 @@
-"""Describe one call: its inputs, the kernels wanted, their arrays, and the bound on memory."""
+"""Describe one call: its inputs, the requested kernels, their arrays, and the memory bound."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Place = tuple[slice, slice]
 Store = str | os.PathLike[str] | None
 
 SECONDS_PER_PAIR = 5e-9
-"""Seconds of a recursion step on one core, for a pair of pixels or vectors: measured 3e-9 to 2e-8."""
+"""Seconds that one core takes for a recursion step on a pair of pixels or vectors: measured 3e-9 to 2e-8."""
 
 FEWEST = 12
-"""Fewest rows of blocks, so that as many workers can share them."""
+"""Minimum number of rows of blocks, so that as many workers can share them."""
 
 ALWAYS_FREE = 2**25
-"""Bytes that a call may take without checking free memory: the check would take as long as a small kernel."""
+"""Calls that need fewer bytes skip the check of free memory, which costs as much as a small kernel."""
 
 
 class Examples:
-    """The inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  They are checked once, here.
+    """Hold a kernel's inputs: x1 and x2, or only x1 for its kernel with itself.  They are checked only here.
 
     x : (x1, x2) or (x1,).   xp, dtype : their library and precision.   example : the shape of one example.
-    shape : (N, M) of the kernel.   symmetric : x2 = x1.   begins : (name, first example) of each side.
+    shape : (N, M) of the kernel.   symmetric : True if x2 is x1.   begins : (name, first example) of each side.
     """
 
     def __init__(self, x1: Array, x2: Array | None = None, name: str = "x1"):
-        """Raise TypeError or ValueError for anything but a pair of inputs; `name` is x1's name in messages."""
+        """Raise TypeError or ValueError for invalid inputs; `name` is x1's name in messages."""
         self.begins = (name, 0), ("x2", 0)
         self.symmetric = x2 is None or x2 is x1
         self.x: tuple[Array, ...] = (x1,) if x2 is None or x2 is x1 else (x1, x2)
@@ -49,12 +49,12 @@ class Examples:
             check_examples("x2", other, self.example)
             if other.dtype != self.dtype:
                 raise TypeError(f"x1 and x2 expect one precision, got {self.dtype} and {other.dtype}: convert one")
-        array_namespace(*self.x)  # raises for two libraries
+        array_namespace(*self.x)  # raises if they come from two libraries
         self.shape = x1.shape[0], self.x[-1].shape[0]
 
     @property
     def xp(self) -> Any:
-        """Return the arrays' library."""
+        """Return the arrays' namespace."""
         return array_namespace(self.x[0])
 
     def at(self, i: slice, j: slice) -> Examples:
@@ -74,7 +74,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The kernels that a call wants: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.kernel`.
+    """Name the kernels that a call wants: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.Kernel`.
 
     warn : receives the bound on the quadratures' error.  pixels : (E, F) for arrays (E, N F, M F), as in `ImagePlan`.
     """
@@ -91,9 +91,9 @@ class Wanted:
             number("memory", self.memory)
 
     def check(self, inputs: Examples, work: int, hint: str = "") -> tuple[int, ...]:
-        """Return the shape of a result, if the results fit.   work : bytes in addition to the results.
+        """Check that the results fit, and return their shape.   work : bytes needed in addition to the results.
 
-        MemoryError, with `hint`, if the total exceeds the bound; ValueError for an `out` of other shape or precision.
+        MemoryError, with `hint`, if the total exceeds the bound; ValueError if `out` has another shape or precision.
         """
         dtype, (N, M), (E, F) = inputs.dtype, inputs.shape, self.pixels
         shape = (N, M) if self.pixels == (1, 1) else (E, N * F, M * F)
@@ -121,13 +121,13 @@ class Wanted:
         return shape
 
     def arrays(self, inputs: Examples, work: int, hint: str = "") -> list[Array | None]:
-        """Return NNGP and NTK, empty; None for one that is not wanted; errors as in `check`."""
+        """Return empty arrays for NNGP and NTK, None if not wanted; errors as in `check`."""
         shape = self.check(inputs, work, hint)
         return [inputs.xp.empty(shape, dtype=inputs.dtype) if n else o for n, o in zip(self.new, self.out)]
 
     @property
     def new(self) -> list[bool]:
-        """Return which of the two arrays have to be allocated."""
+        """Return, for NNGP and NTK, True if the array has to be allocated."""
         return [a and o is None for a, o in zip(self.asked, self.out, strict=True)]
 
 

@@ -6,7 +6,7 @@
     Product        K' = K_1 K_2                 Theta' = Theta_1 K_2 + K_1 Theta_2
 
 (Lee et al. 2019, supplement, section E; Jacot et al. 2018.) An activation needs Gaussian pre-activations, a sum needs
-uncorrelated parts, a product independent ones.  If a spec violates this, `Step.law` raises UnsupportedLayer.
+uncorrelated parts, and a product independent ones.  If a spec violates this, `Step.law` raises UnsupportedLayer.
 
 To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.shapes.out_shape` and `lower`.
 """
@@ -29,10 +29,10 @@ from minintk.spec.shapes import Site, UnsupportedLayer, out_shape, sites
 
 @singledispatch
 def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Program:
-    """Return the steps of `layer` at `site`; UnsupportedLayer, with the reason, without a known infinite-width limit.
+    """Return the steps of `layer` at `site`; UnsupportedLayer if no infinite-width limit is known, with the reason.
 
-    A `functools.singledispatch`: ``lower.register`` adds a rule for your own layer, which returns steps, as in
-    `analytic.recursion.state`.
+    It is a `functools.singledispatch`: ``lower.register`` adds a rule for your own layer.  A rule returns steps as
+    defined in `analytic.recursion.state`.
 
     >>> from minintk import NTK
     >>> [type(step).__name__ for step in lower(s.Sequential(s.Dense(8), s.ReLU()), Site((3,)), NTK())]
@@ -48,10 +48,10 @@ def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Progr
 
 
 class Mix(NamedTuple):
-    """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as points (cos psi, sin psi) of a circle.
+    """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as a point (cos psi, sin psi) on a circle.
 
-    turn . back = sin((psi_i - psi_j)/2), the difference of two rows' mixtures.
-    tau_a, tau_b : factors of tau that replace A and B, if some q = 0 (`RowState.has_zero_rows`), else None.
+    turn . back = sin((psi_i - psi_j)/2), from the difference between two rows' mixtures.
+    tau_a, tau_b : factors of tau in place of A and B if some q = 0 (`RowState.has_zero_rows`), else None.
     """
 
     a: Array
@@ -63,7 +63,7 @@ class Mix(NamedTuple):
 
 
 def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
-    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; zero rows have A = 1.   units : of tau, if some q = 0."""
+    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : tau's, if some q = 0."""
     xp, q = array_namespace(after.q), after.q
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
@@ -79,7 +79,7 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
         p' = A A' p + B B' p2 + D,   r' = A A' r + B B' r2 + D,   D = (1 - A A' - B B') / 2 = sin((psi - psi')/2)^2
 
-    other : the pairs of the second part; None for a bias, which is the same for all rows: p2 = 0, r2 = 1.
+    other : pairs of the second part; None for a bias, which all rows share, so p2 = 0 and r2 = 1.
     """
     xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
     with pairs.borrow(2) as (w, d):
@@ -112,7 +112,7 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """mix : of weights and bias, None without a bias if no q = 0.   inverse : 1 / scale', None if rest = 0.
+    """mix : of weights and bias; None if there is no bias and no q = 0.   inverse : 1 / scale', None if rest = 0.
 
     nonzero : 1 if q' > 0, else 0; None if no q = 0 (`RowState.has_zero_rows`).
     """
@@ -124,10 +124,10 @@ class AffineRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Affine(Step):
-    """K' = w2 K + beta2,   Theta' = w2 Theta + ratio K' + rest.
+    """Apply weights and bias: K' = w2 K + beta2,   Theta' = w2 Theta + ratio K' + rest.
 
     Weights have multiplier m, std s and learning-rate scale S, the bias m_b, s_b and S_b.  With w2 = (m s)^2 fan_in,
-    beta2 = (m_b s_b)^2, ratio = S / s^2, rest = S_b m_b^2 - ratio beta2 this is J S J',
+    beta2 = (m_b s_b)^2, ratio = S / s^2, rest = S_b m_b^2 - ratio beta2, this equals J S J':
 
         Theta' = w2 Theta + S m^2 fan_in K + S_b m_b^2
     """
@@ -138,7 +138,7 @@ class Affine(Step):
     rest: float
 
     def law(self, law: Law) -> Law:
-        """Return the law: sums over many independent weights are Gaussian and fresh for all inputs."""
+        """Return the law: for all inputs, sums over many independent weights are Gaussian and fresh."""
         return Law(gaussian=True, fresh=True, alike=True, own=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
@@ -215,20 +215,20 @@ def _(layer: s.Sequential, site: Site, parametrization: Parametrization) -> Prog
 
 @dataclass(frozen=True)
 class Fork(Step):
-    """Base class of steps that combine two programs from the same state."""
+    """Base class of steps that run two programs from the same state and combine the results."""
 
     branch: Program
     shortcut: Program
 
     def law(self, law: Law) -> Law:
-        """Sum the laws: there are no cross terms if one part ends in its own weights, which have mean 0."""
-        inside = replace(law, fresh=False, own=False)  # the input is neither fresh nor own to the parts
+        """Return the law of a sum: cross terms vanish if one part ends in its own weights, which have mean 0."""
+        inside = replace(law, fresh=False, own=False)  # to the parts, the input is neither fresh nor own
         self.check(run_law(self.branch, inside), run_law(self.shortcut, inside))
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(*(a and b for a, b in zip(astuple(one), astuple(two))))
 
     def check(self, one: Law, two: Law) -> None:
-        """Raise UnsupportedLayer if the kernel of both together does not follow from those of the two."""
+        """Raise UnsupportedLayer if the combined kernel does not follow from the kernels of the two parts."""
         if not (one.fresh or two.fresh):
             raise UnsupportedLayer(
                 "Residual or Sum has two parts that are correlated, and neither ends in weights: its kernel is not the "
@@ -237,7 +237,7 @@ class Fork(Step):
 
     @abstractmethod
     def join(self, one: RowState, two: RowState) -> tuple[RowState, Any]:
-        """Return the rows of both together, and the coefficients for `join_pairs`."""
+        """Return the combined rows, and the coefficients for `join_pairs`."""
 
     @abstractmethod
     def join_pairs(self, pairs: Pairs, row: Any, other: Pairs) -> None:
@@ -260,7 +260,7 @@ class Fork(Step):
 
 @dataclass(frozen=True)
 class ResidualSum(Fork):
-    """K' = K_branch + K_shortcut,   Theta' = Theta_branch + Theta_shortcut."""
+    """Add two parts: K' = K_branch + K_shortcut,   Theta' = Theta_branch + Theta_shortcut."""
 
     def join(self, one: RowState, two: RowState) -> tuple[RowState, Mix]:
         after = one.to(one.q + two.q, one.theta + two.theta, max(one.error, two.error))
@@ -273,10 +273,10 @@ class ResidualSum(Fork):
 
 @dataclass(frozen=True)
 class Concatenation(ResidualSum):
-    """The same sum, for parts that are already weighted by their share of the features."""
+    """Add parts that are already weighted by their share of the features."""
 
     def law(self, law: Law) -> Law:
-        """No feature is a sum of two parts, so nothing has to be uncorrelated; but their variances differ."""
+        """Return the law: no feature sums two parts, so correlations do not matter, but variances differ."""
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(False, one.fresh and two.fresh, own=one.own and two.own)
 
@@ -287,13 +287,13 @@ Gains = tuple[Array | None, Array | None]
 
 @dataclass(frozen=True)
 class ProductOfParts(Fork):
-    """K' = K1 K2,   Theta' = Theta1 K2 + K1 Theta2;   c' = c1 c2, hence, with every term >= 0,
+    """Multiply two parts: K' = K1 K2,   Theta' = Theta1 K2 + K1 Theta2;   c' = c1 c2, hence, with every term >= 0,
 
     p' = p1 r2 + r1 p2,   r' = p1 p2 + r1 r2,   tau' = tau1 c2 + tau2 c1
     """
 
     def law(self, law: Law) -> Law:
-        """Products of Gaussians are not Gaussian.  Their mean factorises if one part's features are alike."""
+        """Return the law: products of Gaussians are not Gaussian; means factorise if one part's features are alike."""
         if not (run_law(self.branch, law).alike or run_law(self.shortcut, law).alike):
             raise UnsupportedLayer(
                 "Product multiplies two parts whose features differ in variance (inputs, a Concat, or flattened "
@@ -302,7 +302,7 @@ class ProductOfParts(Fork):
         return replace(super().law(law), gaussian=False)
 
     def check(self, one: Law, two: Law) -> None:
-        """Use E a a' b b' = E a a' E b b' for independent a and b, for any means."""
+        """Require independent parts: E a a' b b' = E a a' E b b' for independent a and b of any mean."""
         if not (one.own or two.own):
             raise UnsupportedLayer(
                 "Product has two parts of the same features, and neither has weights of its own before what it does "
@@ -340,7 +340,7 @@ class ProductOfParts(Fork):
 
 @dataclass(frozen=True)
 class Scaling(Affine):
-    """K' = w2 K,   Theta' = w2 Theta: a factor without weights."""
+    """Multiply by a constant factor: K' = w2 K,   Theta' = w2 Theta."""
 
     def law(self, law: Law) -> Law:
         """Return the law of the inputs."""
@@ -368,7 +368,7 @@ FORKS: dict[type, type[Fork]] = {s.Sum: ResidualSum, s.Product: ProductOfParts, 
 
 @lower.register
 def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Program:
-    """Combine two branches at a time; the parts of a Concat are weighted by sqrt(n_i / n) first."""
+    """Combine two branches at a time; first weight the parts of a Concat by sqrt(n_i / n)."""
     programs = [lower(part, replace(site, residuals=0), parametrization) for part in layer]
     if isinstance(layer, s.Concat):
         widths = [out_shape(part, site.shape)[-1] for part in layer]
@@ -381,7 +381,7 @@ def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Progra
 
 @dataclass(frozen=True)
 class Masks(Step):
-    """Dropout, keep = 1 - rate:  K'(x, x) = K(x, x) / keep,  K'(x, x') = K(x, x'),  and the same for Theta;
+    """Apply dropout, keep = 1 - rate:  K'(x, x) = K(x, x) / keep,  K'(x, x') = K(x, x'),  and the same for Theta;
 
     c' = keep c, so p' = keep p + rate / 2, r' = keep r + rate / 2 and tau' = keep tau.  Two rows are two examples with
     separate masks, even if they are equal; K(x, x) appears only on the diagonal of K(x1), never in K(x1, x2).
@@ -390,7 +390,7 @@ class Masks(Step):
     keep: float
 
     def law(self, law: Law) -> Law:
-        """Return the law: a mask times a Gaussian is not Gaussian."""
+        """Return the law: the product of a mask and a Gaussian is not Gaussian."""
         return replace(law, gaussian=False)
 
     def rows(self, rows: RowState) -> tuple[RowState, Array]:
@@ -418,12 +418,12 @@ def _(layer: s.Dropout, site: Site, parametrization: Parametrization) -> Program
 
 @dataclass(frozen=True)
 class Normalise(Step):
-    """Layer normalisation.  At infinite width, mean and variance of a layer's features are 0 and q:
+    """Normalise layers.  At infinite width, a layer's features have mean 0 and variance q:
 
-        K' = K / sqrt((q + eps) (q' + eps)),   Theta' the same of Theta
+        K' = K / sqrt((q + eps) (q' + eps)),   and likewise for Theta
 
-    The statistics do not depend on the weights, so they have no derivative.  Angles and tau do not change.
-    If pixels are included, q + eps uses their mean q.   pixels : the pixel axes, -2 for columns and -3 for rows.
+    The statistics do not depend on the weights, so their derivatives vanish.  Angles and tau do not change.
+    If pixels are included, q is their mean.   pixels : the pixel axes included, -2 for columns and -3 for rows.
     """
 
     eps: float

@@ -1,20 +1,20 @@
-"""Write closed forms for one pair once: NumPy, Numba and CUDA run the same formula.
+"""Define closed forms for one pair only once: NumPy, Numba and CUDA run the same formulas.
 
 For pixels,
 
     D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
 
-for Gaussian u, u' of variances q, q' and covariance k.  The numbers of a pixel are the quantities that depend only on
-u, computed once.  A formula takes both sides' numbers and D; with s = sqrt(q) most begin by
+for Gaussian u, u' of variances q, q' and covariance k.  A pixel's numbers are the quantities that depend only on its
+own u; they are computed once.  A formula takes both pixels' numbers and D.  Most formulas start, with s = sqrt(q), from
 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 
-Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel ones keep their angle.
-The parts of different norms are squares of differences of numbers.
+Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel pixels keep their angle.
+The parts from different norms are squares of differences of numbers.
 
-For vectors the same formulas take A and B from p and r: the angle is exact at every ratio of norms, while A as above
-has an error of eps times that ratio.  So the part of different norms has a second formula, for vectors, in
-`closed_forms`.  Sources: see there.
+For vectors the same formulas take A and B from p and r, which keeps the angle exact at every ratio of norms; A as above
+has an error of eps times that ratio.  So vectors have a second formula for the part from different norms, in
+`closed_forms`, which also lists the sources.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ OPPOSITE_ROUNDINGS = 8.0
 
 
 class Arithmetic:
-    """The functions of a formula besides + - * / >, here elementwise on arrays.   eps, tiny : of their precision."""
+    """Functions that formulas use besides + - * / >, elementwise on arrays.   eps, tiny : of the arrays' precision."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.eps, self.tiny = xp, float(xp.finfo(dtype).eps), float(xp.finfo(dtype).tiny)
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
-        """Return a if condition else b, both computed."""
+        """Return a if condition else b; both are evaluated."""
         return self.xp.where(condition, a, b)
 
     def largest(self, a: Any, b: Any) -> Any:
@@ -54,7 +54,7 @@ class Arithmetic:
         return self.xp.sqrt(x)
 
     def expm1(self, x: Any) -> Any:
-        """Return e^x - 1 for x <= 0, to the last digit."""
+        """Return e^x - 1 for x <= 0, accurate to the last digit."""
         return self.xp.expm1(x)
 
     def asin(self, p: Any, s: Any) -> Any:
@@ -74,18 +74,18 @@ Numbers = tuple[Any, ...]
 
 
 def nothing(*arguments: Any) -> Any:
-    """Raise TypeError, for `numbers` that depend on more than q, and the `pair` of a form with its own `through`."""
+    """Raise TypeError: replaces `numbers` that need more than q, and `pair` of a form with its own `through`."""
     raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
 
 
 @dataclass(frozen=True)
 class Form:
-    """An activation on pairs of pixels, and on pairs of vectors.
+    """Describe an activation on pairs of pixels and on pairs of vectors.
 
     numbers : (xp, q) -> the numbers of pixels, float64.
     pair : (arithmetic, D, numbers, numbers', constants) -> D', slope, 2k.   constants : the activation's own.
     rows : (xp, q, constants) -> the numbers of vectors.
-    turn : (arithmetic, p, r, numbers, numbers', constants) -> the angle's part of p' (see `duals`), slope; the last
+    turn : (arithmetic, p, r, numbers, numbers', constants) -> part of p' from the angle (see `duals`), slope; the last
         number is the gain, sqrt(q / v).
     """
 
@@ -97,9 +97,9 @@ class Form:
     turn: Callable[[Any, Any, Any, Numbers, Numbers, Numbers], tuple[Any, Any]] = nothing
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-        """Return D' and Theta', from D and Theta in a unit; Theta, and then Theta', can be None.
+        """Return D' and Theta', given D and Theta in a unit; if Theta is None, so is Theta'.
 
-        one, two : the numbers, and E phi(u)^2 / 2, which is positive except for pixels outside the image: 0.
+        one, two : the numbers, and E phi(u)^2 / 2, which is 0 outside the image and positive inside.
         k : (ratio, 2 rest) of the pending term of Theta, ratio k + rest; the unit; the constants.
         """
         (ratio, rest2, unit), (*first, half), (*second, half2) = k[:3], one, two
@@ -120,14 +120,14 @@ def sides(m: Any, D: Any, s: Any, s2: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def acute(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
-    """Return True for a > pi/2, sin(b/2)^2, sin(b/2) of b, the acute one of a and pi - a.   U2 : A + B; None for 1."""
+    """Return a > pi/2, sin(b/2)^2 and sin(b/2) for the acute angle b, a or pi - a.   U2 : A + B; None for 1."""
     wide = A > B
     p = m.where(wide, B, A) if U2 is None else m.where(wide, B, A) / m.largest(U2, m.tiny)
     return wide, p, m.sqrt(p)
 
 
 def bent(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
-    """Return True for a > pi/2, a/2, and (sin b - b cos b) / 2 of b, the acute one of the angles a and pi - a."""
+    """Return a > pi/2, a/2, and (sin b - b cos b) / 2 for the acute angle b, a or pi - a."""
     wide, p, s = acute(m, A, B, U2)
     h = m.asin(p, s)
     return wide, m.where(wide, pi / 2 - h, h), m.lag(p, s)
@@ -137,12 +137,12 @@ def bent(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
 
 
 class Kinked(Form):
-    """alpha x + beta |x|, in its own unit, see `analytic.images.activations`: with c = pi / (2 b2),
+    """Apply alpha x + beta |x| in its own unit (see `analytic.images.activations`).  With c = pi / (2 b2),
 
         D'     = [c D + a k - U sin a] scale            Theta' = [c - a] scale Theta
 
-    The numbers of a pixel are h = sqrt(q / 2 unit) and c h^2, 0 outside; k = (ratio, 2 rest, c, b2, scale).  D is
-    computed from A, snapped to 2U, so that |x| of opposite pixels has D = 0 exactly, b2 2k being -2U.
+    The numbers of a pixel are h = sqrt(q / 2 unit) and c h^2, 0 outside; k = (ratio, 2 rest, c, b2, scale).  D comes
+    from A, which is set to 2U for opposite pixels: as b2 2k = -2U, |x| then has D = 0 exactly.
     """
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
@@ -152,7 +152,7 @@ class Kinked(Form):
         U2 = (product + product) + (product + product)
         A = D - gap
         A = m.largest(A, 0.0 - A)
-        A = m.where(U2 * (1 - OPPOSITE_ROUNDINGS * m.eps) > A, A, U2)  # 0 for a pixel outside
+        A = m.where(U2 * (1 - OPPOSITE_ROUNDINGS * m.eps) > A, A, U2)  # 0 for a pixel outside the image
         B = U2 - A
         wide, h, lag = bent(m, A, B, U2)
         two_k = B - A
@@ -163,7 +163,7 @@ class Kinked(Form):
 
 
 class Linear(Form):
-    """Theta + ratio k + rest of pairs inside the image, in their unit; the number of a pixel is q/2, 0 outside."""
+    """Add ratio k + rest to Theta for pairs inside the image, in their unit; a pixel's number is q/2, 0 outside."""
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
         (half,), (half2,), (ratio, rest2) = one, two, k
@@ -186,9 +186,9 @@ def arcs_of_pixels(xp: Any, q: Array) -> tuple[Array, ...]:
 
 
 def arc(m: Any, kappa: Any, kappa2: Any, unit: Any, A: Any, B: Any) -> tuple[Any, Any, Any, Any]:
-    """Return (z_1 - z)/2 and its tangent, cos z and cos z_1.
+    """Return (z_1 - z)/2, its tangent, cos z and cos z_1.
 
-    sin z = unit k, z_1 the same for k = U, A = U - k, B = U + k;  U = 1, or unit = 2 kappa kappa':
+    sin z = unit k; z_1 is z at k = U; A = U - k, B = U + k;  U = 1, or unit = 2 kappa kappa':
 
         tan((z_1 - z)/2) = unit A / (cos z_1 + cos z)        cos(z)^2 = cos(z_1)^2 + unit^2 A B
         cos(z_1)^2 = 1 - u u' = kappa^2 + kappa'^2 - (kappa kappa')^2
@@ -217,20 +217,20 @@ def turns(m: Any, U: Any, A: Any, B: Any, one: Numbers, two: Numbers) -> tuple[A
 
 
 def erf_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """(pi/2) D' = (z_1 - z) + mu,   slope = (4/pi) kappa kappa' / cos z."""
+    """Use (pi/2) D' = (z_1 - z) + mu,   slope = (4/pi) kappa kappa' / cos z."""
     _, U, A, B = sides(m, D, one[0], two[0])
     h, _, mu, _, cosz, _, kk = turns(m, U, A, B, one[1:], two[1:])
     return (h + h + mu) * (2 / pi), kk * (4 / pi) / m.largest(cosz, m.tiny), B - A
 
 
 def erf_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
-    """Return kappa = (1 + 2q)^-1/2, sqrt(u), and 1 / sqrt x;  u = sin x = 2q / (1 + 2q), v = (2/pi) x."""
+    """Return kappa = (1 + 2q)^-1/2, sqrt(u), and 1 / sqrt x, with u = sin x = 2q / (1 + 2q), v = (2/pi) x."""
     kappa = (1 + 2 * q) ** -0.5
     return kappa, xp.sqrt(2 * q) * kappa, 1 / xp.sqrt(nonzero(xp, asin_u(xp, q)))
 
 
 def erf_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """(E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x')),   sin z = sqrt(u u') c."""
+    """Use (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x')),   sin z = sqrt(u u') c."""
     (kappa, u, root, _), (kappa2, u2, root2, _) = one, two
     h, _, cosz, _ = arc(m, kappa, kappa2, u * u2, p + p, r + r)
     return h * (root * root2), kappa * kappa2 * (4 / pi) / m.largest(cosz, m.tiny)
@@ -264,7 +264,7 @@ def gelu_arc(
 
 
 def gelu_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """phi(x) = x Phi(x), by `gelu_arc`, sin z = k kk, and the part of different norms, with part of `gelu_numbers`,
+    """phi(x) = x Phi(x), by `gelu_arc`, sin z = k kk, and the part from different norms, with `part` of `gelu_numbers`,
 
     4 pi ((v + v')/2 - E(U)) = (s - s')^2 pi/2 + (s - s') (s x - s' x') + 2 U mu + 2 (part - part')^2
         + 2 U^2 kk / cos z_1 [4 kk sin((x - x')/2)^2 / (root root' (cos z_1 + root root')) - (kappa - kappa')^2]
@@ -309,7 +309,7 @@ GELU = Form("gelu", gelu_numbers, gelu_pair, (), gelu_rows, gelu_turn)
 
 
 def sine(a: float, b: float, c: float) -> Form:
-    """phi(x) = a sin(b x + c).  With C = cos 2c, all variances times b^2, S = B + (s - s')^2 / 2 and `waves`:
+    """Use phi(x) = a sin(b x + c).  With C = cos 2c, all variances times b^2, S = B + (s - s')^2 / 2 and `waves`:
 
     E phi phi' = a^2/2 (e^-D - C e^-S)                E phi' phi' = a^2 b^2/2 (e^-D + C e^-S)
     D' = a^2/2 [(1 - e^-D) (1 + C e^-S) - C (e^-q - e^-q')^2 / 2]
@@ -421,7 +421,7 @@ def gaussian_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
 
 
 def gaussian_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Use c' = (1 + e)^-1/2, with the part of different norms in e."""
+    """Use c' = (1 + e)^-1/2, where e includes the part from different norms."""
     (w, inverse, y, root, _), (w2, inverse2, y2, root2, _) = one, two
     gap = w - w2
     turned, slope = widened(m, (gap * inverse) * (gap * inverse2) * 0.5 + (y * y2) * 4.0 * (p * r))
@@ -466,7 +466,7 @@ RECTIFIED_SQUARE = Form("rectified square", root_of, rectified_square_pair, (), 
 
 
 def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Compute D' for phi(x) = sign x: D' = 2a/pi, or (v + v')/2 if a pixel is 0; the slope, infinite, is never used."""
+    """Compute D' for sign x: 2a/pi, or (v + v')/2 if a pixel is 0; the slope is infinite and never used."""
     (s, v), (s2, v2) = one, two
     _, U, A, B = sides(m, D, s, s2)
     wide, p, half_sin = acute(m, A, B, U + U)
@@ -486,7 +486,7 @@ def sign_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) ->
 
 
 def normalised_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Layer normalisation, u to r u:   D' = r r' A + (r s - r' s')^2 / 2,   slope = r r'."""
+    """Apply layer normalisation, u -> r u:   D' = r r' A + (r s - r' s')^2 / 2,   slope = r r'."""
     (s, r), (s2, r2) = one, two
     _, _, A, B = sides(m, D, s, s2)
     gap, both = s * r - s2 * r2, r * r2
@@ -498,4 +498,4 @@ NORMALISED = Form("normalised", nothing, normalised_pair)
 
 KINDS = KINKED, LINEAR, ERF, GELU, RECTIFIED_SQUARE, SIGN, NORMALISED, sine(1, 1, 0), exponential(1, 1), gaussian(1, -1)
 FORMS = {form.name: form for form in KINDS}
-"""A form of each kind by its name: kinds differ in code, forms of one kind only in their constants."""
+"""{name: a form of this kind}: kinds differ in code, forms of one kind only in their constants."""

@@ -1,17 +1,17 @@
-"""Carry a variance for every row of inputs, and an angle and a tangent kernel for every pair of rows.
+"""Carry a variance for each row of inputs, and an angle and a tangent kernel for each pair of rows.
 
-For inputs x, x' and one layer's pre-activations u, u' with E u^2 = q, E u'^2 = q', E u u' = sqrt(q q') c, c = cos a:
+For inputs x, x' and a layer's pre-activations u, u' with E u^2 = q, E u'^2 = q', E u u' = sqrt(q q') c, c = cos a:
 
     p   = (1 - c) / 2 = sin(a/2)^2        in place of c, so that nearly equal inputs keep all their digits
     r   = (1 + c) / 2 = cos(a/2)^2        the same for nearly opposite inputs; None if 1 - p is exact enough
-    tau = Theta / (2 sqrt(q q'))          the tangent kernel, halved as p is half of 1 - c; None if not requested
+    tau = Theta / (2 sqrt(q q'))          the tangent kernel, halved like 1 - c in p; None if not requested
 
 An absolute error eps in c changes a small angle by eps / a; a relative error eps in p changes it by eps * a.  Only p is
-carried, so no layer computes sqrt(1 - c^2) from a rounded c.  There are N variances and N^2 pairs.  So the variances go
-through all layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`).  The pairs follow
-tile by tile (`Step.pairs`) and combine the coefficients of two rows by short inner products, `dot`.
+carried, so no layer computes sqrt(1 - c^2) from a rounded c.  There are N variances but N^2 pairs.  The variances
+therefore go through all layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`).  The
+pairs follow tile by tile (`Step.pairs`) and combine two rows' coefficients by short inner products, `dot`.
 
-Pairs form a `Block`, rows against columns, or a `Listing`, one by one; the layers work on either.
+Pairs form a `Block` (rows against columns) or a `Listing` (one by one); layers accept both.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from minintk.spec.shapes import UnsupportedLayer
 
 @dataclass(frozen=True)
 class RowState:
-    """q = E u^2 and theta = Theta(x, x) of every row, (N,), float64; error: bound on the quadratures' error so far.
+    """Hold q = E u^2 and theta = Theta(x, x) per row, (N,), float64; error: bound on the quadratures' error so far.
 
-    spread : largest relative difference in q of rows of one norm, from rounding in the inputs' precision.
+    spread : largest relative difference in q between rows of equal norm, from rounding in the inputs' precision.
     """
 
     q: Array
@@ -42,12 +42,12 @@ class RowState:
     spread: float = 0.0
 
     def to(self, q: Array, theta: Array, error: float | None = None) -> RowState:
-        """Return the rows after a step, with `error` in place of the one so far."""
+        """Return the rows after a step; `error`, if given, replaces the old one."""
         return RowState(q, theta, self.error if error is None else error, self.spread)
 
     @cached_property
     def scale(self) -> Array:
-        """Return the unit of tau, theta = 2 scale scale' tau: sqrt(q), or 1 for a row with q = 0."""
+        """Return the unit of tau (theta = 2 scale scale' tau): sqrt(q), or 1 for a row with q = 0."""
         xp = array_namespace(self.q)
         scale = xp.sqrt(self.q)
         return xp.where(self.q > 0, scale, 1.0) if self.has_zero_rows else scale
@@ -64,7 +64,7 @@ class RowState:
 
     @property
     def alike(self) -> bool:
-        """True if all rows have one norm, up to rounding."""
+        """True if all rows have the same norm, up to rounding."""
         low, high = self.ends
         return high - low <= self.spread * high
 
@@ -73,9 +73,9 @@ class RowState:
 class Law:
     """The known properties of the distribution of a layer's outputs.
 
-    gaussian : they are Gaussian, independent, with mean 0, so an activation can follow.
+    gaussian : they are independent Gaussians of mean 0, so an activation can follow.
     fresh : they are sums over the layer's own weights, so uncorrelated with everything before those weights.
-    alike : all features of a pixel have one distribution, unlike those of the inputs, or of two concatenated parts.
+    alike : all features of a pixel have the same distribution, unlike those of inputs or of concatenated parts.
     own : they depend on the input of the branch only through its own weights, so they are independent of it.
     """
 
@@ -103,7 +103,7 @@ class Step(ABC):
 
 @dataclass(frozen=True)
 class Dual(Step):
-    """Base class of the activations' steps; name: the activation's, for error messages."""
+    """Base class of the activations' steps; name: the activation's name, for error messages."""
 
     name: str
 
@@ -143,7 +143,7 @@ def run_law(program: Program, law: Law) -> Law:
 
 
 def columns(xp: Any, *numbers: Array) -> Array:
-    """Stack numbers per row (N,) to (N, k); k >= 2, padded by zeros, as products with a single column are slow."""
+    """Stack numbers per row (N,) to (N, k); padded with zeros to k >= 2, as products with a single column are slow."""
     out = xp.zeros((numbers[0].shape[0], max(2, len(numbers))), dtype=numbers[0].dtype)
     for k, number in enumerate(numbers):
         out[:, k] = number
@@ -153,7 +153,7 @@ def columns(xp: Any, *numbers: Array) -> Array:
 class Distances(NamedTuple):
     """Vectors y : (N, k), one for each row, from which `quarter_squared_distance` computes |y_i - y_j|^2 / 4.
 
-    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, with an error of eps * |y|^2, which centring y keeps small.
+    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, with an error of eps * |y|^2; centring y keeps it small.
     """
 
     y: Array
@@ -178,11 +178,11 @@ def cast(row: Any, dtype: Any) -> Any:
 
 
 Take = Callable[..., Array]
-"""(array of numbers per row, axis=0) -> those of some rows; one number for all rows is unchanged."""
+"""(array with one entry per row, axis=0) -> the entries of some rows; a single entry for all rows is unchanged."""
 
 
 def taken(row: Any, take: Take) -> Any:
-    """Select the coefficients of some rows; a NamedTuple whose rows are not the first axis has its own `taken`."""
+    """Select the coefficients of some rows; a NamedTuple defines its own `taken` if rows are not the first axis."""
     if isinstance(row, tuple):
         if (own := getattr(row, "taken", None)) is not None:
             return own(take)
@@ -192,7 +192,7 @@ def taken(row: Any, take: Take) -> Any:
 
 
 class Flat:
-    """The arrays among coefficients, one after another, and the Distances."""
+    """List the arrays among the coefficients, one after another, and the Distances."""
 
     def __init__(self, row: Any) -> None:
         self.arrays: list[Any] = []
@@ -211,17 +211,17 @@ class Flat:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of the arrays."""
+        """Return the arrays' size in bytes."""
         return sum(int(a.size) * int(a.dtype.itemsize) for a in self.arrays)
 
     @property
     def largest_square(self) -> float:
-        """Return the largest |y_i|^2/4 + |y_j|^2/4 of all Distances: `Block` has errors of eps times that."""
+        """Return the largest |y_i|^2/4 + |y_j|^2/4 of all Distances; errors in a `Block` are eps times that."""
         return max((2 * float(array_namespace(d.left).max(d.left[:, -2])) for d in self.distances), default=0.0)
 
 
 class Scratch:
-    """A stack of buffers of `size` numbers that layers borrow: few and reused, they stay in cache."""
+    """Keep a stack of buffers of `size` numbers for layers to borrow: few and reused, so they stay in cache."""
 
     def __init__(self, xp: Any, dtype: Any, size: int) -> None:
         self.xp, self.dtype, self.size = xp, dtype, size
@@ -235,7 +235,7 @@ class Scratch:
 
 
 class Borrowed:
-    """The buffers taken by one with statement; a class, since a generator would be slower in this innermost loop."""
+    """Hold the buffers of one with statement; a class, as a generator would be slower in this innermost loop."""
 
     __slots__ = ("count", "scratch", "shape")
 
@@ -258,7 +258,7 @@ class Borrowed:
 
 
 class Pairs(ABC):
-    """Pairs (i, j) of rows, with p, r and tau as arrays of one shape."""
+    """Hold p, r and tau of pairs (i, j) of rows, as arrays of one shape."""
 
     def __init__(self, scratch: Scratch, p: Array, r: Array | None, tau: Array | None) -> None:
         self.scratch, self.p, self.r, self.tau = scratch, p, r, tau
@@ -277,10 +277,10 @@ class Pairs(ABC):
 
     @abstractmethod
     def sides(self, v: Array) -> tuple[Array, Array]:
-        """Return v[i] and v[j] of numbers per row (N,), in shapes that broadcast to the pairs."""
+        """Return v[i] and v[j], for v : (N,), in shapes that broadcast to the pairs."""
 
     def outer(self, left: Array, right: Array, out: Array) -> Array:
-        """Write out = left[i] right[j], from single columns (N,)."""
+        """Write out = left[i] right[j], for left and right : (N,)."""
         return self.xp.multiply(self.sides(left)[0], self.sides(right)[1], out=out)
 
     @abstractmethod
@@ -288,20 +288,20 @@ class Pairs(ABC):
         """Write out = |y_i - y_j|^2 / 4, up to rounding, which can make it negative."""
 
     def scale_tau(self, factor: Array | None) -> None:
-        """Multiply tau by the inner product of the factors of its two rows, if there are factors."""
+        """Multiply tau by the inner product of its two rows' factors, unless `factor` is None."""
         if self.tau is not None and factor is not None:
             with self.borrow(1) as (w,):
                 self.tau *= self.dot(factor, factor, w)
 
     def clip(self) -> None:
-        """Clip p and r to [0, 1], against rounding errors."""
+        """Clip p and r to [0, 1], to remove rounding errors."""
         for side in (self.p, self.r):
             if side is not None:
                 self.xp.clip(side, 0, 1, out=side)
 
     @contextmanager
     def copy(self) -> Iterator[Pairs]:
-        """Yield a copy of the pairs, in borrowed arrays."""
+        """Yield a copy of the pairs in borrowed arrays."""
         with self.borrow(3) as buffers:
             other = copy(self)
             for name, buffer in zip(("p", "r", "tau"), buffers, strict=True):
@@ -319,7 +319,7 @@ class Block(Pairs):
         self.i, self.j = i, j
 
     def parts(self, height: int) -> Iterator[Block]:
-        """Yield blocks of rows whose arrays fit a cache, besides those that a layer borrows."""
+        """Yield blocks of rows whose arrays fit a cache together with those that a layer borrows."""
         for start in range(0, self.p.shape[0], height):
             at = slice(start, min(start + height, self.p.shape[0]))
             rows = slice(self.i.start + at.start, self.i.start + at.stop)
@@ -332,7 +332,7 @@ class Block(Pairs):
         return v[self.i, None], v[self.j]
 
     def outer(self, left: Array, right: Array, out: Array) -> Array:
-        """Use a matrix product, which takes half the time of `multiply` with its two broadcasts."""
+        """Use a matrix product, which takes half the time of `multiply` with two broadcasts."""
         return self.xp.matmul(columns(self.xp, left[self.i]), columns(self.xp, right[self.j]).T, out=out)
 
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:

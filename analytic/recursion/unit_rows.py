@@ -1,4 +1,4 @@
-"""Prepare rows of inputs as unit vectors near one point, for the product that gives their angles; see `engine`."""
+"""Turn rows of inputs into centred unit vectors, whose products give the angles; see `engine`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def flat(x: Array) -> Array:
 
 
 def rows_at_once(xp: Any, width: int) -> int:
-    """Return how many rows of `width` numbers fit a cache, for preparing rows and computing differences."""
+    """Return how many rows of `width` numbers fit a cache while rows are prepared or subtracted."""
     return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
 
 
 def product_rest(a: Array, b: Array, product: Array) -> Array:
-    """Return a b - product, for the rounded product, exactly: each factor in halves of 26 bits (Dekker 1971).
+    """Return a b - product exactly, for the rounded product, by splitting factors into 26-bit halves (Dekker 1971).
 
     >>> product_rest(np.array(1 + 2.0**-30), np.array(1 + 2.0**-40), np.array(1 + 2.0**-30 + 2.0**-40)) == 2.0**-70
     np.True_
@@ -37,11 +37,11 @@ def product_rest(a: Array, b: Array, product: Array) -> Array:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of x1, or of x2, ready for the product.
+    """Hold the rows of x1, or of x2, ready for the product.
 
-    x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros; float64, as
+    x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros; in float64, like
     bias : (N, 1), B / sqrt(2), and centre : (d or d + 1,), a point near the mean of the rows' `unit`.
-    single : True if float32 can hold scale.   kept : the results of `pick` for all rows, in the precision of x.
+    single : True if float32 can hold scale.   kept : results of `pick` for all rows, in the precision of x.
     """
 
     x: Array
@@ -66,7 +66,7 @@ class Rows:
         return out
 
     def unit_and_rest(self, rows: Array) -> tuple[Array, Array]:
-        """Return `unit` in float64, and the rounding error of its products: it decides angles of near-equal rows."""
+        """Return `unit` in float64 and its products' rounding errors, which matter for nearly equal rows."""
         xp, d = array_namespace(self.scale), self.x.shape[1]
         high = self.unit(rows, xp.float64)
         rest = xp.zeros_like(high)
@@ -74,7 +74,7 @@ class Rows:
         return high, rest
 
     def pick(self, rows: slice, dtype: Any, out: Array | None = None) -> tuple[Array, Array]:
-        """Return y, `unit` minus the centre, and |y|^2 / 2, (N,), of the rounded y: p of a row with itself stays 0."""
+        """Return y = `unit` - centre, and |y|^2 / 2, (N,), from the rounded y, so that p of a row with itself is 0."""
         xp = array_namespace(self.scale)
         if self.kept is not None and dtype == self.x.dtype:
             return self.kept[0][rows], self.kept[1][rows]
@@ -83,7 +83,7 @@ class Rows:
         return y, xp.vecdot(y, y) / 2
 
     def keep(self) -> Rows:
-        """Return the rows with y and |y|^2 / 2 stored, as several tiles need them."""
+        """Return the rows with y and |y|^2 / 2 stored, since several tiles need them."""
         xp, dtype, (N, width) = array_namespace(self.scale), self.x.dtype, (self.x.shape[0], self.centre.shape[0])
         y, n = xp.empty((N, width), dtype=dtype), xp.empty(N, dtype=dtype)
 
@@ -95,7 +95,7 @@ class Rows:
 
 
 def pieces(xp: Any, x: Array) -> list[slice]:
-    """Return slices of `rows_at_once` rows."""
+    """Return slices that cover x, of `rows_at_once` rows each."""
     N, step = x.shape[0], rows_at_once(xp, x.shape[1])
     return [slice(i, min(i + step, N)) for i in range(0, N, step)]
 
@@ -110,7 +110,7 @@ def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> No
 
 
 def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
-    """Return |x|^2 of all rows, (N,), float64; a small number > 0 if the squares of a row underflow."""
+    """Return |x|^2 of all rows, (N,), float64; a tiny positive number if the squares of a row underflow."""
     found = [xp.empty(x.shape[0], dtype=xp.float64) for x in parts]
 
     def work(piece: tuple[Array, Array, slice]) -> None:
@@ -118,10 +118,10 @@ def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
         x = xp.astype(part[rows], xp.float64, copy=False)
         out[rows] = squares = xp.vecdot(x, x)
         lost = squares < SMALLEST_VARIANCE / 10
-        if bool(xp.any(lost)):  # rows of zeros, or so small that their squares underflow
+        if bool(xp.any(lost)):  # rows of zeros, or rows whose squares underflow
             out[rows] = xp.where(lost & xp.any(x != 0, axis=1), SMALLEST_VARIANCE / 10, squares)
 
-    with np.errstate(over="ignore"):  # `rows_in_range` reports it
+    with np.errstate(over="ignore"):  # `rows_in_range` reports overflow
         for_each(xp, work, [(out, x, rows) for out, x in zip(found, parts) for rows in pieces(xp, x)])
     return xp.concatenate(found)
 

@@ -1,8 +1,8 @@
-"""Train in closed form with a constant kernel from any source.
+"""Compute training with any constant kernel in closed form.
 
 Reading order:
 
-    eigen       one factorisation of the kernel, and its zero eigenvalues
+    eigen       factorises the kernel once, and finds its zero eigenvalues
     dynamics    gradient flow and gradient descent at any time
     gp          the ensemble of trained networks
     posterior   the Gaussian process conditioned on data

@@ -3,17 +3,17 @@
     L = 1/(2N) sum ||f - y||^2  +  ridge/(2N) |theta - theta_0|^2            N examples, for any number of outputs
 
 A linearised network f = f_0 + J (theta - theta_0) stays at theta_t = theta_0 + J' a_t.  So
-f_t(x) = f_0(x) + Theta(x, X) a_t with Theta = J J'.  (With rates lr S, theta_t = theta_0 + S J' a_t, Theta = J S J',
-and |S^-1/2 (theta - theta_0)|.)  Gradient flow, d theta/dt = -lr grad L, is a linear equation for a_t : (N, C):
+f_t(x) = f_0(x) + Theta(x, X) a_t with Theta = J J'.  (With rates lr S: theta_t = theta_0 + S J' a_t, Theta = J S J',
+and the penalty is |S^-1/2 (theta - theta_0)|^2.)  Gradient flow, d theta/dt = -lr grad L, is linear in a_t : (N, C):
 
     da/dt = -(lr/N) ((Theta + ridge I) a - (y - f_0)),    a_0 = 0
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
 
 Gradient descent, theta <- theta - lr grad L, replaces e^(-lr t mu / N) by (1 - lr mu / N)^t; momentum couples theta and
-the velocity in a 2 x 2 block for each eigenvalue.  Without ridge this is Lee et al. 2019, eqs. (8) to (11); the paper's
-loss has no 1/N, so its eta is lr/N here.
+the velocity in a 2 x 2 block for each eigenvalue.  Without ridge this is Lee et al. 2019, eqs. (8) to (11); there, the
+loss has no 1/N, so their eta is lr/N here.
 
-Units of time: t = lr * steps with lr = 1, t = steps with the network's own lr.
+Units of time: with lr = 1, t = lr * steps; with the network's own lr, t = steps.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from minintk.validate import number, times
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dynamics(ABC):
-    """f_t(x) = f_0(x) + Theta(x, X) a_t at any t, from one factorisation of Theta(X, X).
+    """Compute f_t(x) = f_0(x) + Theta(x, X) a_t at any t from one factorisation of Theta(X, X).
 
-    Built by `gradient_flow` and `gradient_descent`.  y : (N, C).  full : True if the kernel is (N, C, N, C).
+    `gradient_flow` and `gradient_descent` build it.  y : (N, C).  full : True if the kernel is (N, C, N, C).
     """
 
     spectrum: Spectrum
@@ -52,11 +52,11 @@ class Dynamics(ABC):
         """Return f_0 + Theta(X, X) a_t on the training set, (N, C), or f_0(x) + Theta(x, X) a_t on a test set, (M, C).
 
         t : a number >= 0, inf included, or a one-dimensional array of them: the result then has a leading axis T.
-            gradient_flow: t = lr * steps if lr = 1, t = steps if lr is the network's.  gradient_descent: steps.
-        k_test_train : (M, N), or (M, C, N, C) for a full kernel; without it, the result is on the training set.
-        f0, f0_test : (N, C) and (M, C), the outputs at t = 0; 0 for a centred network, or the mean of an ensemble.
+            gradient_flow: t = lr * steps if lr = 1, and steps if lr is the network's.  gradient_descent: steps.
+        k_test_train : (M, N), or (M, C, N, C) for a full kernel; without it, the result is for the training set.
+        f0, f0_test : (N, C) and (M, C), the outputs at t = 0; 0 for a centred network, and for the mean of an ensemble.
 
-        ValueError for a negative t or NaN, and if the result depends on directions with eigenvalues lost in rounding.
+        ValueError for negative t or NaN, and if the result depends on eigenvalues that are lost in rounding.
         Lee et al. 2019, eqs. (9) to (11).
         """
         t = times(t)
@@ -70,11 +70,11 @@ class Dynamics(ABC):
         return self._result(t, self._gain(t, k), self._residual(f0), f0_test, k)
 
     def coefficients(self, t: Any, f0: Any = 0.0) -> Array:
-        """Return a_t = g_t(Theta + ridge I) (y - f_0), (N, C), the coefficients of function and weights:
+        """Return a_t = g_t(Theta + ridge I) (y - f_0), (N, C), the coefficients of the function and the weights:
 
             f_t(x) = f_0(x) + Theta(x, X) a_t,    theta_t = theta_0 + J' a_t = theta_0 + J.vjp(a_t)
 
-        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are left out, as they change
+        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are omitted, as they change
         neither outputs nor weights.  Lee et al. 2019, eq. (8).
         """
         t = times(t)
@@ -85,7 +85,7 @@ class Dynamics(ABC):
         return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
-        """Return g_t(mu) for host times, (T, n), 0 in zero directions; ValueError if these could matter at large t."""
+        """Return g_t(mu) for host times, (T, n), 0 in zero directions; ValueError if these can matter at large t."""
         s, rate, latest = self.spectrum, self.lr / len(self.y), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
         if not dropped and s.zeros and latest * rate * s.resolution > 1:
@@ -99,7 +99,7 @@ class Dynamics(ABC):
         return gain
 
     def _outputs(self, name: str, f: Any, count: int) -> Array:
-        """Return f : (count, C) in float64, from an array of that shape or a number."""
+        """Return f : (count, C) in float64, given an array of that shape or a number."""
         xp, C = array_namespace(self.y), self.y.shape[1]
         if not hasattr(f, "shape") or f.shape == ():
             if not isfinite(f):
@@ -133,7 +133,7 @@ class Dynamics(ABC):
         return as_matrix(k)
 
     def _result(self, t: Array, h: Array, r: Array, f0: Array | None, k: Array | None = None) -> Array:
-        """Return f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, all times in one matrix product."""
+        """Return f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, for all times by one matrix product."""
         xp, (n, c), T, size = array_namespace(r), r.shape, h.shape[0], power_of_two(r)
         a = self.spectrum.Q @ (h.T[:, :, None] * (r / size)[:, None, :]).reshape((n, T * c))
         a = (a if k is None else xp.astype(k, a.dtype, copy=False) @ a) * size  # h r could overflow
@@ -143,12 +143,12 @@ class Dynamics(ABC):
 
 
 class GradientFlow(Dynamics):
-    """g_t(mu) = (1 - e^(-lr t mu / N)) / mu."""
+    """Use g_t(mu) = (1 - e^(-lr t mu / N)) / mu."""
 
     def gain(self, t: Array) -> Array:
         xp, mu = array_namespace(t), self.spectrum.mu
         some = xp.where(mu > 0, mu, xp.ones_like(mu))
-        with np.errstate(over="ignore"):  # overflow gives the limit
+        with np.errstate(over="ignore"):  # overflow gives the correct limit
             s = self.lr / len(self.y) * t[:, None]
             g = -xp.expm1(-s * some) / some
         return xp.where(mu > 0, g, xp.where(xp.isinf(s), xp.zeros_like(s), s))
@@ -156,7 +156,7 @@ class GradientFlow(Dynamics):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GradientDescent(Dynamics):
-    """g_t(mu) = (1 - e_t) / mu, e_t = (1 - z)^t with z = lr mu / N; with momentum m, e_t of the heavy ball:
+    """Use g_t(mu) = (1 - e_t) / mu, e_t = (1 - z)^t, z = lr mu / N; with momentum m, e_t of the heavy ball:
 
     (e_t, w_t)' = M^t (1, 0)',    M = [[1 - z, -m], [z, m]],    e_(t+1) = (1 + m - z) e_t - m e_(t-1)
     """
@@ -173,17 +173,17 @@ class GradientDescent(Dynamics):
         z, t = xp.where(mu > 0, rate * mu, xp.full_like(mu, 2.0**-1000)), t[:, None]  # mu = 0: t rate
         ends = xp.isinf(t)
         t = xp.where(ends, xp.zeros_like(t), t)
-        with np.errstate(over="ignore", invalid="ignore"):  # reported below
+        with np.errstate(over="ignore", invalid="ignore"):  # raises below
             done = self._moved(z, t)
         if not bool(xp.all(xp.isfinite(done))):
             raise ValueError(f"gradient descent has overflowed at t = {float(xp.max(t)):g}: {self._bound()}")
         return xp.where(ends, 1.0 * (mu > 0), done) / z * rate
 
     def _moved(self, z: Array, t: Array) -> Array:
-        """Return 1 - e_t, (T, n): M^t is a product of M^(2^j), stored as D = M^(2^j) - I with the digits of small z.
+        """Return 1 - e_t, (T, n).  M^t is a product of M^(2^j), stored as D = M^(2^j) - I for the digits of small z.
 
-        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so nothing fails if two coincide, z = (1 +- sqrt(m))^2.
-        If they are near -1, (-1)^t e_t replaces e_t: it has 2 (1 + m) - z for z, and starts from (1, -2).
+        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so nothing fails if two coincide (z = (1 +- sqrt(m))^2).
+        If they are near -1, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the start (1, -2).
         """
         xp, m = array_namespace(z), self.momentum
         flips = z > 1 + m
@@ -198,7 +198,7 @@ class GradientDescent(Dynamics):
         return xp.where(flips, 1 - xp.where(xp.remainder(t, 2.0) == 1, -1 - p, 1 + p), -p)
 
     def _bound(self) -> str:
-        """Return the learning rate and its bound, for messages."""
+        """Describe the learning rate and its bound, for messages."""
         reach = 2 * (1 + self.momentum)
         bound = reach * len(self.y) / float(self.spectrum.mu[-1])
         return f"lr = {self.lr:g} must stay below {bound:.6g} = {reach:g} N / (lambda_max + ridge)"
@@ -209,15 +209,15 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
 
         f_t = f_0 + Theta (Theta + ridge I)^-1 (I - e^(-lr t (Theta + ridge I) / N)) (y - f_0)
 
-    k_train : (N, N), one kernel for every output, or (N, C, N, C): `minintk.ntk`, `minintk.ntk_full`,
+    k_train : (N, N), one kernel shared by all outputs, or (N, C, N, C): `minintk.ntk`, `minintk.ntk_full`,
         `analytic.kernel(spec).ntk(x)`, or any other.
     y : (N, C).
-    lr : with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
-    ridge : absolute; the flow of L + ridge/(2N) |theta - theta_0|^2.
+    lr : with lr = 1, t = lr * steps; with the network's own lr, t = steps.
+    ridge : absolute; the flow is then that of L + ridge/(2N) |theta - theta_0|^2.
 
-    One factorisation, O(N^3), for all t: about 6 s at N = 4000 on two cores.  Results have the dtype of the arrays.
-    TypeError, ValueError for arrays of two libraries, wrong shapes, NaN, an asymmetric or indefinite kernel.
-    MemoryError, before any work, with the required and the free memory. Lee et al. 2019, eqs. (8) to (11).
+    One factorisation, O(N^3), serves all t: about 6 s at N = 4000 on two cores.  Results have the arrays' dtype.
+    TypeError or ValueError for arrays of two libraries, wrong shapes, NaN, or an asymmetric or indefinite kernel.
+    MemoryError, before any work, states the required and the free memory. Lee et al. 2019, eqs. (8) to (11).
 
     >>> import numpy as np
     >>> flow = gradient_flow(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]]))
@@ -236,12 +236,12 @@ def gradient_descent(
 
         f_t = f_0 + Theta (Theta + ridge I)^-1 (I - (I - lr (Theta + ridge I) / N)^t) (y - f_0)
 
-    Arguments and errors as `gradient_flow`; t is the number of steps, a whole number or inf.  momentum : m in [0, 1) of
-    the heavy ball, v <- m v + grad L, theta <- theta - lr v, v = 0 at first, as in `minintk.SGD`.  Warns if lr exceeds
-    the stability bound 2 (1 + m) N / (lambda_max + ridge): the outputs then grow without limit, as in training.
+    Arguments and errors are those of `gradient_flow`; t is the number of steps, a whole number or inf.  momentum : m in
+    [0, 1) of the heavy ball, v <- m v + grad L, theta <- theta - lr v, from v = 0, as in `minintk.SGD`.  Warns if lr is
+    above the stability bound 2 (1 + m) N / (lambda_max + ridge): outputs then grow without limit, as in training.
 
-    As lr -> 0 with tau = lr / (1 - m)^2 fixed, t steps become `minintk.kernel_flow(..., tau=tau)` at its time
-    lr t / (1 - m), which at m = 0 is gradient flow; the difference is of order lr / (1 - m) = sqrt(lr tau).
+    As lr -> 0 with tau = lr / (1 - m)^2 fixed, t steps converge to `minintk.kernel_flow(..., tau=tau)` at its time
+    lr t / (1 - m), which is gradient flow for m = 0.  The difference is of order lr / (1 - m) = sqrt(lr tau).
 
     >>> import numpy as np
     >>> k, y = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]])
@@ -261,12 +261,12 @@ def gradient_descent(
 def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
     """Return the largest stable rate of full-batch descent on L = 1/(2N) sum ||f - y||^2: 2 (1 + m) N / lambda_max.
 
-    k_train : the kernel of training.  (N, N) if it is the same for every output: `analytic.kernel(spec).ntk(x)`, or the
-        `minintk.ntk` of a network with one output.  (N, C, N, C), not reshaped, for a network with C > 1:
-        `minintk.ntk_full`.  Its `minintk.ntk`, (N, N) too, is the mean over outputs and gives too large a rate (1.2 to
-        4.5 times, measured): descent diverges.
+    k_train : the kernel of training.  (N, N) if all outputs share it: `analytic.kernel(spec).ntk(x)`, or the
+        `minintk.ntk` of a network with one output.  For a network with C > 1 outputs, pass `minintk.ntk_full`,
+        (N, C, N, C), not reshaped.  Its `minintk.ntk`, also (N, N), is the mean over outputs; the rate is then too
+        large (1.2 to 4.5 times, measured), and descent diverges.
     momentum : m in [0, 1), heavy ball, v <- m v + grad L, theta <- theta - lr v.
-    ValueError for a kernel of zeros, or so small that every rate is stable.  Lee et al. 2019, supplement.
+    ValueError if the kernel is zero, or so small that every rate is stable.  Lee et al. 2019, supplement.
 
     >>> import numpy as np
     >>> max_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
@@ -278,10 +278,10 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
 
 
 def critical_learning_rate(k_train: Array) -> float:
-    """Return 2 N / (lambda_min + lambda_max), below which Theorem 2.1 holds, for L = 1/(2N) sum ||f - y||^2.
+    """Return 2 N / (lambda_min + lambda_max), below which Theorem 2.1 holds for L = 1/(2N) sum ||f - y||^2.
 
-    k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The theorem also requires lambda_min > 0. ValueError for
-    a kernel of zeros, or so small that every rate is stable.  Lee et al. 2019, Theorem 2.1.
+    k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The theorem also requires lambda_min > 0.  ValueError if
+    the kernel is zero, or so small that every rate is stable.  Lee et al. 2019, Theorem 2.1.
 
     >>> import numpy as np
     >>> critical_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
@@ -292,7 +292,7 @@ def critical_learning_rate(k_train: Array) -> float:
 
 
 def rate(count: float, largest: float) -> float:
-    """Return count / largest; ValueError unless that is finite."""
+    """Return count / largest; ValueError unless it is finite."""
     if not largest > 0 or not isfinite(count / largest):
         raise ValueError(
             f"k_train expects an eigenvalue that bounds the learning rate, got {largest:.3g} as its largest: the "
@@ -302,7 +302,7 @@ def rate(count: float, largest: float) -> float:
 
 
 def check_targets(y: Array) -> None:
-    """Check targets `y : (N, C)`: floating, finite, two axes."""
+    """Check that the targets y : (N, C) are floating-point, finite and two-dimensional."""
     check_floating("y", y)
     if y.ndim != 2 or 0 in y.shape:
         hint = ": a single output needs its axis, y[:, None]" if y.ndim == 1 else ""
@@ -318,12 +318,12 @@ def check_momentum(momentum: Any) -> float:
 
 
 def power_of_two(a: Array) -> float:
-    """Return the power of two s for which the numbers of a / s are below 2."""
+    """Return a power of two s such that the entries of a / s are below 2."""
     return 2.0 ** (frexp(float(array_namespace(a).max(abs(a))))[1] - 1)
 
 
 def _factorised(k_train: Array, y: Array, lr: float, ridge: float) -> tuple[Spectrum, Array, float, bool, Any]:
-    """Return the checked fields of a `Dynamics`."""
+    """Check the arguments, and return the fields of a `Dynamics`."""
     xp = array_namespace(k_train, y)
     lr, ridge = number("lr", lr), number("ridge", ridge, zero=True)
     check_targets(y)

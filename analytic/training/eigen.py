@@ -6,13 +6,13 @@ A kernel of n rows has rounding errors of about eps max_i k_ii in each entry, wh
 
     resolution = (n + 100) eps max_i k_ii
 
-so an eigenvalue below that is either zero or lost in rounding.  It is certainly zero (a duplicated row, a zero row,
-fewer features than examples) if no other eigenvalue is below 100 times that bound.  Its direction q is then orthogonal
-to k(x, X) for every x, and contributes exactly nothing.  If the eigenvalues decay smoothly into the rounding, the final
-effect of their directions is unknown, and t = inf is an error.
+An eigenvalue below that is either zero or lost in rounding.  It is certainly zero (a duplicated row, a zero row, fewer
+features than examples) if no other eigenvalue is below 100 times that bound.  Its direction q is then orthogonal to
+k(x, X) for every x, and contributes exactly nothing.  If the eigenvalues decay smoothly into the rounding instead, the
+final effect of their directions is unknown, and t = inf is an error.
 
-The factorisation is in float64 for every dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s against
-6.1 s; it grows as N^3), and would add errors of eps lam_max to the kernel's own rounding.
+The factorisation uses float64 for every dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s against
+6.1 s, growing as N^3), and it would add errors of eps lam_max to the kernel's own rounding.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any
 from minintk.arrays import Array, array_namespace, available_memory, check_finite, check_floating, on_host, to_host
 
 CERTAIN_JUMP = 100.0
-"""Eigenvalues below the bound are certainly zero if the next one exceeds the bound by this factor."""
+"""Eigenvalues below the bound are certainly zero if all others exceed the bound by this factor."""
 
 
 def check_kernel(name: str, k: Array) -> None:
-    """Check that a kernel of the training set is (N, N) or (N, C, N, C), floating, finite and symmetric."""
+    """Check that a training kernel is (N, N) or (N, C, N, C), floating-point, finite and symmetric."""
     check_floating(name, k)
     shape = tuple(k.shape)
     half = k.ndim // 2
@@ -43,7 +43,7 @@ def check_kernel(name: str, k: Array) -> None:
 
 
 def asymmetry(k: Array) -> tuple[float, float]:
-    """Return max |k - k'| and max |k| of a matrix k, by blocks, to avoid a second matrix."""
+    """Return max |k - k'| and max |k| of a matrix k, by blocks, which avoids a second matrix."""
     xp = array_namespace(k)
     step = 256 if on_host(xp) else 4096
     pieces = [slice(i, i + step) for i in range(0, k.shape[0], step)]
@@ -54,7 +54,7 @@ def asymmetry(k: Array) -> tuple[float, float]:
 
 
 def as_matrix(k: Array) -> Array:
-    """Return (N, M) unchanged, (N, C, M, C) as (N C, M C)."""
+    """Return k : (N, M) unchanged, and (N, C, M, C) as (N C, M C)."""
     return k if k.ndim == 2 else k.reshape((k.shape[0] * k.shape[1], k.shape[2] * k.shape[3]))
 
 
@@ -70,7 +70,7 @@ def resolution(k: Array) -> float:
 
 
 def check_definite(smallest: float, largest: float, tau: float, ridge: float = 0.0) -> None:
-    """Raise ValueError if the smallest eigenvalue is negative beyond the rounding `tau`, and no ridge covers it."""
+    """Raise ValueError if the smallest eigenvalue is negative beyond rounding `tau` and no ridge covers it."""
     if -smallest > max(30 * tau, ridge / 2):
         raise ValueError(
             f"expected a positive semi-definite kernel, got one whose smallest eigenvalue is {smallest:.3g} "
@@ -81,11 +81,11 @@ def check_definite(smallest: float, largest: float, tau: float, ridge: float = 0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Spectrum:
-    """k + ridge I = Q diag(lam + ridge) Q'.
+    """Hold k + ridge I = Q diag(lam + ridge) Q'.
 
-    lam : (n,), ascending, cut off below at -ridge / 2.  Q : (n, n).  Both float64.
-    zeros : the number of eigenvalues of k + ridge I, the first ones, that cannot be distinguished from zero.
-    certain : True if these are certainly zeros; lam is then set to 0.
+    lam : (n,), ascending, at least -ridge / 2.  Q : (n, n).  Both are float64.
+    zeros : how many of the first eigenvalues of k + ridge I cannot be distinguished from zero.
+    certain : True if these are certainly zero; lam is then set to 0.
     smallest : the smallest eigenvalue of k as computed, for messages.
     """
 
@@ -103,10 +103,10 @@ class Spectrum:
         return self.lam + self.ridge
 
     def reaches(self, k_test: Array) -> bool:
-        """Return True if k_test : (m, n) has a component in the directions that count as zeros, beyond rounding.
+        """Return True if k_test : (m, n) has a component, beyond rounding, in the directions that count as zeros.
 
-        With w = k_test k^+, the weights of the training set, an exact zero direction q is known up to
-        |k_test q| <= resolution (1 + |w|): |w| times the error of k, and the error of k_test itself.
+        With w = k_test k^+, the weights of the training set, an exact zero direction q satisfies
+        |k_test q| <= resolution (1 + |w|): |w| times the error of k plus the error of k_test itself.
         """
         if self.zeros == 0:
             return False
@@ -128,24 +128,24 @@ class Spectrum:
 
 
 FEWER = "use fewer examples, or a kernel (N, N) shared by all outputs in place of the full (N, C, N, C)"
-"""The remedy for a solve that does not fit."""
+"""The remedy if a solve does not fit into memory."""
 
 
 def factorisation_bytes(n: int) -> int:
-    """Return the bytes of `spectrum` besides a kernel of n rows: k in float64, the solver's copy and work, Q."""
+    """Return the bytes of `spectrum` except the kernel of n rows: k in float64, the solver's copy and work, and Q."""
     return 44 * n * n
 
 
 def check_memory(xp: Any, what: str, need: int, remedy: str = FEWER) -> None:
-    """Raise MemoryError, before any work, if `what` needs more bytes than are free where `xp` keeps its arrays."""
+    """Raise MemoryError, before any work, if `what` needs more bytes than are free on the device of `xp`."""
     if need > (free := available_memory(xp)):
         raise MemoryError(f"{what} needs about {need / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free: {remedy}")
 
 
 def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
-    """Factorise a symmetric kernel k : (n, n), ascending eigenvalues, once and for every t.
+    """Factorise a symmetric kernel k : (n, n) once for all t, with ascending eigenvalues.
 
-    ValueError, with the smallest eigenvalue, if k is indefinite beyond rounding; MemoryError if it does not fit.
+    ValueError, with the smallest eigenvalue, if k is indefinite beyond rounding; MemoryError if the work does not fit.
 
     >>> import numpy as np
     >>> s = spectrum(np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 1.0]]))     # the first example twice
@@ -160,7 +160,7 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     check_definite(smallest, float(lam[-1]), tau, ridge)
     tau = max(tau, -smallest if ridge < -2 * smallest else 0.0)  # the kernel's own error, if visible
     zeros = int(xp.sum(lam + ridge <= tau))
-    exact = tau * eps(lam) / eps(k)  # computed values of exact zeros are below this
+    exact = tau * eps(lam) / eps(k)  # exact zeros are computed as less than this
     if zeros and float(xp.max(xp.abs(lam[:zeros]))) > exact:
         exact = tau
     certain = zeros in (0, n) or float(lam[zeros]) + ridge >= CERTAIN_JUMP * exact
@@ -171,7 +171,7 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
 
 
 def extremes(k: Array) -> tuple[float, float]:
-    """Return lambda_min, or 0 if rounding makes it negative, and lambda_max of a training kernel; checks it."""
+    """Check a training kernel; return lambda_min, or 0 if rounding makes it negative, and lambda_max."""
     check_kernel("k_train", k)
     xp, k = array_namespace(k), as_matrix(k)
     check_memory(xp, f"the eigenvalues of a kernel of {k.shape[0]} rows", 3 * 8 * k.shape[0] ** 2)

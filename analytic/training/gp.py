@@ -1,12 +1,12 @@
-"""Predict with the trained ensemble of wide networks, a Gaussian process at every time.
+"""Predict with the trained ensemble of wide networks, which is a Gaussian process at every time.
 
 Infinitely wide networks start as draws f_0 ~ GP(0, K) and train by f_t(x) = f_0(x) + A_t (y - f_0(X)), all with the
 same matrix A_t (see `analytic.training.dynamics`):
 
     A_t = Theta(x, X) (Theta + ridge I)^-1 (I - e_t(Theta + ridge I)),    e_t(mu) = e^(-lr t mu / N)
 
-or, for training in steps, e_t(mu) = (1 - lr mu / N)^t, or the heavy ball's.  An affine map of a Gaussian process is
-Gaussian: Lee et al. 2019, eqs. (13) to (16).  K is the NNGP, Theta the NTK.
+or, for discrete steps, e_t(mu) = (1 - lr mu / N)^t or the heavy ball's e_t.  An affine map of a Gaussian process is
+Gaussian: see Lee et al. 2019, eqs. (13) to (16).  K is the NNGP, Theta the NTK.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Given:
-    """K and Theta, (n, n) each, as a kernel of the points 0 ... n - 1; x : (N,) are such numbers.  Both are checked."""
+    """Wrap checked K and Theta, (n, n) each, as a kernel of the points 0 ... n - 1; x : (N,) holds such numbers."""
 
     K: Array
     Theta: Array
@@ -43,7 +43,7 @@ class Given:
                 )
 
     def check(self, name: str, x: Array) -> None:
-        """Raise ValueError unless x : (N,) are whole numbers of points."""
+        """Raise ValueError unless x : (N,) holds valid indices of points."""
         xp, n = array_namespace(self.K, x), int(self.K.shape[0])
         whole = x.ndim == 1 and x.dtype.kind in "iu"
         if not whole or (x.size and not 0 <= int(xp.min(x)) <= int(xp.max(x)) < n):
@@ -64,7 +64,7 @@ By = Literal["flow", "descent"]
 
 @runtime_checkable
 class KernelLike(Protocol):
-    """A kernel with nngp, and ntk for kind="ntk", as `analytic.kernel(spec)`; `both`, `diag` are used if present."""
+    """A kernel with nngp, and ntk for kind="ntk", like `analytic.kernel(spec)`; `both` and `diag` are optional."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
         """Return K(x1, x2), (N, M); K(x1, x1) without x2."""
@@ -72,7 +72,7 @@ class KernelLike(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ensemble:
-    """Infinitely many infinitely wide networks, all trained on (x, y); built by `ensemble`."""
+    """Describe infinitely many infinitely wide networks, all trained on (x, y); built by `ensemble`."""
 
     kernel: KernelLike
     x: Array
@@ -85,7 +85,7 @@ class Ensemble:
     _dynamics: dict[Kind, Dynamics] = field(default_factory=dict, init=False)
 
     def predict(self, x_test: Array, t: Any = inf, *, kind: Kind = "ntk", cov: bool = False, std: bool = False) -> Any:
-        """Return the mean (M, C) of the outputs at time t, alone or with its spread, the same for every output:
+        """Return the mean (M, C) of the outputs at time t, optionally with their spread, which all outputs share:
 
         cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
 
@@ -95,16 +95,16 @@ class Ensemble:
             cov  = K(x, x) + A_t K(X, X) A_t' - (A_t K(X, x) + transpose)
 
         kind="nngp", only the last layer trained (supplement).  t = inf is the Bayesian posterior with noise variance
-        ridge: each member has its own draw of that noise in its targets (Matthews et al. 2017).
+        ridge, if each member draws its own noise for its targets (Matthews et al. 2017).
 
             mean = K(x, X) (K + ridge I)^-1 (I - e_t(K + ridge I)) y
             cov  = K(x, x) - K(x, X) (K + ridge I)^-1 (I - e_t(K + ridge I)^2) K(X, x)
 
         x_test : (M, *shape of an example).
         t : a number >= 0, inf included, or a one-dimensional array of them: the results then have a leading axis T.
-            t = lr * steps if lr = 1, t = steps if lr is the network's; by="descent": steps.
-        ValueError for a negative t or NaN, an indefinite kernel, and a singular one whose limit does not exist.
-        MemoryError, before any work, with the required and the free memory.
+            t = lr * steps if lr = 1, and steps if lr is the network's; by="descent": steps.
+        ValueError for a negative t or NaN, an indefinite kernel, or a singular one whose limit does not exist.
+        MemoryError, before any work, states the required and the free memory.
         """
         check_wanted(kind, cov, std)
         self.check(x_test)
@@ -126,7 +126,7 @@ class Ensemble:
         return mean, xp.astype(stacked if np.ndim(t) else stacked[0], mean.dtype, copy=False)
 
     def dynamics(self, kind: Kind = "ntk") -> Dynamics:
-        """Return the training of one function under Theta ("ntk") or K ("nngp"), factorised on first use."""
+        """Return one function's training under Theta ("ntk") or K ("nngp"), factorised on first use."""
         if kind not in self._dynamics:
             k, y, how = self.block(kind), self.y, {"lr": self.lr, "ridge": self.ridge}
             by_steps = self.by == "descent"
@@ -137,8 +137,8 @@ class Ensemble:
     def check_memory(self, kind: Kind, M: int, covariances: int | None, factor: int | None = None) -> None:
         """Raise MemoryError, before any work, if the rest of a prediction of M outputs does not fit.
 
-        covariances : the number of (M, M) arrays, None for only a mean.  factor : bytes still needed for the kernel of
-            this kind and its factorisation, if not the ensemble's own.
+        covariances : the number of (M, M) arrays, None if only the mean is computed.  factor : bytes still needed for
+            the kernel of this kind and its factorisation; the ensemble's own number by default.
         """
         N, M, xp, item = int(self.x.shape[0]), int(M), array_namespace(self.x), int(self.x.dtype.itemsize)
         both = covariances is not None and kind == "ntk"
@@ -151,19 +151,19 @@ class Ensemble:
         check_memory(xp, what, need, remedy)
 
     def of(self, kind: Kind) -> Callable[..., Array]:
-        """Return the kernel's K or Theta, a function of (x1, x2); TypeError for Theta of a kernel with only nngp."""
+        """Return K or Theta as a function of (x1, x2); TypeError for Theta if the kernel has only nngp."""
         if (found := getattr(self.kernel, kind, None)) is None:
             raise TypeError(f"kind='ntk' expects a kernel with ntk, got {type(self.kernel).__name__}: take kind='nngp'")
         return cast(Callable[..., Array], found)
 
     def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
-        """Return (K, Theta), in one pass if the kernel has `both`."""
+        """Return (K, Theta), computed in one pass if the kernel has `both`."""
         k: Any = self.kernel
         K, Theta = k.both(x1, x2) if hasattr(k, "both") else (k.nngp(x1, x2), self.of("ntk")(x1, x2))
         return K, Theta
 
     def block(self, kind: Kind, spread: bool = False) -> Array:
-        """Return K(X, X) or Theta(X, X), evaluated on first use; for a spread, Theta in one pass with K."""
+        """Return K(X, X) or Theta(X, X), evaluated on first use; for a spread, Theta is computed in one pass with K."""
         if spread and kind == "ntk" and not self._train:
             self._train["nngp"], self._train["ntk"] = self.both(self.x)
         if kind not in self._train:
@@ -172,7 +172,7 @@ class Ensemble:
 
     @cached_property
     def _rotated(self) -> Array:
-        """Return Q' K(X, X) Q, Q of Theta: the covariance of f_0(X) in the directions that train independently."""
+        """Return Q' K(X, X) Q for Theta's Q: the covariance of f_0(X) in the directions that train independently."""
         K, Q = self.block("nngp"), self.dynamics("ntk").spectrum.Q
         check_kernel("kernel.nngp(x)", K)
         return Q.T @ (array_namespace(Q).astype(K, Q.dtype, copy=False) @ Q)
@@ -207,16 +207,16 @@ def ensemble(
 ) -> Ensemble:  # fmt: skip
     """Return the ensemble of infinitely wide networks trained on (x, y) on L = 1/(2N) sum ||f - y||^2.
 
-    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example), y : (N, C), both copied.  Alternatively, existing
-        kernels, empirical ones or from a store: (nngp, ntk), each (n, n) over all n points, read when needed and not
-        copied. Then x : (N,) and x_test : (M,) are whole numbers, the points' rows.
-    by : "flow", gradient flow: with lr = 1 the unit of t is lr * steps, with the network's own lr it is steps.
-        "descent", gradient descent with this lr: t counts steps; `momentum` as in `gradient_descent`.  The two differ
-        by O(lr) at any time, and not at all at the end.
+    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example) and y : (N, C) are copied.  Alternatively, pass
+        existing kernels, empirical ones or from a store: (nngp, ntk), each (n, n) over all n points, read when needed
+        and not copied.  Then x : (N,) and x_test : (M,) are whole numbers, the points' rows.
+    by : "flow" for gradient flow: with lr = 1, t = lr * steps; with the network's own lr, t = steps.  "descent" for
+        gradient descent with this lr: t counts steps, and `momentum` is as in `gradient_descent`.  The two differ by
+        O(lr) at any time, and not at all at the end.
     ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
-    Each kernel of the training set is evaluated and factorised once, for all t: about 6 s at N = 4000 on two cores.
-    For only the limit t = inf, `posterior` is cheaper.  Lee et al. 2019, eqs. (14) to (16).
+    Each training kernel is evaluated and factorised once for all t: about 6 s at N = 4000 on two cores.
+    If only the limit t = inf is needed, `posterior` is cheaper.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> class Linear:                                          # f(x) = x w / sqrt(d): Theta = K = x x' / d
@@ -248,11 +248,11 @@ def ensemble(
         check_examples("x", x)
     if x.shape[0] != y.shape[0]:
         raise ValueError(f"expected x : (N, ...) and y : (N, C) with one N, got {tuple(x.shape)} and {tuple(y.shape)}")
-    return Ensemble(kernel, own(x), own(y), lr, ridge, by, float(momentum))  # evaluated at the first prediction
+    return Ensemble(kernel, own(x), own(y), lr, ridge, by, float(momentum))  # evaluated when first predicting
 
 
 def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
-    """Raise ValueError for an unknown kind, and if both spreads are wanted."""
+    """Raise ValueError for an unknown kind, and if both cov and std are requested."""
     if kind not in get_args(Kind):
         raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
     if cov and std:
@@ -262,8 +262,8 @@ def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
 def spread(a: Array, b: Array, prior: Array, eps: float) -> Array:
     """Return the covariance prior + a b', (M, M), symmetrised; for prior : (M,), sqrt(prior + diag(a b')), (M,).
 
-    eps : the spacing of the kernel's numbers.  Variances that are 0 up to rounding (at training points) are clipped at
-    0; ValueError for other negative ones, if the result is (M,).
+    eps : the spacing of the kernel's numbers.  Variances that are 0 up to rounding (at training points) are clipped to
+    0; ValueError for other negative variances, if the result is (M,).
     """
     xp = array_namespace(a, prior)
     if prior.ndim == 2:

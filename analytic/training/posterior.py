@@ -1,6 +1,6 @@
-"""Condition the Gaussian process of a wide network on data, by a Cholesky factor.
+"""Condition the Gaussian process of a wide network on data with a Cholesky factor.
 
-By Bayes' rule for f ~ GP(0, K), Lee et al. 2019, eq. (13); or the ensemble at t = inf, eq. (16), by a factor of Theta.
+It uses K for Bayes' rule with f ~ GP(0, K), Lee et al. 2019, eq. (13), or Theta for the ensemble at t = inf, eq. (16).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from minintk.arrays import Array, array_namespace, check_finite, check_floating,
 from minintk.validate import generator, whole
 
 PIECE = 2**28
-"""Bytes of the kernel between test and training examples, in float64, above which predictions are split."""
+"""Predictions are split if the float64 kernel between test and training examples exceeds this many bytes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
-    """The Gaussian process conditioned on (x, y); built by `posterior`."""
+    """Represent the Gaussian process conditioned on (x, y); built by `posterior`."""
 
     ensemble: Ensemble
     kind: Kind
     noise: Array | None = None
 
     def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
-        """Return the mean (M, C) at x_test : (M, *shape of an example), alone or with its spread, for every output:
+        """Return the mean (M, C) at x_test : (M, *shape of an example), optionally with its spread, the same for all:
 
         cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
 
@@ -42,8 +42,8 @@ class Posterior:
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
         It uses a Cholesky factor if the kernel has one (1 s at N = 4000 on two cores).  A singular kernel gives the
-        limit t = inf of `ensemble`, or ValueError, with the smallest eigenvalue, if it does not exist. MemoryError,
-        before any work, with the required and the free memory.
+        limit t = inf of `ensemble`, or a ValueError with the smallest eigenvalue if that does not exist.  MemoryError,
+        before any work, states the required and the free memory.
         """
         check_wanted(self.kind, cov, std)
         ens = self.ensemble
@@ -82,7 +82,7 @@ class Posterior:
 
             -1/2 y' (K + ridge I)^-1 y - 1/2 log det (K + ridge I) - N/2 log 2 pi
 
-        ValueError, with the smallest eigenvalue, if K + ridge I is singular; and for kind="ntk", not a posterior.
+        ValueError, with the smallest eigenvalue, if K + ridge I is singular, and for kind="ntk", not a posterior.
         """
         if self.kind != "nngp":
             raise ValueError("log_marginal_likelihood expects kind='nngp': kind='ntk' is not the posterior of a model")
@@ -98,7 +98,7 @@ class Posterior:
         return -half_fit - int(C) * (half_log_det + int(N) / 2 * log(2 * pi))
 
     def sample(self, x_test: Array, size: int, rng: np.random.Generator) -> Array:
-        """Draw f at x_test, (size, M, C), on the host: the same for all array libraries; ValueError if indefinite."""
+        """Draw f at x_test, (size, M, C), on the host, alike for all array libraries; ValueError if indefinite."""
         whole("sample(size=...)", size)
         rng = generator(rng)
         self.ensemble.check(x_test)
@@ -119,7 +119,7 @@ class Posterior:
 
     @property
     def _factor_bytes(self) -> int:
-        """Return a bound on the bytes that the kernel and its factor still need."""
+        """Bound the bytes that the kernel and its factor still need."""
         if "factor" in self.__dict__:
             return 0
         ens, N = self.ensemble, int(self.ensemble.x.shape[0])
@@ -138,14 +138,14 @@ class Posterior:
     def factor(self) -> Array | None:
         """Return L, lower triangular (its upper entries are arbitrary), with L L' = k + ridge I.
 
-        On the host and in float64 it overwrites k.  None, with k restored, if a pivot cannot be distinguished from 0.
+        On the host in float64, L overwrites k.  Restore k and return None if a pivot cannot be distinguished from 0.
         """
         ens = self.ensemble
         ens.check_memory(self.kind, 0, None, self._factor_bytes)
         k = ens.block(self.kind)
         check_kernel(f"kernel.{self.kind}(x)", k)
         xp, tau = array_namespace(k), resolution(k)
-        ens._train.pop(self.kind)  # an interruption leaves nothing half done
+        ens._train.pop(self.kind)  # so that an interruption leaves no half-overwritten kernel
         L = xp.astype(k, xp.float64, copy=not self._owned)
         i, variances = xp.arange(len(k)), xp.asarray(xp.diagonal(L), copy=True)
         L[i, i] += ens.ridge if self.noise is None else self.noise
@@ -157,7 +157,7 @@ class Posterior:
                 return factor
         if self.noise is not None:
             raise ValueError("the kernel and the noise of each example are singular together: give each more noise")
-        if L is k:  # its lower triangle is unchanged
+        if L is k:  # k's lower triangle is unchanged
             for n in range(len(k)):
                 k[n, n + 1 :] = k[n + 1 :, n]
             k[i, i] = variances
@@ -166,7 +166,7 @@ class Posterior:
 
     @cached_property
     def _whitened(self) -> tuple[float, Array]:
-        """Return s, a power of two, and L^-1 y / s, (N, C), which is in range even if L^-1 y is not."""
+        """Return s, a power of two, and L^-1 y / s, (N, C), which is finite even if L^-1 y overflows."""
         y, L, xp = self.ensemble.y, self.factor, array_namespace(self.ensemble.y)
         assert L is not None
         size = power_of_two(y)
@@ -176,11 +176,11 @@ class Posterior:
 def posterior(
     kernel: KernelLike | tuple[Array, Array], x: Array, y: Array, *, ridge: float | Array = 0.0, kind: Kind = "nngp"
 ) -> Posterior:
-    """Condition the Gaussian process GP(0, K) on (x, y), or (kind="ntk") return the fully trained ensemble.
+    """Condition the Gaussian process GP(0, K) on (x, y), or, for kind="ntk", return the fully trained ensemble.
 
-    kernel, x, y as in `ensemble`; for "nngp" a kernel of your own only needs the method nngp.
-    ridge : absolute; for "nngp" the variance of the noise in y, a number or, (N,), one for each example.
-    kind="nngp" is Bayes' rule, eq. (13).  kind="ntk" is eq. (16), the outputs of networks with all layers trained to
+    kernel, x, y : as in `ensemble`; for "nngp", a kernel of your own needs only the method nngp.
+    ridge : absolute; for "nngp" the variance of the noise in y, one number or (N,), one for each example.
+    kind="nngp" is Bayes' rule, eq. (13).  kind="ntk" is eq. (16), outputs of networks whose layers are all trained to
     t = inf: a Gaussian process, but not the posterior of any probabilistic model.  Lee et al. 2019.
 
     >>> import numpy as np
@@ -207,16 +207,16 @@ def posterior(
 
 
 def cholesky(k: Array) -> Array:
-    """Return L with L L' = k, lower triangular, on the host over k's upper triangle; LinAlgError if there is none."""
+    """Return L with L L' = k, lower triangular, on the host over k's upper triangle; LinAlgError if k has none."""
     xp = array_namespace(k)
     if not on_host(xp):
         return xp.linalg.cholesky(k)
-    # LAPACK orders by columns: it sees k', the same symmetric matrix, in place
+    # LAPACK stores columns first, so it sees k', the same symmetric matrix, and works in place
     return scipy_module(xp, "linalg").cho_factor(k.T, lower=True, overwrite_a=True, check_finite=False)[0]
 
 
 def is_factor(L: Array, diagonal: Array) -> bool:
-    """Return True if L L' has this diagonal, up to rounding: a GPU's solver can fail silently."""
+    """Return True if L L' has this diagonal, up to rounding, since a GPU's solver can fail silently."""
     xp = array_namespace(L)
     rounding = float(len(L) + 100) * eps(L) * float(xp.max(diagonal))
     return float(xp.max(xp.abs(xp.einsum("ij,ij->i", L, L) - diagonal))) <= rounding

@@ -1,8 +1,8 @@
-"""Compute kernels of fully connected networks: one angle per pair of inputs, by the steps of `analytic.recursion`.
+"""Compute kernels of fully connected networks: one angle per pair of inputs, using the steps of `analytic.recursion`.
 
 Reading order:
 
-    plan          pairs from the first layer to the kernels' entries
+    plan          carries pairs from the first layer to the kernels' entries
     engine        tiles of the Gram matrix, on all cores
-    derivatives   differences in the logarithms of w_std and b_std
+    derivatives   differences in log w_std and log b_std
 """

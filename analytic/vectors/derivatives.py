@@ -1,9 +1,9 @@
-"""Differentiate both kernels with respect to log w_std and log b_std of all layers, by central differences:
+"""Differentiate both kernels by log w_std and log b_std, jointly for all layers, by central differences:
 
     f'(0) = (f(h) - f(-h)) / 2h - h^2 f'''(0) / 6 + ...
 
-The kernels are exact up to rounding at every angle, so differences have errors of about rounding / h + h^2 = 1e-10.
-From some hundred rows on, forward mode takes as long; dTheta of nearly parallel rows after ReLU has an error of 1e-8.
+The kernels are exact to rounding at every angle, so differences have errors of about rounding / h + h^2 = 1e-10.
+Above a few hundred rows forward mode takes as long; its dTheta of nearly parallel rows after ReLU is off by 1e-8.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def scaled(layer: s.Layer, name: str, factor: float) -> s.Layer:
     if isinstance(layer, s.Several):
         return type(layer)(*(scaled(inner, name, factor) for inner in layer))
     changed: dict[str, Any] = {}
-    here: Any = layer  # a dataclass, as every layer is
+    here: Any = layer  # every layer is a dataclass
     for each in fields(here):
         value = getattr(layer, each.name)
         if isinstance(value, s.Layer):
@@ -39,13 +39,13 @@ def scaled(layer: s.Layer, name: str, factor: float) -> s.Layer:
 
 
 STEP = 1e-5
-"""The step h of the logarithm."""
+"""The step h in the logarithm."""
 
 ROWS_AT_ONCE, BYTES_OF_A_PAIR = 2048, 8 * 6
-"""Rows, and columns, of a block, and the bytes (six numbers) per pair besides the result."""
+"""Rows and columns of a block; bytes per pair (six numbers) except the result."""
 
 
 def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array | None = None) -> list[Array]:
-    """Return dK, dTheta.   kernel_of(factor) : the kernel with a scaled parameter."""
+    """Return dK and dTheta.   kernel_of(factor) : the kernel with the parameter scaled by `factor`."""
     there, back = (kernel_of(exp(h)).both(x1, x2) for h in (STEP, -STEP))
     return [(a - b) / (2 * STEP) for a, b in zip(there, back, strict=True)]

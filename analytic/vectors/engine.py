@@ -1,11 +1,11 @@
-"""Compute the Gram matrix by tiles: each passes through all layers while it is in cache.
+"""Compute the Gram matrix by tiles, each of which passes through all layers while it is in cache.
 
-The input rows are scaled to unit vectors (with the first layer's bias as one more coordinate), divided by sqrt(2), and
-centred near their mean:
+Input rows are scaled to unit vectors (the first layer's bias is one more coordinate), divided by sqrt(2), and centred
+near their mean:
 
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
-A matrix product computes p with an error of eps * |y|^2: too large for nearly parallel pairs, as an error dp changes
+A matrix product has an error of eps * |y|^2 in p, too large for nearly parallel pairs, as an error dp changes
 the angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`VectorEngine.angles`) are recomputed from
 differences of their rows, in float64, and go through the layers as a `Listing`.  A float32 tile with many such pairs is
 recomputed entirely in float64.
@@ -36,28 +36,28 @@ from minintk.thresholds import THRESHOLDS
 
 
 def tile_width(xp: Any, n: int) -> int:
-    """Return the columns of a tile of an n x n matrix; on the host it has twice as many rows.
+    """Return the number of columns of a tile of an n x n matrix; on the host, a tile has twice as many rows.
 
-    A tile and the layers' working arrays fit a core's cache.  It is large enough to amortise packing the factors of a
-    product, and that a ufunc takes some tens of microseconds: a thread that waits for the interpreter lock sleeps
-    longer. A sixth of the matrix leaves one tile per core, and little below the diagonal. 240 fills whole vectors; for
-    a power of two, columns of a transposed tile would share a few cache lines.
+    A tile and the layers' working arrays fit a core's cache.  A tile must be large enough to amortise packing in the
+    product.  Its ufuncs must take tens of microseconds, as a thread that waits for the interpreter lock sleeps longer.
+    A sixth of the matrix leaves one tile per core, and little below the diagonal.  240 fills whole vectors; a power of
+    two would let columns of a transposed tile share a few cache lines.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
 
 
 def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
-    """Return rows and columns of a tile of an N x M matrix; unless M is small, rows are a multiple of columns."""
+    """Return rows and columns of a tile of an N x M matrix; rows are a multiple of columns unless M is small."""
     (n, m), width = shape, tile_width(xp, max(shape))
     height = 2 * width if on_host(xp) else width
-    if m < width:  # few columns: about as many pairs, in eight tiles or more
+    if m < width:  # few columns: tiles of about as many pairs, but at least eight tiles
         height = max(height, min(height * (width // m), -(-n // 8)))
     return height, width
 
 
 def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2): first the rows through all layers, then the pairs; errors as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2): first the rows pass all layers, then the pairs; errors as in `Wanted`."""
     engine = vector_engine(program, inputs, wanted.asked)
     wanted.warn(engine.rows.error)
     results = wanted.arrays(inputs, engine.working_memory(inputs))
@@ -78,13 +78,13 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread, since more change bits and wait for each other; small products use one anyway."""
-    small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients of a row
+    """Limit BLAS to one thread, as more change bits and wait for each other; small products use one anyway."""
+    small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients per row
     return nullcontext() if small else single_threaded_blas()
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
-    """Take the rows through all layers; return them for the product, the diagonals, the plan, and if its dtype fits."""
+    """Carry rows through all layers; return them for the product, the diagonals, the plan, and if its dtype fits."""
     xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
     norms2 = square_norms(xp, parts)
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
@@ -96,20 +96,20 @@ def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowS
 
 
 def with_ends(program: Program) -> Program:
-    """Return the program of pairs: it starts with the product of the inputs, and ends with the kernels' entries."""
+    """Return the program for pairs, which goes from the product of the inputs to the kernels' entries."""
     if program and isinstance(program[0], Affine):
         return Begin(program[0]), *program[1:], End()
     return Begin(None), *program, End()
 
 
 BUFFERS = 12
-"""The most arrays of a tile's size that a thread uses at a time."""
+"""Maximum number of tile-sized arrays that a thread uses at a time."""
 
 
 def working_memory(inputs: Examples, coefficients: int = 0) -> int:
-    """Return the bytes besides results: the rows, and the tiles of all threads, in float64 if float32 is too coarse.
+    """Return the bytes except results: the rows and all threads' tiles, in float64 if float32 is too coarse.
 
-    coefficients : bytes of the rows' coefficients, with the work on them; an estimate by default.
+    coefficients : bytes of the rows' coefficients and of the work on them; by default an estimate.
     """
     (N, M), size, host = inputs.shape, inputs.dtype.itemsize, on_host(inputs.xp)
     rows, tile = sum(x.shape[0] for x in inputs.x), 2 * tile_width(inputs.xp, max(N, M)) ** 2
@@ -119,7 +119,7 @@ def working_memory(inputs: Examples, coefficients: int = 0) -> int:
 
 
 def vector_diagonals(program: Program, inputs: Examples) -> RowState:
-    """Return K(x, x) and Theta(x, x) of every row of x1, (N,), float64."""
+    """Return K(x, x) and Theta(x, x) for every row of x1, (N,), float64."""
     norms2 = square_norms(inputs.xp, (flat(inputs.x[0]),))
     if not norms2.shape[0]:
         return RowState(norms2, norms2)
@@ -131,14 +131,14 @@ def vector_diagonals(program: Program, inputs: Examples) -> RowState:
 
 @dataclass(frozen=True)
 class VectorEngine:
-    """One evaluation of the kernels, or of a block of them: the rows are done, the pairs follow tile by tile.
+    """Evaluate the kernels, or a block of them: the rows are done, and the pairs follow tile by tile.
 
-    left, right : those of x1 and x2.   rows : their diagonals.   shape : (N, M).   asked : (NNGP, NTK).
+    left, right : the rows of x1 and x2.   rows : the diagonals.   shape : (N, M).   asked : (NNGP, NTK).
     largest_square : the largest |y|^2/4 + |y'|^2/4 of the `Distances` that activations add to p if norms differ.
-    symmetric : x2 = x1; compute only the upper triangle.
-    fine, coarse : the plan in float64, for single pairs, and in the inputs' precision, for blocks; None if that
-        precision cannot hold it: blocks then use float64 too.
-    per_tile : rows and columns.   out : NNGP and NTK, during the run.
+    symmetric : True if x2 = x1; only the upper triangle is computed.
+    fine, coarse : the plan in float64 for single pairs, and in the inputs' precision for blocks.  coarse is None if
+        that precision cannot hold it; blocks then use float64 too.
+    per_tile : rows and columns of a tile.   out : NNGP and NTK, during the run.
     """
 
     left: Rows
@@ -154,11 +154,11 @@ class VectorEngine:
     out: tuple[Array | None, ...] = (None, None)
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return the bytes besides the results for these inputs, or a block of them, with the known coefficients."""
+        """Return the bytes, except results, for these inputs or a block of them, using the known coefficients."""
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
-        """Return the engine for a block of whole tiles, without its program: the same numbers, so the same bits."""
+        """Return the engine for a block of whole tiles, without its program; the result has the same bits."""
         (i, j), same, first = place, self.symmetric and place[0] == place[1], self.first
         xp = array_namespace(self.left.scale)
         parts = [i] if same else [i, slice(first + j.start, first + j.stop)]
@@ -174,7 +174,7 @@ class VectorEngine:
         return replace(self, left=left, right=right, rows=rows, fine=fine, coarse=coarse, shape=shape, symmetric=same)
 
     def under(self, program: Program) -> VectorEngine:
-        """Return the engine with its program added: a program's functions cannot always be sent to other processes."""
+        """Return the engine with `program` restored, since not every program can be sent to other processes."""
         fine = replace(self.fine, program=with_ends(program))
         coarse = fine if self.coarse is self.fine else self.coarse and replace(self.coarse, program=fine.program)
         return replace(self, fine=fine, coarse=coarse)
@@ -190,7 +190,7 @@ class VectorEngine:
         """Compute all tiles, on all cores, into NNGP and NTK."""
         with one_blas_thread(self.shape, self.left.x):
             right = self.right.keep()
-            once = self.shape[1] <= self.per_tile[1]  # if only one tile needs a row of x1, do not keep it
+            once = self.shape[1] <= self.per_tile[1]  # a row of x1 that only one tile needs is not kept
             left = right if self.symmetric else self.left if once else self.left.keep()
             replace(self, left=left, right=right, out=tuple(results)).fill(progress)
 
@@ -199,7 +199,7 @@ class VectorEngine:
         xp, dtype, (height, width) = array_namespace(self.left.scale), self.left.x.dtype, self.per_tile
         tiles = list(self.tiles(height, width))
         own, lock, done = local(), Lock(), [0]
-        self.coarse_passes  # noqa: B018  cached before the threads start
+        self.coarse_passes  # noqa: B018  cache it before the threads start
 
         def work(tile: Place) -> None:
             if not hasattr(own, "scratches"):
@@ -224,7 +224,7 @@ class VectorEngine:
                 yield slice(i, min(i + height, last if self.symmetric else n)), slice(j, last)
 
     def tile(self, rows: slice, columns: slice, scratches: dict[Any, Scratch], precision: Any = None) -> None:
-        """Compute one tile: product, layers, recomputed pairs, results.   scratches : working memory by precision."""
+        """Compute one tile: product, layers, recomputed pairs, results.   scratches : {precision: working memory}."""
         xp, dtype = array_namespace(self.left.scale), self.left.x.dtype if precision is None else precision
         scratch, second = scratches[dtype], slice(columns.start + self.first, columns.stop + self.first)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
@@ -254,7 +254,7 @@ class VectorEngine:
                     out[rows, columns] = kernel
 
     def products(self, rows: slice, columns: slice, p: Array, scratch: Scratch) -> tuple[Array, Array]:
-        """Write p <- y . y', and return |y|^2/2 of rows and columns.  Rows that are not kept are prepared in blocks."""
+        """Write p <- y . y', and return |y|^2/2 of rows and columns.  Rows that are not kept are prepared by blocks."""
         xp, width = scratch.xp, self.left.centre.shape[0]
         new = (self.left.kept is None or p.dtype != self.left.x.dtype) and width <= scratch.size
         (right, n2), n = self.right.pick(columns, p.dtype), xp.empty(p.shape[0], dtype=p.dtype)
@@ -278,19 +278,19 @@ class VectorEngine:
         return self.passes(self.fine if self.coarse is None else self.coarse, self.left.x.dtype)
 
     def passes(self, plan: VectorPlan, dtype: Any) -> list[Callable[[Block], None]]:
-        """Return the passes of a plan for blocks in that precision."""
+        """Return a plan's passes for blocks in a given precision."""
         xp, count = array_namespace(self.left.scale), self.rows.q.shape[0]
         return plan.passes(xp, count, dtype, self.asked[1])
 
     @property
     def first(self) -> int:
-        """Return the position of x2's first row among all: rows of x2 come after those of x1."""
+        """Return the index of x2's first row among all rows: those of x1 come first."""
         return 0 if self.symmetric else self.shape[0]
 
     def angles(self, block: Block, n: Array, n2: Array, square: int | None) -> tuple[Array, Array]:
-        """Compute p from y . y'; return the positions of the pairs to recompute, with p = 1/2 until then.
+        """Compute p from y . y', and return the positions of pairs to recompute, which have p = 1/2 until then.
 
-        n, n2 : |y|^2/2 of rows and of columns.   square : the first row of the diagonal square, if the tile has one.
+        n, n2 : |y|^2/2 of rows and of columns.   square : first row of the diagonal square, if the tile has one.
         """
         xp, p = block.xp, block.p
         with block.borrow(1) as (w,):
@@ -300,7 +300,7 @@ class VectorEngine:
             own = xp.arange(p.shape[1])
             p[square + own, own] = 0.5
         size = max(float(n.max()) + float(n2.max()), self.largest_square)  # 1/2 if rows point in all directions
-        limit = ((0.3 if p.dtype.itemsize == 4 else 0.05) * size) ** 2  # what a product in that precision resolves
+        limit = ((0.3 if p.dtype.itemsize == 4 else 0.05) * size) ** 2  # what a product resolves in this precision
         if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:
             none = xp.empty(0, dtype=xp.int64)
             return none, none
@@ -309,7 +309,7 @@ class VectorEngine:
         return again
 
     def restart(self, again: tuple[Array, Array], block: Block) -> None:
-        """Recompute the kernels of the pairs at the positions `again` from differences and sums of rows, in float64."""
+        """Recompute the kernels of pairs at positions `again` from differences and sums of rows, in float64."""
         xp = block.xp
         step = min(rows_at_once(xp, 8), rows_at_once(xp, self.left.centre.shape[0]))
         scratch = Scratch(xp, xp.float64, step)
@@ -319,7 +319,7 @@ class VectorEngine:
             (left, rest), (right, rest2) = self.left.unit_and_rest(i), self.right.unit_and_rest(j - self.first)
             with scratch.borrow(3, i.shape) as (low, high, tau):
                 d, t = (left - right) + (rest - rest2), (left + right) + (rest + rest2)
-                lengths = xp.vecdot(d, t) ** 2 / 2  # (|y| - |y'|)^2, due to rounding
+                lengths = xp.vecdot(d, t) ** 2 / 2  # (|y| - |y'|)^2, nonzero due to rounding
                 for total, out in ((d, low), (t, high)):
                     xp.subtract(xp.vecdot(total, total), lengths, out=out)
                     out /= 2

@@ -1,4 +1,4 @@
-"""Apply a program to pairs, from the product of the inputs to the kernels' entries: by NumPy, or compiled."""
+"""Apply a program to pairs, from the inputs' product to the kernels' entries, in NumPy or compiled."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from minintk.arrays import Array, array_namespace, on_host
 from minintk.doors import through
 
 ROWS_WORTH_COMPILED = 64
-"""With fewer rows compiled passes save nothing, and without them an error's traceback shows the formula's own file."""
+"""For fewer rows, compiled passes save no time, and NumPy's traceback shows the file of the formula."""
 
 
 @dataclass(frozen=True)
 class Begin(Step):
-    """Set Theta of the inputs to 0.   first : the Dense that follows, if any: the product has computed its p."""
+    """Set Theta of the inputs to 0.   first : the Dense that follows, if any; the product already computed its p."""
 
     first: Affine | None
 
@@ -49,7 +49,7 @@ class Begin(Step):
 
 
 class EndRow(NamedTuple):
-    """gain : G and 2 G, G = sqrt q of the outputs.   tau_gain : the same for `scale`, for Theta, if some q = 0."""
+    """gain : G and 2 G, with G = sqrt q of the outputs.   tau_gain : the same with `scale`, for Theta if some q = 0."""
 
     gain: tuple[Array, Array]
     tau_gain: tuple[Array, Array] | None
@@ -57,7 +57,7 @@ class EndRow(NamedTuple):
 
 @dataclass(frozen=True)
 class End(Step):
-    """p <- K = G G' c,   tau <- Theta = 2 G G' tau."""
+    """Set p <- K = G G' c,   tau <- Theta = 2 G G' tau."""
 
     def law(self, law: Law) -> Law:
         return law
@@ -79,13 +79,13 @@ class End(Step):
 
 @dataclass(frozen=True)
 class VectorPlan:
-    """The program and coefficients that carry pairs through the layers, in one precision."""
+    """Hold the program and coefficients that carry pairs through the layers in one precision."""
 
     program: Program
     coefficients: tuple[Any, ...]
 
     def __call__(self, pairs: Pairs) -> None:
-        """p <- K,   tau <- Theta."""
+        """Set p <- K,   tau <- Theta."""
         run_pairs(self.program, pairs, self.coefficients)
 
     @cached_property
@@ -94,7 +94,7 @@ class VectorPlan:
         return Flat(self.coefficients)
 
     def taken(self, take: Take) -> VectorPlan:
-        """Return the plan for some rows, without the program: `replace` restores it."""
+        """Return the plan for some rows, without the program, which `replace` restores."""
         return VectorPlan((), taken(self.coefficients, take))
 
     def cast(self, dtype: Any) -> VectorPlan:
@@ -102,7 +102,7 @@ class VectorPlan:
         return VectorPlan(self.program, cast(self.coefficients, dtype))
 
     def passes(self, xp: Any, count: int, dtype: Any, tangent: bool) -> list[Callable[[Block], None]]:
-        """Return passes for blocks, in order, compiled if `analytic.fast` is available and there are enough rows."""
+        """Return the passes for blocks in order, compiled if `analytic.fast` is present and there are enough rows."""
         passes = None
         if count >= ROWS_WORTH_COMPILED and on_host(xp):
             passes = getattr(through("kernels"), "passes", None)

@@ -1,4 +1,4 @@
-"""`minintk verify` as a function: compare real networks of growing width with infinite-width theory, with a verdict.
+"""Compare real networks of growing width with infinite-width theory, with a verdict, as `minintk verify` does.
 
     from analytic import verify
     result = verify.run(widths=(32, 64, 128, 256), activations=["erf"])
@@ -8,17 +8,17 @@
 Reading order:
 
     problem       the data and the networks' specs
-    networks      training and measuring networks of one width, and how far they are from the theory
+    networks      trains and measures networks of one width, and their distance from the theory
     scores        z-scores of an ensemble against the Gaussian process
-    claims        what is claimed about exponents in the width, rows of what was found, and the verdicts
-    experiment    all of it: `run`
+    claims        the claims about exponents in the width, rows of results, and the verdicts
+    experiment    the whole experiment: `run`
     figures       the figures
     report        results.json and report.html: `write`
 
-and of `minintk verify --mup`, networks whose features move:
+and for `minintk verify --mup`, on networks whose features move:
 
     mup           rates, features, depth, weight decay, transfer
-    laws          the hierarchy of tangent kernels, the mean at finite width, the limit; and all laws: `laws.run`
+    laws          the hierarchy of tangent kernels, the mean at finite width, the limit; `laws.run` runs all laws
 """
 
 from analytic.verify.experiment import Result, run

@@ -1,16 +1,16 @@
-"""Define the claims: a quantity at every width, the power of the width that theory predicts, and the verdict.
+"""Define claims: a quantity at every width, the power of the width that theory predicts, and the verdict.
 
-A claim's exponent is fitted on the wider half of the widths: at width n a relative correction c/n to the leading power
-shifts the local exponent by about c/n.  On the wider half this is below MARGIN, which every verdict tolerates.
+A claim's exponent is fitted on the wider half of the widths.  At width n, a relative correction c/n to the leading
+power shifts the local exponent by about c/n; on the wider half this is below MARGIN, which every verdict tolerates.
 
     equal       passes if the theory's exponent is within `critical` standard errors + MARGIN of the fitted one
     at most     passes if the fitted exponent exceeds the bound by no more than that
-    undecided   instead of passed, if `critical` standard errors exceed RESOLUTION: n^-1/2 could not be told from n^0
+    undecided   replaces a pass if `critical` standard errors exceed RESOLUTION, so that n^-1/2 looks like n^0
 
-`critical`, a Bonferroni correction, bounds the probability that any test of a run fails by chance: FAMILY_WISE_ERROR.
+`critical`, by Bonferroni's correction, bounds the probability that a run fails any test by chance: FAMILY_WISE_ERROR.
 
-The rows of `minintk verify --mup` are findings: an exponent passes if its whole interval, at the level CONFIDENCE, is
-within its tolerance of the theory's.  It fails if none of it is, and is undecided otherwise.  A mean passes within
+Rows of `minintk verify --mup` are findings.  An exponent passes if its whole interval, at level CONFIDENCE, is within
+its tolerance of the theory's; it fails if no part of it is, and is undecided otherwise.  A mean passes within
 CRITICAL_Z standard errors.  A control is a wrong scale or theory, which the same measurement must reject.
 """
 
@@ -34,7 +34,7 @@ SUMMARY: dict[Outcome, str] = {
 
 
 def overall(verdicts: Iterable[Outcome]) -> Outcome:
-    """Return fail if any fails, else undecided if any is undecided, else pass."""
+    """Return fail if any verdict is fail, else undecided if any is undecided, else pass."""
     found = set(verdicts)
     return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
 
@@ -44,10 +44,10 @@ FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 
 @dataclass(frozen=True)
 class Claim:
-    """A quantity that `analytic.verify.networks.errors` measures under `key`, and the exponent that theory predicts.
+    """Hold a quantity that `analytic.verify.networks.errors` measures under `key`, and its exponent in theory.
 
-    formula : its HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : True if it is
-    only a bound for kinked ones.
+    formula : in HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : True if the
+    exponent of kinked activations is only a bound.
     """
 
     key: str
@@ -95,7 +95,7 @@ CLAIMS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JudgedClaim:
-    """One measured claim: values[i] : (S_i,) at widths[i], the fit on the wider half of them, and the verdict."""
+    """Hold a measured claim: values[i] : (S_i,) at widths[i], the fit on the wider half of these, and the verdict."""
 
     activation: str
     claim: Claim
@@ -111,7 +111,7 @@ class JudgedClaim:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """Return the theory's exponent, "≤ −1/2" for a bound, the fitted one and its 95 % interval, as text."""
+        """Format the theory's exponent ("≤ −1/2" for a bound), the fitted exponent and its 95 % interval."""
         theory = ("≤ " if self.relation == "at most" else "") + {-0.5: "−1/2", -1.0: "−1"}[self.theory]
         return theory, signed(self.fit.exponent), " to ".join(map(signed, self.fit.interval))
 
@@ -134,9 +134,9 @@ def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence
 
 @dataclass(frozen=True)
 class Score:
-    """One z-score of the trained ensemble.
+    """Hold one z-score of the trained ensemble.
 
-    control : a deliberately wrong theory, which the same networks must reject.
+    control : True for a deliberately wrong theory, which the same networks must reject.
     """
 
     title: str
@@ -147,7 +147,7 @@ class Score:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """Return the time, z (its bound if it was clipped) and the range in which it passes, as text."""
+        """Format the time, z (its bound if it was clipped) and the range in which z passes."""
         z = f"> {LARGEST_Z:.0f}" if self.z >= LARGEST_Z else signed(self.z, 1)
         return f"{self.t:g}", z, f"{'>' if self.control else '≤'} {self.critical:.2f}"
 
@@ -160,7 +160,7 @@ class Score:
 
 
 def critical_z(tests: int) -> float:
-    """Return the two-sided critical z at which `tests` tests all pass but with probability FAMILY_WISE_ERROR.
+    """Return the two-sided z that any of `tests` tests exceeds by chance with probability FAMILY_WISE_ERROR.
 
     >>> round(critical_z(1), 3), round(critical_z(50), 2)
     (2.576, 3.72)
@@ -182,9 +182,9 @@ CONFIDENCE, CRITICAL_Z = 0.99, 3.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One row: a law, the theory's prediction, the measurement, the verdict.
+    """Hold one row: a law, the theory's prediction, the measurement, the verdict.
 
-    control : True for a wrong scale or theory; it passes if the measurement rejects it.  seconds : the time of the row.
+    control : True for a wrong scale or theory; it passes if the measurement rejects it.  seconds : the row's duration.
     """
 
     law: str
@@ -196,12 +196,12 @@ class Finding:
 
 
 def refused(found: Finding) -> Finding:
-    """Return the finding as a control: it passes if it failed, and is undecided otherwise."""
+    """Return the finding as a control, which passes if the finding failed, and is undecided otherwise."""
     return replace(found, control=True, verdict="pass" if found.verdict == "fail" else "undecided")
 
 
 def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int], values: Sequence[Host]) -> Finding:
-    """Compare the power of the width in values[i] : (S,) at widths[i] with the expected one."""
+    """Compare the expected power of the width with that of values[i] : (S,) at widths[i]."""
     fit = power_law(widths, values, confidence=CONFIDENCE)
     low, high = fit.interval
     verdict = judged(fit.interval, expected - tolerance, expected + tolerance)
@@ -215,7 +215,7 @@ def bounded(law: str, bound: float, value: float) -> Finding:
 
 
 def score(law: str, expected: float, found: float, error: float) -> Finding:
-    """Return a mean, its standard error, and how many of these it is from the expected value."""
+    """Return a finding for a mean: its standard error, and its distance from the expected value in these."""
     z = abs(found - expected) / error
     measured = f"{signed(found, 4)} ± {error:.4f}, z = {z:.1f}"
     return Finding(law, signed(expected, 4), measured, "pass" if z <= CRITICAL_Z else "fail")

@@ -1,4 +1,4 @@
-"""Define `minintk verify`: real networks against the theory of wide ones; found by `minintk.lab.cli`."""
+"""Define `minintk verify`, which compares real networks with infinite-width theory; `minintk.lab.cli` finds it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analytic.verify import Result
 
 STATUS = {"pass": OK, "fail": FAILED, "undecided": UNDECIDED}
-"""Exit status by verdict."""
+"""{verdict: exit status}."""
 
 
 @command(
@@ -56,7 +56,7 @@ def _verify(args: Namespace) -> int:
 
 
 def _verify_draws(args: Namespace) -> int:
-    """Run the gate on random networks; the same command resumes after an interruption."""
+    """Run the gate on random networks; after an interruption, the same command resumes."""
     from analytic.verify import draw_report as report
 
     whole("draw", args.draw, 0)
@@ -74,7 +74,7 @@ def _verify_draws(args: Namespace) -> int:
 
 
 def _verify_mup(args: Namespace) -> int:
-    """Print each finding as it comes, and the report at the end."""
+    """Print each finding when it is ready, and the report at the end."""
     from analytic.verify import laws
     from analytic.verify.claims import overall
 
@@ -92,7 +92,7 @@ def _verify_mup(args: Namespace) -> int:
 
 
 def _show(result: Result) -> None:
-    """Print the tables in the terminal."""
+    """Print the tables."""
     from analytic.verify.claims import FAMILY_WISE_ERROR, SUMMARY
 
     screen = console(110)

@@ -1,4 +1,4 @@
-"""`minintk verify --draw N`: random networks and controls through the gate, a record each; tables and a figure."""
+"""Run `minintk verify --draw N`: the gate on random networks and controls, with records, tables and a figure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ QUANTITIES = {
     "linearisation": "≤ −1/2", "trend": "0", "kernel movement": "≤ −1/2", "weights": "−1/2", "kernel": "−1/2",
     "infinite width": "−1/2",
 }  # fmt: skip
-"""{what `draw_networks.errors` measures: the theory's exponent}; trend is the change of the linearisation's."""
+"""{quantity of `draws.errors`: the theory's exponent}; trend is the change of the linearisation's exponent."""
 
 
 def draws(
     count: int, store: str | Path, *, seed: int = 0, widths: Sequence[int] = WIDTHS, processes: int = 1,
     each_control: int = 4, progress: bool = False,
 ) -> tuple[Records, Records]:  # fmt: skip
-    """Return the records of `count` draws, and of each control on `each_control` draws, stored in the sweep `store`."""
+    """Return records of `count` draws, and of each control on `each_control` draws, stored in the sweep `store`."""
     work = partial(record, seed=seed, widths=tuple(widths))
     grids = {"control": [""], "draw": range(count)}, {"control": CONTROLS, "draw": range(each_control)}
     with start_processes(processes) as executor:
@@ -42,7 +42,7 @@ def draws(
 
 
 def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
-    """Return each seed's exponent, (S,), on the wider half of the widths; "trend": less that on the narrower half."""
+    """Return each seed's exponent, (S,), on the wider half of the widths; "trend": minus that on the narrower half."""
     sizes, half = found["widths"], len(found["widths"]) // 2
     errors = np.array(found["linearisation" if quantity == "trend" else quantity])
     wider = slopes(sizes[half:], errors[:, half:])
@@ -73,7 +73,7 @@ def rows(records: Records) -> list[tuple[str, ...]]:
 
 
 def by_class(records: Records) -> list[tuple[str, ...]]:
-    """Return (quantity, theory, smooth, ReLU's family), the mean exponent over a class of draws, its interval."""
+    """Return (quantity, theory, smooth, ReLU's family): each class's mean exponent over draws, with its interval."""
     table = []
     for name, theory in QUANTITIES.items():
         means: dict[bool, list[Any]] = {True: [], False: []}
@@ -85,10 +85,10 @@ def by_class(records: Records) -> list[tuple[str, ...]]:
 
 
 def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
-    """Return (the verdict on law and controls, the counts and levels in words).
+    """Return (the verdict on law and controls, a sentence with counts and levels).
 
-    fail: more rejections than chance explains, a draw that diverged, or a control that passed the gate.  undecided: a
-    control is neither rejected nor passed.
+    fail: more rejections than chance explains, a diverged draw, or a control that passed the gate.  undecided: some
+    control was neither rejected nor passed.
     """
     from scipy.stats import binom
 
@@ -97,7 +97,7 @@ def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
     seen = Counter(kind for kind, verdict in zip(kinds, wrong) if verdict == "refused")
     power = ", ".join(f"{kind} {seen[kind]} of {many}" for kind, many in Counter(kinds).items())
     counts = {word: verdicts.count(word) for word in ("refused", "undecided", "diverged")}
-    most = int(binom.isf(1e-3, len(law), LEVEL_OF_ALL))  # exceeded with a probability of .001 at most
+    most = int(binom.isf(1e-3, len(law), LEVEL_OF_ALL))  # exceeded with probability .001 at most
     text = (
         f"{len(law)} draws: {', '.join(f'{many} {word}' for word, many in counts.items())}; right ones are refused "
         f"with probability {LEVEL_OF_ALL:g} at most, so that chance explains {most} (99.9 %). "
@@ -109,7 +109,7 @@ def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
 
 
 def draw_figure(law: Records, controls: Records, path: Path) -> None:
-    """Draw all exponents with their intervals, and their histogram by class; the theory's bound is dashed."""
+    """Plot all exponents with their intervals, and a histogram by class; the theory's bound is dashed."""
     from matplotlib import style
     from matplotlib.figure import Figure
 

@@ -1,14 +1,14 @@
-"""Draw random networks to test the law of width as a property, and controls that break it.
+"""Draw random networks to test the law of width, and controls that break it.
 
-A draw is a network of any width, data, a loss and a way to train it.  The law (Lee et al. 2019, Theorem 2.1) is for
-rates below the critical one, with f the network and f_lin its linearisation, trained in the same way:
+A draw is a network of any width, data, a loss and a way of training.  The law (Lee et al. 2019, Theorem 2.1) holds at
+rates below the critical one.  For the network f and its linearisation f_lin, trained in the same way, it says
 
     sup_t |f_t - f_lin,t| = O(n^-1/2)
 
 Both are centred, f - f_0: the residual at the start is then the same for all seeds and widths, and exponents scatter
-three times less.  Both are trained by the same J', so a wrong one would pass. Therefore `backward` compares it with
+three times less.  Both are trained with the same J', so a wrong J' would pass.  Therefore `backward` compares J' with
 differences of f, separately for each tensor.  Other distances that fall at least as n^-1/2 are `JUDGED`: how far kernel
-and weights move and, in NTK parametrization, how far kernel and outputs are from those of infinite width.
+and weights move and, in NTK parametrization, how far kernel and outputs are from infinite width.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ PHIS: tuple[s.Layer, ...] = (
 LOSSES: dict[str, tuple[Loss, int, float]] = {
     "mse": (mse, 1, 1.0), "logistic": (logistic, 1, 0.25), "cross-entropy": (softmax_cross_entropy, 3, 0.5),
 }  # fmt: skip
-"""{name: (loss, outputs C, the largest eigenvalue of N d2L/df2)}"""
+"""{name: (loss, outputs C, the largest eigenvalue of N d2L/df2)}."""
 REGIMES: dict[str, Parametrization] = {
     "NTK": NTK(), "standard": Standard(), "muP": SpectralMuP(), "mean field": MeanField(),
 }  # fmt: skip
 NO_WIDTH, ANOTHER, FACTOR = "rate without the width", "another theta_0", "jvp times 3/2"
 CONTROLS = ("muP", "mean field", NO_WIDTH, ANOTHER, FACTOR)
-"""Changes that break the law, so every one has to be rejected.
+"""Changes that break the law, so that the gate must reject every one.
 
-In muP and mean field the features move at every width.  NO_WIDTH is the standard parametrization at one rate for all
-widths, in five short steps: once all have learnt, the law holds for it too.  ANOTHER linearises at other weights than
-training starts from.
+In muP and mean field, features move at every width.  NO_WIDTH is the standard parametrization at one rate for all
+widths, in five short steps: once all networks have learnt, the law holds for it too.  ANOTHER linearises at other
+weights than those at which training starts.
 """
 JUDGED = ("kernel movement", "weights", "kernel", "infinite width")
-"""Quantities that `errors` measures besides the linearisation, and that fall as n^-1/2 or faster."""
+"""Quantities besides the linearisation that `errors` measures, and that fall as n^-1/2 or faster."""
 WIDTHS = (16, 32, 64, 128, 256)
 N_TEST = 4
 
 
 @dataclass(frozen=True)
 class Draw:
-    """A network of any width, its data, and how it is trained.
+    """Describe a network of any width, its data, and its training.
 
-    body : "dense", or convolutions of sequences that end in "flatten" or "pool".  fraction : of the critical learning
-    rate.  regime : a key of REGIMES.  seed : the seed of data, labels and weights.  control : one of CONTROLS, or "".
+    body : "dense", or convolutions of sequences that end in "flatten" or "pool".  fraction : the rate, relative to the
+    critical one.  regime : a key of REGIMES.  seed : of data, labels and weights.  control : one of CONTROLS, or "".
     """
 
     depth: int
@@ -101,7 +101,7 @@ class Draw:
         return not isinstance(self.phi, KINKED)
 
     def rate(self, width: int) -> float:
-        """Return the learning rate's factor at this width: 1/n in standard parametrization, 1 elsewhere."""
+        """Return the learning rate's factor at this width: 1/n in standard parametrization, otherwise 1."""
         return 1 / width if self.regime == "standard" and self.control != NO_WIDTH else 1.0
 
     def widths(self, widths: Sequence[int]) -> list[int]:
@@ -109,7 +109,7 @@ class Draw:
         return [n if self.body == "dense" else n // 2 for n in widths]
 
     def network(self, width: int) -> Network:
-        """Return the network of this width: weights, then (phi, weights) repeated, in residual branches or not."""
+        """Return the network of this width: weights, then (phi, weights) repeated, optionally in residual branches."""
         scales: Any = {"w_std": self.w_std, "b_std": self.b_std, "b_init": self.b_init}
         image = self.body != "dense"
         weights = s.Conv1d(width, 3, **scales) if image else s.Dense(width, **scales)
@@ -129,7 +129,7 @@ class Draw:
 
 
 def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
-    """Make a draw whose every part is `choose(options)`: a generator's choice (`by`), or hypothesis'.
+    """Make a draw, each part of it by `choose(options)`: a generator's choice (`by`), or hypothesis's.
 
     >>> print(drawn(by(np.random.default_rng(1))))
     2 Sin(1, 1, 0) pool residual, w 1.00, NTK; cross-entropy, N 4, 40 steps at 0.1
@@ -149,12 +149,12 @@ def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
 
 
 def by(rng: np.random.Generator) -> Callable[[Sequence[Any]], Any]:
-    """Return a function that chooses by a generator, with equal probabilities."""
+    """Return a function that chooses with equal probabilities, using a generator."""
     return lambda options: options[int(rng.integers(len(options)))]
 
 
 class WrongFactor(Linearized):
-    """The model f(theta_0) + 3/2 J (theta - theta_0), a control."""
+    """Represent the control f(theta_0) + 3/2 J (theta - theta_0)."""
 
     def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         f, J = super().forward(theta, x)
@@ -162,15 +162,15 @@ class WrongFactor(Linearized):
 
 
 def record(control: str, draw: int, *, seed: int = 0, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
-    """Run the gate on the draw of this number, as `minintk.sweep` does; on one core, as others run in parallel."""
+    """Run the gate on draw number `draw`, for `minintk.sweep`; use one core, as other draws run in parallel."""
     with single_threaded_blas():
         return alone(gate, drawn(by(np.random.default_rng([seed, draw])), control), widths)
 
 
 def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
-    """Train rounds of networks until the law holds or is rejected on the wider half of the widths, with all `errors`.
+    """Train rounds of networks until the law holds or is rejected on the wider half of the widths; return all `errors`.
 
-    It also rejects if one of JUDGED falls more slowly than n^-1/2 over the same rounds, or J' is wrong by BACKWARD.
+    The law is also rejected if one of JUDGED falls more slowly than n^-1/2 in these rounds, or J' is off by BACKWARD.
     """
     sizes, wider, rng = draw.widths(widths), len(widths) // 2, np.random.default_rng([draw.seed, 1])
     lr, k = draw.fraction * critical_rate(draw, sizes, rng), analytic_kernel(draw, sizes[0])
@@ -196,14 +196,14 @@ def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
 
 
 BACKWARD = 1e-4
-"""Largest relative error of u' J d, as the median of three directions: rounding left 2e-6 in 450 right ones."""
+"""Largest relative error of u' J d, the median of three directions; in 450 correct cases rounding left 2e-6."""
 
 
 def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-6) -> dict[str, float]:
-    """Return {tensor: relative error of (J' u) d}, d in it alone, against u' (f(theta + h d) - f(theta - h d)) / 2h.
+    """Return {tensor: relative error of (J' u) d against u' (f(theta + h d) - f(theta - h d)) / 2h}, d in that tensor.
 
-    u, d : random, |d| = 1, so that no pre-activation moves far; the median of three d, as one may cross a kink of phi.
-    A gradient that is halved, dropped or never computed is wrong by 1/2 or 1, wherever it is.
+    u, d : random, with |d| = 1 so that no pre-activation moves far; median of three d, as one may cross a kink of phi.
+    A gradient that is halved, omitted or never computed is wrong by 1/2 or 1, in any tensor.
     """
     net, (x, _, _) = draw.network(width), draw.data()
     theta = net.init(rng)
@@ -224,7 +224,7 @@ def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-
 
 
 def critical_rate(draw: Draw, widths: Sequence[int], rng: np.random.Generator, members: int = 8) -> float:
-    """Return the largest rate, in units of `draw.rate`, at which some networks of the end widths are stable.
+    """Return the largest rate, in units of `draw.rate`, at which sampled networks of the end widths are stable.
 
     lr = 2 N / (c lambda_max),    c the largest curvature of the loss, lambda_max that of J S J', S the rates' scales
     """
@@ -233,12 +233,12 @@ def critical_rate(draw: Draw, widths: Sequence[int], rng: np.random.Generator, m
         net = draw.network(n)
         for theta in net.init(rng, ensemble=members):
             top = float(np.linalg.eigvalsh(ntk_full(net, theta, x).reshape(len(x) * C, -1))[-1])
-            bounds.append(2 * len(x) / (curvature * max(top, 1e-300) * draw.rate(n)))  # 0: no signal arrives there
+            bounds.append(2 * len(x) / (curvature * max(top, 1e-300) * draw.rate(n)))  # 0 if no signal arrives there
     return min(bounds)
 
 
 def analytic_kernel(draw: Draw, width: int) -> Array | None:
-    """Return the tangent kernel of all points at infinite width, in NTK parametrization, otherwise None."""
+    """Return the tangent kernel of all points at infinite width in NTK parametrization, otherwise None."""
     x, _, x_test = draw.data()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is by quadrature and exact to", UserWarning)  # 1e-8 is enough here
@@ -249,11 +249,11 @@ def analytic_kernel(draw: Draw, width: int) -> Array | None:
 def errors(
     draw: Draw, width: int, lr: float, members: int, rng: np.random.Generator, k: Array | None
 ) -> dict[str, Array]:
-    """Return {quantity: (E,)} of networks of one width, each beside its linearisation; suprema over some ten snapshots.
+    """Return {quantity: (E,)} for networks of one width and their linearisations; suprema are over about ten snapshots.
 
-    linearisation, infinite width : sup_t of the root mean square, over all points, of f - f_lin, f - f_inf.
-    kernel movement, kernel : relative distances of the empirical kernel at the end, and of the analytic one k : (A, A),
-    from the empirical one at the start.  weights : |theta_T - theta_0|, divided by sqrt(n) if weights are of order 1.
+    linearisation, infinite width : sup_t of the root mean square, over all points, of f - f_lin and f - f_inf.
+    kernel movement, kernel : relative distance from the empirical kernel at the start to the one at the end, and to the
+    analytic kernel k : (A, A).  weights : |theta_T - theta_0|, divided by sqrt(n) if weights are of order 1.
     """
     (loss, _, _), (x, y, x_test), net = LOSSES[draw.loss], draw.data(), draw.network(width)
     points, theta0 = np.concatenate([x, x_test]), net.init(rng, ensemble=members)
@@ -261,7 +261,7 @@ def errors(
     steps = range(0, draw.steps + 1, max(1, draw.steps // 10))
 
     def outputs(model: Model) -> tuple[Array, Array]:
-        """Return f on all points, (T, E, A, C), and theta at the end."""
+        """Return f on all points, (T, E, A, C), and the final theta."""
         run = train(model, theta0, x, y, loss=loss, optimizer=SGD(lr=lr), steps=draw.steps, every=steps.step)
         found = [(np.concatenate([snap.f, model(snap.theta, x_test)], axis=-2), snap.theta) for snap in run]
         return np.stack([f for f, _ in found]), found[-1][1]

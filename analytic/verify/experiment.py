@@ -1,4 +1,4 @@
-"""Run the whole experiment: draw, train and measure networks of every width, judge every claim."""
+"""Run the whole experiment: draw, train and measure networks of every width, and judge every claim."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ TIMES = (0, 8, 24, 48)
 Z_SCORES = 2 * len(TIMES)
 """z-scores per activation: the initial kernel, the covariance at every time, the mean at every time but the first."""
 SCORED_IMAGES = 8
-"""Number of test images whose joint distribution is compared."""
+"""Number of test images whose joint distribution is tested."""
 LINEARISED_TOLERANCE = 1e-9
-"""Allowed relative difference of a trained linearised network and its closed form, in float64."""
+"""Allowed relative difference between a trained linearised network and its closed form, in float64."""
 
 
 def default_members(width: int) -> int:
@@ -48,9 +48,9 @@ def default_members(width: int) -> int:
 
 
 def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
-    """Return (width, members) of the ensemble for the z-scores: at most 256 units, and half as many members.
+    """Return (width, members) of the ensemble for z-scores: at most 256 units, and half as many members.
 
-    The finite-width error O(1/n) is then a small fraction, O(n^-1/2), of the standard error of the sample.
+    The finite-width error O(1/n) is then a small fraction, O(n^-1/2), of the sample's standard error.
 
     >>> ensemble_size(WIDTHS), ensemble_size((16, 32, 64))
     ((256, 128), (64, 32))
@@ -61,10 +61,10 @@ def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trained:
-    """Many trained networks of one width, for the figures.
+    """Hold many trained networks of one width, for the figures.
 
-    f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), eqs. (14), (15) after every step.  last_layer : the
-    same mean if only the last layer were trained.
+    f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), eqs. (14), (15), after every step.  last_layer : the
+    same mean with only the last layer trained.
     """
 
     width: int
@@ -77,7 +77,7 @@ class Trained:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Study:
-    """Results of one activation.  linearised : relative distance of a trained linearised net and its closed form."""
+    """Hold one activation's results.  linearised : relative distance of a trained linearised net and closed form."""
 
     rows: list[JudgedClaim]
     tests: list[Score]
@@ -94,7 +94,7 @@ class Study:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """The result of `run`: a study of each activation, with the settings."""
+    """Hold the result of `run`: a study for each activation, and the settings."""
 
     settings: dict[str, Any]
     problem: Problem
@@ -136,7 +136,7 @@ def run(
     device : "cpu" or "gpu".  seed : the seed of all random numbers.
     progress : show a bar with the time left, on stderr.
 
-    It takes about half a minute on two cores with the defaults.  ValueError, FileNotFoundError or RuntimeError (no GPU)
+    With the defaults it takes about half a minute on two cores.  ValueError, FileNotFoundError or RuntimeError (no GPU)
     for invalid settings, before any work.
 
     >>> result = run(widths=(8, 16, 32), depth=1, activations=["erf"], seeds=4)
@@ -203,9 +203,9 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
 
 
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
-    """Return LR times the stability bound of the analytic kernel, at most 0.8 of that of networks with up to 128 units.
+    """Return LR times the analytic kernel's stability bound, but at most 0.8 times that of networks up to 128 units.
 
-    stages : (width, members, role) of all networks.  The kernels of narrow ones vary, so that some would diverge.
+    stages : (width, members, role) of all networks.  Kernels of narrow networks vary, so that some would diverge.
     """
     own = []
     for width, members, role in stages:
@@ -217,7 +217,7 @@ def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, in
 
 
 def score(run: Trajectory, expected: Ensemble, critical: float) -> list[Score]:
-    """Return z-scores of one ensemble on the first SCORED_IMAGES test images: the theory, and two wrong theories."""
+    """Return z-scores of an ensemble on the first SCORED_IMAGES test images, for the theory and two wrong theories."""
     points, seen, times = N_TRAIN + np.arange(SCORED_IMAGES), np.arange(N_TRAIN + N_TEST), np.array(TIMES)
     f = run.f[np.searchsorted(run.steps, times)][:, :, points]
 
@@ -239,7 +239,7 @@ def score(run: Trajectory, expected: Ensemble, critical: float) -> list[Score]:
 
 @dataclass(frozen=True, eq=False)
 class _Bench:
-    """Creates and trains the networks of one activation."""
+    """Create and train the networks of one activation."""
 
     activation: str
     depth: int
@@ -252,7 +252,7 @@ class _Bench:
         return Network(network_spec(self.activation, width, self.depth), self.given.x.shape[1:])
 
     def rng(self, width: int, role: int = 0) -> np.random.Generator:
-        """Return an independent generator for each activation, width and role of the networks."""
+        """Return an independent generator for each activation, width and role."""
         return np.random.default_rng([self.seed, list(ACTIVATIONS).index(self.activation), width, role])
 
     def trained(self, width: int, members: int, lr: float, role: int = 0) -> Trajectory:
@@ -262,5 +262,5 @@ class _Bench:
 
 
 def _work(width: int, members: int) -> float:
-    """Estimate the time that networks take, in any unit; for depth 2, and close enough for other depths."""
+    """Estimate the time that networks take, in arbitrary units; for depth 2, but close enough for others."""
     return members * width * (width + 400.0)

@@ -1,4 +1,4 @@
-"""Draw the figures, without a window."""
+"""Draw the figures without opening a window."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from analytic.verify.claims import CLAIMS, JudgedClaim
 from analytic.verify.experiment import TIMES, Result, Trained
 from analytic.verify.problem import N_LINE, N_TEST, N_TRAIN
 
-PANELS = {  # panel: (its axis label, its claims)
+PANELS = {  # panel: (axis label, claims)
     "kernels": ("relative distance of kernels (Frobenius norm)", CLAIMS[:3]),
     "weights": (r"relative movement of weights, $|W_T - W_0| / |W_0|$", CLAIMS[3:6]),
     "outputs": ("distance of outputs, root mean square, sup over t", CLAIMS[6:]),
 }
 LEGEND: dict[str, Any] = {"fontsize": 8.5, "frameon": False}
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # a palette for colour-blind readers (Okabe and Ito)
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # colour-blind safe (Okabe and Ito)
 MARKERS = ("o", "s", "^", "D")
 INK, FAINT = "#222222", "#999999"
 
@@ -65,7 +65,7 @@ def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
 
 
 def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
-    """Draw one claim: points with bars, the fit with its band, the theory's line through the middle of the fit."""
+    """Draw one claim: points with error bars, the fit with its band, and the theory's line through the fit's middle."""
     widths = np.array(row.widths, dtype=np.float64)
     logs = [np.log(v) for v in row.values]
     mean = np.exp([v.mean() for v in logs])
@@ -82,7 +82,7 @@ def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
 
 
 def ensemble_figure(ensemble: Trained) -> Any:
-    """Draw outputs on the arc at three times, and at its ends over time: networks against eqs. (14), (15)."""
+    """Plot outputs on the arc at three times, and at its ends over time: networks and eqs. (14), (15)."""
     figure = Figure(figsize=(15, 4.2), layout="constrained")
     axes = figure.subplots(1, 4, sharey=True)
     line = np.arange(N_TRAIN + N_TEST, N_TRAIN + N_TEST + N_LINE)
@@ -114,7 +114,7 @@ def _band(axis: Any, x: Any, mean: Any, sd: Any, colour: str, label: str | None)
 
 
 def _bars(axis: Any, x: Any, f: Any, colour: str, label: str | None) -> None:
-    """Draw sample mean and ± 2 sample standard deviations of f : (E, points)."""
+    """Draw the sample mean and ± 2 sample standard deviations of f : (E, points)."""
     style = {"marker": "o", "ms": 3.5, "ls": "none", "lw": 0.9, "capsize": 2}
     axis.errorbar(x, f.mean(axis=0), 2 * f.std(axis=0, ddof=1), color=colour, label=label, **style)
 

@@ -1,4 +1,4 @@
-"""Check the laws of muP: rates, features, depth, weight decay and steps that keep their size as networks grow."""
+"""Check the laws of muP: rates, features, depth, weight decay and steps keep their size as networks grow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from minintk.training.train import train
 
 
 class Frozen(SpectralMuP):
-    """Spectral muP with hidden layers that never learn."""
+    """Define spectral muP with hidden layers that never learn."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         right = super().row(role, fan_in, fan_out, sigma)
@@ -37,14 +37,14 @@ class Frozen(SpectralMuP):
 
 
 class Shallow(SpectralMuP):
-    """Spectral muP that ignores depth."""
+    """Define spectral muP that ignores depth."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         return super().row(replace(role, branches=1), fan_in, fan_out, sigma)
 
 
 class OneRate(SpectralMuP):
-    """Spectral muP with the square root of every rate in the multiplier: theta / sqrt(S), trained at the rate 1."""
+    """Define spectral muP with the root of each rate S in the multiplier: theta / sqrt(S) is trained at rate 1."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         right = super().row(role, fan_in, fan_out, sigma)
@@ -53,12 +53,12 @@ class OneRate(SpectralMuP):
 
 
 def network(n: int, C: int, parametrization: Parametrization, **scales: float) -> Network:
-    """Build two hidden layers of n units with tanh, for the digits."""
+    """Build a network for the digits with two hidden tanh layers of n units."""
     return Network(zoo.mlp(2, n, C, activation=s.Tanh(), **scales), (64,), parametrization)
 
 
 def rates(seed: int) -> Iterator[Finding]:
-    """Check one small step of gradient descent: df / lr = - J S J' (f - y) / N, the kernel of training."""
+    """Check that one small step of gradient descent gives df / lr = - J S J' (f - y) / N, with the training kernel."""
     x, y = digits().standardise().subset(16, np.random.default_rng(seed)).parity()
     lr = 1e-7
     for name, parametrization in {"muP": SpectralMuP(), "mean field": MeanField()}.items():
@@ -78,7 +78,7 @@ def rates(seed: int) -> Iterator[Finding]:
 
 
 def laziness(seed: int) -> Iterator[Finding]:
-    """Check that kappa is that of training: equal for muP and for the same training with one rate for all weights."""
+    """Check that kappa describes training: it is equal for muP and for the same training at one rate."""
     x, y = digits().standardise().subset(8, np.random.default_rng(seed)).parity()
     off, plain = 0.0, 0.0
     for n in (48, 200):
@@ -105,7 +105,7 @@ def coordinates(seed: int) -> Iterator[Finding]:
 
 
 def depth(seed: int) -> Iterator[Finding]:
-    """Check the same as residual branches are added."""
+    """Check the same as the number of residual branches grows."""
     x, y = digits(dtype=np.float32).subset(32, np.random.default_rng(seed)).one_hot()
     at: Any = {"loss": mse, "widths": (4, 8, 16, 32), "seeds": 8, "budget": 32}
 
@@ -128,7 +128,7 @@ def furthest(law: str, check: CoordinateCheck) -> Finding:
 
 
 class ScaledDecay(SGD):
-    """Gradient descent whose weight decay is also scaled by the learning-rate scale."""
+    """Define gradient descent whose weight decay is also multiplied by the learning-rate scale."""
 
     def scale_and_decay(self, g: Any, theta: Any, scales: Any, at: slice, lr: float = 1.0) -> None:
         super().scale_and_decay(g, theta, None, at, lr)
@@ -141,7 +141,7 @@ def decay(seed: int) -> Iterator[Finding]:
     widths = (64, 256, 1024)
 
     def shares(optimizer: Any, net: Network, k: int) -> Host:
-        """|theta without decay - theta with it| / |theta_0| of each tensor after 5 steps."""
+        """Return |theta without decay - theta with it| / |theta_0| of each tensor after 5 steps."""
         theta, ends = net.init(np.random.default_rng([seed, net.size, k])), list[Any]()
         for amount in (0.0, 0.1):
             *_, end = train(net, theta, x, y, loss=mse, optimizer=optimizer(weight_decay=amount), steps=5)
@@ -157,7 +157,7 @@ def decay(seed: int) -> Iterator[Finding]:
 
 
 def slowest(law: str, widths: Sequence[int], shares: Callable[[Network, int], Host]) -> Finding:
-    """Return the exponent furthest from 0, among those of all tensors."""
+    """Return the finding of the tensor whose exponent is furthest from 0."""
     nets = [network(n, 10, SpectralMuP(), b_std=0.0) for n in widths]
     found = np.array([[shares(net, k) for k in range(3)] for net in nets])  # (width, seed, tensor)
     rows = [exponent(law, 0.0, 0.02, widths, list(found[..., i])) for i in range(found.shape[-1])]
@@ -165,7 +165,7 @@ def slowest(law: str, widths: Sequence[int], shares: Callable[[Network, int], Ho
 
 
 def transfer(seed: int) -> Iterator[Finding]:
-    """Check that the best learning rate of one width is good at the others."""
+    """Check that the best learning rate at one width is good at the others."""
     x, y = digits(dtype=np.float32).subset(96, np.random.default_rng(seed)).one_hot()
 
     def found(optimizer: Any, low: int, high: int, parametrization: Parametrization, widest: int = 512) -> Transfer:
@@ -186,11 +186,11 @@ def transfer(seed: int) -> Iterator[Finding]:
 
 
 REGRET = 2.0
-"""Losses that differ less count as equal: the scatter between seeds reaches 1.5, a rate that moves as 1/n costs 5."""
+"""Losses within this factor count as equal: seeds scatter by up to 1.5, and a rate that moves as 1/n costs 5."""
 
 
 def kept(law: str, found: Transfer) -> Finding:
-    """Check that the best rate of one width costs at most a factor REGRET at another."""
+    """Check that the best rate of one width costs at most a factor REGRET at the others."""
     verdict: Outcome = "undecided" if found.untrained else "pass" if found.regret <= REGRET else "fail"
     shift = f"best rate: 2^({found.shift}) a doubling".replace("-", "−")
     return Finding(law, f"1, ≤ {REGRET:g}", f"{found.regret:.2f}; {shift}", verdict)
@@ -214,7 +214,7 @@ def muon(seed: int) -> Iterator[Finding]:
 
 
 def sharpnesses(seed: int) -> Iterator[Finding]:
-    """Check that the largest stable rate does not depend on the width: lr x sharpness < 2, also after some steps."""
+    """Check that the largest stable rate does not depend on the width: lr x sharpness < 2, even after some steps."""
     x, y = digits().on_sphere().subset(20, np.random.default_rng(seed)).parity()
     widths = (128, 256, 512, 1024)
 

@@ -1,6 +1,6 @@
-"""Train networks of one width; measure their kernels and their distance from the theory.
+"""Train networks of one width, and measure their kernels and their distance from the theory.
 
-Networks are float32, as in practice; every measurement is float64 on the host.  Rounding changes the measured errors by
+Networks use float32, as in practice; all measurements use float64 on the host.  Rounding changes the measured errors by
 a relative 1e-5, or up to 2e-2 if a ReLU unit switches one step earlier. This is far less than their scatter.
 """
 
@@ -33,7 +33,7 @@ DTYPE = np.float32
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """Measurements of networks of one width along training, on all A points, the training set first.
+    """Hold measurements of networks of one width during training, on all A points, the training set first.
 
     f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and the end.  nngp0 : (E, A, A), of the last
     hidden layer's pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.
@@ -67,7 +67,7 @@ def trained_networks(
     trunk, parts = hidden_part(net), []
     for theta0 in initial_thetas(net, x, rng, members):
         f, at = [], []
-        with single_threaded_blas():  # many small products: threads run over members instead
+        with single_threaded_blas():  # products are small, so threads run over members instead
             ntk0 = _by_member(xp, lambda theta: ntk(net, theta, points), theta0)
             nngp0 = _by_member(xp, lambda theta: nngp(trunk, theta[:, : trunk.size], points), theta0)
             for snap in train(net, theta0, x, y, loss=mse, optimizer=SGD(lr=lr), steps=steps, every=every):
@@ -81,14 +81,14 @@ def trained_networks(
 
 
 def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Host:
-    """Return work(theta) in float64 on the host; theta : (E, P) is split over the cores, or in one piece on a GPU."""
+    """Return work(theta) in float64 on the host; theta : (E, P) is split over the cores, or kept whole on a GPU."""
     E = len(theta)
     size = -(-E // cores()) if on_host(xp) else E
     return np.concatenate(parallel(lambda i: _host(work(theta[i : i + size])), range(0, E, size)))
 
 
 def hidden_part(net: Network) -> Network:
-    """Return the network up to the last hidden layer's pre-activations; its theta is the first part of the whole."""
+    """Return the network up to the last hidden layer's pre-activations; its theta is the first part of net's theta."""
     return Network(s.Sequential(*net.spec.layers[:-2]), net.input_shape, net.parametrization)
 
 
@@ -97,7 +97,7 @@ def _host(a: Any) -> Host:
 
 
 def _concatenated(parts: list[Trajectory]) -> Trajectory:
-    """Join trajectories into one of all members."""
+    """Join trajectories into one with all members."""
     movement = {name: np.concatenate([p.movement[name] for p in parts]) for name in parts[0].movement}
     f = np.concatenate([p.f for p in parts], axis=1)
     ntk0, ntkT, nngp0 = (np.concatenate([getattr(p, a) for p in parts]) for a in ("ntk0", "ntk", "nngp0"))
@@ -105,7 +105,7 @@ def _concatenated(parts: list[Trajectory]) -> Trajectory:
 
 
 def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
-    """Return f_t on all points, (T, A), of one network with a constant tangent kernel, eqs. (9) to (11), in steps.
+    """Return f_t on all points, (T, A), of descent by one network with a constant tangent kernel, eqs. (9) to (11).
 
     ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), the initial outputs.
     """
@@ -114,12 +114,12 @@ def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
 
 
 def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) -> dict[str, Host]:
-    """Return {claim: (E,)}: the distances whose scaling the theory predicts; for outputs, suprema of root mean squares.
+    """Return {claim: (E,)}, distances whose scaling theory predicts; for outputs, suprema of root mean squares.
 
     theory : with the kernels of all points.  hidden_nngp : (A, A), the analytic kernel of the last hidden layer.
     """
     N, Theta = len(theory.y), theory.of("ntk")(np.arange(run.f.shape[-1]))
-    seen = slice(N + n_test)  # without the arc, which is only for figures
+    seen = slice(N + n_test)  # omits the arc, which is only for figures
     train_set, test_set = slice(N), slice(N, N + n_test)
     k0, kT, nngp0 = (k[:, seen, seen] for k in (run.ntk0, run.ntk, run.nngp0))
     found: dict[str, Any] = {
@@ -145,7 +145,7 @@ def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) ->
 def linearised_training_error(
     net: Network, problem: Problem, xp: Any, rng: np.random.Generator, *, lr: float, steps: int, every: int
 ) -> float:
-    """max |f_trained - f_closed| / max |f_closed|, of a trained `Linearized` and eqs. (9) to (11); it is rounding."""
+    """Return max |f_trained - f_closed| / max |f_closed| of a trained `Linearized` and eqs. (9) to (11): rounding."""
     theta0 = to_library(net.init(rng), xp)
     x, y, points = (to_library(a, xp) for a in (problem.x, problem.y, problem.points))
     model = Linearized(net, theta0)

@@ -1,4 +1,4 @@
-"""Define the problem for networks of every width: real images, labels +-1, and the spec at a given width.
+"""Define the problem for networks of all widths: real images, labels +-1, and the spec at a given width.
 
 Images are standardised and scaled to the sphere |x|^2 = d, so that the input kernel x x' / d has a unit diagonal.
 """
@@ -29,13 +29,13 @@ ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
     "gelu": (s.GELU(), 2**0.5),
     "softplus": (s.Softplus(5.0, 1.404383), 1.0),
 }
-"""Activations by their name on the command line, each with its w_std.
+"""{name on the command line: (activation, w_std)}.
 
 w_std^2 is 2 for rectifiers (He et al. 2015), 1.5 for bounded activations (Lee et al. 2019, figure 2), 1 if E phi^2 = 1.
 """
 
 KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
-"""phi' jumps: kernel movement and distance from the linearisation may fall as slowly as n^-1/2, otherwise as n^-1."""
+"""Activations whose phi' jumps: kernel movement and linearisation errors may fall as slowly as n^-1/2, not n^-1."""
 
 
 def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
@@ -46,9 +46,9 @@ def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
-    """x : (N, d) and y : (N, 1) to train on, x_test : (M, d), and line : (N_LINE, d), an arc between two test inputs.
+    """Hold the training set x : (N, d), y : (N, 1), x_test : (M, d), and line : (N_LINE, d), an arc of two test inputs.
 
-    name, labels, attribution : of the data, for the report.
+    name, labels, attribution : describe the data in the report.
     """
 
     x: Host

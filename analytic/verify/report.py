@@ -1,4 +1,4 @@
-"""Write the report: results.json, the figures, and report.html, which is self-contained."""
+"""Write the report: results.json, the figures, and a self-contained report.html."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(result: Result, out: str | Path, command: str = "analytic.verify.run(.
     Everything is drawn before anything is written, and each file is replaced as a whole; other files in the folder are
     kept.  command : the command line shown in the report.
     """
-    from analytic.verify.figures import figures  # matplotlib is imported with the first figure
+    from analytic.verify.figures import figures  # imports matplotlib only for the first figure
 
     drawn = list(figures(result))
     results = json.dumps(as_dict(result, command), indent=1, ensure_ascii=False)
@@ -41,14 +41,14 @@ def write(result: Result, out: str | Path, command: str = "analytic.verify.run(.
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the software that the numbers depend on."""
+    """Return the versions of all software on which the numbers depend."""
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     packages = {name: import_module(name).__version__ for name in ("minintk", "numpy", "scipy", "matplotlib")}
     return {"Python": platform.python_version(), "machine": machine, **packages}
 
 
 def as_dict(result: Result, command: str) -> dict[str, Any]:
-    """Return the result as JSON data: every measurement of every network, fits, z-scores, settings, versions."""
+    """Return the result as JSON data: all measurements of all networks, fits, z-scores, settings, versions."""
     return {
         "verdict": result.verdict, "command": command, "settings": result.settings, "data": result.problem.name,
         "labels": result.problem.labels, "critical_z": result.critical, "family_wise_error": FAMILY_WISE_ERROR,
@@ -71,7 +71,7 @@ def _study_dict(study: Study) -> dict[str, Any]:
 
 
 def html(result: Result, drawn: Sequence[tuple[str, str, bytes]], command: str) -> str:
-    """Fill in page.html, as report.html."""
+    """Fill in the template page.html, and return report.html."""
     known: dict[str, Any] = {
         "result": result, "settings": result.settings, "summary": SUMMARY[result.verdict], "command": command,
         "passed": result.verdicts.count("pass"), "versions": versions(), "margin": MARGIN, "resolution": RESOLUTION,

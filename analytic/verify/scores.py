@@ -1,13 +1,13 @@
-"""Compute z-scores of an ensemble of trained networks against the Gaussian process that the theory predicts.
+"""Compute z-scores of an ensemble of trained networks against the theory's Gaussian process.
 
-With E members, outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
+For E members with outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
 
     mean         E (m - mu)' Sigma^-1 (m - mu)                            ~ chi2(M),            m the sample mean
     covariance   rho (E - 1) (tr R - log det R - M),   R = Sigma^-1 S     ~ chi2(M (M + 1)/2),  S the sample covariance
 
-the first exactly for Gaussian outputs, the second (the likelihood ratio) with Bartlett's factor rho up to O(1/E^2).  A
-tail probability p is reported as the z of a normal number.  E members cannot detect the O(1/n) of the width if sqrt(E)
-<< n.
+The first is exact for Gaussian outputs; the second (the likelihood ratio) holds up to O(1/E^2) with Bartlett's factor
+rho.  A tail probability p is reported as the z of a normal number.  E members cannot detect the O(1/n) effect of the
+width if sqrt(E) << n.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def covariance_z(f: Host, cov: Host) -> float:
 
 
 def scale_z(k: Host, expected: Host) -> float:
-    """Return z of the mean over members of <k_e, expected> / <expected, expected> - 1, two-sided; k : (E, A, A)."""
+    """Return the two-sided z of the members' mean of <k_e, expected> / <expected, expected> - 1; k : (E, A, A)."""
     ratio = (k * expected).sum(axis=(-2, -1)) / (expected**2).sum() - 1
     t = abs(float(ratio.mean())) / (float(ratio.std(ddof=1)) / len(k) ** 0.5)
     return z_of(2 * stdtr(len(k) - 1, -t))

@@ -1,6 +1,6 @@
-"""Attempts of a submission to change something outside, or to block the machine for others; see reading.py.
+"""Try to change something outside the sandbox, or to block the machine for others; see reading.py.
 
-Their return value does not count: their effects are checked from outside.
+Return values do not count; the effects are checked from outside.
 """
 
 import ctypes
@@ -130,7 +130,7 @@ def speaks_to_one_by_the_c_library(place):
 
 
 def signals_the_parent_by_a_pipe(place):
-    """Use the owner of a pipe, who gets a signal when data arrive: any process, any signal."""
+    """Make another process the owner of a pipe, so that arriving data send it a signal: any process, any signal."""
     import fcntl
 
     read, write = os.pipe()

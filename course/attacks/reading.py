@@ -1,7 +1,7 @@
-"""Attempts of a submission to read forbidden files: each takes the places and returns the text, if it succeeds.
+"""Try to read forbidden files: each attempt takes the places, and returns the text if it succeeds.
 
 place : {"secret": a file, "folder": its folder, "victim": another file, "parent": the grader's process, "port": of a
-server, "name": of an abstract socket}.  The attempts are given these; a submission would have to guess them.
+server, "name": of an abstract socket}.  Attempts receive these; a submission would have to guess them.
 """
 
 import ctypes
@@ -276,7 +276,7 @@ def files_of_the_parent(place):
 
 
 def with_the_frame_of_the_hook(place):
-    """From Python 3.13 on, a frame's variables can be changed from outside, including the tables of an audit hook."""
+    """Change a frame's variables from outside, as Python 3.13 allows, including the tables of an audit hook."""
     try:
         plainly(place)
     except PermissionError as error:
@@ -315,7 +315,7 @@ def by_openat2(place):
 
 
 def by_a_path_descriptor(place):
-    """Landlock lets anybody open a file for its path only (O_PATH); then link it, or open it again."""
+    """Open a file for its path only (O_PATH), which Landlock allows; then link it, or open it again."""
     libc = ctypes.CDLL(None)
     fd = libc.open(place["secret"].encode(), 0o10000000)
     libc.linkat(fd, b"", -100, b"mine", 0x1000)
@@ -365,12 +365,12 @@ def in_another_namespace(place):
 
 
 def in_a_ring(place):
-    """io_uring opens files for a process, bypassing the calls that a filter sees."""
+    """Open files through io_uring, bypassing the calls that a filter sees."""
     return "TOKEN" if ctypes.CDLL(None).syscall(425, 4, bytes(120)) >= 0 else ""
 
 
 def watching_the_folder(place):
-    """inotify reports the names of files that are opened there, without consulting Landlock."""
+    """Use inotify, which reports the names of files opened there without consulting Landlock."""
     libc = ctypes.CDLL(None)
     return "TOKEN" if libc.inotify_add_watch(libc.inotify_init1(0), place["folder"].encode(), 0x20) >= 0 else ""
 
@@ -398,7 +398,7 @@ def more_than_its_limits_by_the_c_library(place):
 
 
 def by_preloading(place):
-    """Load a library through the loader: a file that may not be read may not be loaded."""
+    """Load a library through the loader: a file that must not be read must not be loaded."""
     os.environ["LD_PRELOAD"] = place["secret"]
     import importlib.machinery
 
@@ -413,7 +413,7 @@ def by_encodings(place):
 
 
 def by_a_trace(place):
-    """Stop the hook's own frame by a trace function, which changes what it returns."""
+    """Stop the hook's own frame with a trace function that changes what it returns."""
     sys.settrace(lambda frame, event, arg: None)
     sys.setprofile(lambda frame, event, arg: None)
     return plainly(place)
@@ -423,14 +423,14 @@ def by_a_trace(place):
 
 
 def by_a_device_of_its_own(place):
-    """As root, create a device file in the own folder: a disk, the memory or a terminal; (1, 7) is /dev/full."""
+    """Create a device file in its own folder, as root: a disk, the memory or a terminal; (1, 7) is /dev/full."""
     os.mknod("device", 0o020600, os.makedev(1, 7))
     fd = os.open("device", os.O_RDONLY)
     return "TOKEN" if os.read(fd, 1) == bytes(1) else ""
 
 
 def by_a_cloned_mount(place):
-    """As root, clone the folder as a detached mount (open_tree)."""
+    """Clone the folder as a detached mount (open_tree), as root."""
     libc = ctypes.CDLL(None)
     tree = libc.syscall(428, -100, place["folder"].encode(), 1)
     return _all_of(libc, libc.openat(tree, b"answers.py", 0))
@@ -443,13 +443,13 @@ def by_a_file_in_memory(place):
 
 
 def by_a_folder_of_its_own(place):
-    """Nest folders deeper than Python can delete: the grader fails, and they stay."""
+    """Nest folders deeper than Python can delete, so that the grader fails and they stay."""
     os.mkdir("deep")
     return "TOKEN"
 
 
 def by_a_file_that_stays(place):
-    """As root, create a file that nobody may delete until its flag is removed (FS_IOC_SETFLAGS)."""
+    """Create a file that nobody can delete until its flag is removed (FS_IOC_SETFLAGS), as root."""
     libc, fd = ctypes.CDLL(None), os.open("stays", os.O_CREAT | os.O_RDWR)
     done = libc.ioctl(fd, 0x40086602, ctypes.byref(ctypes.c_long(0x10)))
     libc.ioctl(fd, 0x40086602, ctypes.byref(ctypes.c_long(0)))

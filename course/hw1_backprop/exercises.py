@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 1, and right answers: values by minintk and SciPy, derivatives by differences."""
+"""Define the exercises of assignment 1; right values come from minintk and SciPy, derivatives from differences."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"relu": mn.ReLU, "tanh": mn.Tanh, "softplus": mn.Softplus}
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation, one for each student; the authors' 1 is not among them."""
+"""Factors of the activation, one per student; the authors' factor 1 is not among them."""
 SMOOTHINGS = tuple(k / 100 for k in range(5, 41))
-"""Fractions of the targets that are spread over all classes, one for each student; the authors' is 0."""
+"""Fractions of the targets that all classes share, one per student; the authors' fraction is 0."""
 SIZES = (("more inputs than outputs", 5, 4, 3), ("as many outputs as inputs", 4, 3, 3), ("one example", 1, 3, 4))
 
 # --------------------------------------------------------------------------------------------- what is right
@@ -40,7 +40,7 @@ def phi(z: Array, variant: Variant) -> Array:
 
 
 def targets(labels: Array, C: int, variant: Variant) -> Array:
-    """Return the targets, (N, C): 1 for the label, minus the part that all classes share."""
+    """Return the targets, (N, C): 1 at the label, minus the part that all classes share."""
     s = variant["smoothing"]
     return np.asarray((1 - s) * np.eye(C)[labels] + s / C)
 
@@ -77,7 +77,7 @@ def built(params: Sequence[Array], variant: Variant) -> tuple[mn.Network, Array]
 
 
 def key(x: Array, labels: Array, params: Sequence[Array], variant: Variant) -> tuple[Any, list[Array]]:
-    """Return (loss, gradients), computed by minintk."""
+    """Return (loss, gradients) from minintk."""
     net, theta = built(params, variant)
     f, J = net.linearize(theta, x)
     y = targets(labels, f.shape[1], variant)
@@ -103,7 +103,7 @@ def dense(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 LARGE = "a million weights"
-"""A size that differences, or a complex step, cannot handle in time."""
+"""Too many for differences, or a complex step, to finish in time."""
 
 
 def dense_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -147,7 +147,7 @@ def activation_backward(rng: np.random.Generator, variant: Variant) -> Iterator[
     def exact(student: Submission) -> Any:
         z, v = rng.standard_normal((2, 4, 3))
         got, _ = student.pull("activate", "activate_backward", v, z)
-        return compare("the gradient", got, v * slope(z), rtol=2e-14)  # differences, of any order, round more
+        return compare("the gradient", got, v * slope(z), rtol=2e-14)  # differences of any order round more
 
     yield Law("to 13 digits", exact)
     yield Law("zero", at_zero)
@@ -319,7 +319,7 @@ def noise(
     x: Array, labels: Array, params: Sequence[Array], batches: Sequence[int], draws: int, seed: int, variant: Variant,
     *, replace: bool = True,
 ) -> tuple[Array, float]:  # fmt: skip
-    """Return (K, draws): |g_B - g| of mean gradients, B of batches, and |g|; replace: examples may be drawn twice."""
+    """Return |g_B - g| of mean gradients, (K, draws), and |g|; replace: examples can be drawn twice."""
 
     def gradient(at: Array) -> Array:
         grads = key(x[at], labels[at], params, variant)[1]

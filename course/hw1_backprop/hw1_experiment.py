@@ -1,4 +1,4 @@
-"""The data of the experiment: three noisy classes in the plane, and a network with a hidden layer of 16 units."""
+"""Make the experiment's data: three noisy classes in the plane, and a network with 16 hidden units."""
 
 import numpy as np
 

@@ -5,7 +5,7 @@ Only NumPy may be imported. Never modify the inputs; float32 in gives float32 ou
 
 import numpy as np
 from variant import activation as ACTIVATION  # "relu", "tanh" or "softplus"
-from variant import gain as GAIN  # what multiplies it
+from variant import gain as GAIN  # its factor
 from variant import loss as LOSS  # "mean" or "sum" over the examples
 from variant import smoothing as SMOOTHING  # the part of the targets that all classes share
 from variant import weights as WEIGHTS  # "in_out": y = x W + b;  "out_in": y = x W' + b

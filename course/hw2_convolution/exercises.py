@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 2, and right answers: by minintk's layers, derivatives by differences."""
+"""Define the exercises of assignment 2; right answers come from minintk's layers, derivatives from differences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Variant = Mapping[str, Any]
 SECONDS = 5.0
 
 LAYOUTS = tuple("".join(order) for order in permutations("NHWC") if order.index("H") < order.index("W"))
-"""The orders of the axes of images, rows before columns: different for most students, never one of the authors'."""
+"""Orders of image axes, rows before columns: different for most students, and never one of the authors'."""
 AUTHORS = "NHWC", "NCHW"
 
 # --------------------------------------------------------------------------------------------- what is right
@@ -31,7 +31,7 @@ def shown(x: Array, variant: Variant) -> Array:
 
 
 def layer(x: Array, layer: mn.Layer, W: Array = None, b: Array = None) -> tuple[Array, Any]:
-    """Return (y, its Jacobian in x) of one layer of minintk, for images channels last in float64."""
+    """Return (y, its Jacobian in x) of one layer of minintk, for float64 images with channels last."""
     net = mn.Network(mn.Sequential(layer, mn.Flatten()), x.shape[1:], mn.Standard())
     theta = (np.zeros(0) if W is None else np.concatenate([W.ravel(), b.ravel()])).astype(x.dtype)
     y, J = net.linearize(theta, x, wrt="x")
@@ -40,7 +40,7 @@ def layer(x: Array, layer: mn.Layer, W: Array = None, b: Array = None) -> tuple[
 
 
 def conv(x: Array, W: Array, b: Array, stride: int, pad: int, variant: Variant) -> Array:
-    """Convolve images (N, H, W, C), by minintk."""
+    """Convolve images (N, H, W, C) with minintk."""
     V = W if variant["kernel"] == "correlation" else W[::-1, ::-1].copy()
     size = (V.shape[0], V.shape[1])
     return layer(x, mn.Conv2d(V.shape[3], size, stride=stride, padding=pad, b_std=1.0), V, b)[0]
@@ -52,7 +52,7 @@ def max_pool(x: Array, size: int, stride: int, pad: int) -> tuple[Array, Any]:
 
 
 def avg_pool(x: Array, size: int, stride: int, pad: int, variant: Variant) -> Array:
-    """Average over the window, or over the part of it inside the image."""
+    """Average over each window, or over the part of it inside the image."""
     pool = mn.AvgPool(size, stride=stride, padding=pad)
     inside = layer(np.ones_like(x), pool)[0] if variant["average"] == "inside" else 1.0
     return layer(x, pool)[0] / inside

@@ -1,4 +1,4 @@
-"""The data of the experiment: one random image of 6 x 6 pixels and 3 channels."""
+"""Make the experiment's data: one random image of 6 x 6 pixels and 3 channels."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 3, and right answers: kernels by analytic, networks by minintk."""
+"""Define the exercises of assignment 3; right kernels come from analytic, networks from minintk."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Array = Any
 Variant = Mapping[str, Any]
 
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation, one for each student; the authors' 1 is not among them."""
+"""Factors of the activation, one per student; the authors' factor 1 is not among them."""
 
 ROOT = 1e-6
 """Tolerance for roots of kernels: an eigenvalue that rounds to 1e-16 has the root 1e-8."""
 
 PLAIN = 1e-7
-"""Tolerance if an angle is the arccos of a rounded cosine, which determines it only to 1.5e-8."""
+"""Tolerance for an angle that is the arccos of a rounded cosine, which determines it only to 1.5e-8."""
 
 # --------------------------------------------------------------------------------------------- what is right
 
@@ -89,7 +89,7 @@ def mistaken(
     slopes: bool = True,
     later: float = 1.0,
 ) -> tuple[Array, Array]:
-    """Return (NNGP, NTK) with a part of the recursion left out."""
+    """Return (NNGP, NTK) with a part of the recursion omitted."""
     W, B, b = w_std**2, b_std**2, b_std**2 * (variant["bias"] == "drawn")
     K, q1, q2 = x1 @ x2.T / x1.shape[1], (x1**2).mean(1), (x2**2).mean(1)
     K, q1, q2, Theta = W * K + b, W * q1 + b, W * q2 + b, W * K + B
@@ -101,7 +101,7 @@ def mistaken(
 
 
 def between(x1: Array, x2: Array) -> Array:
-    """Return angles (N, M), computed in the machine's longest floating-point type."""
+    """Return angles (N, M), computed in the longest floating-point type of the machine."""
     a, b = x1.astype(np.longdouble)[:, None, :], x2.astype(np.longdouble)[None, :, :]
     a, b = a * np.linalg.norm(b, axis=2, keepdims=True), b * np.linalg.norm(a, axis=2, keepdims=True)
     found = 2 * np.arctan2(np.linalg.norm(a - b, axis=2), np.linalg.norm(a + b, axis=2))

@@ -1,4 +1,4 @@
-"""The data of the experiment: 256 inputs around a circle."""
+"""Make the experiment's data: 256 inputs around a circle."""
 
 import numpy as np
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import erf, erfc
 from variant import activation as ACTIVATION  # "relu" or "erf"
 from variant import bias as BIAS  # "drawn": b ~ N(0, 1) at the start; "zero": b = 0 at the start, and trained
-from variant import gain as GAIN  # what multiplies the activation
+from variant import gain as GAIN  # factor of the activation
 
 
 def dense(K, Theta, w_std, b_std):

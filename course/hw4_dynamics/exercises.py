@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 4, and right answers: closed forms by analytic, on its kernels."""
+"""Define the exercises of assignment 4; right answers are analytic's closed forms, on its kernels."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Array = Any
 Variant = Mapping[str, Any]
 
 KERNEL = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.5), mn.ReLU(), mn.Dense(1, b_std=0.5)))
-"""For networks with one hidden layer: positive definite, unless two inputs are equal."""
+"""The kernel of one-hidden-layer networks, positive definite unless two inputs are equal."""
 
 WEIGHTS = tuple(k / 100 for k in range(30, 301) if abs(k - 100) > 9)
-"""Factors of the loss, one for each student; the authors' 1 is not among them."""
+"""Factors of the loss, one per student; the authors' factor 1 is not among them."""
 
 TIMES = (0.0, 0.3, 4.0, 100.0)
 """From the start to times when little is left to learn, in units of 1 / the largest rate."""
 
 PLAIN = 1e-7
-"""Tolerance if an angle is the arccos of a rounded cosine."""
+"""Tolerance for an angle that is the arccos of a rounded cosine."""
 
 LONG = 1e-6
 """Tolerance if widely different rates leave few digits: 10^8 steps, or t = inf."""
@@ -40,7 +40,7 @@ LONG = 1e-6
 
 @dataclass(frozen=True)
 class Known:
-    """Kernels of inputs given by their indices, (n, 1) each, from matrices of all of them."""
+    """Look up kernels of inputs, given by indices (n, 1), in matrices of all inputs."""
 
     K: Array
     Theta: Array
@@ -61,13 +61,13 @@ def part(k: Array, x1: Array, x2: Array | None) -> Array:
 
 
 def divisor(N: int, variant: Variant) -> float:
-    """Return the number that the loss of N examples divides by."""
+    """Return the divisor in the loss of N examples."""
     return (N if variant["loss"] == "mean" else 1) / float(variant["weight"])
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Training and test inputs, by index, and their kernels; targets, and outputs at the start."""
+    """Hold training and test inputs, by index, their kernels, the targets, and the initial outputs."""
 
     variant: Variant
     kernel: Known
@@ -114,7 +114,7 @@ class Problem:
         return float(t * self.per / np.linalg.eigvalsh(self.Theta)[-1])
 
     def units(self, t: float) -> float:
-        """Return analytic's t, for the mean loss, from the variant's."""
+        """Convert the variant's t to analytic's, which is for the mean loss."""
         return t * self.N / self.per
 
     @cached_property
@@ -142,7 +142,7 @@ class Problem:
 
 
 def problem(rng: np.random.Generator, variant: Variant, N: int, M: int, C: int, x: Array | None = None) -> Problem:
-    """Draw random inputs (or use these), targets, and outputs at the start."""
+    """Draw random inputs (or use `x`), targets, and initial outputs."""
     x = rng.standard_normal((N, 3)) if x is None else x
     kernel = Known(*KERNEL.both(np.concatenate([x, rng.standard_normal((M, x.shape[1]))])))
     return Problem(variant, kernel, *(rng.standard_normal((n, C)) for n in (len(x), len(x), M)))

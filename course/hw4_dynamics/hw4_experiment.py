@@ -1,4 +1,4 @@
-"""The data of the experiment: 400 of the library's handwritten digits, 8 x 8 pixels each."""
+"""Make the experiment's data: 400 of the library's handwritten digits, 8 x 8 pixels each."""
 
 import numpy as np
 

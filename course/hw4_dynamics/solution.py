@@ -7,14 +7,14 @@ import numpy as np
 from variant import layout as LAYOUT  # of K_test: "test_first" (M, N) or "train_first" (N, M)
 from variant import loss as LOSS  # "mean": 1/(2N) sum |f - y|^2;  "sum": 1/2 sum |f - y|^2
 from variant import trained as TRAINED  # "all" layers of the ensemble, or the "last" one
-from variant import weight as WEIGHT  # what multiplies the loss
+from variant import weight as WEIGHT  # factor of the loss
 
 # BEGIN SOLUTION
 LOST = 1e-10  # as a fraction of the largest eigenvalue: anything smaller is rounding
 
 
 def divisor(N):
-    """Return the number that the loss of N examples divides by."""
+    """Return the divisor in the loss of N examples."""
     return (N if LOSS == "mean" else 1) / WEIGHT
 
 
@@ -30,7 +30,7 @@ def rows(K_test):
 
 
 def gain(lam, t):
-    """Return (1 - exp(-lam t)) / lam; if lam is 0: t, or 0 in the limit, since no result depends on it."""
+    """Return (1 - exp(-lam t)) / lam; if lam is 0: t, or 0 in the limit, as no result depends on it."""
     some = np.where(lam > 0, lam, 1.0)
     if np.isinf(t):
         return (lam > 0) / some

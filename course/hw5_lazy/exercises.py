@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 5, and right answers: networks and kernels by minintk, closed forms by analytic.
+"""Define the exercises of assignment 5; networks and kernels come from minintk, closed forms from analytic.
 
 The two exponents are measured on the submission itself, with seeds added until the interval excludes one of the
 candidates (`minintk.grade.exponent`), so that no tolerance is chosen.
@@ -24,7 +24,7 @@ Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"tanh": mn.Tanh, "sin": mn.Sin, "erf": mn.Erf}
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation, one for each student; the authors' 1 is not among them."""
+"""Factors of the activation, one per student; the authors' factor 1 is not among them."""
 SIZES = (("wide", 4, 3, 7), ("more examples than parameters", 9, 2, 2), ("one example, one neuron", 1, 3, 1))
 
 # --------------------------------------------------------------------------------------------- what is right
@@ -64,7 +64,7 @@ def distance(f: Array, g: Array, variant: Variant) -> Array:
 
 
 def deviations(x: Array, y: Array, W: Array, a: Array, lr: float, steps: int, variant: Variant) -> Array:
-    """Return () or (E,): the largest distance of networks from their linearisations."""
+    """Return the largest distance of networks from their linearisations, () or (E,)."""
     net, theta, step = network(W.shape, variant), vector(W, a), rate(lr, len(y), variant)
     own = descend(mn.Linearized(net, theta), theta, x, y, step, steps)
     return distance(descend(net, theta, x, y, step, steps), own, variant)
@@ -74,7 +74,7 @@ def measured(
     x: Array, y: Array, widths: Sequence[int], seeds: int, lr: float, steps: int, seed: int, variant: Variant,
     *, same: bool = False,
 ) -> Array:  # fmt: skip
-    """Return (K, seeds): deviations of the networks from the handout's `draw`; same: equal seeds at all widths."""
+    """Return deviations (K, seeds) of networks from the handout's `draw`; same: equal seeds at all widths."""
     d, found = x.shape[1], []
     for n in widths:
         rngs = [np.random.default_rng([seed, s] if same else [seed, n, s]) for s in range(seeds)]
@@ -85,7 +85,7 @@ def measured(
 
 
 def line(log_n: Array, log_v: Array, confidence: float) -> tuple[float, float, float]:
-    """Return (slope, low, high), by SciPy's regression."""
+    """Return (slope, low, high) from SciPy's regression."""
     found = linregress(log_n, log_v)
     reach = float(student_t.ppf((1 + confidence) / 2, len(log_n) - 2) * found.stderr)
     return float(found.slope), float(found.slope - reach), float(found.slope + reach)
@@ -108,12 +108,12 @@ def decided(low: float, high: float, theory: float, against: float) -> str:
 
 
 def parameters(rng: np.random.Generator, d: int, n: int) -> tuple[Array, Array]:
-    """(W, a)."""
+    """Draw (W, a)."""
     return rng.standard_normal((d, n)), rng.standard_normal(n)
 
 
 def problem(rng: np.random.Generator, N: int, d: int) -> tuple[Array, Array]:
-    """Draw points of the sphere |x|^2 = d, with alternating labels +-1."""
+    """Draw points on the sphere |x|^2 = d, with alternating labels +-1."""
     x = rng.standard_normal((N, d))
     return x * np.sqrt(d) / np.linalg.norm(x, axis=1, keepdims=True), np.where(np.arange(N) % 2, -1.0, 1.0)
 
@@ -225,7 +225,7 @@ def centred(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def learnt(rng: np.random.Generator, variant: Variant) -> tuple[str, tuple[Any, ...]]:
-    """Train on one example until both models fit it: they are furthest apart on the way, and agree at the end."""
+    """Train on one example until both models fit it: they are furthest apart on the way, and equal at the end."""
     x, y = problem(rng, 1, 3)
     W, a = parameters(rng, 3, 40)
     half = 0.5 / float(mn.ntk(network(W.shape, variant), vector(W, a), x)[0, 0])  # halves the error in a step; N = 1

@@ -1,4 +1,4 @@
-"""The data of the experiment: twelve handwritten digits, eight principal components each, even or odd."""
+"""Make the experiment's data: twelve handwritten digits, eight principal components each, even or odd."""
 
 import numpy as np
 

@@ -6,7 +6,7 @@ NumPy and SciPy may be imported. Never modify the inputs; everything is float64.
 import numpy as np
 from scipy.special import erf, stdtrit
 from variant import activation as ACTIVATION  # "tanh", "sin" or "erf"
-from variant import gain as GAIN  # what multiplies it
+from variant import gain as GAIN  # its factor
 from variant import loss as LOSS  # "mean" or "sum" over the examples
 from variant import norm as NORM  # "rms" or "max" over the examples
 
@@ -14,12 +14,12 @@ from variant import norm as NORM  # "rms" or "max" over the examples
 
 
 def phi(z):
-    """The activation."""
+    """Return the activation."""
     return GAIN * {"tanh": np.tanh, "sin": np.sin, "erf": erf}[ACTIVATION](z)
 
 
 def slope(z):
-    """Its derivative."""
+    """Return its derivative."""
     if ACTIVATION == "tanh":
         return GAIN * (1 - np.tanh(z) ** 2)
     return GAIN * (np.cos(z) if ACTIVATION == "sin" else 2 / np.sqrt(np.pi) * np.exp(-(z**2)))
@@ -161,7 +161,7 @@ def verdict(low, high, theory, against):
 
 
 def study(x, y, widths, lr, steps, seed, theory, against, budget, level):
-    """4, 8, 16, ... seeds, budget at most, until it is decided -> (verdict, seeds, b, low, high) of the last look."""
+    """Use 4, 8, ... seeds, at most `budget`, until decided; return (verdict, seeds, b, low, high) of the last look."""
     # BEGIN SOLUTION
     seeds, look = 4, 1
     while True:
@@ -177,7 +177,7 @@ def study(x, y, widths, lr, steps, seed, theory, against, budget, level):
 
 
 def movement(x, y, widths, seeds, lr, steps, seed):
-    """|Theta_T - Theta_0| / |Theta_0| after training, of the networks of `measure`: (K, seeds), Frobenius norms."""
+    """Return |Theta_T - Theta_0| / |Theta_0| (Frobenius) after training the networks of `measure`: (K, seeds)."""
     # BEGIN SOLUTION
     rate, found = lr / len(y) if LOSS == "mean" else lr, []
     for n in widths:

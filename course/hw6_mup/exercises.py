@@ -1,8 +1,8 @@
-"""Define the exercises of assignment 6, and right answers: networks by minintk's ABC, tables by its coordinate check.
+"""Define the exercises of assignment 6; networks use minintk's ABC, tables are judged by its coordinate check.
 
 A table is judged by its effect. The initial sizes are tested with the right rates for them, and the rates with the
-right initial sizes, so that each mistake costs only its own exercise.  The tensor is named by its norms |W| and |dW|,
-the quantities behind `minintk.coordinate_check(...).blame`.
+right initial sizes, so that each mistake costs only its own exercise.  The norms |W| and |dW| identify the tensor;
+`minintk.coordinate_check(...).blame` uses them too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Triple = tuple[float, ...]
 PLACES = ("input", "hidden", "output")
 TENSORS = ("0.W", "2.W", "4.W")
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation, one for each student; the authors' 1 is not among them."""
+"""Factors of the activation, one per student; the authors' factor 1 is not among them."""
 LAST = 0.1
 """w_std of the output weights: f starts well below the targets."""
 SIZES: dict[str, tuple[int, int, int, int]] = {
@@ -49,7 +49,7 @@ SIZES: dict[str, tuple[int, int, int, int]] = {
 
 
 def rule(variant: Variant) -> Literal["sgd", "adam"]:
-    """Return the optimiser's rule of rates: a step of signs is Adam's without its memory."""
+    """Return the optimiser's rule for rates: a sign step is Adam's without memory."""
     return "sgd" if variant["optimizer"] == "sgd" else "adam"
 
 
@@ -60,7 +60,7 @@ def plain(variant: Variant) -> tuple[Triple, Triple]:
 
 
 def shift(variant: Variant) -> int:
-    """Return how many s leave c if a grows by s."""
+    """Return how many times s is subtracted from c if a grows by s."""
     return 2 if variant["optimizer"] == "sgd" else 1
 
 
@@ -76,18 +76,18 @@ def parametrization(table: Table, variant: Variant) -> mn.ABC:
 
 
 def network(d: int, n: int, C: int, table: Table, variant: Variant) -> mn.Network:
-    """Build d -> n -> n -> C with gain tanh, no biases."""
+    """Build d -> n -> n -> C with gain times tanh and no biases."""
     return mn.Network(spec(n, C, variant["gain"]), (d,), parametrization(table, variant))
 
 
 def spec(n: int, C: int, gain: float = 1.0) -> mn.Sequential:
-    """Return the spec of every part's network; the exponents of a table are the same for every gain."""
+    """Return the spec used in all parts; a table's exponents do not depend on the gain."""
     phi = mn.Sequential(mn.Tanh(), mn.Scale(gain))
     return mn.Sequential(mn.Dense(n), phi, mn.Dense(n), phi, mn.Dense(C, w_std=LAST))
 
 
 def deviations(d: int, n: int, C: int, table: Table, variant: Variant) -> list[float]:
-    """Return the standard deviations of the three tensors, from the rows of minintk's table."""
+    """Return the standard deviations of the three tensors, from minintk's table."""
     layout = network(d, n, C, table, variant).layout
     return [float(tensor.row.std) for tensor in layout.tensors]
 
@@ -99,14 +99,14 @@ def drawn(seed: int, n: int, s: int, d: int, C: int) -> list[Array]:
 
 
 def vector(net: mn.Network, weights: Sequence[Array]) -> Array:
-    """Return three arrays, or three stacks of E, as theta."""
+    """Return three arrays, or three stacks of E arrays, as theta."""
     return np.concatenate([W.reshape(*W.shape[:-2], -1) for W in weights], axis=-1)
 
 
 def started(
     seed: int, n: int, seeds: int, d: int, C: int, table: Table, variant: Variant, *, same: bool = False
 ) -> Array:
-    """Return (E, P): the initial weights of networks 0 ... seeds - 1; same: of equal seeds at all widths."""
+    """Return the initial weights (E, P) of networks 0 ... seeds - 1; same: equal seeds at all widths."""
     normals = []
     for s in range(seeds):
         rng = np.random.default_rng([seed, s] if same else [seed, n, s])
@@ -137,7 +137,7 @@ def size(h: Array, variant: Variant) -> Array:
 def sized(
     net: mn.Network, theta: Array, x: Array, y: Array, lr: float, steps: int, variant: Variant
 ) -> tuple[Array, dict[str, Array]]:
-    """Return ((2, 3, [E]), wrong ones by name)."""
+    """Return (sizes (2, 3, [E]), {mistake: wrong sizes})."""
     start = last = layers(net, theta, x)
     end = start
     for _ in range(steps):
@@ -162,9 +162,9 @@ def sized(
 
 @lru_cache
 def examined(b: Triple, c: Triple, by: Literal["sgd", "adam"]) -> tuple[mn.CoordinateCheck | None, dict[str, str]]:
-    """Return (the coordinate check of a table with a = 0, {place: what is wrong with it}); None if training diverges.
+    """Return (the coordinate check of a table with a = 0, or None if training diverges; {place: its mistake}).
 
-    Four networks of each width reveal a wrong exponent; if they do not, more are drawn until all of |h| and |dh| are
+    Four networks of each width usually reveal a wrong exponent; otherwise more are drawn until all |h| and |dh| are
     certain.
     """
     rng = np.random.default_rng(0)
@@ -186,7 +186,7 @@ def examined(b: Triple, c: Triple, by: Literal["sgd", "adam"]) -> tuple[mn.Coord
 
 
 def told(student: Submission) -> tuple[Triple, Triple, Triple] | str:
-    """Return (a, b, c) of the submission's table, or what is wrong with it."""
+    """Return (a, b, c) of the submission's table, or a description of its mistake."""
     said = student.call("table")
     if not isinstance(said, dict) or set(said) != set(PLACES):
         return "table() is to give a dict of 'input', 'hidden' and 'output'"
@@ -201,7 +201,7 @@ def told(student: Submission) -> tuple[Triple, Triple, Triple] | str:
 
 
 def judged(variant: Variant, what: Literal["W", "dW"], student: Submission) -> Any:
-    """Find what is wrong with the table's initial sizes (W), or with its rates (dW)."""
+    """Find mistakes in the table's initial sizes (W), or in its rates (dW)."""
     found = told(student)
     if isinstance(found, str):
         return found
@@ -259,17 +259,17 @@ def shifted(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def some_table(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-    """Draw exponents that no theory has, so that leaving one out shows."""
+    """Draw exponents that occur in no theory, so that omitting one is noticed."""
     return as_table(*np.round(rng.uniform(0.2, 0.6, (3, 3)) * rng.choice([-1, 1], (3, 3)), 3))
 
 
 def problem(rng: np.random.Generator, N: int, d: int, C: int) -> tuple[Array, Array]:
-    """(x, y)."""
+    """Draw (x, y)."""
     return rng.standard_normal((N, d)), rng.standard_normal((N, C))
 
 
 def weights(rng: np.random.Generator, d: int, n: int, C: int) -> list[Array]:
-    """Three arrays."""
+    """Draw three arrays."""
     return [rng.standard_normal(shape) for shape in ((d, n), (n, n), (n, C))]
 
 
@@ -303,7 +303,7 @@ def forward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 def gradients(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     problems = [(title, problem(rng, N, d, C), n) for title, (N, d, n, C) in SIZES.items()]
-    hard = [some for some in hard_inputs(rng, (3,)) if not some[0].startswith("large")]  # there 1 - tanh^2 is rounding
+    hard = [some for some in hard_inputs(rng, (3,)) if not some[0].startswith("large")]  # 1 - tanh^2 is rounding there
     problems += [(title, (x, rng.standard_normal((len(x), 2))), 5) for title, x in hard]
     for title, (x, y), n in problems:
         table, W = some_table(rng), weights(rng, x.shape[1], n, y.shape[1])
@@ -377,7 +377,7 @@ def slope(widths: Sequence[int], values: Array) -> Array:
 
 
 def vertex(rates: Array, losses: Array) -> float:
-    """Return the rate at the parabola's vertex, by the slopes of its two chords."""
+    """Return the rate at the parabola's vertex, from the slopes of two chords."""
     i, t = int(np.argmin(losses)), np.log(rates)
     if i in (0, len(rates) - 1):
         return float(rates[i])

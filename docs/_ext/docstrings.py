@@ -1,15 +1,15 @@
-"""Show docstrings, which are plain text, in the documentation: formulas, tables and examples keep their form.
+"""Render plain-text docstrings in the documentation: formulas, tables and examples keep their form.
 
-A block, the lines between two blank ones, is one of five things:
+A block, the lines between two blank ones, is one of these:
 
     an example        from >>> on
-    set out           indented, or in columns: a formula, a table; shown as it stands, in one width
+    set out           indented, or in columns: a formula or a table; shown as written, in fixed width
     arguments         `name : what it is`, whose text goes on until the next name; shown as a list
     a heading         underlined with dashes
     prose             the rest
 
-In prose and in arguments a * is a product and a [0, 1] an interval: only `code` in backticks and one *stressed* word
-mean something.  A name in backticks becomes a link where the reference has that name.
+In prose and in arguments, * is a product and [0, 1] an interval: only `code` in backticks and a single *stressed* word
+are markup.  A name in backticks becomes a link if the reference has it.
 """
 
 import re
@@ -28,7 +28,7 @@ RAISED = re.compile(r"^\w+(?:Error|Layer)\b")
 
 
 def escaped(text: str) -> str:
-    """Plain text as reStructuredText; with …, since a summary ends at the first dot."""
+    """Return plain text as reStructuredText, with … for three dots: a summary would end at the first of them."""
     return (
         re.sub(r"([\\*_|`])", r"\\\1", STRESSED.sub("\0\\1\1", text.replace("...", "…")))
         .replace("\0", "*")
@@ -66,7 +66,7 @@ def blocks(text: str) -> Iterator[list[str]]:
 
 
 def set_out(block: list[str]) -> Iterator[tuple[bool, list[str]]]:
-    """(whether its form counts, lines) for the parts of a block that begins at the margin."""
+    """Yield (True if the form counts, lines) for the parts of a block that begins at the margin."""
     forms = [bool(COLUMNS.search(line)) for line in block]
     if all(line.startswith("  ") for line in block) or sum(forms) >= max(2, len(block) / 2):
         yield True, block
@@ -77,7 +77,7 @@ def set_out(block: list[str]) -> Iterator[tuple[bool, list[str]]]:
 
 
 def items(block: list[str]) -> list[tuple[str, str]]:
-    """(names, text) of each argument of a block, names "" for plain text."""
+    """Return (names, text) for each argument of a block; names is "" for plain text."""
     found: list[list[str]] = []
     for line in block:
         if not found or RAISED.match(line) or ARGUMENT.match(line):
@@ -93,7 +93,7 @@ def items(block: list[str]) -> list[tuple[str, str]]:
 
 
 def restructured(text: str) -> list[str]:
-    """The lines of a docstring as reStructuredText."""
+    """Return a docstring's lines as reStructuredText."""
     out: list[str] = []
 
     def literal(language: str, lines: list[str]) -> None:
@@ -121,11 +121,11 @@ def restructured(text: str) -> list[str]:
 
 
 def on_docstring(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
-    """Called by autodoc with the lines of each docstring, which it takes back changed."""
+    """Change the lines of each docstring in place; autodoc calls this."""
     lines[:] = restructured("\n".join(lines))
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Register the extension; Sphinx calls this."""
     app.connect("autodoc-process-docstring", on_docstring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,6 @@
-"""Pages that would go stale if they were written by hand: one for each internal module, and the gallery.
+"""Write pages that would go stale if written by hand: one for each internal module, and the gallery.
 
-Sphinx calls this before it reads its sources; what is written here is ignored by git.
+Sphinx calls this before it reads its sources; git ignores the pages written here.
 """
 
 import ast
@@ -25,7 +25,7 @@ from tests.project.surface import MODULES, public  # noqa: E402
 DOCS = ROOT / "docs"
 
 PUBLIC = ("minintk", "analytic")
-"""What these export has a page of its own each."""
+"""Each name that these packages export has its own page."""
 
 SHOWN = (
     "minintk.datasets", "minintk.diagnostics", "minintk.grade", "minintk.more_layers", "minintk.spec.zoo",
@@ -36,14 +36,14 @@ SHOWN = (
 
 
 def written(path: Path, text: str) -> None:
-    """Write a page unless it has this text already, so that Sphinx does not read it again."""
+    """Write a page unless it already has this text, so that Sphinx does not read it again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 
 
 def title(text: str, line: str = "=") -> str:
-    """A heading."""
+    """Return a heading."""
     return f"{text}\n{line * len(text)}\n\n"
 
 
@@ -51,7 +51,7 @@ def title(text: str, line: str = "=") -> str:
 
 
 def modules() -> list[str]:
-    """Every module of both packages, but `__main__` and what an import would start."""
+    """Return every module of both packages except `__main__` and modules that an import would start."""
     found = []
     for package in map(importlib.import_module, PUBLIC):
         found.append(package.__name__)
@@ -69,13 +69,13 @@ def importable(name: str) -> bool:
 
 
 def reachable(name: str) -> bool:
-    """True if the name means the module; `analytic.kernel` is the function of that name."""
+    """True if the name refers to the module; `analytic.kernel` is the function of that name."""
     parent, _, leaf = name.rpartition(".")
     return inspect.ismodule(getattr(importlib.import_module(parent), leaf, None))
 
 
 def internals() -> None:
-    """reference/internals/MODULE.rst, and index.rst that lists them by room."""
+    """Write reference/internals/MODULE.rst, and an index.rst that lists them by folder."""
     folder = DOCS / "reference" / "internals"
     rooms: dict[str, list[str]] = {}
     for name in modules():
@@ -102,7 +102,7 @@ def internals() -> None:
 
 
 def names() -> None:
-    """reference/public/index.rst: every public name once, with its one line."""
+    """Write reference/public/index.rst: every public name once, with its first line."""
     text = title("Every name") + "What version 1 keeps; the parameters are in ``tests/project/surface.txt``.\n\n"
     for module in map(importlib.import_module, dict.fromkeys((*PUBLIC, *MODULES))):
         called = sorted(n for n in public(module) if not inspect.ismodule(getattr(module, n)))
@@ -112,7 +112,7 @@ def names() -> None:
 
 
 def exported() -> dict[int, str]:
-    """{id: name} of everything that has a page in the public reference."""
+    """Return {id: name} of everything with a page in the public reference."""
     found = {}
     for module in map(importlib.import_module, (*PUBLIC, *SHOWN)):
         for name in getattr(module, "__all__", ()):
@@ -127,7 +127,7 @@ def exported() -> dict[int, str]:
 
 
 def on_skip(app: Any, what: str, name: str, thing: object, skip: bool, options: Any) -> bool | None:
-    """Called by autodoc for each member: an internal page leaves out what is public."""
+    """Omit public members from internal pages; autodoc calls this for each member."""
     here = app.env.current_document.docname
     if what == "module" and here.startswith("reference/internals/") and id(thing) in app.minintk_exported:
         return True
@@ -135,7 +135,7 @@ def on_skip(app: Any, what: str, name: str, thing: object, skip: bool, options: 
 
 
 def filenames() -> dict[str, str]:
-    """{name: file} where two public names differ by capitals only, which some file systems cannot tell apart."""
+    """Return {name: file} for public names that differ only in case, as some file systems cannot tell them apart."""
     names = [f"{package}.{name}" for package in PUBLIC for name in importlib.import_module(package).__all__]
     count = Counter(name.lower() for name in names)
     return {name: f"{name}-class" for name in names if count[name.lower()] > 1 and name.rpartition(".")[2][0].isupper()}
@@ -145,7 +145,7 @@ def filenames() -> dict[str, str]:
 
 
 def gallery() -> None:
-    """gallery/index.md: each example with a figure, what it claims, and the command that draws it again."""
+    """Write gallery/index.md: each example with a figure, its claim, and the command that redraws it."""
     paths = sorted((ROOT / "examples").glob("*.py"), key=order)
     paths = [path for path in paths if (DOCS / "gallery" / f"{path.stem}.png").exists()]
     cards = "".join(map(thumbnail, paths))
@@ -165,24 +165,24 @@ FIRST = ("backprop_by_hand",)
 
 
 def order(path: Path) -> tuple[int, str]:
-    """The examples that a newcomer reads first, then the others."""
+    """Return a sort key: examples for newcomers first, then the others."""
     return FIRST.index(path.stem) if path.stem in FIRST else len(FIRST), path.stem
 
 
 def caption(path: Path) -> str:
-    """The heading of an example."""
+    """Return an example's heading."""
     name = path.stem.replace("_", " ")
     return f"{name[0].upper()}{name[1:]}"
 
 
 def thumbnail(path: Path) -> str:
-    """The card of an example, which leads to its part of the gallery."""
+    """Return an example's card, which links to its part of the gallery."""
     link = f":link: gallery-{path.stem}\n:link-type: ref\n:img-top: {path.stem}.png\n:img-alt: figure\n"
     return f":::{{grid-item-card}} {caption(path)}\n{link}:::\n\n"
 
 
 def entry(path: Path) -> str:
-    """The part of the gallery about one script."""
+    """Return the part of the gallery about one script."""
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     claim, _, rest = doc.partition("\n\n")
     about = [part for part in rest.split("\n\n") if not part.startswith("    ")]
@@ -195,7 +195,7 @@ def entry(path: Path) -> str:
 
 
 def plain(text: str) -> str:
-    """A line of a docstring as Markdown."""
+    """Return a line of a docstring as Markdown."""
     text = re.sub(r"\s+", " ", text)
     return "".join(
         piece if i % 2 else re.sub(r"([\\*_\[\]<>$|])", r"\\\1", piece)
@@ -216,11 +216,11 @@ COPIED |= {
     path.relative_to(ROOT).as_posix(): "course/kit-" + path.relative_to(ROOT / "course").as_posix().replace("/", "-")
     for path in sorted((ROOT / "course").rglob("*.md"))
 }
-"""What reads well in the repository stays there; the site shows a copy, whose links lead to the same files."""
+"""Pages that belong in the repository; the site shows a copy whose links lead to the same files."""
 
 
 def copied(source: str, target: str) -> None:
-    """A page of the repository as a page of the site; FileNotFoundError for a link that leads nowhere."""
+    """Return a page of the repository as a page of the site; FileNotFoundError for a broken link."""
     home, page = (ROOT / source).parent, DOCS / target
 
     def link(found: re.Match[str]) -> str:
@@ -240,7 +240,7 @@ def copied(source: str, target: str) -> None:
 
 
 def as_handed_out(path: Path, text: str) -> str:
-    """A handout in one variant, that of the seed "public": each student gets one of his own."""
+    """Return a handout in the variant of the seed "public"; each student gets a different variant."""
     sys.path.insert(0, str(ROOT / "course"))
     try:
         handout = importlib.import_module("build").handout
@@ -258,7 +258,7 @@ def as_handed_out(path: Path, text: str) -> str:
 
 
 def notebooks() -> None:
-    """course/notebooks.md: every notebook of course/, to download and, where the repository is known, on Colab."""
+    """Write course/notebooks.md: all notebooks of course/, to download and, if the repository is known, for Colab."""
     source = (
         tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {}).get("Source")
     )
@@ -279,7 +279,7 @@ def notebooks() -> None:
 
 
 def on_start(app: Any, config: Any) -> None:
-    """Called by Sphinx once its configuration is read."""
+    """Write all pages; Sphinx calls this once its configuration is read."""
     config.autosummary_filename_map = filenames()
     app.minintk_exported = exported()
     internals()
@@ -291,7 +291,7 @@ def on_start(app: Any, config: Any) -> None:
 
 
 def on_source(app: Any, page: str, source: list[str]) -> None:
-    """Called by Sphinx for each page it reads: links to a page in course/ lead to the site's copy of it."""
+    """Redirect links to a page in course/ to the site's copy; Sphinx calls this for each page that it reads."""
     home = (DOCS / page).parent
 
     def link(found: re.Match[str]) -> str:
@@ -303,16 +303,16 @@ def on_source(app: Any, page: str, source: list[str]) -> None:
 
 
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Called by Sphinx for each page it writes: listings of source lose their links back.
+    """Remove the links back from listings of source; Sphinx calls this for each page that it writes.
 
-    These name an object by the module that defines it, and `minintk.models.empirical.ntk` is listed as `minintk.ntk`.
+    They name an object by the module that defines it, but `minintk.models.empirical.ntk` is listed as `minintk.ntk`.
     """
     if page.startswith("_modules/") and "body" in context:
         context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])
 
 
 def on_collect(app: Any) -> list[Any]:
-    """Called by Sphinx before the listings are written: what has no source, like `builtins`, is not listed."""
+    """Omit modules without source, like `builtins`; Sphinx calls this before it writes the listings."""
     listed = getattr(app.env, "_viewcode_modules", {})
     for name in [name for name, entry in listed.items() if not entry]:
         del listed[name]
@@ -320,7 +320,7 @@ def on_collect(app: Any) -> list[Any]:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Register the extension; Sphinx calls this."""
     app.connect("config-inited", on_start)
     app.connect("source-read", on_source)
     app.connect("autodoc-skip-member", on_skip)

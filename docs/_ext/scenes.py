@@ -1,6 +1,6 @@
-"""The directive `scene`: a recorded scene of docs/scenes with its sliders, drawn by Plotly in the reader's browser.
+"""Define the directive `scene`: a recorded scene of docs/scenes with sliders, drawn by Plotly in the browser.
 
-The record is in the page as JSON, and plotly.js comes from the Python package: a page asks no server for anything.
+The page holds the record as JSON, and plotly.js comes from the Python package, so pages need no server.
 """
 
 from importlib.resources import files
@@ -15,7 +15,7 @@ SCRIPTS = "plotly.min.js", "scenes.js"
 
 
 class Scene(Directive):
-    """`{scene} NAME` with a caption: the record docs/scenes/NAME.json."""
+    """Insert the record docs/scenes/NAME.json for `{scene} NAME`, with a caption."""
 
     required_arguments = 1
     has_content = True
@@ -47,7 +47,7 @@ def on_built(app: Any, error: Exception | None) -> None:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Register the extension; Sphinx calls this."""
     app.add_directive("scene", Scene)
     app.connect("html-page-context", on_page)
     app.connect("build-finished", on_built)

@@ -1,6 +1,6 @@
-"""Adds a JupyterLite with the notebooks to the site: `python3 make.py lite`, after or before `docs`.
+"""Add a JupyterLite with the notebooks to the site: `python3 make.py lite`, before or after `docs`.
 
-site/lite/ then holds Jupyter itself, the notebooks as .ipynb, and wheels of minintk and of what Pyodide lacks.  The
+site/lite/ then holds Jupyter, the notebooks as .ipynb, and wheels of minintk and of packages that Pyodide lacks.  The
 reader's browser fetches Pyodide, NumPy, SciPy and Matplotlib from Pyodide's own server.
 """
 
@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD, SITE = ROOT / "build" / "lite", ROOT / "site" / "lite"
 
 LACKING = ("array-api-compat", "filelock", "lazy-loader", "markdown-it-py", "mdurl")
-"""What minintk needs, beyond the packages that Pyodide brings."""
+"""Packages that minintk needs but Pyodide does not provide."""
 
 
 def converted(source: Path) -> None:
-    """A notebook as .ipynb in build/lite/files, which installs minintk in its first cell."""
+    """Write a notebook as .ipynb into build/lite/files, with a first cell that installs minintk."""
     notebook = jupytext.read(source)
     notebook.metadata["kernelspec"] = {"name": "python", "display_name": "Python (Pyodide)", "language": "python"}
     for cell in notebook.cells:
@@ -34,7 +34,7 @@ def converted(source: Path) -> None:
 
 
 def main() -> None:
-    """Build it."""
+    """Build the JupyterLite."""
     for folder in (BUILD, SITE):
         shutil.rmtree(folder, ignore_errors=True)
     (BUILD / "files").mkdir(parents=True)

@@ -63,7 +63,7 @@ def to_typst(text: str) -> str:
 
     found = pypandoc.convert_text(BOX.sub(kept, text), "typst", format=kind)
     found = re.sub(r"BOX(\d+)BOX", lambda m: boxes[int(m[1])], found)
-    found = found.replace("#h(0em)", "thick")  # which pandoc makes of a thick space, and takes a relation's own away
+    found = found.replace("#h(0em)", "thick")  # pandoc's form of a thick space, which removes a relation's own
     # pandoc's bar is a relation, whose spaces look wrong around norms; [\|] is a large bar, and text.  A space at
     # the end of a formula would display it
     found = re.sub(r"(?<!\[)\\\| *(?=[\^_])", "vbar", found)
@@ -72,7 +72,7 @@ def to_typst(text: str) -> str:
 
 
 def figure(found: re.Match[str]) -> str:
-    """Return an image with its caption: figures of two panels as wide as the text, others two thirds of it."""
+    """Return an image with its caption: figures of two panels are as wide as the text, others two thirds as wide."""
     size = re.search(r'viewBox="0 0 (\d+)', (NOTES / found[1]).read_text(encoding="utf-8"))
     width = "100%" if size and int(size[1]) > 400 else "66%"
     return f"![{' '.join(found[2].split())}]({found[1]}){{width={width}}}\n"
@@ -90,7 +90,7 @@ def compiled(parts: list[str], title: str, path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the files that the arguments ask for."""
+    """Write the files that the arguments request."""
     from build import folders, handout
     from minintk.grade import load
 

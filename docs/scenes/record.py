@@ -29,7 +29,7 @@ STEP = 0.5
 
 
 def row(a: Any, digits: int = 3) -> list[float]:
-    """Return numbers as JSON keeps them."""
+    """Return rounded numbers for JSON."""
     return [float(f"{v:.{digits}g}") for v in np.asarray(a, dtype=np.float64).ravel()]
 
 
@@ -77,14 +77,14 @@ def widths(ns: Sequence[int] = WIDTHS, times: Sequence[int] = TIMES) -> Scene:
 
 ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 ALONG = (0, 2, 5, 10, 20, 50, 100, 200, 500)
-"""In units of the time that training takes: steps of the rate 0.1 / lambda_max."""
+"""Recorded times, in steps at the rate 0.1 / lambda_max."""
 
 
 def alphas(which: Sequence[float] = ALPHAS, times: Sequence[int] = ALONG) -> Scene:
     """Record a ReLU network of 60 neurons that learns three: where neurons point, and how much they weigh, by alpha.
 
     alpha (f - f_0) learns the same targets: large alpha is lazy, small alpha moves the neurons (Chizat, Oyallon and
-    Bach 2019).  A neuron a phi(w x) is the point |a| w, of the sign of a: the network is a sum over such points.
+    Bach 2019).  A neuron a phi(w x) is the point |a| w with the sign of a; the network is a sum over such points.
     """
     rng, n = np.random.default_rng(1), 60
     x = circle(rng.uniform(-np.pi, np.pi, 40))
@@ -117,7 +117,7 @@ BATCH = (1, 3, 10, 30)
 
 
 def rates(ns: Sequence[int] = SIZES, steps: Sequence[int] = BATCH) -> Scene:
-    """Record the loss against the rate after some steps, by width: muP, and PyTorch's weights at one rate."""
+    """Record the loss against the rate after some steps, by width, for muP and for PyTorch's weights at one rate."""
     x, y = mn.datasets.digits(dtype=np.float32).subset(100, np.random.default_rng(0)).one_hot()
     frames = list[dict[str, Any]]()
     for n in ns:

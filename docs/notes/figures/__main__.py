@@ -1,4 +1,4 @@
-"""Draw the figures of the notes again, and print what they measured.
+"""Redraw the figures of the notes, and print what they measured.
 
     python3 make.py python docs/notes/figures [CHAPTER ...]
 

@@ -85,7 +85,7 @@ def cost() -> None:
 
 
 def convolution() -> None:
-    """Draw the matrix of a 3 x 3 convolution of a 6 x 6 image, each weight in a colour of its own."""
+    """Draw the matrix of a 3 x 3 convolution of a 6 x 6 image, with one colour per weight."""
     net = mn.Network(mn.Sequential(mn.Conv2d(1, 3), mn.Flatten()), (6, 6, 1), mn.Standard())
     theta = np.arange(1.0, 10.0)
     matrix = np.asarray(net(theta, np.eye(36).reshape(36, 6, 6, 1))).T

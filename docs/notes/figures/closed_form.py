@@ -43,7 +43,7 @@ def modes() -> None:
 
 
 def ensemble(networks: int = 100, n: int = 1024) -> None:
-    """Draw mean and deviation of trained networks on a circle, the theory's, and the NNGP posterior's."""
+    """Draw the mean and deviation on a circle of trained networks, of the theory, and of the NNGP posterior."""
     angles = np.linspace(0, 2 * np.pi, 61)
     line_x, at = np.stack([np.cos(angles), np.sin(angles)], axis=1) * 2**0.5, np.array([4, 16, 27, 40, 52])
     x, y = line_x[at], np.array([[1.0], [-0.5], [0.5], [-1.0], [0.8]])

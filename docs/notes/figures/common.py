@@ -1,4 +1,4 @@
-"""Save the figures of the notes: one look, one palette, the same bytes at every run."""
+"""Save the figures of the notes, with one look, one palette, and the same bytes at every run."""
 
 from __future__ import annotations
 

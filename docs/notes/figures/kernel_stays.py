@@ -1,4 +1,4 @@
-"""Chapter 3: what moves by how much in training, and two networks that tell the bound from the rate."""
+"""Chapter 3: how far everything moves in training, and two networks that distinguish the bound from the rate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def digits(N: int = 16) -> tuple[Host, Host]:
 
 
 def trained(n: int, phi: Any, *, positive: bool = False) -> dict[str, Host]:
-    """Return relative movements (SEEDS, T) of kernel, features and weights along gradient flow of networks of width n.
+    """Return relative movements (SEEDS, T) of kernel, features and weights in gradient flow at width n.
 
     positive : replace the output weights by their absolute values; the outputs are centred, F = f - f_0.
     """

@@ -85,7 +85,7 @@ def plane(n: int = 250) -> None:
 
 
 def linearisation(n: int = 64, alphas: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)) -> None:
-    """Draw sup over t of the distance between F and the solution with the kernel of the start, against alpha."""
+    """Draw sup over t of the distance between F and the solution with the initial kernel, against alpha."""
     x, y = digits(8)
     net = mn.Network(mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(1)), (8,))
     theta0, times = net.init(np.random.default_rng(7), ensemble=SEEDS), np.geomspace(0.5, 40, 10)
