@@ -132,6 +132,7 @@ def test_derivatives_are_written_by_hand() -> None:
             assert not (frameworks - lifted) & imports(code), path
 
 
+@pytest.mark.slow  # lint type-checks all that uses arrays
 def test_a_type_checker_knows_what_an_array_has() -> None:
     code = "import numpy as np\nimport minintk as mn\ndef f(a: mn.Array) -> None:\n    a.shpae\nf(np.ones(3))\n"
     cache = ROOT / ".mypy_cache" / "typed"  # a twentieth of the time from the second run on
