@@ -41,7 +41,7 @@ def executors() -> Iterator[dict[str, Executor]]:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_in_blocks_of_their_own_size(dtype: str, executors: dict[str, Executor]) -> None:
     """More than 3,000 rows make several blocks; 25 to 45 % of their entries had other bytes."""
-    x = data(dtype, 3500, 5)
+    x = data(dtype, 3100, 5)
     same_bits(an.kernel(DENSE["relu"]), (x,) if dtype == "float32" else (x, x[:300].copy()), executors)
 
 
@@ -57,7 +57,7 @@ def test_rows_tile_by_tile(name: str, dtype: str, executors: dict[str, Executor]
 @pytest.mark.parametrize(("dtype", "alike"), [("float32", True), ("float64", False)])
 def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Executor]) -> None:
     """Rows of one norm share a series; others have one each."""
-    x = data(dtype, 300, 5)
+    x = data(dtype, 210, 5)
     x = x / np.linalg.norm(x, axis=1, keepdims=True) if alike else x
     with blocks_of_one_tile():
         same_bits(an.kernel(DENSE["tanh"]), (x,), executors)
