@@ -269,7 +269,7 @@ def test_train_leaves_the_callers_arrays_alone(xp: Any) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(case=cases())
 def test_laws(library: str, case: Case) -> None:
     """Adjoint, derivative, gram, blocks, ensembles: the laws of `minintk.testing`, on random networks."""
@@ -321,7 +321,7 @@ def test_networks_on_images(xp: Any, dtype: str, name: str, ensemble: int | None
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(case=cases(convolutional()))
 def test_laws_on_images(library: str, case: Case) -> None:
     theta, x = (to_library(a, namespace(library)) for a in (case.theta, case.x))

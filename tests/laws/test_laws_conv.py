@@ -46,7 +46,7 @@ def test_ensemble(case: Case) -> None:
     testing.check_ensemble(case.net, case.theta, case.x, case.rng)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(cases(nets))
 def test_blocks(case: Case) -> None:
     testing.check_blocks(case.net, case.theta, case.x, case.rng)
@@ -57,7 +57,7 @@ def test_float32(case: Case) -> None:
     testing.check_float32(case.net, case.theta, case.x, case.rng)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(cases(nets, dtype=np.float32))
 def test_laws_hold_in_float32(case: Case) -> None:
     testing.check_model(case.net, case.theta, case.x, case.rng)
@@ -104,7 +104,7 @@ def test_batchnorm_in_training(case: Case) -> None:
         testing.check_ensemble(case.net, case.theta, x, case.rng)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(cases(coupled))
 def test_batchnorm_calibrated(case: Case) -> None:
     """A network like any other, and on the batch it was calibrated with the same function."""
@@ -119,7 +119,7 @@ def test_batchnorm_calibrated(case: Case) -> None:
 # ---------------------------------------------------------------- the other ways through the same formulas
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(cases(nets))
 def test_batches_split_over_cores(case: Case) -> None:
     with small_is_large():

@@ -105,7 +105,7 @@ def near(case: Case, size: float = 0.3) -> Array:
     return np.asarray(case.theta + size * case.rng.standard_normal(case.theta.shape))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(cases(), st.integers(1, 3))
 def test_laws(case: Case, order: int) -> None:
     """Every model obeys them, on every spec of vectors and every parametrization."""
