@@ -13,7 +13,7 @@ FOLDER = folders()[0]
 
 
 def sample() -> list[check.Task]:
-    """Tasks of assignment 1: the solution, here as test_kit runs it in its process, the starter, a right one, some wrong ones, a cheat."""
+    """Tasks of assignment 1: the solution (isolated in `test_kit`), the starter, a right one, wrong ones, a cheat."""
     found = list(check.tasks(FOLDER))
     wrong = [task for task in found if task.kind == "wrong"]
     cheat = next(task for task in wrong if task.isolated)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tests.kit.compiled import COMPILER, use_blocks
 from tests.kit.image_cases import DTYPES, EPS, SPECS, images
 from tests.kit.oracles_kernels import image_errors, image_kernels
 from tests.kit.plane_laws import DEEP, ENDS, KINKED, By, law_planes, plane_cases
+from tests.kit.thinned import thinned
 
 Array = np.ndarray[Any, Any]
 
@@ -73,9 +75,11 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
     assert asked[0] > 0
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["relu", "abs, residual", "erf", "erf, diagonal", "gaussian"])
-def test_kernels_by_blocks_are_the_kernels(name: str, dtype: str) -> None:
+NAMES = "relu", "abs, residual", "erf", "erf, diagonal", "gaussian"
+
+
+@pytest.mark.parametrize(("dtype", "name"), thinned(product(DTYPES, NAMES), every=2))
+def test_kernels_by_blocks_are_the_kernels(dtype: str, name: str) -> None:
     """Nearly as near to the truth as NumPy's passes come: equal, opposite, near, black images, sizes of ratio 1e4.
 
     For that ratio, an error of 1e4 roundings is expected of a pair of pixels (`Kernel`), and less of means over them.
