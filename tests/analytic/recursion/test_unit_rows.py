@@ -41,9 +41,9 @@ def check(kernel: Callable[[Any], Any], spec: mn.Sequential, dtype: Any, times: 
     assert max(errors) < times * BOUND[dtype], f"NNGP, NTK off by {errors[0]:.1e}, {errors[1]:.1e}"
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("depth", [1, 3])
-@pytest.mark.parametrize("activation", [mn.ReLU, mn.Erf])
+@pytest.mark.parametrize(
+    ("activation", "depth", "dtype"), thinned(product((mn.ReLU, mn.Erf), (1, 3), (np.float64, np.float32)))
+)
 def test_shallow(activation: type[mn.spec.Activation], depth: int, dtype: Any) -> None:
     for b_std in (0.0, 0.1):
         spec = chain(activation, depth, b_std)
