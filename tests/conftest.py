@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 # A run of the tests is the same on every machine, `make.py test-all` draws more; `make.py explore` draws new ones, and
 # keeps what it finds.
 settings.register_profile(
-    "fixed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=40
+    "fixed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=30
 )
 settings.register_profile("thorough", parent=settings.get_profile("fixed"), max_examples=100)
 settings.register_profile(

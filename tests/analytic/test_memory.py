@@ -120,7 +120,7 @@ CASES = {
     "gradient flow": FLOW,
 }
 
-LONG = "dense float64", "posterior float32", "gradient flow"
+LONG = "dense float64", "posterior", "posterior float32", "gradient flow"
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
 

@@ -13,12 +13,13 @@ FOLDER = folders()[0]
 
 
 def sample() -> list[check.Task]:
-    """Tasks of assignment 1: the solution in its process, the starter, a right one, some wrong ones, a cheat."""
+    """Tasks of assignment 1: the solution (isolated in `test_kit`), the starter, a right one, wrong ones, a cheat."""
     found = list(check.tasks(FOLDER))
     wrong = [task for task in found if task.kind == "wrong"]
     cheat = next(task for task in wrong if task.isolated)
     names = ("solution", "starter", "right")
-    return [*(next(task for task in found if task.kind == kind) for kind in names), *wrong[:5], cheat]
+    solution, *others = (next(task for task in found if task.kind == kind) for kind in names)
+    return [replace(solution, isolated=False), *others, *wrong[:5], cheat]
 
 
 @pytest.mark.parametrize("task", sample(), ids=lambda task: f"{task.kind}-{task.name}")
@@ -37,7 +38,6 @@ def test_the_whole_course_comes_out_as_it_should(folder: Path) -> None:
 def test_what_should_not_pass_is_found() -> None:
     """A wrong submission that is right, one that loses another exercise, a wrong solution, a starter with an answer."""
     solution, gone, right, wrong, *_ = sample()
-    solution = replace(solution, isolated=False)
     accepted = check.run(replace(wrong, text=solution.text, seed=solution.seed))
     assert "not refused by 'dense backward'" in accepted.wrong
     other = check.run(replace(wrong, refused=("sgd",)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from math import inf, prod
 from typing import Any
 
@@ -19,6 +20,7 @@ from minintk.thresholds import THRESHOLDS
 from tests.kit.arrays_under_test import LIBRARIES, namespace
 from tests.kit.standin import counting
 from tests.kit.strategies import Case, cases, convolutional
+from tests.kit.thinned import few, thinned
 
 DTYPES = ("float64", "float32")
 SPEC = mn.Sequential(
@@ -178,12 +180,12 @@ MODELS: dict[str, Callable[[Model, Array], Model]] = {
     "Taylor of Centred": lambda net, theta0: mn.Taylor(mn.Centred(net, theta0, 3.0), theta0, 3),
     "Centred of Linearized": lambda net, theta0: mn.Centred(mn.Linearized(net, theta0), theta0, 3.0),
 }
+LOSSES = mn.mse, mn.softmax_cross_entropy
 
 
-@pytest.mark.parametrize("batch_size", [None, 4])
-@pytest.mark.parametrize("loss", [mn.mse, mn.softmax_cross_entropy], ids=lambda loss: type(loss).__name__)
-@pytest.mark.parametrize("ensemble", [None, E])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "ensemble", "loss", "batch_size"), thinned(product(MODELS, (None, E), LOSSES, (None, 4)))
+)
 def test_training(
     xp: Any, dtype: str, model: str, ensemble: int | None, loss: mn.training.losses.Loss, batch_size: int | None
 ) -> None:
@@ -269,7 +271,7 @@ def test_train_leaves_the_callers_arrays_alone(xp: Any) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@settings(max_examples=20)
+@settings(max_examples=few(12))
 @given(case=cases())
 def test_laws(library: str, case: Case) -> None:
     """Adjoint, derivative, gram, blocks, ensembles: the laws of `minintk.testing`, on random networks."""
@@ -321,7 +323,7 @@ def test_networks_on_images(xp: Any, dtype: str, name: str, ensemble: int | None
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@settings(max_examples=8)
+@settings(max_examples=few(5))
 @given(case=cases(convolutional()))
 def test_laws_on_images(library: str, case: Case) -> None:
     theta, x = (to_library(a, namespace(library)) for a in (case.theta, case.x))
@@ -392,9 +394,7 @@ def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps:
 
 
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
-@pytest.mark.parametrize("batch_size", [None, 3])
-@pytest.mark.parametrize("ensemble", [None, E])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "ensemble", "batch_size"), thinned(product(MODELS, (None, E), (None, 3))))
 def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_size: int | None) -> None:
     """20 steps more, and not one synchronisation more; an ensemble launches as many kernels as one network.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from analytic.images import engine
 from minintk.arrays import array_namespace, library, to_host, to_library
 from tests.kit.arrays_under_test import LIBRARIES, namespace
 from tests.kit.standin import counting
+from tests.kit.thinned import thinned
 
 CONV = mn.Conv2d(5, 3, w_std=1.4, b_std=0.2)
 SPECS = {
@@ -38,9 +41,7 @@ SPECS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("where", LIBRARIES)
+@pytest.mark.parametrize(("where", "dtype", "name"), thinned(product(LIBRARIES, ("float32", "float64"), SPECS)))
 def test_infinite_convolutional_kernels(where: str, dtype: str, name: str) -> None:
     x = np.random.default_rng(0).standard_normal((5, 4, 5, 2)).astype(dtype)
     kernel, xp = an.kernel(SPECS[name]), namespace(where)

@@ -22,6 +22,7 @@ from analytic.training.posterior import posterior
 from minintk.arrays import Array, array_namespace, library, to_host, to_library
 from tests.device.test_device import ACTIVATIONS, M, N, To, agree, data, dtype, xp
 from tests.kit.arrays_under_test import LIBRARIES, namespace
+from tests.kit.thinned import thinned
 
 __all__ = ["dtype", "xp"]  # fixtures
 
@@ -145,7 +146,7 @@ DUALS = [
 SHALLOW = [mn.Sequential(mn.Flatten(), mn.Dense(8, b_std=0.1), activation, mn.Dense(1)) for activation in DUALS]
 
 
-@pytest.mark.parametrize("spec", [DEEP, BRANCHED, *SHALLOW], ids=lambda spec: type(spec.layers[-2]).__name__)
+@pytest.mark.parametrize("spec", [DEEP, BRANCHED, *thinned(SHALLOW)], ids=lambda spec: type(spec.layers[-2]).__name__)
 def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -> None:
     """Rows that coincide, oppose each other, nearly coincide, or are zero are among the examples."""
     _, _, x, x2, _ = data()

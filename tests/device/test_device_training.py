@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from minintk.arrays import to_library
 from tests.device.test_device import DTYPES, E, N, To, agree, data
 from tests.kit.arrays_under_test import LIBRARIES, namespace
 from tests.kit.standin import counting
+from tests.kit.thinned import thinned
 from tests.minintk.models.test_taylor import IMAGES
 
 
@@ -55,8 +57,9 @@ def test_optimisers(xp: Any, dtype: str, optimizer: Any, ensemble: int | None) -
     agree(xp, dtype, compute, digits_lost=4.0)
 
 
-@pytest.mark.parametrize("ensemble", [None, E])
-@pytest.mark.parametrize("how", [{}, {"tau": 0.5}, {"mu": 5.0}, {"temperature": 0.2}], ids=repr)
+@pytest.mark.parametrize(
+    ("how", "ensemble"), thinned(product(({}, {"tau": 0.5}, {"mu": 5.0}, {"temperature": 0.2}), (None, E))), ids=repr
+)
 def test_flows_of_models(xp: Any, dtype: str, how: dict[str, Any], ensemble: int | None) -> None:
     net, theta, x, _, y = data(ensemble=ensemble)
 
@@ -111,8 +114,11 @@ def test_flows_by_a_solver(xp: Any, dtype: str) -> None:
     agree(xp, dtype, compute, digits_lost=4.0)
 
 
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("how", [{}, {"tau": 0.5}, {"temperature": 0.2}, {"by": mn.Solver(1e-5, 1e-6)}], ids=repr)
+@pytest.mark.parametrize(
+    ("how", "full"),
+    thinned(product(({}, {"tau": 0.5}, {"temperature": 0.2}, {"by": mn.Solver(1e-5, 1e-6)}), (False, True))),
+    ids=repr,
+)
 def test_flows_of_kernels(xp: Any, dtype: str, how: dict[str, Any], full: bool) -> None:
     net, theta, x, x2, y = data(ensemble=E)
     points = np.concatenate([x, x2])

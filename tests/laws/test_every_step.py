@@ -114,8 +114,17 @@ def test_law_rows_and_pairs_agree(spec: mn.Sequential, shape: tuple[int, ...], p
         np.testing.assert_allclose(mine[off], k[off], rtol=0, atol=1e-11 * max(np.abs(k).max(), 1e-300))
 
 
+FIRST = {type(spec.layers[1]): (spec, shape) for spec, shape, _ in reversed(kernels())}  # of each class
+
+
 @pytest.mark.parametrize(
-    ("spec", "shape", "program"), kernels(), ids=[f"{s.layers[1]}-{shape}" for s, shape, _ in kernels()]
+    ("spec", "shape", "program"),
+    [
+        pytest.param(
+            *case, id=f"{case[0].layers[1]}-{case[1]}", marks=[pytest.mark.slow] * (case[:2] not in FIRST.values())
+        )
+        for case in kernels()
+    ],
 )
 def test_kernels_are_gram_matrices(spec: mn.Sequential, shape: tuple[int, ...], program: Program) -> None:
     kernel, x = an.kernel(spec), drawn(shape)
@@ -142,11 +151,10 @@ def check_average(spec: mn.Sequential, shape: tuple[int, ...], said: mn.Sequenti
         assert_mean(f"{name} of {(said or spec).layers[1]}", samples, k[upper])
 
 
-FIRST = {type(spec.layers[1]): (spec, shape) for spec, shape, _ in reversed(kernels())}.items()
-
-
 @pytest.mark.parametrize(
-    "case", [c for kind, c in FIRST if kind.__name__ not in ONLY_IN_THE_LIMIT], ids=lambda c: str(c[0].layers[1])
+    "case",
+    [c for kind, c in FIRST.items() if kind.__name__ not in ONLY_IN_THE_LIMIT],
+    ids=lambda c: str(c[0].layers[1]),
 )
 def test_networks_have_the_kernels_on_average(case: Any) -> None:
     check_average(*case)

@@ -11,6 +11,7 @@ import minintk as mn
 from minintk import testing
 from tests.kit.small_is_large import small_is_large
 from tests.kit.strategies import SMOOTH, Case, cases, convolutional
+from tests.kit.thinned import few
 
 Array = np.ndarray[Any, Any]
 nets = convolutional()
@@ -46,7 +47,7 @@ def test_ensemble(case: Case) -> None:
     testing.check_ensemble(case.net, case.theta, case.x, case.rng)
 
 
-@settings(max_examples=30)
+@settings(max_examples=few(20))
 @given(cases(nets))
 def test_blocks(case: Case) -> None:
     testing.check_blocks(case.net, case.theta, case.x, case.rng)
@@ -57,7 +58,7 @@ def test_float32(case: Case) -> None:
     testing.check_float32(case.net, case.theta, case.x, case.rng)
 
 
-@settings(max_examples=30)
+@settings(max_examples=few(20))
 @given(cases(nets, dtype=np.float32))
 def test_laws_hold_in_float32(case: Case) -> None:
     testing.check_model(case.net, case.theta, case.x, case.rng)
@@ -104,7 +105,7 @@ def test_batchnorm_in_training(case: Case) -> None:
         testing.check_ensemble(case.net, case.theta, x, case.rng)
 
 
-@settings(max_examples=40)
+@settings(max_examples=few(25))
 @given(cases(coupled))
 def test_batchnorm_calibrated(case: Case) -> None:
     """A network like any other, and on the batch it was calibrated with the same function."""
@@ -119,7 +120,7 @@ def test_batchnorm_calibrated(case: Case) -> None:
 # ---------------------------------------------------------------- the other ways through the same formulas
 
 
-@settings(max_examples=25)
+@settings(max_examples=few(15))
 @given(cases(nets))
 def test_batches_split_over_cores(case: Case) -> None:
     with small_is_large():

@@ -70,15 +70,15 @@ def in_the_pool(host: Host) -> str:
     return first
 
 
-def beside_seven(host: Host) -> str:
-    """Seven threads that evaluate and train meanwhile."""
+def beside_three(host: Host) -> str:
+    """Three threads that evaluate and train meanwhile."""
     stop = threading.Event()
 
     def busy() -> None:
         while not stop.is_set():
             host()
 
-    others = [threading.Thread(target=busy) for _ in range(7)]
+    others = [threading.Thread(target=busy) for _ in range(3)]
     for other in others:
         other.start()
     try:
@@ -91,7 +91,7 @@ def beside_seven(host: Host) -> str:
     return found.pop()
 
 
-@pytest.mark.parametrize("how", [alone, in_asyncio, in_the_pool, beside_seven])
+@pytest.mark.parametrize("how", [alone, in_asyncio, in_the_pool, beside_three])
 @pytest.mark.parametrize(
     "name", ["step", "train a coupled batch", "fit", "empirical kernel", "kernel of points", "kernel of images"]
 )

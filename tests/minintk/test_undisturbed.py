@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import product
 from threading import Event, Thread, current_thread, enumerate, main_thread
 from typing import Any
 
 import pytest
 
 from minintk.undisturbed import undisturbed
+from tests.kit.thinned import thinned
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
 
@@ -118,8 +120,9 @@ print(bool(came), raised == (sys.argv[2] == "raises"), loops() is not None)
 """
 
 
-@pytest.mark.parametrize("does", ["raises", "calls"])
-@pytest.mark.parametrize("module", ["numba.core.types", "minintk.fast.numba_loops"])
+@pytest.mark.parametrize(
+    ("module", "does"), thinned(product(("numba.core.types", "minintk.fast.numba_loops"), ("raises", "calls")))
+)
 def test_a_signal_in_the_first_use_of_numba(does: str, module: str) -> None:
     """It comes while this module is imported: an exception arrives, a guest is served, and Numba loads all the same."""
     pytest.importorskip("numba")

@@ -18,7 +18,7 @@ from minintk.more_layers.adaptive_pool import AdaptiveAvgPoolJacobian
 from minintk.more_layers.group_norm import BoundGroupNorm, GroupNormJacobian
 from minintk.more_layers.grouped_conv import BoundGroupedConv, GroupedConvJacobian
 from tests.kit import torch_standin
-from tests.kit.grouped import derivatives, formulas
+from tests.kit.grouped import derivatives, derivatives_of_others, formulas
 from tests.kit.laws import Array, Patch
 from tests.kit.lifted import check_recorded
 from tests.planted.planting import bias_by, gram_with, planted, weights_by, without_weights
@@ -153,7 +153,7 @@ def _(patch: Patch) -> None:
     patch.setattr(adaptive_pool, "means", disjoint)
 
 
-@planted("AdaptiveAvgPool: cotangents spread by sums, not by means", derivatives)
+@planted("AdaptiveAvgPool: cotangents spread by sums, not by means", derivatives_of_others)
 def _(patch: Patch) -> None:
     def wrong(self: AdaptiveAvgPoolJacobian, u: Array, dw: Any) -> Array:
         return adaptive_pool.along([(A > 0).T.astype(float) for A in self.layer.matrices], u)
@@ -173,7 +173,7 @@ def _(patch: Patch) -> None:
     patch.setattr(BoundGroupNorm, "joined", joined)
 
 
-@planted("GroupNorm: statistics held fixed in jvp and vjp", derivatives)
+@planted("GroupNorm: statistics held fixed in jvp and vjp", derivatives_of_others)
 def _(patch: Patch) -> None:
     def wrong(self: GroupNormJacobian, u: Array, dw: Any) -> Array:
         return self.layer.joined(self.norm.r * self.layer.split(u))
@@ -181,7 +181,7 @@ def _(patch: Patch) -> None:
     patch.setattr(GroupNormJacobian, "vjp", wrong)
 
 
-@planted("ELU: phi' of x <= 0 without alpha", derivatives)
+@planted("ELU: phi' of x <= 0 without alpha", derivatives_of_others)
 def _(patch: Patch) -> None:
     def wrong(layer: ELU) -> Pointwise:
         point = right(layer)

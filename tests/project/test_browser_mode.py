@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.thinned import thinned
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("[0-9]*.md"))
-QUICK = {"1-backprop", "2-kernels"}
+QUICK = {"2-kernels"}
 """Notebooks of a few seconds; the others are marked slow."""
 
 VERIFY = """
@@ -118,14 +120,17 @@ def test_the_grader_without_its_isolation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    [
-        "import threading; threading.Thread(target=print).start()",
-        "from concurrent.futures import ThreadPoolExecutor; ThreadPoolExecutor(1).submit(int)",
-        "import subprocess, sys; subprocess.run([sys.executable, '-V'])",
-        "import os; os.fork()",
-        "import multiprocessing as m; m.get_context('spawn').Process(target=print).start()",
-        "import numpy as np, sys; np.memmap(sys.argv[0] + '.map', np.uint8, 'w+', shape=9)",
-    ],
+    thinned(
+        [
+            "import threading; threading.Thread(target=print).start()",
+            "from concurrent.futures import ThreadPoolExecutor; ThreadPoolExecutor(1).submit(int)",
+            "import os; os.fork()",
+            "import subprocess, sys; subprocess.run([sys.executable, '-V'])",
+            "import numpy as np, sys; np.memmap(sys.argv[0] + '.map', np.uint8, 'w+', shape=9)",
+            "import multiprocessing as m; m.get_context('spawn').Process(target=print).start()",
+        ],
+        every=2,
+    ),
 )
 def test_all_three_are_refused(tmp_path: Path, code: str) -> None:
     with pytest.raises(AssertionError, match=r"can't start new thread|does not support processes|does not map files"):

@@ -26,7 +26,7 @@ PAPERS = {
 
 REDUCED: dict[str, dict[str, Any]] = {
     "authors_by_attention": {"sizes": (80,), "test": 80, "width": 16, "steps": 30},
-    "backprop_by_hand": {"steps": 150},
+    "backprop_by_hand": {"steps": 80},
     "coordinate_check": {"widths": (64, 128, 256), "seeds": 16},
     "catapult": {"widths": (64, 192), "seeds": 3},
     "cnn_kernel_regression": {"sizes": (20, 120), "test": 60, "depth": 2},
@@ -58,7 +58,8 @@ REDUCED: dict[str, dict[str, Any]] = {
 
 LONG = {
     "catapult", "cnn_kernel_regression", "coordinate_check", "edge_of_stability", "eigenlearning", "examine_digits",
-    "feature_learning_limit", "kernel_hierarchy", "laziness", "learning_curves", "learning_rate_transfer",
+    "feature_learning_limit", "kernel_hierarchy", "laziness", "learning_curves", "learning_in_depth",
+    "learning_rate_transfer",
     "local_pooling", "mean_of_networks", "nonlinear_feature_learning", "trainable_depth",
 }  # fmt: skip
 """What these show is a law of the default tests too."""

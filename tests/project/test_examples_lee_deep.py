@@ -102,11 +102,7 @@ TINY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-LONG = {"lee_wide_resnet", "lee_convolutional_kernels", "lee_cnn", "lee_function_space"}
-"""Of these the short form, `TINY`, is run on every change."""
-
-
-@pytest.mark.parametrize("name", scripts(PAPERS, LONG))
+@pytest.mark.parametrize("name", scripts(PAPERS, {*TINY}))  # on every change their short forms
 def test_script(name: str, tmp_path: Path) -> None:
     check_script(name, PAPERS[name], tmp_path)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minintk as mn
-from tests.project.reruns import Found, check_script, importable, on_standin, same_claims
+from tests.project.reruns import Found, check_script, importable, on_standin, same_claims, scripts
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,11 @@ TINY: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(PAPERS))
+LONG = {"lee_linearisation", "lee_parametrizations", "lee_width_and_data"}
+"""Of these the short form, `TINY`, is run on every change."""
+
+
+@pytest.mark.parametrize("name", scripts(PAPERS, LONG))
 def test_script(name: str, tmp_path: Path) -> None:
     check_script(name, PAPERS[name], tmp_path)
 

@@ -22,7 +22,7 @@ def check_lecture(found: Found) -> None:
 
 PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
     "mup_lecture": (
-        {"widths": (32, 128), "seeds": 3, "n_train": 64},
+        {"widths": (32, 96), "seeds": 2, "n_train": 32},
         check_lecture,
         {
             "exponents": {"|W1|": (0.0, 0.1), "|dh1|": (0.5, 0.1)},

@@ -141,7 +141,8 @@ def test_reproduce_killed_takes_its_script_along(roots: Path, tmp_path: Path) ->
     assert all_end(pids + workers_of(tmp_path, 1))
 
 
-def test_reproduce_runs_a_script_to_its_end(roots: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_reproduce_runs_a_script_to_its_end(times: int, roots: Path, tmp_path: Path) -> None:
     """Its thread that waits for the end of reproduce does not keep it from ending."""
     code = (
         "import sys; from pathlib import Path; from minintk.lab.experiments import papers\n"
@@ -149,7 +150,7 @@ def test_reproduce_runs_a_script_to_its_end(roots: Path, tmp_path: Path) -> None
         f"papers.EXAMPLES = Path({str(roots.parent)!r})\n"
         f"sys.exit(main(['reproduce', '--out', {str(tmp_path / 'out')!r}]))"
     )
-    for _ in range(2):  # and again, to draw alone
+    for _ in range(times):  # the second time to draw alone
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (found.returncode, "Fatal" in found.stderr) == (0, False), found.stderr
         assert "sqrt" in found.stdout

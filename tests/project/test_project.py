@@ -132,6 +132,7 @@ def test_derivatives_are_written_by_hand() -> None:
             assert not (frameworks - lifted) & imports(code), path
 
 
+@pytest.mark.slow  # lint type-checks all that uses arrays
 def test_a_type_checker_knows_what_an_array_has() -> None:
     code = "import numpy as np\nimport minintk as mn\ndef f(a: mn.Array) -> None:\n    a.shpae\nf(np.ones(3))\n"
     cache = ROOT / ".mypy_cache" / "typed"  # a twentieth of the time from the second run on
@@ -217,7 +218,7 @@ def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         exec(compile(block, f"README.md, Python block {number + 1}", "exec"), namespace)
 
 
-SLOW = {"lazy", "mup", "training"}
+SLOW = {"lazy", "mup", "reference/examine", "training"}
 CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WRITTEN_BY_THE_BUILD = re.compile(r"docs/(gallery/|course/kit-|project/(readme|changelog|contributing|benchmarks))")
 PAGES = {path.relative_to(ROOT / "docs").with_suffix("").as_posix(): path for path in (ROOT / "docs").rglob("*.md")}

@@ -27,7 +27,7 @@ def test_exponents(alpha: float, beta: float) -> None:
 
 def binned(alpha: float, beta: float) -> tuple[Host, Host, Host]:
     """Eigenvalues, multiplicities and powers up to k = 1e14, by integrals beyond 200."""
-    edge = np.concatenate([np.arange(1, 201.0), 200 * np.exp(np.arange(0.02, np.log(1e14 / 200), 0.02))])
+    edge = np.concatenate([np.arange(1, 201.0), 200 * np.exp(np.arange(0.05, np.log(1e14 / 200), 0.05))])
     k = np.concatenate([edge[:199], np.sqrt(edge[199:-1] * edge[200:])])
     powers = (edge[199:-1] ** (1 - beta) - edge[200:] ** (1 - beta)) / (beta - 1)
     return k**-alpha, np.diff(edge), np.concatenate([edge[:199] ** -beta, powers])
@@ -39,7 +39,7 @@ def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict
     lr : in units of 1 / sum lambda.  A large one makes noise, which leads in phase III, lead early.
     """
     lam, h, v2 = binned(alpha, beta)
-    losses = {"flow": [v2 @ np.exp(-2 * lam * t) for t in (1e5, 1e6)], "sgd": [], "width": [], "examples": []}
+    losses = {"flow": [v2 @ np.exp(-2 * lam * t) for t in (1e5, 1e6)], "width": [], "examples": []}
     for n in (1e6, 1e7):
         kappa = np.exp(bisect(lambda u, n=n: h @ (lam / (lam + np.exp(u))) - n, -200, 10))
         left = kappa / (lam + kappa)
@@ -47,12 +47,9 @@ def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict
         losses["examples"].append(v2 @ left**2 / (1 - h @ (1 - left) ** 2 / n))
     rate = lr / float(h @ lam)
     move = lam * rate * steps > 1e-8
-    r, still, z, noise = v2[move], v2[~move].sum(), lam[move] * rate, (h * lam**2)[move] * rate**2
-    for step in range(steps + 1):
-        loss = r.sum() + still
-        if step in (steps // 10, steps):
-            losses["sgd"].append(loss)
-        r = r * (1 - 2 * z + 2 * z * z) + noise * loss
+    v2, z, noise = (np.append(a[move], rest) for a, rest in ((v2, v2[~move].sum()), (lam * rate, 0), (h * lam**2, 0)))
+    step = np.diag(1 - 2 * z + 2 * z * z) + rate**2 * noise[:, None]  # the loss is the sum of all modes
+    losses["sgd"] = [(np.linalg.matrix_power(step, count) @ v2).sum() for count in (steps // 10, steps)]
     return {name: float(np.log10(pair[0] / pair[1])) for name, pair in losses.items()}
 
 

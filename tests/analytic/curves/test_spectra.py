@@ -214,7 +214,7 @@ def test_modes_of_a_data_set() -> None:
         assert np.sum(here) == levels.multiplicity[level]
         assert np.sum(power[here]) == pytest.approx(want, abs=1e-12)
 
-    x, parity = mn.datasets.digits().on_sphere().parity()
+    x, parity = mn.datasets.digits().on_sphere().subset(900, np.random.default_rng(1)).parity()
     K, rng, n = an.kernel(SPEC).ntk(x), np.random.default_rng(0), 100
     modes, power = an.data_modes(K, parity)
     measured = []

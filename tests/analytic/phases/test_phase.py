@@ -48,17 +48,16 @@ def at_variance(activation: Any, chi_1: float) -> tuple[mn.Dense, float]:
 
 
 def law_of_depth(activations: Any = ACTIVATIONS[:4]) -> None:
-    """The slope of log(1 - c) of the kernel's recursion between depths 49 and 50 is -1 / xi to 1e-6."""
+    """The slope of log(1 - c) of the kernel's recursion between depths 40 and 41 is -1 / xi to 1e-6."""
     for activation in activations:
         dense, q = at_variance(activation, 0.45)
         found = phase_module.phase(mn.Sequential(dense, activation), start=q)
-        steps = an.kernel(mn.Sequential(*(dense, activation) * 50, dense))._program((1,))[1:]
-        angles = []
-        for depth in (49, 50):
-            some = steps[: depth * len(steps) // 50]
-            _, coefficients = run_rows(some, RowState(np.array([q, q]), np.zeros(2)))
-            i, scratch = np.zeros(1, dtype=np.int64), Scratch(np, np.dtype(np.float64), 1)
-            pairs = Listing(scratch, i, i + 1, np.array([0.2]), np.array([0.8]), None)
+        steps = an.kernel(mn.Sequential(*(dense, activation) * 41, dense))._program((1,))[1:]
+        i, cut, angles = np.zeros(1, dtype=np.int64), 40 * len(steps) // 41, []
+        rows, scratch = RowState(np.array([q, q]), np.zeros(2)), Scratch(np, np.dtype(np.float64), 1)
+        pairs = Listing(scratch, i, i + 1, np.array([0.2]), np.array([0.8]), None)
+        for some in (steps[:cut], steps[cut:]):
+            rows, coefficients = run_rows(some, rows)
             run_pairs(some, pairs, coefficients)
             angles.append(float(pairs.p[0]))
         slope = log(angles[0] / angles[1])

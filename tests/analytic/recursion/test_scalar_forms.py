@@ -6,6 +6,7 @@ from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int64
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import mpmath as mp
@@ -20,6 +21,7 @@ from analytic.recursion.scalar_forms import FORMS, KINKED, OPPOSITE_ROUNDINGS, A
 from tests.kit.compiled import COMPILER, Kernel
 from tests.kit.image_cases import DTYPES, EPS, Array
 from tests.kit.oracles_kernels import dual
+from tests.kit.thinned import thinned
 
 Numbers = tuple[Any, ...]
 Run = Callable[..., tuple[Array, Array]]
@@ -148,8 +150,7 @@ def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] |
     return float(np.max(errors)) / EPS[dtype]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(("dtype", "name"), thinned(product(DTYPES, LAYERS), every=2))
 def test_formulas_are_right_to_rounding(name: str, dtype: str, run: Run) -> None:
     """Sizes of 5 have variances of 25, and e^-D loses as many roundings."""
     assert worst(name, dtype, run) < 32

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import minintk as mn
 from analytic.recursion.unit_rows import product_rest
 from minintk.layers.activation import pointwise
 from tests.kit.oracles_kernels import degenerate_rows, exact_kernels, largest_errors
+from tests.kit.thinned import thinned
 
 BOUND = {np.float64: 1e-13, np.float32: 3e-7}
 """Asked for: 1e-11 and 2e-6.  Seen: 2e-14, for thirty layers; 6e-8.  The room is for other processors."""
@@ -39,9 +41,9 @@ def check(kernel: Callable[[Any], Any], spec: mn.Sequential, dtype: Any, times: 
     assert max(errors) < times * BOUND[dtype], f"NNGP, NTK off by {errors[0]:.1e}, {errors[1]:.1e}"
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("depth", [1, 3])
-@pytest.mark.parametrize("activation", [mn.ReLU, mn.Erf])
+@pytest.mark.parametrize(
+    ("activation", "depth", "dtype"), thinned(product((mn.ReLU, mn.Erf), (1, 3), (np.float64, np.float32)))
+)
 def test_shallow(activation: type[mn.spec.Activation], depth: int, dtype: Any) -> None:
     for b_std in (0.0, 0.1):
         spec = chain(activation, depth, b_std)
@@ -91,9 +93,7 @@ def steep_error(name: str, scale: float, b_std: float) -> float:
     return max(largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x)))
 
 
-@pytest.mark.parametrize("b_std", [0.0, 0.3])
-@pytest.mark.parametrize("scale", [1e6, pytest.param(1e8, marks=pytest.mark.slow), 1e12])
-@pytest.mark.parametrize("name", STEEP)
+@pytest.mark.parametrize(("name", "scale", "b_std"), thinned(product(STEEP, (1e6, 1e8, 1e12), (0.0, 0.3)), every=7))
 def test_erf_is_so_steep_that_angles_of_any_size_count(name: str, scale: float, b_std: float) -> None:
     """Theta has a slope of |u|: p needs all its digits, in the first layer and through every kink before erf."""
     assert steep_error(name, scale, b_std) < 2e-14

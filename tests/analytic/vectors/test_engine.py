@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import analytic as an
 import analytic.recursion.unit_rows
 import analytic.vectors.engine
 import minintk as mn
+from tests.kit.thinned import thinned
 
 SPEC = mn.Sequential(
     mn.Dense(9, w_std=2**0.5, b_std=0.1), mn.ReLU(), mn.Dense(9, b_std=0.3), mn.Erf(), mn.Dense(1, w_std=1.5, b_std=0.1)
@@ -168,12 +170,11 @@ OTHERS: dict[str, Any] = {
     "six decades of norms": lambda rng, d: rng.standard_normal((80, d)) * 10.0 ** rng.uniform(-3, 3, (80, 1)),
     "zeros": lambda rng, d: np.zeros((3, d)),
 }
+PHIS = mn.ReLU(), mn.Erf(), mn.Sin(), mn.Tanh(), mn.Sigmoid(), mn.Softplus()
 
 
 @pytest.mark.filterwarnings("ignore:.*is by quadrature and exact to:UserWarning")
-@pytest.mark.parametrize("others", OTHERS)
-@pytest.mark.parametrize("w_std", [1.0, 4.0])
-@pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.Sin(), mn.Tanh(), mn.Sigmoid(), mn.Softplus()], ids=repr)
+@pytest.mark.parametrize(("phi", "w_std", "others"), thinned(product(PHIS, (1.0, 4.0), OTHERS), every=5), ids=repr)
 def test_a_pair_depends_on_other_rows_within_its_error(phi: mn.Activation, w_std: float, others: str) -> None:
     """Series, interpolations and tiles are chosen for all rows; a pair's kernels stay within both errors."""
     pytest.importorskip("analytic.phases", reason="Kernel.error knows no roundings without it")

@@ -148,7 +148,7 @@ def test_the_first_line_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) 
         lines, start = list[str](), calls[0]
         sys.setprofile(count)
         try:
-            asked(spec, widths=widths, seconds=1e9, progress=lines.append)
+            asked(spec, widths=widths, steps=40, seconds=1e9, progress=lines.append)
         finally:
             sys.setprofile(before)
         took = (calls[0] - start) / 1000

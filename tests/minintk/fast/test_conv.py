@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from minintk.spec.windows import Axis
 from minintk.thresholds import THRESHOLDS
 from tests.kit.small_is_large import small_is_large
 from tests.kit.strategies import PADDINGS, Case, cases, convolutional
+from tests.kit.thinned import thinned
 
 Array = mn.Array
 RNG = np.random.default_rng
@@ -257,8 +259,10 @@ def test_numba_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------- the laws of convolutions, by either way
 
 
-@pytest.mark.parametrize("B", [1, 2, 6])
-@pytest.mark.parametrize("layer", [mn.Conv2d(2, 3, b_std=0.3), mn.Conv2d(3, (1, 2), stride=(2, 1), padding="circular")])
+ROWS = mn.Conv2d(2, 3, b_std=0.3), mn.Conv2d(3, (1, 2), stride=(2, 1), padding="circular")
+
+
+@pytest.mark.parametrize(("layer", "B"), thinned(product(ROWS, (1, 2, 6)), every=2))
 def test_any_number_of_windows_in_a_row_of_patches(
     monkeypatch: pytest.MonkeyPatch, layer: mn.spec.Layer, B: int
 ) -> None:

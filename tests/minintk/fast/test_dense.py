@@ -37,16 +37,17 @@ import sys
 import numpy as np, minintk as mn
 rng = np.random.default_rng(0)
 x, y = rng.standard_normal((512, 8, 8, 1)).astype("f4"), np.eye(10, dtype="f4")[rng.integers(0, 10, 512)]
-net = mn.Network({network}, (8, 8, 1))
-theta = net.init(rng, dtype=x.dtype)
-how = dict(loss=mn.softmax_cross_entropy, rng=rng)
-spectral = mn.SpectralDescent(0.01, net.layout), mn.Muon(0.01, net.layout)
-others = mn.SGD(0.01, momentum=0.9), mn.Nesterov(0.01), mn.Adam(0.001), *(spectral if theta.size < 10**6 else ())
-for optimizer, batch in ((mn.SGD(0.01), 32), (mn.SGD(0.01), 256), *((other, 64) for other in others)):
-    for _ in mn.train(net, theta, x, y, optimizer=optimizer, steps=2, batch_size=batch, **how):
-        pass
-mn.fit(net, theta, x, y, optimizer=optimizer, epochs=1, batch_size=64, **how)
-mn.ntk(net, theta, x[:64])
+for spec in {networks}:
+    net = mn.Network(spec, (8, 8, 1))
+    theta = net.init(rng, dtype=x.dtype)
+    how = dict(loss=mn.softmax_cross_entropy, rng=rng)
+    spectral = mn.SpectralDescent(0.01, net.layout), mn.Muon(0.01, net.layout)
+    others = mn.SGD(0.01, momentum=0.9), mn.Nesterov(0.01), mn.Adam(0.001), *(spectral if theta.size < 10**6 else ())
+    for optimizer, batch in ((mn.SGD(0.01), 32), (mn.SGD(0.01), 256), *((other, 64) for other in others)):
+        for _ in mn.train(net, theta, x, y, optimizer=optimizer, steps=2, batch_size=batch, **how):
+            pass
+    mn.fit(net, theta, x, y, optimizer=optimizer, epochs=1, batch_size=64, **how)
+    mn.ntk(net, theta, x[:64])
 print("numba" in sys.modules)
 """
 
@@ -54,10 +55,10 @@ print("numba" in sys.modules)
 def test_networks_of_dense_layers_load_no_numba() -> None:
     """Every optimiser, `fit` and the kernel, of widths at which products are cut; a convolution loads it."""
     pytest.importorskip("numba")
-    mlp = "mn.Sequential(mn.Flatten(), *mn.zoo.mlp(2, {}, 10).layers)"
-    conv = "mn.Sequential(mn.Conv2d(16, 3), mn.Conv2d(16, 3), mn.Flatten(), mn.Dense(10))"
-    for network, loaded in ((mlp.format(512), False), (mlp.format(1024), False), (conv, True)):
-        run = [sys.executable, "-c", MLP.format(network=network)]
+    mlps = "[mn.Sequential(mn.Flatten(), *mn.zoo.mlp(2, width, 10).layers) for width in (512, 1024)]"
+    conv = "[mn.Sequential(mn.Conv2d(16, 3), mn.Conv2d(16, 3), mn.Flatten(), mn.Dense(10))]"
+    for networks, loaded in ((mlps, False), (conv, True)):
+        run = [sys.executable, "-c", MLP.format(networks=networks)]
         found = subprocess.run(run, capture_output=True, text=True, check=False)
         assert (found.stdout, found.returncode) == (f"{loaded}\n", 0), found.stderr
 

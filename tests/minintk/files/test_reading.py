@@ -124,9 +124,9 @@ def test_what_a_signal_handler_raises_is_no_error_of_the_file(error: type[BaseEx
 
 
 BOMBS: dict[str, tuple[bytes, Reader, str]] = {
-    "gzip that promises much": (gzip.compress(idx(np.zeros(ZEROS, np.uint8))), read_idx, "it can hold"),
+    "gzip that promises much": (gzip.compress(idx(np.zeros(ZEROS, np.uint8)), 1), read_idx, "it can hold"),
     "gzip that holds more than it promises": (
-        gzip.compress(idx(np.zeros(9, np.uint8)) + bytes(ZEROS)), read_idx, "more bytes than its header promises",
+        gzip.compress(idx(np.zeros(9, np.uint8)) + bytes(ZEROS), 1), read_idx, "more bytes than its header promises",
     ),
     "IDX of 2^128 values": (bytes([0, 0, 8, 4]) + b"\xff" * 16, read_idx, "it can hold 20"),
     "deflated npz": (

@@ -75,7 +75,7 @@ def test_the_bound_is_kept(kernel: Any, dtype: Any) -> None:
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(4)), (64,))
     theta = net.init(np.random.default_rng(0), dtype=dtype)
     x = np.random.default_rng(1).standard_normal((60, 64)).astype(dtype)
-    bounds = 2 ** np.arange(23, 15, -1)
+    bounds = 2 ** np.arange(23, 15, -2)
     kept = []
     for memory in bounds:
         peaks = []
@@ -91,7 +91,7 @@ def test_the_bound_is_kept(kernel: Any, dtype: Any) -> None:
         else:
             kept.append(int(memory))
             assert min(peaks) <= memory + theta.nbytes, (memory, peaks)
-    assert len(kept) >= 3
+    assert len(kept) >= 2
 
 
 def test_a_kernel_that_cannot_fit_is_refused_at_once() -> None:

@@ -26,6 +26,7 @@ from minintk.models.power_series import expanded
 from minintk.spec.shapes import out_shape
 from minintk.testing import assert_close, roundings
 from tests.kit.strategies import SMOOTH, Case, cases
+from tests.kit.thinned import few
 
 Array = np.ndarray[Any, Any]
 Patch = pytest.MonkeyPatch
@@ -105,7 +106,7 @@ def near(case: Case, size: float = 0.3) -> Array:
     return np.asarray(case.theta + size * case.rng.standard_normal(case.theta.shape))
 
 
-@settings(max_examples=40)
+@settings(max_examples=few(25))
 @given(cases(), st.integers(1, 3))
 def test_laws(case: Case, order: int) -> None:
     """Every model obeys them, on every spec of vectors and every parametrization."""

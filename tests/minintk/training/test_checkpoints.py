@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from minintk.arrays import to_host, to_library
 from minintk.training import checkpoints
 from tests.kit import interrupted
 from tests.kit.arrays_under_test import LIBRARIES, namespace
+from tests.kit.thinned import thinned
 
 Array = np.ndarray[Any, Any]
 
@@ -110,9 +112,10 @@ def test_a_second_starter_is_told_who_trains_here(tmp_path: Path) -> None:
 
 # -------------------------------------------------------------------------------- stopped at any step
 
+NAMES = [*interrupted.MODELS, "members"]
 
-@pytest.mark.parametrize("name", [*interrupted.MODELS, "members"])
-@pytest.mark.parametrize("step", [1, 16, 40, 99])
+
+@pytest.mark.parametrize(("name", "step"), thinned(product(NAMES, (1, 16, 40, 99)), every=5))
 def test_a_crash_anywhere(name: str, step: int, tmp_path: Path) -> None:
     """After an exception in the middle of a step, the last row is on disk, and training resumes from it."""
     interrupted.prepare()
@@ -357,8 +360,7 @@ def test_another_probe_or_calibration_is_another_run() -> None:
 # -------------------------------------------------------------------- train itself, and the file on its own
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("name", [*interrupted.MODELS, "members"])
+@pytest.mark.parametrize(("name", "library"), thinned(product(NAMES, LIBRARIES)))
 def test_train_goes_on_from_any_snapshot(name: str, library: str, tmp_path: Path) -> None:
     """In memory and through a file, on every array library."""
     xp = namespace(library)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import minintk as mn
 from minintk.training.checkpoints import load, save
 from minintk.training.train import State
+from tests.kit.thinned import thinned
 from tests.minintk.training.test_flows import ALL, NET, SIGNS, THETA, X, Y, last
 
 
@@ -28,10 +30,14 @@ def same(whole: list[mn.Moment], resumed: list[mn.Moment]) -> bool:
 COLD: dict[str, Any] = {"temperature": 0.05, "tau": 0.3, "by": mn.Steps(1e-3, 0.1)}
 
 
+HOWS: list[dict[str, Any]] = [
+    {}, {"tau": 0.5}, {"mu": 3.0}, COLD, {"loss": mn.hinge, "mu": 10.0}, {"loss": mn.hinge, **COLD},
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "how", [{}, {"tau": 0.5}, {"mu": 3.0}, COLD, {"loss": mn.hinge, "mu": 10.0}, {"loss": mn.hinge, **COLD}], ids=repr
+    ("kind", "how"), thinned(product(("network", "ensemble", "re-anchoring", "kernel"), HOWS), every=5), ids=str
 )
-@pytest.mark.parametrize("kind", ["network", "ensemble", "re-anchoring", "kernel"])
 def test_a_resumed_flow_has_the_same_bits(kind: str, how: dict[str, Any], tmp_path: Path) -> None:
     """Cut at any moment, through a file; with another velocity it is another flow."""
     theta = NET.init(np.random.default_rng(2), ensemble=3) if kind == "ensemble" else THETA

@@ -258,11 +258,11 @@ def end_of_batches(lr: float, momentum: float, b: int) -> tuple[float, list[str]
     x, y = data.parity()
     net = mn.Network(mn.Sequential(mn.Dense(24, b_std=0.3), mn.Tanh(), mn.Dense(1)), x.shape[1:])
     theta = net.init(np.random.default_rng(1))
-    how: dict[str, Any] = {"loss": mn.mse, "batch_size": b, "rng": np.random.default_rng(2), "steps": 3000}
+    how: dict[str, Any] = {"loss": mn.mse, "batch_size": b, "rng": np.random.default_rng(2), "steps": 1000}
     lin, grown = mn.Linearized(net, theta), np.inf
     with warnings.catch_warnings(record=True) as caught, suppress(FloatingPointError):
         warnings.simplefilter("always")
-        *_, end = mn.train(lin, theta, x, y, optimizer=mn.SGD(lr, momentum), every=3000, **how)
+        *_, end = mn.train(lin, theta, x, y, optimizer=mn.SGD(lr, momentum), every=1000, **how)
         grown = float(mn.mse(lin(end.theta, x), y) / mn.mse(net(theta, x), y))
     return grown, [str(w.message) for w in caught]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from minintk.lab.experiments.coordinate_check import CoordinateCheck, Scaling
 from minintk.spec.parametrization import Parametrization, Role
 from minintk.spec.parametrization import Row as TableRow
 from tests.kit.arrays_under_test import LIBRARIES, namespace
+from tests.kit.thinned import thinned
 
 DIGITS = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
 X, Y = DIGITS.one_hot()
@@ -42,7 +44,7 @@ SLOW = pytest.mark.slow
     ("activation", "optimizer"),
     [
         ("tanh", SGD),
-        ("relu", ADAM),
+        pytest.param("relu", ADAM, marks=SLOW),
         pytest.param("relu", SGD, marks=SLOW),
         pytest.param("tanh", ADAM, marks=SLOW),
         pytest.param("tanh", mn.SGD(lr=0.05, momentum=0.5), marks=SLOW),
@@ -112,8 +114,9 @@ def test_equivalent_parametrizations_have_one_check() -> None:
 # ------------------------------------------------------------------------------------- what should fail
 
 
-@pytest.mark.parametrize("optimizer", [mn.SGD(lr=1e-3), mn.Adam(lr=1e-6)], ids=["SGD", "Adam"])
-@pytest.mark.parametrize("parametrization", [mn.NTK(), mn.Standard()], ids=repr)
+@pytest.mark.parametrize(
+    ("parametrization", "optimizer"), thinned(product((mn.NTK(), mn.Standard()), (mn.SGD(1e-3), mn.Adam(1e-6))))
+)
 def test_ntk_and_standard_have_the_slopes_of_their_exponents(
     parametrization: Parametrization, optimizer: mn.training.optimizers.Optimizer
 ) -> None:
@@ -268,7 +271,7 @@ class Shallow(Parametrization):
         return replace(row, std=row.std * role.depth[0])
 
 
-@pytest.mark.parametrize("optimizer", [SGD, ADAM], ids=["SGD", "Adam"])
+@pytest.mark.parametrize("optimizer", [pytest.param(SGD, marks=SLOW), ADAM], ids=["SGD", "Adam"])
 def test_features_keep_their_size_as_the_depth_grows(optimizer: mn.training.optimizers.Optimizer) -> None:
     """2 to 16 residual branches; the rates of spectral muP in width alone are refused, and the branches named."""
 
