@@ -11,7 +11,7 @@ from typing import Any
 from running import Found, Setting
 from verdicts import Claim
 
-from minintk.files.writing import write_bytes
+from minintk.files.writing import write_atomically
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,10 @@ def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], 
     if s.out:
         import matplotlib.pyplot as plt
 
-        write_bytes(s.out / f"{s.key}.json", f"{json.dumps(found, indent=1, ensure_ascii=False)}\n".encode())
+        text = f"{json.dumps(found, indent=1, ensure_ascii=False)}\n".encode()
+        write_atomically(s.out / f"{s.key}.json", lambda file: file.write(text))
         with plt.style.context("analytic.verify.look"):
             draw(plt)
-            plt.savefig(s.out / f"{s.key}.png", dpi=120)
+            write_atomically(s.out / f"{s.key}.png", lambda file: plt.savefig(file, dpi=120, format="png"))
             plt.close()
     return found

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 import minintk as mn
+from minintk.files.locks import Claim, remove_claims
 from minintk.files.writing import digest
 from minintk.training.checkpoints import load, save
 
@@ -26,18 +27,29 @@ SECONDS = 120.0
 
 @contextmanager
 def unfinished(*arguments: Any) -> Iterator[Path | None]:
-    """Give the folder of a run with these arguments, as checkpoint= of `fit`; removed once the run has ended."""
+    """Give the folder of a run with these arguments, as checkpoint= of `fit`; removed once the run has ended.
+
+    It waits for a worker that is still at this run, although its starter was killed or has given the run up.
+    """
     if not (place := os.environ.get(PLACE)):
         yield None
         return
     folder = Path(place) / digest(repr(arguments))
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield folder
-    except FloatingPointError:  # diverged, which ends a run too
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = folder.with_suffix(".lock")
+
+    def remove() -> None:
         rmtree(folder)
-        raise
-    rmtree(folder)
+        remove_claims([lock])
+
+    with Claim(lock, wait=True):
+        folder.mkdir(exist_ok=True)
+        try:
+            yield folder
+        except FloatingPointError:  # diverged, which ends a run too
+            remove()
+            raise
+        remove()
 
 
 def collected(

@@ -20,6 +20,7 @@ from resuming import PLACE
 import minintk as mn
 from minintk.arrays import device_namespace
 from minintk.cores import cores
+from minintk.files.locks import Claim
 from minintk.files.writing import write_bytes
 from minintk.lab.experiments.processes import processes
 
@@ -177,10 +178,11 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
         found = main(s, **{**sizes[args.scale], **given})
     finally:  # next to the numbers, which do not depend on it
         path = out / f"{s.key}.time.json"
-        spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "core seconds": 0.0}
-        spent["seconds"] += perf_counter() - start
-        spent["core seconds"] += sum(os.times()[:4]) - busy
-        write_bytes(path, json.dumps(spent).encode())
+        with Claim(path.with_suffix(".lock"), wait=True):  # other parts add theirs
+            spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "core seconds": 0.0}
+            spent["seconds"] += perf_counter() - start
+            spent["core seconds"] += sum(os.times()[:4]) - busy
+            write_bytes(path, json.dumps(spent).encode())
     for row in found["table"]:
         print(f"- {row['claim']}\n      paper {row['paper']}\n      here  {row['here']}")
         if row["rule"]:

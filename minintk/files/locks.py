@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from time import sleep
@@ -58,28 +58,32 @@ class Claim(AbstractContextManager["Claim"]):
         self._lock.release()
 
     def __exit__(self, *_: object) -> None:
-        self.release()
+        try:
+            self.release()
+        finally:
+            self.release()  # a signal's exception can leave the first one
 
 
 def claimed(place: Path) -> Claim | None:
     """Return a claim on the unit at `place`, or None if another process holds it."""
-    try:
+    with suppress(TimeoutError):
         return Claim(place)
-    except TimeoutError:
-        return None
+    return None
 
 
-def claim_or_say_who(place: Path, what: str) -> Claim:
-    """Return a claim on the unit at `place`, naming this process; raise `Held`, about `what`, if another has it."""
+@contextmanager
+def claim_or_say_who(place: Path, what: str) -> Iterator[None]:
+    """Hold the unit at `place`, naming this process; raise `Held`, about `what`, if another has it."""
     if (claim := claimed(place)) is None:
         owner = ""
         with suppress(OSError, ValueError), reading(place, "a claim", "") as file:  # Windows can hide a locked file
             owner = file.read(200).decode()
         who = f"{owner or 'another process'} is at work (it has locked {place})"
         raise Held(f"{what}: {who}. Wait for it, end it, or take another folder")
-    with suppress(OSError):  # as above, or a full disk
-        place.write_text(f"process {os.getpid()} on {platform.node() or 'localhost'}", encoding="utf-8")
-    return claim
+    with claim:
+        with suppress(OSError):  # as above, or the disk is full
+            place.write_text(f"process {os.getpid()} on {platform.node() or 'localhost'}", encoding="utf-8")
+        yield
 
 
 def remove_claims(places: Iterable[Path]) -> None:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -105,14 +105,14 @@ def fit(
     optimizer.check(theta, total)
     every = every or (per_epoch if batch_size is not None else max(1, total // 100))
     folder, about = None, dict[str, Any]()
-    with ExitStack() as held:
-        if checkpoint is not None:
-            identity = fingerprint(
-                model, theta, x, y, loss=loss, optimizer=optimizer, batch_size=batch_size, generator=rng,
-                augment=augment, lr_scales=dict(lr_scales or {}),
-            )  # fmt: skip
-            folder = _Folder(checkpoint, identity)
-            held.enter_context(folder.claim)
+    if checkpoint is not None:
+        identity = fingerprint(
+            model, theta, x, y, loss=loss, optimizer=optimizer, batch_size=batch_size, generator=rng,
+            augment=augment, lr_scales=dict(lr_scales or {}),
+        )  # fmt: skip
+        folder = _Folder(checkpoint, identity)
+    with nullcontext() if folder is None else folder.claim:
+        if folder is not None:
             state, about = folder.load(like=theta)
             if state is not None:
                 run.restore(state)
@@ -139,20 +139,18 @@ def _train_to(
     if run.step:
         say(f"resuming at step {run.step} of {total}")
     with (
-        _interrupt_between_steps(folder is not None) as interrupted,
+        _interrupt_between_steps(run, folder) as interrupted,
         progress_of("training", total - run.step, progress) as advance,
     ):
         while True:
-            if run.step > record.since and (run.step % every == 0 or run.step == total):
+            left = run.step < total and interrupted()
+            if row := run.step > record.since and (run.step % every == 0 or run.step == total):
                 record.row(run, test)
-                if folder is not None:
-                    folder.save(run, record)
                 say(_line(record.history.last))
-            if run.step >= total:
-                return
-            if folder is not None and interrupted():
+            if folder is not None and (row or left):
                 folder.save(run, record)
-                raise KeyboardInterrupt(f"step {run.step} is saved in {folder.path}; the same call resumes from there")
+            if left or run.step >= total:
+                return
             record.add(run, *run.advance())
             advance(1)
 
@@ -182,8 +180,8 @@ class _Folder:
         xp = array_namespace(run.theta)
         if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show this too late
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
+        record.history.save(self.path / HISTORY_FILE)  # first: a finished checkpoint is not written again
         save(self.path / CHECKPOINT_FILE, run.state(), {"run": self.identity, **record.about()})
-        record.history.save(self.path / HISTORY_FILE)
 
 
 def _damage(step: int, about: Mapping[str, Any]) -> str:
@@ -291,10 +289,10 @@ class _Record:
 
 
 @contextmanager
-def _interrupt_between_steps(wanted: bool) -> Iterator[Callable[[], bool]]:
-    """Defer Ctrl-C to the end of a step, when theta is consistent; a second Ctrl-C interrupts at once."""
+def _interrupt_between_steps(run: Descent, folder: _Folder | None) -> Iterator[Callable[[], bool]]:
+    """Defer Ctrl-C until the step is over, and the run saved; a second Ctrl-C interrupts at once."""
     before = signal.getsignal(signal.SIGINT)
-    if not wanted or threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
+    if folder is None or threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
         yield lambda: False
         return
     noted: list[int] = []
@@ -304,11 +302,13 @@ def _interrupt_between_steps(wanted: bool) -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         noted.append(number)
 
-    signal.signal(signal.SIGINT, note)
     try:
+        signal.signal(signal.SIGINT, note)
         yield lambda: bool(noted)
     finally:
         signal.signal(signal.SIGINT, before)
+    if noted:
+        raise KeyboardInterrupt(f"step {run.step} is saved in {folder.path}; the same call resumes from there")
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -2,13 +2,19 @@
 
 import importlib
 import json
+import os
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from math import nan
 from pathlib import Path
+from threading import Event, local
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
+
+from minintk.files.locks import Claim
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -180,6 +186,61 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sys, "argv", ["script", *given])
     running.command_line(main, {"small": {"widths": (2,)}, "paper": {"widths": (32,), "members": 8}}, None, "one")
     assert asked == {"widths": [8, 16], "members": 4, "eta": 0.5, "first": 1000, "factors": {"width": 2, "seeds": 2}}
+
+
+def test_starters_that_end_together_keep_the_result(
+    shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second writes its files between the first one's file and its name."""
+    running, rows = importlib.import_module("running"), importlib.import_module("claim_rows")
+    right, others = os.replace, [Path("one.json"), Path("one.png")]
+
+    def end() -> None:
+        rows.finish(running.Setting("one", tmp_path), {}, [], lambda plt: plt.plot([0, 1]))
+
+    def replace(part: Path, path: Path) -> None:
+        if others and path.name == others[0].name:
+            others.pop(0)
+            end()
+        right(part, path)
+
+    monkeypatch.setattr(os, "replace", replace)
+    end()
+    assert not others
+    assert json.loads((tmp_path / "one.json").read_text())["table"] == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.json", "one.png"]
+
+
+def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes one second here; the second ends, or waits for the first, before that one has written."""
+    running = importlib.import_module("running")
+    clock, waits, write, others = local(), Event(), running.write_bytes, list[Future[Any]]()
+
+    def second() -> float:
+        clock.now = getattr(clock, "now", 0.0) + 1.0
+        return float(clock.now)
+
+    def end() -> None:
+        running.command_line(lambda s: {"table": []}, {"small": {}}, None, "one")
+
+    def claimed(*arguments: Any, **named: Any) -> Any:
+        waits.set() if others else None
+        return Claim(*arguments, **named)
+
+    def written(*arguments: Any) -> None:
+        if not others:
+            others.append(pool.submit(end))
+            while not (waits.is_set() or others[0].done()):
+                sleep(0.001)
+        write(*arguments)
+
+    monkeypatch.setattr(sys, "argv", ["script", "--out", str(tmp_path)])
+    for name, value in (("perf_counter", second), ("Claim", claimed), ("write_bytes", written)):
+        monkeypatch.setattr(running, name, value, raising=False)
+    with ThreadPoolExecutor(1) as pool:
+        end()
+    others[0].result()
+    assert json.loads((tmp_path / "one.time.json").read_text())["seconds"] == 2.0
 
 
 def test_a_rerun_is_compared_number_by_number(shared: Any, tmp_path: Path) -> None:

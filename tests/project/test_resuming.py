@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 
 import minintk as mn
+from minintk.files.locks import Claim
 from minintk.training import fit
 from tests.project.reruns import importable
 
@@ -91,3 +95,29 @@ def test_a_run_that_diverges_leaves_nothing(resuming: Any, tmp_path: Path) -> No
     with pytest.raises(FloatingPointError, match="at step 7"):
         diverging()
     assert not list((tmp_path / "unfinished").iterdir())
+
+
+def test_a_run_waits_for_a_worker_that_is_still_at_it(resuming: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its starter was killed, and the claim on the run with it; the second begins when the folder is nobody's."""
+    waits, seen = Event(), list[str]()
+
+    def claimed(*arguments: Any, **named: Any) -> Any:
+        waits.set() if seen else None
+        return Claim(*arguments, **named)
+
+    def second() -> None:
+        with resuming.unfinished("one") as folder:
+            seen.append(f"second, {len(list(folder.iterdir()))} files")
+
+    monkeypatch.setattr(resuming, "Claim", claimed, raising=False)
+    with ThreadPoolExecutor(1) as pool:
+        with resuming.unfinished("one") as folder:
+            (folder / "run.npz").touch()
+            seen.append("first")
+            other = pool.submit(second)
+            while not (waits.is_set() or other.done()):
+                sleep(0.001)
+            seen.append("first ends")
+        other.result()
+    assert seen == ["first", "first ends", "second, 0 files"]
+    assert not list(folder.parent.iterdir())

@@ -20,10 +20,12 @@ from minintk.files.locks import Claim, Held, claim_or_say_who, claimed, remove_c
 needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 OWNER = """
 import sys, time
+from contextlib import ExitStack
 from pathlib import Path
 from minintk.files.locks import claim_or_say_who
 
-claim = claim_or_say_who(Path(sys.argv[1]), "a test")
+held = ExitStack()
+held.enter_context(claim_or_say_who(Path(sys.argv[1]), "a test"))
 {between}
 print("mine", flush=True)
 time.sleep(100)
@@ -76,8 +78,9 @@ def test_a_claim_dies_with_its_owner(tmp_path: Path) -> None:
     """Stopped is not dead; killed is, at once, even before anybody has waited for the process."""
     place = tmp_path / "17.lock"
     with owner(place) as process:
-        with pytest.raises(Held, match=rf"a test: process {process.pid} on .* is at work .*17\.lock\)\. Wait for it"):
-            claim_or_say_who(place, "a test")
+        told = rf"a test: process {process.pid} on .* is at work .*17\.lock\)\. Wait for it"
+        with pytest.raises(Held, match=told), claim_or_say_who(place, "a test"):
+            pass
         process.send_signal(signal.SIGSTOP)
         assert claimed(place) is None
         process.kill()
@@ -121,8 +124,42 @@ def test_a_fork_does_not_release_its_parents_claims(tmp_path: Path) -> None:
 def test_a_claim_that_does_not_say_whose_it_is(tmp_path: Path) -> None:
     place = tmp_path / "17.lock"
     place.write_bytes(b"\xff\xfe")
-    with Claim(place), pytest.raises(Held, match="a test: another process is at work"):
-        claim_or_say_who(place, "a test")
+    told = "a test: another process is at work"
+    with Claim(place), pytest.raises(Held, match=told), claim_or_say_who(place, "a test"):
+        pass
+
+
+def late(right: Callable[..., Any]) -> Callable[..., Any]:
+    """Raise at the first call, as a time limit does there, and be `right` from then on."""
+    calls: list[Any] = []
+
+    def once(*arguments: Any, **named: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return right(*arguments, **named)
+
+    return once
+
+
+def named(place: Path) -> Any:
+    return claim_or_say_who(place, "a test")
+
+
+@pytest.mark.parametrize(
+    ("claim", "owner", "name"), [(Claim, Claim, "release"), (named, Claim, "release"), (named, Path, "write_text")]
+)
+def test_a_claim_that_an_exception_leaves_is_free(
+    claim: Any, owner: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its traceback is kept, as a notebook keeps the last one."""
+    place = tmp_path / "17.lock"
+    monkeypatch.setattr(owner, name, late(getattr(owner, name)))
+    with pytest.raises(KeyboardInterrupt) as kept, claim(place):
+        pass
+    again = claimed(place)
+    assert again is not None, kept.traceback
+    again.release()
 
 
 def test_a_full_disk_costs_the_name_alone(tmp_path: Path) -> None:

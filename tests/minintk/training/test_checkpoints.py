@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import minintk as mn
 from minintk.arrays import to_host, to_library
-from minintk.training import checkpoints
+from minintk.files import writing
+from minintk.training import checkpoints, history
 from tests.kit import interrupted
 from tests.kit.arrays_under_test import LIBRARIES, namespace
 from tests.kit.thinned import thinned
@@ -128,6 +129,27 @@ def test_a_crash_anywhere(name: str, step: int, tmp_path: Path) -> None:
     np.testing.assert_array_equal(mn.History.load(tmp_path / "history.json")["loss"], unbroken.history["loss"])
 
 
+@pytest.mark.parametrize("files", [1, 2, 3, 4])
+def test_a_kill_between_two_files(files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After so many files of two rows; the last row is in the history too, once the run is finished."""
+    interrupted.prepare()
+    unbroken, right, written = interrupted.run(None, steps=32), writing.write_atomically, list[Any]()
+
+    def killed_after(path: Any, write: Any, need: int | None = None) -> None:
+        right(path, write, need)
+        written.append(path)
+        if len(written) == files:
+            raise Stopped
+
+    with monkeypatch.context() as patch:
+        for module in (checkpoints, history):
+            patch.setattr(module, "write_atomically", killed_after)
+        with pytest.raises(Stopped):
+            interrupted.run(str(tmp_path), steps=32)
+    same(interrupted.run(str(tmp_path), steps=32), unbroken)
+    np.testing.assert_array_equal(mn.History.load(tmp_path / "history.json")["loss"], unbroken.history["loss"])
+
+
 @pytest.mark.parametrize("name", ["network", "members"])
 @pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.1), mn.Nesterov(lr=0.1), mn.Adam(lr=mn.Cosine(0.01, 100))], ids=repr)
 def test_every_optimiser_goes_on(name: str, optimizer: Any, tmp_path: Path) -> None:
@@ -174,7 +196,7 @@ def test_what_is_not_kept_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert not np.array_equal(found.theta, unbroken.theta), part
 
 
-@pytest.mark.parametrize("step", [5, 37])
+@pytest.mark.parametrize("step", [5, 37, 100])
 def test_ctrl_c_finishes_the_step_and_keeps_it(step: int, tmp_path: Path) -> None:
     """Kept at that very step, in the middle of an epoch, the running means of the history included."""
     interrupted.prepare()
@@ -200,6 +222,20 @@ def test_a_second_ctrl_c_is_obeyed_at_once(tmp_path: Path) -> None:
         interrupted.run(str(tmp_path))
     assert checkpoints.load(tmp_path / "checkpoint.npz")[0].step == 32  # the last row: two epochs of 16 steps
     interrupted.prepare()
+
+
+def test_an_exception_as_soon_as_ctrl_c_is_deferred_ends_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, before = signal.signal, signal.getsignal(signal.SIGINT)
+
+    def late(*arguments: Any) -> None:
+        monkeypatch.undo()
+        right(*arguments)
+        raise Stopped
+
+    monkeypatch.setattr(signal, "signal", late)
+    with pytest.raises(Stopped):
+        interrupted.run(str(tmp_path))
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_finished_run_is_read_back_and_can_be_made_longer(tmp_path: Path) -> None:
