@@ -18,6 +18,7 @@ import analytic as an
 import minintk as mn
 from analytic.large import streaming
 from analytic.large.streaming import block_size
+from minintk.files.reading import read_lines
 
 Array = Any
 D = mn.Dense(1, w_std=2**0.5, b_std=0.1)
@@ -398,7 +399,7 @@ def test_a_record_that_another_starter_begins_meanwhile_is_no_stranger(
     store: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is absent when read, and there when the folder is searched for records of other kernels."""
-    right, reads = streaming.read_lines, []
+    right, reads = read_lines, []
 
     def absent_at_first(path: Path, what: str, remedy: str) -> list[str]:
         reads.append(path)
