@@ -44,7 +44,7 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
             if not SMALLEST_VARIANCE <= low <= high <= LARGEST_VARIANCE or not isfinite(float(after.theta.max())):
                 check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
             coefficients.append(row)
-            rows = after if after.spread else replace(after, spread=rows.spread)  # user-defined steps may drop it
+            rows = after if after.spread else replace(after, spread=rows.spread)  # user-defined steps may drop spread
             low = float(xp.where(rows.q > 0, rows.q, 1.0).min()) if rows.has_zero_rows else low
             fits = fits and FLOAT32_VARIANCES[0] <= low and high <= FLOAT32_VARIANCES[1]
     return rows, tuple(coefficients), fits or inputs.dtype.itemsize == 8
