@@ -1,4 +1,4 @@
-"""Laws of every schedule that exists, found among the subclasses of `Schedule`; a new one needs no test of its own."""
+"""Test laws of every schedule, found among the subclasses of `Schedule`; a new one needs no test of its own."""
 
 from __future__ import annotations
 

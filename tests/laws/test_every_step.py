@@ -1,4 +1,4 @@
-"""Laws of every step of the recursion, found among the subclasses of `Step`, in kernels of every layer that has one.
+"""Test laws of every step of the recursion, found among the subclasses of `Step`, in kernels of layers that use it.
 
 Finite networks have the kernels of a new layer's rule, or of a new activation's closed form, on average.
 """
