@@ -1,4 +1,4 @@
-"""Settings for every test: one BLAS thread a worker, no window, the same random examples every time."""
+"""Set up every test: one BLAS thread per worker, no windows, and the same random examples every time."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ settings.load_profile("fixed")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Refuse a test named after an address: two workers would see two names."""
+    """Refuse a test whose name contains an address, since two workers would see two names."""
     if " at 0x" in item.nodeid:
         raise pytest.UsageError(f"{item.nodeid} is named after an address: give the case an id")
 
@@ -57,7 +57,7 @@ def _figures_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, None, None]:
-    """A test that leaves a threshold changed fails, not those after it; figures are closed after each."""
+    """Fail a test that leaves a threshold changed, so that later tests do not fail; close figures after each test."""
     yield
     if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
         pyplot.close("all")

@@ -106,7 +106,7 @@ class Equivalent:
         return kappa if abs(step) < 1e-9 * abs(kappa) else complex(inf)
 
     def error(self, kappa: Host, other: Host) -> Host:
-        """Return E(s, s') for kappa (J,), other (J',): (J, J')."""
+        """Return E(s, s'), (J, J'), for kappa : (J,) and other : (J',)."""
         a, b = 1 / (self.lam + kappa[:, None]), 1 / (self.lam + other[:, None])
         kk = np.multiply.outer(kappa, other)
         q0, q1 = kk * ((a * self.v2) @ b.T), (a * (self.lam * self.v2)) @ b.T

@@ -314,7 +314,7 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """Return the read-out of D and Theta, (2, n, m), float64, for n images and m from `first` on; same: half."""
+        """Return the read-out of D and Theta, (2, n, m), float64, for n images and m from `first` on; half if same."""
         assert self.readout is not None
         unit = self.readout.weights[2]
         if not on_host(self.xp):

@@ -52,7 +52,7 @@ class Mixing(ImageStep):
     @property
     @abstractmethod
     def recorded(self) -> tuple[int, int]:
-        """Return the shape of what is recorded for each image with itself."""
+        """Return the shape of the array recorded for each image with itself."""
 
 
 @dataclass(frozen=True)

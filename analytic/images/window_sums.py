@@ -98,7 +98,7 @@ def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside:
 
 
 def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, slice]:
-    """Return slices for p in start:stop: p with p + s in 0:size, these p + s, and the other p; p counts from start."""
+    """Return three slices of p in start:stop: p with p + s in 0:size, these p + s, and the other p (from start on)."""
     low = min(max(start, -s), stop)
     high = max(min(stop, size - s), low)
     outside = slice(0, low - start) if s < 0 else slice(high - start, stop - start)

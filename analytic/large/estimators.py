@@ -236,7 +236,7 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Return the mean (M,) or (M, C), also standard deviations, in O(M N) memory, or covariance (M, M[, C])."""
+        """Return the mean, (M,) or (M, C), and on request the deviations (O(M N) memory) or covariance, (M, M[, C])."""
         if return_std and return_cov:
             raise ValueError("predict expects return_std or return_cov, got both")
         wanted = {"std": True} if return_std else {"cov": True} if return_cov else {}

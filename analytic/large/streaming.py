@@ -56,8 +56,8 @@ def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callabl
 class KernelStore:
     """Store the kernels of `inputs` in a folder.   asked : (NNGP, NTK).   size : rows and columns of a block.
 
-    what : everything that the results depend on except the inputs.   ValueError for the store of another kernel, or
-    files that are no store; NotADirectoryError for a file; OSError for a full disk, or an unfinished read-only folder.
+    what : all else that the results depend on.   ValueError for a folder with other files or another kernel;
+    NotADirectoryError for a file; OSError for a full disk, or an unfinished read-only folder.
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
@@ -199,7 +199,7 @@ Engine = VectorEngine | ImageEngine
 """Evaluates a kernel, or a block of it."""
 
 Evaluate = Callable[[Engine], "tuple[list[Array | None], float]"]
-"""`Engine.at` -> (NNGP and NTK of a block, None if not requested; the bound on the quadratures' error)."""
+"""`Engine.at` -> (NNGP and NTK of a block, None if not requested; a bound on the error of the quadratures)."""
 
 PIXEL_PAIRS_PER_BLOCK = 2**31
 """Largest number of pixel pairs in one block of a store, or of an executor."""
@@ -230,7 +230,7 @@ def kernels_by_blocks(
     steps: Program, inputs: Examples, wanted: Wanted, unit: int, begin: Callable[[], Engine], evaluate: Evaluate,
     of: str, store: Store, executor: Executor | None,
 ) -> list[Array | None]:  # fmt: skip
-    """Compute NNGP and NTK of x1 (and x2), in the store or in memory, with the bits of `Engine.run`.
+    """Compute NNGP and NTK of x1 (and x2), in the store or in memory; the result is `Engine.run`'s, bit for bit.
 
     unit : rows of a tile.   begin : prepares all rows, if any block has to be computed.   evaluate : computes a block,
     on any worker.   of : everything else that a block depends on.  TypeError if `executor` is none, and for arrays on a

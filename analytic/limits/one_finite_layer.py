@@ -101,7 +101,7 @@ def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
 
     first, second = np.zeros((4, 4, P, P)), np.zeros((4, 4, 4, P, P))
     first[0], second[0] = slopes(0, 0)
-    own = np.diagonal(first[0].sum(0))[:, None], np.diagonal(second[0].sum((0, 1)))[:, None]  # E phi_a^2 by p only
+    own = np.diagonal(first[0].sum(0))[:, None], np.diagonal(second[0].sum((0, 1)))[:, None]  # E phi_a^2 needs only p
     (first[1, 1], second[1, 1, 1]), (first[2, 2], second[2, 2, 2]) = own, (own[0].T, own[1].T)
     (dot, bent), dkappa = slopes(1, 1), w2 * np.array([1, 0, 0, 1])[:, None, None]
     first[3] = kappa * dot + dkappa * mean(phi[1], phi[1])  # rho = kappa E phi'_a phi'_b

@@ -6,7 +6,7 @@ With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
     E phi(u) phi(u')   = sum_n a_n(s) a_n(s') c^n,         E phi'(u) phi'(u') = sum_n b_n(s) b_n(s') c^n
 
 The sums end at n_max.  At c = 1 the omitted terms sum to E phi^2 - sum a_n^2 (Parseval), which bounds their sum at
-every c.  One extra term represents them, of degree n_max + 1, or n_max in the even phi' of an odd phi.  In terms of
+every c.  One extra term represents them; its degree is n_max + 1, or n_max in the even phi' of an odd phi.  In terms of
 p = (1 - c)/2, with a normalised to sum a_n^2 = 1, and with every term >= 0 for c >= 0:
 
     p' = (1 - c')/2 = p sum_k W_k c^k + |a(s) - a(s')|^2 / 4,       W_k = sum over n > k of a_n(s) a_n(s')
@@ -38,7 +38,7 @@ END_OF_AXIS, LAST_END = 9.5, 38.0
 """The z axis ends at a density of 1e-20, or up to LAST_END for an f that grows fast; beyond, the density is 0."""
 
 MANY_DEGREES, LARGEST_DEGREE = 256, 1024
-"""A degree that suffices for most series; the largest n_max, also the largest degree of an interpolation."""
+"""A degree that suffices for most series; the largest n_max, which also limits the degree of interpolations."""
 
 NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
 """{bytes per number: relative loss below which a series is long enough}."""
@@ -239,7 +239,7 @@ def of_norms(curve: Function, s: Array) -> Array:
 
 
 def principal(vectors: Array) -> Array:
-    """Return the vectors' principal axes, as columns; beyond the first, omit directions of pure rounding."""
+    """Return the vectors' principal axes, as columns, without those of pure rounding error except the first."""
     xp = array_namespace(vectors)
     basis, within = xp.linalg.qr(vectors.T)  # the vectors are few and long, so `within` is small and square
     axes, size, _ = xp.linalg.svd(within)
@@ -250,7 +250,7 @@ class QuadratureRow(NamedTuple):
     """Coefficients per row of inputs: a_n and b_n sqrt(q / v), (n_max + 2, N); the last stands for all higher degrees.
 
     one_variance : True if all q are equal up to `RowState.spread`; a and b then have one column, for the middle q.
-    distances : between the a(s); None if one_variance.
+    distances : those between the a(s); None if one_variance.
     used_a, used_b : which degrees occur (only odd ones if phi is odd).   odd : True if phi is odd.
     short : the same with only the degrees that float32 needs; its own `short` is None.
     """

@@ -1,9 +1,9 @@
 """Check the range of inputs and variances, and raise a clear error outside it.
 
 Variances q = E u^2 are squares of inputs, held in float64 for any precision of the inputs.  They keep all digits from
-SMALLEST_VARIANCE to LARGEST_VARIANCE, at every layer: for rows x with |x| / sqrt(d) from 1e-153 to 1e153, if weights
-preserve orders of magnitude.  Rows of zeros have their own formulas; if the first layer has a random bias, smaller
-rows count as zero.  A result must fit the inputs' precision: in float32, K and Theta up to 3e38.
+SMALLEST_VARIANCE to LARGEST_VARIANCE at every layer.  If weights preserve orders of magnitude, this allows rows x with
+|x| / sqrt(d) from 1e-153 to 1e153.  Rows of zeros have their own formulas; if the first layer has a random bias,
+smaller rows count as zero.  A result must fit the inputs' precision: in float32, K and Theta up to 3e38.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
             if not SMALLEST_VARIANCE <= low <= high <= LARGEST_VARIANCE or not isfinite(float(after.theta.max())):
                 check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
             coefficients.append(row)
-            rows = after if after.spread else replace(after, spread=rows.spread)  # user-defined steps may drop it
+            rows = after if after.spread else replace(after, spread=rows.spread)  # user-defined steps may drop spread
             low = float(xp.where(rows.q > 0, rows.q, 1.0).min()) if rows.has_zero_rows else low
             fits = fits and FLOAT32_VARIANCES[0] <= low and high <= FLOAT32_VARIANCES[1]
     return rows, tuple(coefficients), fits or inputs.dtype.itemsize == 8

@@ -63,7 +63,7 @@ class Mix(NamedTuple):
 
 
 def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
-    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : tau's, if some q = 0."""
+    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : of tau, if some q = 0."""
     xp, q = array_namespace(after.q), after.q
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
@@ -112,7 +112,7 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """mix : of weights and bias; None if there is no bias and no q = 0.   inverse : 1 / scale', None if rest = 0.
+    """mix : combines weights and bias; None if there is no bias and no q = 0.   inverse : 1 / scale', None if rest = 0.
 
     nonzero : 1 if q' > 0, else 0; None if no q = 0 (`RowState.has_zero_rows`).
     """
@@ -222,7 +222,7 @@ class Fork(Step):
 
     def law(self, law: Law) -> Law:
         """Return the law of a sum: cross terms vanish if one part ends in its own weights, which have mean 0."""
-        inside = replace(law, fresh=False, own=False)  # to the parts, the input is neither fresh nor own
+        inside = replace(law, fresh=False, own=False)  # the parts cannot rely on how their input was made
         self.check(run_law(self.branch, inside), run_law(self.shortcut, inside))
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(*(a and b for a, b in zip(astuple(one), astuple(two))))

@@ -83,7 +83,7 @@ class Form:
     """Describe an activation on pairs of pixels and on pairs of vectors.
 
     numbers : (xp, q) -> the numbers of pixels, float64.
-    pair : (arithmetic, D, numbers, numbers', constants) -> D', slope, 2k.   constants : the activation's own.
+    pair : (arithmetic, D, numbers, numbers', constants) -> D', slope, 2k.   constants : parameters of phi.
     rows : (xp, q, constants) -> the numbers of vectors.
     turn : (arithmetic, p, r, numbers, numbers', constants) -> part of p' from the angle (see `duals`), slope; the last
         number is the gain, sqrt(q / v).
@@ -120,7 +120,7 @@ def sides(m: Any, D: Any, s: Any, s2: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def acute(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
-    """Return a > pi/2, sin(b/2)^2 and sin(b/2) for the acute angle b, a or pi - a.   U2 : A + B; None for 1."""
+    """Return a > pi/2, sin(b/2)^2 and sin(b/2) for the acute angle b, a or pi - a.   U2 : A + B; None means 1."""
     wide = A > B
     p = m.where(wide, B, A) if U2 is None else m.where(wide, B, A) / m.largest(U2, m.tiny)
     return wide, p, m.sqrt(p)

@@ -235,7 +235,7 @@ class Scratch:
 
 
 class Borrowed:
-    """Hold the buffers of one with statement; a class, as a generator would be slower in this innermost loop."""
+    """Hold the buffers of one with statement; a generator would be slower than a class in this innermost loop."""
 
     __slots__ = ("count", "scratch", "shape")
 

@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 2; right answers come from minintk's layers, derivatives from differences."""
+"""Define the exercises of assignment 2; minintk's layers give right answers, and differences give derivatives."""
 
 from __future__ import annotations
 

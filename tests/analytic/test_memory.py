@@ -1,4 +1,4 @@
-"""`memory=` bounds what a warm call adds to the resident size of the process, whatever is installed.
+"""Test that `memory=` bounds what a warm call adds to the process's resident size, whatever is installed.
 
 Each case runs in a process of its own.  A small call loads and compiles first, outside the bound.  Then a call with the
 smallest bound that is not refused is measured, by the peak that the system keeps.

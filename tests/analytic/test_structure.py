@@ -1,4 +1,4 @@
-"""Sums, products and concatenations at infinite width: against their formula, an oracle on pixels, and networks."""
+"""Test sums, products and concatenations at infinite width against formulas, an oracle on pixels, and networks."""
 
 from __future__ import annotations
 

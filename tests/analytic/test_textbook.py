@@ -1,4 +1,4 @@
-"""The textbook's formulas against the engine, against 70 digits, and against small steps; wrong ones are refused."""
+"""Test the textbook's formulas against the engine, 70 digits and small steps; wrong formulas are refused."""
 
 from __future__ import annotations
 

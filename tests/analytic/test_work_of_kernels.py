@@ -1,4 +1,4 @@
-"""The work of infinite-width kernels, counted: a fast path that falls back gives the right numbers, ten times later."""
+"""Count the work of infinite-width kernels: a fast path that falls back gives the right numbers, ten times slower."""
 
 from __future__ import annotations
 

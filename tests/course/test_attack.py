@@ -1,4 +1,4 @@
-"""The wall against the attempts of course/attacks: a few by default, all in the long tests; and the controls."""
+"""Test the grader's isolation against course/attacks, a few by default and all in the long tests, with controls."""
 
 import os
 import sys

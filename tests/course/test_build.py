@@ -1,4 +1,4 @@
-"""The course's folders: what a student gets, and what he does not; every assignment has all of its parts."""
+"""Test the course's folders: what students receive and what they do not; every assignment has all of its parts."""
 
 import ast
 import json

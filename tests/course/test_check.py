@@ -1,4 +1,4 @@
-"""The check of the course: a few submissions by default, all of them in the long tests; what it must not let pass."""
+"""Test the check of the course on a few submissions, or all in the long tests, and on what it must reject."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A class graded into one table: a tiny one, and thirty hand-ins of an assignment; copies."""
+"""Test the grading of a class into one table: a tiny class, thirty hand-ins of one assignment, and copies."""
 
 import csv
 import json

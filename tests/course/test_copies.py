@@ -1,4 +1,4 @@
-"""A copied solution earns nothing if it is the published one, and a neighbour's only what no variant changes."""
+"""Test that a published solution earns nothing, and a neighbour's only what no variant changes."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

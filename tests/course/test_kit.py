@@ -1,4 +1,4 @@
-"""The Gradescope kit, unpacked as it would be: whose variant, which file, and a results.json in every case."""
+"""Test the unpacked Gradescope kit: whose variant, which file, and a results.json in every case."""
 
 import json
 import re

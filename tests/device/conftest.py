@@ -1,4 +1,4 @@
-"""Let small networks take the fast ways, which most networks on a GPU take."""
+"""Let small networks take the fast paths, which most networks on a GPU take."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every CUDA source of the library, compiled by NVIDIA's compiler, which needs no GPU: extra `gpu-test`."""
+"""Compile every CUDA source of the library with NVIDIA's compiler, which needs no GPU: extra `gpu-test`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every public computation on every array library, against NumPy's result: its values, its dtype, and its library."""
+"""Compare every public computation on every array library with NumPy's: its values, its dtype, and its library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Infinite convolutional kernels on every array library: NumPy's values, the caller's library and dtype."""
+"""Test infinite convolutional kernels on every array library: NumPy's values, the caller's library and dtype."""
 
 from __future__ import annotations
 

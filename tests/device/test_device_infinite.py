@@ -1,4 +1,4 @@
-"""The infinitely wide network on every array library, against NumPy's result."""
+"""Compare the infinitely wide network on every array library with NumPy's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses, optimisers, flows and adaptive re-linearisation on every array library, against NumPy's result."""
+"""Compare losses, optimisers, flows and adaptive re-linearisation on every array library with NumPy's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-in refuses what it must: negative controls, without which a green test_device.py would say nothing."""
+"""Test that the stand-in refuses what it must; otherwise a green test_device.py would mean nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site, and the report of verify, in a real browser: what a reader sees at 1400 and at 400 pixels.
+"""Test the site and the report of verify in a real browser, as a reader sees them at 1400 and at 400 pixels.
 
 `python3 make.py browser` runs this.  It needs Playwright (the extra `browser`) and a Chromium: one on the PATH, or the
 one that `.venv/bin/playwright install chromium` fetches.  Without them the tests are skipped.

@@ -1,4 +1,4 @@
-"""Docstrings on their way into the documentation: nothing is swallowed, torn apart or taken for markup."""
+"""Test the conversion of docstrings to documentation: nothing is lost, split or mistaken for markup."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page for those who come from neural-tangents names all of its public names, of version 0.6.5."""
+"""Test that the page for users of neural-tangents names all public names of its version 0.6.5."""
 
 from __future__ import annotations
 

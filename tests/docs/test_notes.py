@@ -1,4 +1,4 @@
-"""The notes: their figures exist, are small and all used; the functions they name are asked for in the course."""
+"""Test the notes: figures exist, are small and are all used; the course asks for the functions that notes name."""
 
 import ast
 import re

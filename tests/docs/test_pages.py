@@ -1,4 +1,4 @@
-"""The pages of site/, read as text: no broken link, no tag that is none, no markup left in words."""
+"""Test the pages of site/ as text: no broken links, no invalid tags, and no markup left in words."""
 
 import os
 import re

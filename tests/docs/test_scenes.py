@@ -1,4 +1,4 @@
-"""The recorded scenes: a frame for every position of the sliders, and a script that records them."""
+"""Test the recorded scenes: they have a frame for every position of the sliders, and a script records them."""
 
 from __future__ import annotations
 

@@ -40,4 +40,4 @@ def _available() -> tuple[str, ...]:
 
 
 LIBRARIES = _available()
-"""The libraries to run on: all that are available, or the chosen one."""
+"""Return the libraries to run on: all that are available, or the chosen one."""

@@ -74,7 +74,7 @@ def declarations(text: str) -> list[tuple[bool, str, str]]:
 
 
 class Kernel:
-    """Called like CuPy's ElementwiseKernel: inputs, then outputs; inputs broadcast, Python numbers are cast."""
+    """Call it like CuPy's ElementwiseKernel: inputs, then outputs; inputs broadcast, and Python numbers are cast."""
 
     def __init__(self, name: str, inputs: str, outputs: str, body: str) -> None:
         self.text = (name, inputs, outputs, body)
@@ -180,7 +180,7 @@ def block_library(source: str) -> Any:
 
 
 class Blocks:
-    """Called like `minintk.arrays.raw_kernel`; every order of the threads gives the same result."""
+    """Call it like `minintk.arrays.raw_kernel`; every order of the threads must give the same result."""
 
     def __init__(self, source: str) -> None:
         self.source, self.library, self.calls = source, block_library(source), 0

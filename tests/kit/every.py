@@ -52,7 +52,7 @@ def every(base: Any) -> list[Any]:
 
 CONV, NUMBER = partial(mn.Conv2d, b_std=0.2), 0.6
 ARGUMENTS: dict[str, Any] = {"float": NUMBER, "int": 3, "tuple[float, ...]": (0.3, -0.8, 0.2, 0.1)}
-"""An argument by the type of its field; float fields with a default become NUMBER in a second example."""
+"""Return an argument by its field's type; float fields with a default become NUMBER in a second example."""
 
 MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
     "AvgPool": [

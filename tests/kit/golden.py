@@ -90,7 +90,7 @@ IMAGES: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
         (0.0298266172, 0.1745712436, 0.0622954390, 0.3602309062),
     ),
 }
-"""The same for infinite convolutional networks on XI1, XI2."""
+"""The same numbers for infinite convolutional networks on XI1, XI2."""
 
 FLOW = {"train": -0.6057559416, "test": 3.3025667395}
 """Sum of outputs at time 10 of gradient flow from F0, F0_TEST at learning rate .5 on the NTK of Dense-erf-Dense."""

@@ -57,7 +57,7 @@ def prepare(at: int = -1, happens: Callable[[], None] = lambda: None) -> None:
 
 
 def run(folder: str | None, name: str = "network", **changes: Any) -> mn.Run:
-    """Run 100 steps with momentum, a schedule, mini-batches, shifts; name: of MODELS, "members" (three), "lenet5"."""
+    """Run 100 steps with momentum, a schedule, batches and shifts; name: of MODELS, "members" (three), "lenet5"."""
     rng = np.random.default_rng(0)
     digits = mn.datasets.digits(dtype=np.float32)
     data, test = (digits.enlarged(3, frame=2) if name == "lenet5" else digits.images()).split(130, 100, rng)

@@ -1,4 +1,4 @@
-"""Random specs, parametrizations and networks at random points, for hypothesis.
+"""Draw random specs, parametrizations and networks at random points, for hypothesis.
 
 A seed is part of every draw of numbers, so that an example is a few small choices that hypothesis can shrink.
 """

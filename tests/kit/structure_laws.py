@@ -1,4 +1,4 @@
-"""Laws of branches, factors and masks, finite and infinite."""
+"""State the laws of branches, factors and masks, finite and infinite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel written out by hand, and well-conditioned data on it, for tests of dynamics."""
+"""Write out a kernel by hand, with well-conditioned data, for tests of dynamics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three long runs in small: a training, a sweep, a kernel in a store; each notes what it computes, for who counts."""
+"""Run three small long runs: a training, a sweep, and a kernel in a store; each notes what it computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finite against infinite: networks' mean kernels, and training against its closed form."""
+"""Compare finite with infinite networks: their mean kernels, and training with its closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finite convolutional networks against infinite ones: their mean kernels at initialisation, by z-scores.
+"""Compare mean kernels of finite convolutional networks at initialisation with infinite ones, by z-scores.
 
 Where only Gaussians are bent, one activation on every path, the two agree at every number of channels, in expectation:
 no bias of order 1 / channels has to be allowed for.  Deeper networks have it, and shed it as two widths are combined.

@@ -1,4 +1,4 @@
-"""Laws of every layer that exists, found among the subclasses of `Layer`; `every.examples` makes some of each class."""
+"""Test laws of every layer, found among the subclasses of `Layer`; `every.examples` makes some of each class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of every loss that exists, found among the subclasses of `Loss`; a new one needs no test of its own."""
+"""Test laws of every loss, found among the subclasses of `Loss`; a new one needs no test of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of every optimiser that exists, found among the subclasses of `Optimizer`; a new one needs no test of its own.
+"""Test laws of every optimiser, found among the subclasses of `Optimizer`; a new one needs no test of its own.
 
 An optimiser whose arguments are not of the kinds in `make` fails: add the kind there.
 """

@@ -1,4 +1,4 @@
-"""Laws of every schedule that exists, found among the subclasses of `Schedule`; a new one needs no test of its own."""
+"""Test laws of every schedule, found among the subclasses of `Schedule`; a new one needs no test of its own."""
 
 from __future__ import annotations
 
@@ -113,12 +113,12 @@ def test_law(law: Callable[[Any], None], kind: Any) -> None:
 
 @dataclass(frozen=True)
 class Right(mn.StepDecay):
-    """A step decay, once more."""
+    """Define a second step decay."""
 
 
 @dataclass(frozen=True)
 class Counts(Right):
-    """Falls with every call."""
+    """Return a rate that falls with every call."""
 
     calls: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -133,7 +133,7 @@ class Negative(Right):
 
 
 class Short(Right):
-    """Leaves the last rate out of t."""
+    """Omit the last rate from t."""
 
     def t(self, steps: int) -> float:
         return super().t(max(steps - 1, 0))

@@ -1,4 +1,4 @@
-"""Laws of every step of the recursion, found among the subclasses of `Step`, in kernels of every layer that has one.
+"""Test laws of every step of the recursion, found among the subclasses of `Step`, in kernels of layers that use it.
 
 Finite networks have the kernels of a new layer's rule, or of a new activation's closed form, on average.
 """
@@ -32,7 +32,7 @@ AROUND = (Begin, End)
 
 
 def drawn(shape: tuple[int, ...]) -> Array:
-    """Examples in general position, then one equal to the first, its opposite, and one nearly equal."""
+    """Return examples in general position, then one equal to the first, its opposite, and one nearly equal to it."""
     x = 0.2 * np.random.default_rng(0).standard_normal((7, *shape))
     x[4], x[5], x[6] = x[0], -x[0], (1 + 1e-7) * x[0] + 1e-9
     return x
@@ -58,7 +58,7 @@ def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
 
 
 def steps(program: Program) -> Iterator[Step]:
-    """Yield all steps, and those inside of them."""
+    """Yield all steps, and the steps inside them."""
     for step in program:
         yield step
         if isinstance(step, Fork):
@@ -140,11 +140,11 @@ def test_kernels_are_gram_matrices(spec: mn.Sequential, shape: tuple[int, ...], 
 
 
 ONLY_IN_THE_LIMIT = {"Dropout", "GlobalSelfAttention", "LayerNorm", "Product"}
-"""Layers whose masks, statistics or products add terms of 1/n at width n, which tests of their own measure."""
+"""Layers whose masks, statistics or products add terms of order 1/n at width n; other tests measure these."""
 
 
 def check_average(spec: mn.Sequential, shape: tuple[int, ...], said: mn.Sequential | None = None) -> None:
-    """Networks have the kernels of `analytic` on average at any width: at most one of their layers is not linear."""
+    """Check that networks have the kernels of `analytic` on average at any width, if at most one layer is nonlinear."""
     end, x = mn.Dense(8, b_std=0.3), drawn(shape)[:3]
     found, upper = networks(mn.Sequential(spec, end), x, 4000), np.triu_indices(len(x))
     for name, samples, k in zip(("NNGP", "NTK"), found, an.kernel(mn.Sequential(said or spec, end)).both(x)):
@@ -169,7 +169,7 @@ def test_a_rule_of_another_layer_is_refused() -> None:
 
 
 def test_every_step_is_met() -> None:
-    """A step that no layer of `every.examples` has fails: write one there."""
+    """Fail for a step that no layer of `every.examples` has; add such a layer there."""
     met = {type(step) for _, _, program in kernels() for step in steps(program)} | {*AROUND}
     left = [kind.__name__ for kind in every(Step) if kind is not ImageStep and kind not in met]
     assert not left, left
@@ -189,11 +189,11 @@ def test_every_layer_has_a_rule_or_a_refusal() -> None:
 
 @dataclass(frozen=True)
 class Right(Affine):
-    """Weights and a bias, once more."""
+    """Define a second step of weights and a bias."""
 
 
 class Apart(Right):
-    """Gives equal rows an angle."""
+    """Give equal rows an angle."""
 
     def pairs(self, pairs: Any, row: Any) -> None:
         super().pairs(pairs, row)
@@ -201,7 +201,7 @@ class Apart(Right):
 
 
 class Listed(Right):
-    """Takes another way for a listing than for a block."""
+    """Compute a listing differently from a block."""
 
     def pairs(self, pairs: Any, row: Any) -> None:
         super().pairs(pairs, row)
@@ -209,7 +209,7 @@ class Listed(Right):
 
 
 class NoTangent(Right):
-    """Leaves K' out of the pairs' Theta'."""
+    """Omit K' from the pairs' Theta'."""
 
     def tangents(self, pairs: Any, row: Any) -> None:
         pass
@@ -222,7 +222,7 @@ class Beyond(Right):
 
 
 class Lopsided(Right):
-    """Counts the left row of a pair alone."""
+    """Use only the left row of a pair."""
 
     def pairs(self, pairs: Any, row: Any) -> None:
         super().pairs(pairs, row)

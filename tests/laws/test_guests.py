@@ -1,4 +1,4 @@
-"""Public calls inside public calls, and exceptions at any line; the tracer makes it deterministic, without signals."""
+"""Test public calls inside public calls, and exceptions at any line; a tracer, not signals, keeps it deterministic."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ House = tuple[Host, str, dict[str, tuple[Host, str]]]
 
 @pytest.fixture
 def house(name: str) -> Iterator[House]:
-    """The host of this name and all guests, with the bits that they have alone."""
+    """Return the host of this name and all guests, with the bits that each has when it runs alone."""
     with hosts() as (all_hosts, guests):
         yield all_hosts[name], all_hosts[name](), {guest: (call, call()) for guest, call in guests.items()}
 
 
 def lines(host: Host) -> int:
-    """The lines of a host."""
+    """Return the lines of a host."""
     return stopped(host, 0, lambda: None, lambda frame: True)[1]
 
 
 def sample(name: str, host: Host, some: int) -> list[int]:
-    """All lines of the hosts to look through, or some at random, others in every run of `explore`."""
+    """Return all lines of a host to test, or some random ones, which differ between runs of `explore`."""
     count = lines(host)
     return sorted(random.Random(f"{name} {some}").sample(range(1, count + 1), min(some, count)))
 
@@ -63,7 +63,7 @@ def test_an_exception_leaves_nothing_behind(name: str, house: House) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*THOROUGH, *OTHERS])
 def test_a_guest_changes_nothing_at_many_lines(name: str, house: House) -> None:
-    """Every line of the pool and of a step, 2,000 of the others."""
+    """Test every line of the pool and of a step, and 2,000 of the other lines."""
     host, right, guests = house
     for k in sample(name, host, 10**9 if name in THOROUGH else 2000 // len(OTHERS)):
         guest_inside(host, right, guests, k)
@@ -90,7 +90,7 @@ def test_the_next_call_repairs_what_an_exception_in_a_clean_up_leaves(name: str,
 
 
 def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], some: int = 10**9, rounds: int = 1) -> bool:
-    """True if the law refuses the host at one of `some` lines, with these attributes (owner, name, value) planted."""
+    """Return True if the law rejects the host at one of `some` lines with these (owner, name, value) planted."""
     with hosts() as (all_hosts, guests), pytest.MonkeyPatch.context() as patch:
         host, right = all_hosts[name], all_hosts[name]()
         known, all_lines = {guest: (call, call()) for guest, call in guests.items()}, sample(name, host, some)
@@ -110,7 +110,7 @@ def error_law(host: Host, right: str, _: Any, k: int) -> int:
 
 
 def test_memory_of_the_thread_is_refused() -> None:
-    """Patches in memory that the thread's next call takes again: a guest is the next call."""
+    """Plant an error: patches stay in memory that the thread's next call reuses, and a guest is such a call."""
     Patches = pytest.importorskip("minintk.fast.patches", reason="the satellite of speed was taken away").Patches
     kept: dict[Any, Any] = {}
     right = Patches.read
@@ -142,7 +142,7 @@ def test_a_call_that_does_not_wait_is_refused() -> None:
 
 
 def test_a_limit_that_an_error_leaves_is_refused() -> None:
-    """BLAS stays at one thread for the rest of the process."""
+    """Plant an error: BLAS stays at one thread for the rest of the process."""
 
     def enter(self: Any) -> None:
         threads._holders[id(self)] = threading.get_ident(), None
@@ -166,7 +166,7 @@ def test_a_limit_that_an_error_leaves_is_refused() -> None:
 
 
 def test_marks_that_have_to_be_unset_are_refused() -> None:
-    """A thread that is marked as busy stays so if an exception comes before the mark is due to go."""
+    """Plant an error: a thread stays marked as busy if an exception comes before the mark is removed."""
 
     def alone(work: Any, *args: Any) -> Any:
         token = threads._inside.set(True)

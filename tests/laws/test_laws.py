@@ -1,4 +1,4 @@
-"""The laws of the finite side, over random specs, parametrizations, ensembles and batches."""
+"""Test the laws of finite networks over random specs, parametrizations, ensembles and batches."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_kernel_of_a_batch_with_itself_is_symmetric_to_the_last_bit(case: Ca
 
 @given(cases())
 def test_examples_do_not_see_each_other(case: Case) -> None:
-    """f and the kernel of a permuted batch are permuted."""
+    """Check that f and the kernel of a permuted batch are permuted."""
     order = case.rng.permutation(len(case.x))
     f, J = case.net.linearize(case.theta, case.x)
     f_p, J_p = case.net.linearize(case.theta, case.x[order])
@@ -103,7 +103,7 @@ def test_examples_do_not_see_each_other(case: Case) -> None:
 
 
 def near(case: Case, size: float = 0.1) -> Array:
-    """Another theta, not far away."""
+    """Return another theta, not far away."""
     return np.asarray(case.theta + size * case.rng.standard_normal(case.theta.shape))
 
 
@@ -127,7 +127,7 @@ def test_every_model_obeys_the_laws(case: Case, shared: bool) -> None:
 
 
 def saturated(seed: int, scale: float = 8.0) -> tuple[mn.Network, Array, Array, np.random.Generator]:
-    """(network, theta_0, x, rng): tanh at the end, and outputs near 1 and -1 at scale 8."""
+    """Return (network, theta_0, x, rng): tanh comes last, and outputs are near 1 and -1 at scale 8."""
     net = mn.Network(mn.Sequential(mn.Dense(4, b_std=1.0), mn.Tanh(), mn.Dense(2, b_std=1.0), mn.Tanh()), (3,))
     rng = np.random.default_rng(seed)
     return net, scale * net.init(rng), scale * rng.standard_normal((3, 3)), rng
@@ -190,7 +190,7 @@ def test_centring_scales_the_kernel_by_alpha_squared(case: Case, alpha: float) -
 
 
 def run(model: mn.Model, theta: Array, x: Array, y: Array, lr: float, steps: int, momentum: float = 0.0) -> Array:
-    """theta after each step, (steps + 1, [E], P), on the squared loss."""
+    """Return theta after each step on the squared loss, (steps + 1, [E], P)."""
     optimizer = mn.SGD(lr=lr, momentum=momentum)
     run = mn.train(model, theta, x, y, loss=mn.mse, optimizer=optimizer, steps=steps)
     return np.stack([snap.theta for snap in run])
@@ -248,7 +248,7 @@ def test_relinearising_every_k_steps_starts_afresh(case: Case, every: int) -> No
 
 @given(cases(networks(SMOOTH), ensembles=(3,)), st.sampled_from((0.0, 0.9)))
 def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) -> None:
-    """Bit for bit: nothing in a step mixes members."""
+    """Check bit for bit that nothing in a step mixes members."""
     lr = stable_rate(case.net, case.theta, case.x) / 4
     together = run(case.net, case.theta, case.x, case.y, lr, SHORT, momentum)
     for e in range(3):
@@ -257,7 +257,7 @@ def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) 
 
 @given(smooth_cases)
 def test_models_nest_in_any_order_and_train(case: Case) -> None:
-    """Two orders of the same thing agree; any nesting takes a step downhill."""
+    """Check that two orders of the same nesting agree, and that a step of any nesting reduces the loss."""
     lr = stable_rate(case.net, case.theta, case.x)
     net, theta0 = case.net, case.theta
     lin_cen = mn.Linearized(mn.Centred(net, theta0, 2.0), theta0)

@@ -1,4 +1,4 @@
-"""The laws of the finite side, over random convolutional specs; and of networks with BatchNorm, before and after it."""
+"""Test the laws of finite networks over random convolutional specs, and with BatchNorm, before and after it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_batchnorm_in_training(case: Case) -> None:
 @settings(max_examples=few(25))
 @given(cases(coupled))
 def test_batchnorm_calibrated(case: Case) -> None:
-    """A network like any other, and on the batch it was calibrated with the same function."""
+    """Check a calibrated network like any other; on the batch of its calibration it is the same function."""
     batch = case.rng.standard_normal((7, *case.net.input_shape))
     frozen, f = case.net.calibrate(case.theta, batch), case.net(case.theta, batch)
     tolerance = testing.roundings(case.net, case.theta, batch) * (1 + float(np.abs(f).max()))

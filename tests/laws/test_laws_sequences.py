@@ -1,4 +1,4 @@
-"""The laws of attention and padding: derivatives by hand, kernels at infinite width, what padding must not change."""
+"""Test the laws of attention and padding: derivatives by hand, infinite-width kernels, and what padding keeps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Patch = pytest.MonkeyPatch
 
 @st.composite
 def attention(draw: st.DrawFn, channels: int) -> mn.GlobalSelfAttention:
-    """Attention of every kind."""
+    """Draw attention of every kind."""
     masked = draw(st.booleans())
     return mn.GlobalSelfAttention(
         channels,
@@ -50,7 +50,7 @@ def attention(draw: st.DrawFn, channels: int) -> mn.GlobalSelfAttention:
 
 @st.composite
 def networks(draw: st.DrawFn) -> mn.Network:
-    """A network with attention: first or after a convolution, alone or in a residual branch, once or twice."""
+    """Draw a network with attention, first or after a convolution, alone or in a residual branch, once or twice."""
     shape = draw(st.sampled_from(((1, 2), (4, 3), (2, 3, 2))))
     conv = (mn.Conv1d if len(shape) == 2 else mn.Conv2d)(3, 2)
     layers: list[mn.spec.Layer] = draw(st.sampled_from(([], [conv, mn.Erf()])))
@@ -63,7 +63,7 @@ def networks(draw: st.DrawFn) -> mn.Network:
 
 
 def padded(case: Case) -> Array:
-    """The batch with a whole example of padding, and the end of another."""
+    """Return the batch with one example that is all padding, and another whose end is padding."""
     x = case.x.copy()
     x[0], x[-1, -1] = 0, 0
     return np.asarray(x)
@@ -95,7 +95,7 @@ def test_fast_networks_are_the_layers_as_written(case: Case) -> None:
 
 
 def test_it_computes_what_the_formula_says() -> None:
-    """Head by head, position by position, from the named tensors."""
+    """Compute attention head by head and position by position from the named tensors."""
     layer = mn.GlobalSelfAttention(
         4, heads=2, key_channels=3, value_channels=5, scaling="sqrt", qk_std=2.0, w_std=1.5, b_std=0.3
     )
@@ -127,7 +127,7 @@ RANDOM: dict[str, Any] = {"zeta": mn.Identity(), "scaling": "sqrt", "key_channel
 
 
 def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
-    """Attention with n channels everywhere, on the inputs; deep: between layers of ReLU."""
+    """Build attention with n channels everywhere, on the inputs; if deep, between layers of ReLU."""
     layer = mn.GlobalSelfAttention(n, w_std=1.3, **({"heads": 2} | how))
     before, after = ([mn.Conv1d(n, 1, w_std=1.2), mn.ReLU()], [mn.ReLU()]) if deep else ([], [])
     mean = mn.MaskedAvgPool() if layer.masked else mn.GlobalAvgPool()
@@ -135,20 +135,20 @@ def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
 
 
 def combined(members: int, n: int, how: dict[str, Any]) -> tuple[Array, Array]:
-    """Samples of 2 k_2n - k_n, for both kernels: without a bias of order 1 / n."""
+    """Sample 2 k_2n - k_n for both kernels, which has no bias of order 1 / n."""
     narrow, wide = kernels(spec(n, **how), X, members), kernels(spec(2 * n, **how), X, members, seed=1)
     return 2 * wide[0] - narrow[0], 2 * wide[1] - narrow[1]
 
 
 def worst(samples: tuple[Array, Array], truth: Any) -> float:
-    """The largest |z| against these kernels, over what chance explains."""
+    """Return the largest |z| against these kernels, divided by what chance explains."""
     upper = np.triu_indices(len(X))
     z = [z_scores(s, np.asarray(k)[upper]) for s, k in zip(samples, truth, strict=True)]
     return float(np.abs(z).max()) / limit(6)
 
 
 def theta_without_values(how: dict[str, Any]) -> tuple[Array, Array]:
-    """The kernels, Theta without what the values' weights add."""
+    """Return the kernels, with Theta without the contribution of the values' weights."""
     steps = program(spec(8, **how), mn.NTK(), X.shape[1:])
     k = next(i for i, step in enumerate(steps) if isinstance(step, Attend))
     value = steps[k - 1]
@@ -162,7 +162,7 @@ def theta_without_values(how: dict[str, Any]) -> tuple[Array, Array]:
 
 
 def check(how: dict[str, Any], members: int, n: int) -> None:
-    """The kernels are right, and others are refused: another scale of the weights, Theta without the values."""
+    """Accept the right kernels, and reject those with another weight scale, or with Theta without the values."""
     samples = combined(members, n, how)
     right, scaled = (an.kernel(spec(8, **both)).both(X) for both in (how, how | {"qk_std": 3 * how.get("qk_std", 1.0)}))
     assert worst(samples, right) <= 1
@@ -175,7 +175,7 @@ def test_networks_approach_the_infinite_kernels() -> None:
 
 
 def test_linear_attention_with_random_weights() -> None:
-    """Linear in each of its weights, it has the kernels of infinite width on average at every width and head count."""
+    """Check that attention, being multilinear, has the infinite-width kernels on average at every width."""
     net = spec(16, heads=4, qk_std=0.8, b_std=0.3, **RANDOM)
     samples, K = kernels(net, X, 3000), np.asarray(an.kernel(net).nngp(X))
     assert worst(samples, an.kernel(net).both(X)) <= 1
@@ -188,7 +188,7 @@ def test_linear_attention_with_random_weights() -> None:
 
 @pytest.mark.slow
 def test_deep_linear_attention_with_random_weights() -> None:
-    """Between layers of ReLU, as heads and channels grow: 2 k_2n - k_n, without what falls as 1 / n."""
+    """Check 2 k_2n - k_n, which has no term in 1 / n, between layers of ReLU as heads and channels grow."""
     found = [kernels(spec(n, deep=True, heads=n // 2, **RANDOM), X, 8000, n) for n in (32, 64)]
     samples = tuple(2 * wide - narrow for narrow, wide in zip(*found, strict=True))
     assert worst(samples, an.kernel(spec(8, deep=True, **RANDOM)).both(X)) <= 1
@@ -204,7 +204,7 @@ def test_wider_networks_approach_them_too(how: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("parametrization", [mn.Standard(), mn.SpectralMuP(), mn.MeanField()], ids=repr)
 def test_in_other_parametrizations(parametrization: Parametrization) -> None:
-    """Keys, values and outputs have the multipliers and rates of the table on both sides."""
+    """Check that keys, values and outputs have the table's multipliers and rates in both packages."""
     how = INFINITE["softmax"]
     narrow, wide = (kernels(spec(n, **how), X, 500, n, parametrization) for n in (64, 128))
     for n, m, kind in zip(narrow, wide, ("nngp", "ntk"), strict=True):
@@ -220,7 +220,7 @@ def test_in_other_parametrizations(parametrization: Parametrization) -> None:
 @settings(max_examples=10)
 @given(attention(3), st.integers(0, 2**32 - 1))
 def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> None:
-    """A padded sequence has the outputs, and the kernels, of the shorter one, with the same weights."""
+    """Check that a padded sequence has the outputs and kernels of the shorter one, with the same weights."""
     layer, rng = replace(layer, masked=True, b_std=0.0), np.random.default_rng(seed)
     body = mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), layer, mn.Erf(), mn.MaskedAvgPool(), mn.Dense(2))
     short = rng.standard_normal((3, 4, 2))
@@ -235,7 +235,7 @@ def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> No
 
 
 def test_what_is_no_padding_counts() -> None:
-    """The same with attention that is not masked, and with a mean over all positions, is refused."""
+    """Reject attention that is not masked, and a mean over all positions."""
     rng = np.random.default_rng(0)
     short = rng.standard_normal((3, 4, 2))
     x = np.concatenate([short, np.zeros((3, 3, 2))], axis=1)
@@ -248,7 +248,7 @@ def test_what_is_no_padding_counts() -> None:
 
 
 def test_a_position_of_zeros_is_seen_by_its_bound_layer() -> None:
-    """Every channel has to be 0; an example of padding alone has outputs 0 and no NaN."""
+    """Require that every channel is 0; an example that is all padding has outputs 0 and no NaN."""
     net = mn.Network(mn.Sequential(mn.GlobalSelfAttention(3, masked=True), mn.MaskedAvgPool()), (4, 2))
     x = np.zeros((2, 4, 2))
     x[1, 2, 1] = 1.0

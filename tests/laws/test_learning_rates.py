@@ -1,4 +1,4 @@
-"""Learning-rate scales in the tangent kernel, in kappa, at infinite width and in decay: limits and refusals.
+"""Test learning-rate scales in the tangent kernel, in kappa, at infinite width and in decay: limits and refusals.
 
 The laws themselves run with their planted errors, in `tests/planted/test_planted.py`.
 """

@@ -1,4 +1,4 @@
-"""Long runs: killed at random moments, by several starters, on a full disk; the bits are those of one unbroken run."""
+"""Test long runs that are killed at random, started several times, or on a full disk: the bits never change."""
 
 from __future__ import annotations
 

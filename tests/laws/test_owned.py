@@ -1,4 +1,4 @@
-"""Whatever evaluates late owns its data: public objects that take arrays, used after all of these are written over.
+"""Test that public objects own their arrays: they are used after the caller's arrays have been overwritten.
 
 An object is made from copies of some arrays; then every one of these copies is overwritten, and the object is used.  It
 must say what it says when nothing is overwritten.  What reads its data while it runs, by design, is listed too.

@@ -1,4 +1,4 @@
-"""Results belong to the caller: none is a view of what went in, and no later call writes over one."""
+"""Test that results belong to the caller: none is a view of an argument, and no later call overwrites one."""
 
 from __future__ import annotations
 

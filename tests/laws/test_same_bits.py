@@ -1,4 +1,4 @@
-"""A kernel's bytes: the same in blocks and as a whole, in threads, processes and nested, on any number of cores."""
+"""Test that a kernel has the same bytes in blocks and whole, in threads and processes, on any number of cores."""
 
 from __future__ import annotations
 

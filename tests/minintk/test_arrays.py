@@ -1,4 +1,4 @@
-"""Libraries, devices, and the checks at the door."""
+"""Test array libraries, devices, and the checks of inputs."""
 
 from __future__ import annotations
 

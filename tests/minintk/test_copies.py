@@ -1,4 +1,4 @@
-"""Pieces that stay in cache, and snapshots that stay apart."""
+"""Test pieces that stay in cache, and snapshots that stay apart."""
 
 from __future__ import annotations
 

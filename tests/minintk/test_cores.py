@@ -1,4 +1,4 @@
-"""Threads to work with: affinity, quotas of control groups, and what the caller has said."""
+"""Test the number of threads: affinity, quotas of control groups, and what the caller has set."""
 
 from __future__ import annotations
 

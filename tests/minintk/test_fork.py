@@ -1,4 +1,4 @@
-"""A fork while the pool works: the child computes right, on all its cores again, and BLAS has its threads back."""
+"""Test a fork while the pool works: the child computes correctly on all its cores, and BLAS regains its threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress off a terminal: a line when done, and every ten seconds before, with the time that is left."""
+"""Test progress without a terminal: a line every ten seconds with the time left, and one at the end."""
 
 from __future__ import annotations
 

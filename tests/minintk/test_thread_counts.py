@@ -1,4 +1,4 @@
-"""Bits depend on the data, never on our threads: how many there are, who asks, and what other threads do meanwhile."""
+"""Test that bits depend on the data, and not on the number of threads, the caller, or other threads' work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool: order, errors, nesting, and BLAS at one thread meanwhile."""
+"""Test the pool: order, errors, nesting, and BLAS at one thread meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work is cut by its size alone."""
+"""Test that work is cut only by its size."""
 
 from __future__ import annotations
 

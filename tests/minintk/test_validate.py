@@ -1,4 +1,4 @@
-"""Checks of arguments: what passes comes back as Python's own, all else is refused by name."""
+"""Test checks of arguments: valid ones become Python's own types, all others are refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small wrong changes of a module's source, one at a time: the mutants that the tests have to notice.
+"""Make small wrong changes of a module's source, one at a time: the mutants that the tests must notice.
 
 A mutation replaces one expression or one statement of the source by another text and leaves every other line where it
 stood, so that a traceback of a mutant reads like one of the original.  Annotations, docstrings, imports, decorators and

@@ -1,4 +1,4 @@
-"""The tool that changes modules: what it changes, which tests it runs, and that it can tell killed from living."""
+"""Test the tool that changes modules: its changes, the tests that it runs, and how it tells killed from surviving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that leave the numbers right and make them many times slower: the tests that count work refuse each."""
+"""Test changes that keep the numbers but make them many times slower: tests that count work refuse each."""
 
 from __future__ import annotations
 

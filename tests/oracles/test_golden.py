@@ -1,4 +1,4 @@
-"""The numbers of many digits are what their formulas give, and a wrong digit is found."""
+"""Test that recorded numbers of many digits follow from their formulas, and that a wrong digit is found."""
 
 from __future__ import annotations
 

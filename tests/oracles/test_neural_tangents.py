@@ -1,4 +1,4 @@
-"""Kernels that neural-tangents' own tests ask for, computed here: see nt_cases.py, nt_record.py, nt_translate.py."""
+"""Test kernels from neural-tangents' own tests; see nt_cases.py, nt_record.py, nt_translate.py."""
 
 from __future__ import annotations
 

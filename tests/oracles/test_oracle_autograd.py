@@ -1,4 +1,4 @@
-"""HIPS autograd as an independent oracle: the same networks written from their formulas, differentiated by it.
+"""Test networks against HIPS autograd, which differentiates the same networks written from their formulas.
 
 Nothing of minintk takes part in the oracle but the names and shapes of the tensors.  theta goes to the oracle as a
 dictionary of tensors, and every derivative is compared with the hand-written one to a few hundred roundings.

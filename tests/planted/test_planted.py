@@ -1,4 +1,4 @@
-"""Negative controls: every planted error is refused by its law, which passes without it."""
+"""Test that every planted error is refused by its law, which passes without the error."""
 
 from __future__ import annotations
 

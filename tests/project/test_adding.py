@@ -1,4 +1,4 @@
-"""The examples of docs/reference/extending.md obey the laws that find every class of the library; wrong ones do not."""
+"""Test that the examples of docs/reference/extending.md obey the laws of all classes, and that wrong ones do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""benchmarks/ without its peers: what a regression looks like in the history, limits, reports, and right answers."""
+"""Test benchmarks/ without its peers: regressions in the history, limits, reports, and right answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The library where nothing can be installed: no threads, no processes, no mapped files, as in a browser."""
+"""Test the library as in a browser: with no threads, processes or mapped files, where nothing can be installed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The checker of claims refuses a new sentence, a lost entry, and evidence that is not there."""
+"""Test that the checker of claims refuses a new sentence, a lost entry, and missing evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example runs, reduced, returns what it claims, and draws a figure."""
+"""Test that every example runs at reduced size, returns what it claims, and draws a figure."""
 
 import importlib
 import importlib.util

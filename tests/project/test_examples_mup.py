@@ -1,4 +1,4 @@
-"""The script of the lecture on muP, on the digits."""
+"""Test the script of the lecture on muP on the digits."""
 
 from __future__ import annotations
 

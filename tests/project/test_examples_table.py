@@ -1,4 +1,4 @@
-"""The verdicts of the papers' rows: numbers that agree, that differ, and intervals that decide neither."""
+"""Test the verdicts of the papers' rows: numbers that agree or differ, and intervals that decide neither."""
 
 import importlib
 import json

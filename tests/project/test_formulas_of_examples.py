@@ -1,4 +1,4 @@
-"""Formulas of the papers' scripts against others, small enough for every change; the scripts' own checks are slower."""
+"""Test formulas of the papers' scripts against others, at small sizes; the scripts' own checks are slower."""
 
 from __future__ import annotations
 

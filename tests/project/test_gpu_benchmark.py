@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py without a GPU: its parts on the stand-in, what it writes as it goes, and wrong results."""
+"""Test benchmarks/gpu.py without a GPU: its parts on the stand-in, what it writes as it runs, and wrong results."""
 
 from __future__ import annotations
 

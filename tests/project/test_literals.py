@@ -1,4 +1,4 @@
-"""A number of many digits is in tests/kit/golden.py, with its source and the formula that gives it again."""
+"""Test that numbers of many digits are in tests/kit/golden.py, with their source and a formula that gives them."""
 
 from __future__ import annotations
 

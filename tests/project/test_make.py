@@ -1,4 +1,4 @@
-"""make.py: which Python it takes, when it installs, and what it says where it cannot; nothing is installed here."""
+"""Test make.py without installing: which Python it takes, when it installs, and its messages where it cannot."""
 
 import importlib
 import re

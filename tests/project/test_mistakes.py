@@ -1,4 +1,4 @@
-"""Plausible mistakes, one line each: every one is refused with what was expected and what came, before any work.
+"""Test plausible mistakes, one line each: the error says what was expected and what came, before any work.
 
 Mistakes about a single file are in that file's test; here are those that someone new to the library makes.
 """

@@ -1,4 +1,4 @@
-"""Every script that reruns a paper runs in one way: recorded, killed at any moment, resumed with the same bytes."""
+"""Test that scripts that rerun papers are recorded, can be killed at any moment, and resume with the same bytes."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""The project as a whole: what importing costs, who may import whom, docstrings, and that the README's code runs."""
+"""Test the project as a whole: the cost of imports, who may import whom, docstrings, and the README's code."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""The release's command: what is green is not run again, what fails is red, and the table says both."""
+"""Test the release command: green steps are not rerun, failures are red, and the table says both."""
 
 from __future__ import annotations
 

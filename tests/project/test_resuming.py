@@ -1,4 +1,4 @@
-"""Runs of a paper's script that are killed inside resume there, and end with the same bits."""
+"""Test that a killed run of a paper's script resumes in the middle, and ends with the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folders show the order: who imports whom, how long a layer is, how many files a reader opens for one answer."""
+"""Test the order of the folders: who imports whom, how long a layer is, how many files an answer needs."""
 
 from __future__ import annotations
 

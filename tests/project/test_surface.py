@@ -1,4 +1,4 @@
-"""The public surface is the one that is recorded, and a change of a name or a parameter is seen."""
+"""Test that the public surface is the recorded one, and that changes of names or parameters are seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker of words refuses wrong samples and passes right ones, and its record only shrinks; commit subjects."""
+"""Test the checker of words, its record, which only shrinks, and the check of commit subjects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integrals around a spectrum against exponentials and powers."""
+"""Test integrals around a spectrum against exponentials and powers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning curves against random models, exact Wishart means, each other and the exponents of power laws."""
+"""Test learning curves against random models, exact Wishart means, each other and the exponents of power laws."""
 
 from __future__ import annotations
 

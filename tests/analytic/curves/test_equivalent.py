@@ -1,4 +1,4 @@
-"""The equivalent of a random problem beside an exact mean."""
+"""Test the deterministic equivalent of a random problem against an exact mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exponents of power laws against curves of their spectra."""
+"""Test exponents of power laws against curves of their spectra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-pass SGD: it begins where the flow does, and small rates follow the flow."""
+"""Test one-pass SGD: it starts where the flow does, and follows the flow at small rates."""
 
 from __future__ import annotations
 

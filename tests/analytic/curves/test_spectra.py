@@ -1,4 +1,4 @@
-"""Eigenvalues on sphere and cube, and what regression learns: closed forms, explicit matrices, measured draws."""
+"""Test eigenvalues on sphere and cube, and learnabilities, by closed forms, explicit matrices and measured draws."""
 
 from __future__ import annotations
 

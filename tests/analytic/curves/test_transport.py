@@ -1,4 +1,4 @@
-"""Losses at other numbers of examples: against Gaussian models, cross-validation and digits; planted errors."""
+"""Test losses at other numbers of examples against Gaussian models, cross-validation and digits; planted errors."""
 
 from __future__ import annotations
 

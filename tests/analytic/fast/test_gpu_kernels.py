@@ -1,4 +1,4 @@
-"""Planes by blocks of threads: the CUDA source, compiled as C++, whose threads take turns from barrier to barrier."""
+"""Test planes in the CUDA source, compiled as C++, with threads that take turns from barrier to barrier."""
 
 from __future__ import annotations
 

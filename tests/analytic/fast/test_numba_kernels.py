@@ -1,4 +1,4 @@
-"""Planes of offsets by Numba, against NumPy's passes on whole kernels; entry by entry they are in `test_forms`."""
+"""Test planes in Numba against NumPy on whole kernels; `test_forms` tests them entry by entry."""
 
 from __future__ import annotations
 

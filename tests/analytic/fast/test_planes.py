@@ -1,4 +1,4 @@
-"""Images of every scale, degenerate ones and those at the ends of the range, again, with planes by Numba."""
+"""Test planes in Numba on images of every scale, degenerate ones and those at the ends of the range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read-outs as weighted sums of planes against fields of all pairs, which pool them as the formulas say."""
+"""Test read-outs by weighted sums of planes against fields of all pairs, pooled as the formulas say."""
 
 from __future__ import annotations
 

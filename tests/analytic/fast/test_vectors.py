@@ -1,4 +1,4 @@
-"""Compiled lines of tiles against NumPy: the same numbers up to rounding, and all of our closed forms are compiled."""
+"""Test compiled lines of tiles against NumPy: they agree up to rounding, and all closed forms are compiled."""
 
 from __future__ import annotations
 

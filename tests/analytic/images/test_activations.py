@@ -1,4 +1,4 @@
-"""Theta of images through activations: what the layer before adds to it, whatever its weights' rate."""
+"""Test Theta of images through activations: what the previous layer adds to it, at any rate of its weights."""
 
 from __future__ import annotations
 

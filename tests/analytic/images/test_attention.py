@@ -1,4 +1,4 @@
-"""Kernels of attention, exact at degenerate inputs: mpmath's recursion over all pairs of positions, plainly."""
+"""Test kernels of attention at degenerate inputs against mpmath's recursion over all pairs of positions."""
 
 from __future__ import annotations
 

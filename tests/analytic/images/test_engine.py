@@ -1,4 +1,4 @@
-"""Infinite convolutional networks: reference values, brute force, laws, bad input."""
+"""Test infinite convolutional networks by reference values, brute force, laws and bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of image kernels: what a call is said to take, what it takes, and the arrays that its threads share."""
+"""Test the memory of image kernels: its estimate, its measured peak, and the arrays that threads share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels pixel by pixel: against extended precision, finite networks, and what their means have to be."""
+"""Test kernels per pixel against extended precision, finite networks, and the values that their means must have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles, batches and pieces of a kernel of images, and the bytes that they are said to take."""
+"""Test the tiles, batches and pieces of an image kernel, and the estimates of their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of every scale, equal, opposite and black ones, and those that are out of range, next to brute force."""
+"""Test images of every scale, equal, opposite, black and out of range, against brute force."""
 
 from __future__ import annotations
 

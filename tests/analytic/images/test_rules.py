@@ -1,4 +1,4 @@
-"""Steps of image networks: which are none, and which average."""
+"""Test which steps of image networks do nothing, and which average."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps on images, against brute force over all pairs of pixels in extended precision."""
+"""Test steps on images against brute force over all pairs of pixels in extended precision."""
 
 from __future__ import annotations
 

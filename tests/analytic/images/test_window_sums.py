@@ -1,4 +1,4 @@
-"""Sums over windows, against one pixel after the other."""
+"""Test sums over windows against a loop over pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Solves whose factor is dask's: the plain answer, with padding, a worker that dies, and what is refused."""
+"""Test solves with a factor by dask: the same answer, padding, a worker that dies, and refused arguments."""
 
 from __future__ import annotations
 

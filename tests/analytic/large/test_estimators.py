@@ -1,4 +1,4 @@
-"""Wide networks as scikit-learn's estimators: its own checks, and every number against a longer way to it."""
+"""Test wide networks as scikit-learn estimators by its own checks, and every number by a longer computation."""
 
 import pickle
 import sys

@@ -1,4 +1,4 @@
-"""Kernels by blocks on an executor: the same numbers as without, errors and kills that lose nothing."""
+"""Test kernels by blocks on an executor: the numbers are the same, and errors and kills lose nothing."""
 
 from __future__ import annotations
 

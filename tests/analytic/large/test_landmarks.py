@@ -1,4 +1,4 @@
-"""Regression on landmarks: against the dense formulas, the exact solution, and with planted errors."""
+"""Test regression on landmarks against the dense formulas and the exact solution, and with planted errors."""
 
 from __future__ import annotations
 

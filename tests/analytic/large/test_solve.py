@@ -1,4 +1,4 @@
-"""Regression with large kernels, on small ones: against SciPy, killed and resumed, damaged, indefinite."""
+"""Test regression for large kernels on small ones: against SciPy, killed and resumed, damaged, indefinite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores: killed and resumed, damaged, on a full disk, shared by two: the same bytes in the end."""
+"""Test that stores that are killed, damaged, shared, or on a full disk end with the same bytes."""
 
 from __future__ import annotations
 

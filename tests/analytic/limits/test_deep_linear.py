@@ -1,4 +1,4 @@
-"""Limits in which features move: against networks that are exactly of the limit, the NTK, each other, wide networks."""
+"""Test limits in which features move against networks exactly at the limit, the NTK, each other and wide networks."""
 
 from __future__ import annotations
 

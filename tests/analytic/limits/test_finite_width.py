@@ -1,4 +1,4 @@
-"""Exact moments of finite networks at initialisation, against networks: z-scores, and wrong formulas refused."""
+"""Test exact moments of finite networks at initialisation by z-scores over networks; wrong formulas are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nonlinear feature-learning limit: exactly a network at every width, mean-field theory as the width grows."""
+"""Test the nonlinear feature-learning limit: a network at every width, and mean-field theory as the width grows."""
 
 from __future__ import annotations
 

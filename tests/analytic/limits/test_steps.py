@@ -1,4 +1,4 @@
-"""Momentum and Adam in the feature-learning limit: a group is a network whose square weights are never drawn."""
+"""Test momentum and Adam in the feature-learning limit: a group is a network whose square weights are never drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mean of networks to first order in 1/n: exact cases, moments of networks, trained networks, planted errors."""
+"""Test the 1/n correction to the networks' mean: exact cases, moments, trained networks, planted errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The block that a network repeats."""
+"""Test how the block that a network repeats is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The edge of chaos, and the phases on either side of it."""
+"""Test the edge of chaos, and the phases on either side of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The maps of one block against formulas."""
+"""Test the maps of one block against formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phases against deep kernels, mpmath and published points; errors planted in their formulas."""
+"""Test phases against deep kernels, mpmath and published points, and with errors planted in their formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activations that are constant beyond their kinks: 40 digits, limits, networks, images, and errors in every factor."""
+"""Test activations that are constant beyond their kinks: 40 digits, limits, networks, images, planted errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closed forms, those of the table: against quadrature, in 70 digits where rows are degenerate, and on images."""
+"""Test the closed forms against quadrature, in 70 digits where rows are degenerate, and on images."""
 
 from __future__ import annotations
 

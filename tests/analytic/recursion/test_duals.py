@@ -1,4 +1,4 @@
-"""Dual activations against the plane integral E phi(u) phi(v), and their derivatives' likewise."""
+"""Test dual activations and their derivatives against integrals over the plane, such as E phi(u) phi(v)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quadratures, piece by piece: against integrals on finer panels."""
+"""Test quadratures, piece by piece, against integrals on finer panels."""
 
 from __future__ import annotations
 

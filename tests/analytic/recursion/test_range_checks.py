@@ -1,4 +1,4 @@
-"""Rows of every scale beside ordinary ones, against mpmath, and the rows that are refused by name."""
+"""Test rows of every scale beside ordinary ones against mpmath, and the names of rows that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels of analytic.kernel: reference values, laws, bad input."""
+"""Test the kernels of analytic.kernel by reference values, laws and bad input."""
 
 from __future__ import annotations
 

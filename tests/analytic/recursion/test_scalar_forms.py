@@ -1,4 +1,4 @@
-"""Formulas of pairs of pixels, by NumPy, by Numba and by the C that a GPU would run, against mpmath, entry by entry."""
+"""Test formulas for pairs of pixels in NumPy, Numba and the GPU's C against mpmath, entry by entry."""
 
 from __future__ import annotations
 

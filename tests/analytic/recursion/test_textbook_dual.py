@@ -1,4 +1,4 @@
-"""Activations from two formulas: equal to the steps that keep all digits, up to what rounding k costs."""
+"""Test that activations given by two formulas agree with the precise steps, up to the rounding of k."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal, opposite, nearly parallel, collinear and zero rows, against mpmath: the digits other kernels lose."""
+"""Test equal, opposite, nearly parallel, collinear and zero rows against mpmath, where other kernels lose digits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closed-form dynamics against the training they describe: small steps, literal loops, limits, reference values."""
+"""Test closed-form dynamics against training: small steps, literal loops, limits, reference values."""
 
 from __future__ import annotations
 

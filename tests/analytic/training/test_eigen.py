@@ -1,4 +1,4 @@
-"""Closed-form dynamics on kernels that are singular, or nearly: exact limits, and refusals where there is none."""
+"""Test closed-form dynamics on singular and nearly singular kernels: exact limits, and refusals if there is none."""
 
 from __future__ import annotations
 

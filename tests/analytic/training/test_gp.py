@@ -1,4 +1,4 @@
-"""The trained ensemble and the posterior: Monte Carlo over functions, Gaussian conditioning, reference values."""
+"""Test the trained ensemble and the posterior: Monte Carlo over functions, Gaussian conditioning, reference values."""
 
 from __future__ import annotations
 

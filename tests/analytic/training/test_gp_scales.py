@@ -1,4 +1,4 @@
-"""The posterior and the trained ensemble at every scale of the inputs, against 60 digits."""
+"""Test the posterior and the trained ensemble at every scale of the inputs against 60 digits."""
 
 from __future__ import annotations
 

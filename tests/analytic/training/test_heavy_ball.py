@@ -1,4 +1,4 @@
-"""The heavy ball in closed form: against its loop, 60 digits, a network's training, and the flow that it tends to."""
+"""Test the closed form of the heavy ball against its loop, 60 digits, a network's training, and the limiting flow."""
 
 from __future__ import annotations
 

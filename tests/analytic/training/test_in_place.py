@@ -1,4 +1,4 @@
-"""The factor takes the place of the kernel's matrix where it is nobody else's; without a factor, it is back."""
+"""Test that the factor overwrites the kernel's matrix if nobody else uses it, and that failures restore it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Posteriors with a noise of each example, and of a user's kernel with nngp alone."""
+"""Test posteriors with noise per example, and with a user's kernel that has only nngp."""
 
 from __future__ import annotations
 

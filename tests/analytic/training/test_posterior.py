@@ -1,4 +1,4 @@
-"""The trained ensemble in steps, with and without momentum, and standard deviations without a covariance matrix."""
+"""Test the trained ensemble in steps, with and without momentum, and deviations without a covariance matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives of both kernels in log w_std and log b_std, against autograd through the papers' recursion."""
+"""Test derivatives of both kernels by log w_std and log b_std against autograd through the papers' recursion."""
 
 import sys
 import tracemalloc

@@ -1,4 +1,4 @@
-"""The tile engine: any size, any tile, any place for the result, and what it refuses to start."""
+"""Test the tile engine with any size, any tile and any place for the result, and what it refuses to start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minintk verify`: its statistics are calibrated, its theory is the theory, and it fails where the theory is wrong."""
+"""Test `minintk verify`: its statistics are calibrated, its theory is right, and it fails where theory is wrong."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The law of width on random networks: the gate keeps its level, the law holds, the controls are refused."""
+"""Test the law of width on random networks: the gate keeps its level, the law holds, the controls are refused."""
 
 from __future__ import annotations
 

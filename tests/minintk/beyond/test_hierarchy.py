@@ -1,4 +1,4 @@
-"""The hierarchy against autograd, against frozen kernels, against the network's own flow; and wrong ones refused."""
+"""Test the hierarchy against autograd, frozen kernels and the network's own flow; wrong hierarchies are refused."""
 
 from __future__ import annotations
 

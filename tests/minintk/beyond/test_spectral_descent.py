@@ -1,4 +1,4 @@
-"""Steps of the natural norm in every direction: singular values, rank, momentum, depth; on every device."""
+"""Test spectral descent: singular values, rank, momentum and depth, on every device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets: the embedded digits, every method against its definition; files in `test_dataset_files`."""
+"""Test data sets: the embedded digits, and every method against its definition; files in `test_dataset_files`."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Data sets from files: the readers on files written here, downloads, and the real files where they are."""
+"""Test data sets from files: readers on files written here, downloads, and the real files if present."""
 
 import builtins
 import gzip

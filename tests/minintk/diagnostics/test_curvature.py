@@ -1,4 +1,4 @@
-"""Sharpness against the dense Hessian by autograd, against descent at the bound, and what is refused."""
+"""Test sharpness against autograd's dense Hessian and against descent at the bound, and what is refused."""
 
 from __future__ import annotations
 

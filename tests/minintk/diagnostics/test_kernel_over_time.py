@@ -1,4 +1,4 @@
-"""The kernel along a run: against dense Jacobians, for one network and an ensemble; frozen runs as controls."""
+"""Test the kernel along a run against dense Jacobians, for a network and an ensemble; frozen runs are controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs of layers by name: each output is its layer's of its input, and the last is the network's."""
+"""Test inputs and outputs of layers by name: each output is its layer's, and the last is the network's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest stable learning rate: 2 over the largest eigenvalue of all outputs' kernel, in the loss's curvature."""
+"""Test the largest stable learning rate: 2 over the largest eigenvalue of all outputs' kernel, given the loss."""
 
 from __future__ import annotations
 

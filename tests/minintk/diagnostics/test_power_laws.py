@@ -1,4 +1,4 @@
-"""Diagnostics: definitions, invariances, coverage of the intervals, the theory's exponents; each with a control."""
+"""Test diagnostics: definitions, invariances, coverage of intervals, the theory's exponents; each with a control."""
 
 from __future__ import annotations
 

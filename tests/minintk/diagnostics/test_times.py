@@ -1,4 +1,4 @@
-"""Times to learn: t1 between two points, t2 at one, for a curve and for an ensemble; curves that are none."""
+"""Test times to learn, t1 between two points and t2 at one, for curves, ensembles and invalid curves."""
 
 from __future__ import annotations
 

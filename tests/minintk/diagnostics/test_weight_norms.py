@@ -1,4 +1,4 @@
-"""Spectral norms against singular values of written matrices; edges, alignment, normalisation; on every device."""
+"""Test spectral norms against known singular values; edges, alignment and normalisation; on every device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minintk examine`: files in, report out, exit status."""
+"""Test `minintk examine`: the files it reads, the report it writes, and its exit status."""
 
 from functools import partial
 from typing import Any

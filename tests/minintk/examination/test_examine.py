@@ -1,4 +1,4 @@
-"""Whole examinations: verdicts on networks whose regime is known, notes, refusals."""
+"""Test whole examinations: verdicts on networks whose regime is known, notes, refusals."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Figures hold the numbers of the report."""
+"""Test that figures hold the numbers of the report."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Intervals against simulated seeds, and every verdict."""
+"""Test intervals against simulated seeds, and every verdict."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Reports as text, data and files."""
+"""Test reports as text, data and files."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Runs against closed forms: the linearisation by its kernel, rates and sharpness by eigenvalues."""
+"""Test runs against closed forms: the linearisation by its kernel, rates and sharpness by eigenvalues."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Signals by layer against numbers known in advance."""
+"""Test signals per layer against numbers known in advance."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Each finding on a network that is wrong in just that way, and none on a sound one."""
+"""Test each finding on a network with exactly that fault, and that a sound one has none."""
 
 import warnings
 from typing import Any

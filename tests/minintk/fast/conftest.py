@@ -1,4 +1,4 @@
-"""Let small networks take the fast ways too, which are tested here."""
+"""Let small networks take the fast paths too, so that they are tested here."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The law of fast paths: networks with them are the same maps, for random networks of every kind."""
+"""Test the law of fast paths: random networks of every kind compute the same maps with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled loops and their files: damaged ones are compiled again, and a full or read-only disk costs a warning."""
+"""Test compiled loops and their files: damaged ones are recompiled, and a full or read-only disk costs a warning."""
 
 from __future__ import annotations
 

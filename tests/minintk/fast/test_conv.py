@@ -1,4 +1,4 @@
-"""Convolutions on patches, gathered, and compiled: all of them are the convolution as it is written."""
+"""Test that convolutions on patches, gathered, and compiled all equal the convolution as it is written."""
 
 from __future__ import annotations
 

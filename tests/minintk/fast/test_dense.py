@@ -1,4 +1,4 @@
-"""Products of Dense, cut in pieces: those of BLAS, whichever side is longer; and nothing of Numba."""
+"""Test that products of Dense, cut into pieces, equal BLAS's, whichever side is longer, without Numba."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers reordered for speed are the layers as they are written, ties and all."""
+"""Test that the layers reordered for speed equal the layers as they are written, including ties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions that rectify and normalise images as they read them are those layers, one after the other."""
+"""Test that convolutions that rectify and normalise images as they read them equal the separate layers."""
 
 from __future__ import annotations
 

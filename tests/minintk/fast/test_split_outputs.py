@@ -1,4 +1,4 @@
-"""The layers of a network in one piece: BLAS at one thread, whatever is asked of them."""
+"""Test the layers of a network in one piece: BLAS uses one thread, whatever is asked of them."""
 
 from __future__ import annotations
 

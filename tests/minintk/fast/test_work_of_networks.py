@@ -1,4 +1,4 @@
-"""The work of networks and of their kernels, counted at the default thresholds: no fast path falls back unnoticed."""
+"""Count the work of networks and their kernels at default thresholds: no fast path falls back unnoticed."""
 
 from __future__ import annotations
 

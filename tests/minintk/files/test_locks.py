@@ -1,4 +1,4 @@
-"""Claims: one owner at a time, whose claim ends with his process; and units that several owners share."""
+"""Test claims, which have one owner at a time and end with its process, and units that several owners share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that lie, explode or were cut short: one error with the path, bounded memory, no class, no code."""
+"""Test files that lie, explode or are cut short: they raise one error with the path, use little memory, run no code."""
 
 from __future__ import annotations
 

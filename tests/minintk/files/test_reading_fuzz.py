@@ -1,4 +1,4 @@
-"""Real files with bytes changed, lost, doubled, put in, thousands of each kind: a result or one error, never more."""
+"""Test real files with bytes changed, lost, doubled or inserted, by the thousand: each gives a result or one error."""
 
 from __future__ import annotations
 

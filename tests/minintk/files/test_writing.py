@@ -1,4 +1,4 @@
-"""Files that survive a kill: flushed before they have their name, and their name flushed too; full disks say so."""
+"""Test files that survive a kill: they are flushed before they get their name, as is the name; full disks raise."""
 
 from __future__ import annotations
 

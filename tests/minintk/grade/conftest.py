@@ -1,4 +1,4 @@
-"""A small assignment, and grades of texts that are handed in."""
+"""Set up a small assignment, and grades of texts that are handed in."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ninety-one wrong gradients as data: a right function, what is changed in it, and the words that must be said.
+"""List ninety-one wrong gradients as data: a right function, the change, and the words that must be said.
 
 python tests/minintk/grade/more_gradients.py        the table, and how many are named
 

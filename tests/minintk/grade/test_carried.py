@@ -1,4 +1,4 @@
-"""An error carried forward: later functions are graded with the solution's in place of the wrong ones, for half."""
+"""Test errors carried forward: later functions are graded with the solution's in place of wrong ones, for half."""
 
 from pathlib import Path
 from typing import Any

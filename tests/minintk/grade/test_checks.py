@@ -1,4 +1,4 @@
-"""Losses, hard inputs, exponents: right ones pass, wrong ones are named; how often a verdict is wrong."""
+"""Test losses, hard inputs and exponents: right ones pass, wrong ones are named; how often a verdict is wrong."""
 
 from collections import Counter
 from typing import Any

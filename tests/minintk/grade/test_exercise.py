@@ -1,4 +1,4 @@
-"""A submission through an assignment: scores, variants, messages, and the cheats that must not pay."""
+"""Test a submission to an assignment: scores, variants, messages, and the cheats that must not pay."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The gradient checker: forty wrong backward functions named by their cause, right ones passed, and what is refused."""
+"""Test the gradient checker: it names the causes of forty wrong functions and passes right ones; what it refuses."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Scripts and notebooks, damaged ones, and complex numbers."""
+"""Test scripts and notebooks, damaged ones, and complex numbers."""
 
 import json
 from pathlib import Path

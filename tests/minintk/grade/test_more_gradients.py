@@ -1,4 +1,4 @@
-"""Ninety-one wrong gradients are refused, three quarters by their cause; forty right and unusual ones pass."""
+"""Test that ninety-one wrong gradients are refused, three quarters by cause; forty right, unusual ones pass."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Grades as reports: scores, reasons, hints, points in part, and where nothing can start."""
+"""Test grades as reports: scores, reasons, hints, partial points, and places where nothing can start."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An exponent with its interval, by SciPy's regression and by its coverage; the points that an experiment takes."""
+"""Test an exponent with its interval, by SciPy's regression and by its coverage; the points of an experiment."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Twenty wrong variants of Dense: which of jvp, vjp and gram is wrong, in which tensor, and what it looks like."""
+"""Test twenty wrong variants of Dense: the report names jvp, vjp or gram, the tensor, and what the error looks like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wall around a process, part by part; tests/course/test_attacks.py has the attempts against the whole."""
+"""Test the isolation of a process, part by part; tests/course/test_attack.py attacks the whole."""
 
 import subprocess
 import sys

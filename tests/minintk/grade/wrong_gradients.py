@@ -1,4 +1,4 @@
-"""Forty wrong backward functions, of a dense layer, convolution and pooling, and what is said of each.
+"""List forty wrong backward functions of a dense layer, convolution and pooling, with what is said of each.
 
 python tests/minintk/grade/wrong_gradients.py        the table
 """

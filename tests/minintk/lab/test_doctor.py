@@ -1,4 +1,4 @@
-"""`minintk doctor`, and the warning where another distribution's `analytic` has come over ours."""
+"""Test `minintk doctor`, and the warning if another distribution's `analytic` has overwritten ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exact linearised solutions: dense least squares on small cases, for any model, memory bound and library."""
+"""Test exact linearised solutions against dense least squares, for any model, memory bound and library."""
 
 from __future__ import annotations
 

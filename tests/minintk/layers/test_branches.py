@@ -1,4 +1,4 @@
-"""Layers side by side in finite networks: every law, refusals, names, what training and lifting make of them."""
+"""Test parallel layers in finite networks: every law, refusals, names, training and lifting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""theta is one vector: cutting it up, putting it together, drawing it."""
+"""Test that theta is one vector, and how it is cut up, put together and drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions, pooling and normalisation against plain loops over their formulas; fixed points; bad input."""
+"""Test convolutions, pooling and normalisation against plain loops over their formulas; fixed points; bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dropout in finite networks: laws with and without masks, which masks are drawn when, and training with them."""
+"""Test dropout in finite networks: laws with and without masks, when masks are drawn, and training with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers, activations and models from outside, written by the docstrings alone; and an author who forgets a part."""
+"""Test layers, activations and models from outside, written from the docstrings alone, some with a part missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches of windows: each row by hand, and `pad`, `read` with their transposed maps."""
+"""Test patches of windows, row by row by hand, and `pad` and `read` with their transposed maps."""
 
 from __future__ import annotations
 

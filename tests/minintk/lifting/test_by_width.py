@@ -1,4 +1,4 @@
-"""Coordinate checks of torch modules: their own weights and rates, or a parametrization's."""
+"""Test coordinate checks of torch modules, with their own weights and rates, or a parametrization's."""
 
 from __future__ import annotations
 

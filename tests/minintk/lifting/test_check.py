@@ -1,4 +1,4 @@
-"""A module runs beside its network: what differs is named; hooks, ties and training are refused."""
+"""Test a module beside its network: differences are named, and hooks, ties and training are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `forward` as a tree of layers: graphs written down by hand, and modules that torch traces, right or refused."""
+"""Test a `forward` as a tree of layers: graphs by hand, and modules that torch traces, right or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of torch.nn and Flax: the same outputs and gradients, there and back, and what is refused in words."""
+"""Test networks of torch.nn and Flax: the same outputs and gradients, there and back, and clear refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules of torch.nn as layers, and what is refused in words."""
+"""Test modules of torch.nn as layers, and clear refusals."""
 
 from __future__ import annotations
 

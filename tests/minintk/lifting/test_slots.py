@@ -1,4 +1,4 @@
-"""Arrays find their layers, or are named if they do not fit."""
+"""Test that arrays find their layers, or are named if they do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights go back: every number, in the axes of torch and Flax, statistics of another batch too."""
+"""Test that all weights return, in the axes of torch and Flax, with another batch's statistics too."""
 
 from __future__ import annotations
 

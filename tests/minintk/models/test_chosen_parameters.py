@@ -1,4 +1,4 @@
-"""`params=`: the Jacobian, kernel, linearisation and training of some of the parameters."""
+"""Test `params=`: the Jacobian, kernel, linearisation and training of some of the parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Empirical kernels: definitions, blocks, and the memory they promise to keep to."""
+"""Test empirical kernels: definitions, blocks, and the memory bounds that they promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""df/dx: its two maps are transposed; they agree with a bias in front of the network, and with differences."""
+"""Test df/dx: its two maps are transposed, and agree with a bias before the network and with differences."""
 
 from __future__ import annotations
 

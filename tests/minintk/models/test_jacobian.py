@@ -1,4 +1,4 @@
-"""The Jacobian as a linear map: linear, consistent, and clear about arguments that do not fit."""
+"""Test the Jacobian as a linear map: it is linear, consistent, and clear about arguments that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model: what a model from outside gets for its three attributes, `forward` and `footprint`; and the check of one."""
+"""Test Model: what an outside model gets for three attributes, `forward` and `footprint`, and how it is checked."""
 
 from __future__ import annotations
 

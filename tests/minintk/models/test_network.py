@@ -1,4 +1,4 @@
-"""The finite network: fixed points of an independent implementation, shapes, and what it says to bad input."""
+"""Test the finite network: values of an independent implementation, shapes, and errors for bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks and models in other processes and files: pickles and deep copies have the same bits."""
+"""Test that pickles and deep copies of networks and models have the same bits in other processes and files."""
 
 from __future__ import annotations
 

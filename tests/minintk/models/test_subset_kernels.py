@@ -1,4 +1,4 @@
-"""Kernels J S J' with a scale for each tensor: subsets of the parameters, and learning rates by tensor."""
+"""Test kernels J S J' with a scale for each tensor: subsets of the parameters, and learning rates by tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taylor expansions: power series of the activations, laws of the model, an independent oracle, planted errors."""
+"""Test Taylor expansions: power series of activations, laws of the model, an independent oracle, planted errors."""
 
 from __future__ import annotations
 

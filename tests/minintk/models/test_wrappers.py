@@ -1,4 +1,4 @@
-"""Linearized, Centred, IterativelyLinearized: definitions, anchors, errors (their laws: tests/laws/test_laws.py)."""
+"""Test Linearized, Centred, IterativelyLinearized: definitions, anchors, errors; laws: tests/laws/test_laws.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activations against their formulas, number by number; phi' at kinks; kernels at infinite width; bad numbers."""
+"""Test activations against their formulas; phi' at kinks; kernels at infinite width; bad numbers."""
 
 from __future__ import annotations
 

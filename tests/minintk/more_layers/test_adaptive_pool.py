@@ -1,4 +1,4 @@
-"""Adaptive averages against loops over windows; one window, one pixel; bad sizes."""
+"""Test adaptive averages against loops over windows; one window, one pixel; bad sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GroupNorm against loops over groups; one group is LayerNorm; bad groups."""
+"""Test GroupNorm against loops over groups; one group is LayerNorm; bad groups."""
 
 from __future__ import annotations
 

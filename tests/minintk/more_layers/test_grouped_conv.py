@@ -1,4 +1,4 @@
-"""Grouped and dilated convolutions against loops over pixels, against Conv2d, under the laws; bad input."""
+"""Test grouped and dilated convolutions against loops over pixels, Conv2d and the laws; bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""abc-parametrizations: the rules against the published table, equivalent ones step for step, rows' exponents."""
+"""Test abc-parametrizations: rules against the published table, equivalence step by step, exponents of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activations against mpmath, their derivatives against differences in 120 digits, and their extremes."""
+"""Test activations against mpmath, their derivatives against differences in 120 digits, and their extremes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table: how tensors enter, how they are drawn, how fast they learn; and rows from outside."""
+"""Test the table: how tensors enter, how they are drawn, how fast they learn; and rows from outside."""
 
 from __future__ import annotations
 

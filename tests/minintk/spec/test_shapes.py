@@ -1,4 +1,4 @@
-"""Shapes, and which weights are first and last."""
+"""Test shapes, and which weights are first and last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spec: plain data, and clear words where it makes no sense."""
+"""Test that the spec is plain data, and that its errors are clear where it makes no sense."""
 
 from __future__ import annotations
 

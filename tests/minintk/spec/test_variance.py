@@ -1,4 +1,4 @@
-"""The gain of variance of a chain, against networks, and the warning for outputs that are almost nothing."""
+"""Test the variance gain of a chain against networks, and the warning for outputs that almost vanish."""
 
 from __future__ import annotations
 

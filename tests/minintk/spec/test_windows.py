@@ -1,4 +1,4 @@
-"""Windows along an axis: their number, place and padding by counting, and what does not fit."""
+"""Test windows along an axis: their number, place and padding by counting, and what does not fit."""
 
 from __future__ import annotations
 

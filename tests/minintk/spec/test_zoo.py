@@ -1,4 +1,4 @@
-"""The zoo: parameter counts against the published ones, and against a count of the spec by hand."""
+"""Test the zoo: parameter counts against the published ones, and against a count of the spec by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shifts against a loop over pixels, their distribution, and training with them."""
+"""Test shifts against a loop over pixels, their distribution, and training with them."""
 
 from __future__ import annotations
 

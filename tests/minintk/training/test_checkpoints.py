@@ -1,4 +1,4 @@
-"""Runs that were killed, interrupted, resumed: the same bits as a run that never stopped; damaged files are errors."""
+"""Test that killed and interrupted runs resume with the bits of an unbroken run; damaged files are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weight decay towards a point: where it ends, which run it belongs to, and whose point it is."""
+"""Test weight decay towards a point: where it ends, which run it belongs to, and whose point it is."""
 
 from __future__ import annotations
 

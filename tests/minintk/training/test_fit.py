@@ -1,4 +1,4 @@
-"""fit: the run of `train`, its history against a loop, evaluation, progress, what it draws and what it refuses."""
+"""Test fit: the run of `train`, its history against a loop, evaluation, progress, draws and refusals."""
 
 from __future__ import annotations
 

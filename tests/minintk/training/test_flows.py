@@ -1,4 +1,4 @@
-"""Flows against closed forms, against each other, and against the rules that they are to keep."""
+"""Test flows against closed forms, against each other, and against the rules that they must keep."""
 
 from __future__ import annotations
 

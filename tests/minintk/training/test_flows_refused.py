@@ -1,4 +1,4 @@
-"""Flows: what is refused, and in which words."""
+"""Test what flows refuse, and with which messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flows: from any of its moments a flow resumes with the same bits."""
+"""Test that a flow resumes from any of its moments with the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descent on a frozen kernel: it is the training of the linearised network, batch by batch."""
+"""Test that descent on a frozen kernel is the training of the linearised network, batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses: values by definition, large outputs, targets that do not fit; the laws: `tests/laws/test_every_loss.py`."""
+"""Test losses: defined values, large outputs, bad targets; their laws are in `tests/laws/test_every_loss.py`."""
 
 from __future__ import annotations
 

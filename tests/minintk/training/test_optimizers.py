@@ -1,4 +1,4 @@
-"""Optimisers against their formulas written as a loop, number by number."""
+"""Test optimisers against their formulas written as a loop, number by number."""
 
 from __future__ import annotations
 

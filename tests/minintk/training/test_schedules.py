@@ -1,4 +1,4 @@
-"""Schedules against their formulas, t against the sum, and training against a loop with those rates."""
+"""Test schedules against their formulas, t against the sum, and training against a loop with those rates."""
 
 from __future__ import annotations
 

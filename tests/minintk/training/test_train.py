@@ -1,4 +1,4 @@
-"""train: snapshots, momentum, weight decay, mini-batches, learning-rate scales, warnings and errors."""
+"""Test train: snapshots, momentum, weight decay, mini-batches, learning-rate scales, warnings and errors."""
 
 from __future__ import annotations
 

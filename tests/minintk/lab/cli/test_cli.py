@@ -1,4 +1,4 @@
-"""The command line: exit statuses, messages, and what is left behind."""
+"""Test the command line: exit statuses, messages, and what is left behind."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The command that grades: its status, its files, and the seed in a file."""
+"""Test the command that grades: its status, its files, and the seed in a file."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The coordinate check: the exponents that theory predicts, and planted errors found by name."""
+"""Test the coordinate check: it finds the exponents that theory predicts, and names planted errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time that a sweep still takes, where later runs are larger."""
+"""Test the estimate of a sweep's remaining time, where later runs are larger."""
 
 from __future__ import annotations
 

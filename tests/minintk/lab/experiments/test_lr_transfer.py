@@ -1,4 +1,4 @@
-"""Learning-rate transfer: the parabola, the bootstrap, and real networks that do and do not keep their best rate."""
+"""Test learning-rate transfer: the parabola, the bootstrap, and networks that do and do not keep their best rate."""
 
 from __future__ import annotations
 

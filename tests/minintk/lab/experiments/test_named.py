@@ -1,4 +1,4 @@
-"""Networks by name are those of the zoo, at their usual width and at any other."""
+"""Test that networks by name are those of the zoo, at their usual width and at any other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of a sweep: none for one, and none that outlive the process that started them."""
+"""Test the processes of a sweep: none for one worker, and none that outlive the process that started them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps: killed and resumed to the same bytes, on any executor, and errors before hours of work are lost."""
+"""Test that sweeps resume to the same bytes on any executor, and raise errors before hours of work are lost."""
 
 from __future__ import annotations
 
