@@ -2,11 +2,11 @@
 
     python3 make.py python examples/iterative_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
-Gradient descent on the linearisation of a LeNet, linearised again every K steps: K = 1 is the network itself, K =
-infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  It uses full
+It runs gradient descent on a LeNet that is linearised again every K steps: K = 1 is the network itself, and
+K = infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  It uses full
 batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training with finite K ends where the
-network ends. At each renewal the accuracy drops, because the last step was right only for the old features.  At higher
-rates K = 1 and K = infinity learn and finite K > 1 diverges: windows.py derives the bounds that are drawn.
+network ends.  At each renewal the accuracy drops, because the last step was right only for the old features.  At higher
+rates K = 1 and K = infinity learn and finite K > 1 diverges: windows.py derives the plotted bounds.
 
 Rates refer to a loss that is a mean over examples: the paper's 1e-4 and 1e-5 are 5 and .5 if its loss is a sum.  Every
 run lasts a time t = lr x steps, and at least three windows.  small, evening: 60 images and 6 channels instead of all
@@ -33,7 +33,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"n_train": 60_000, "channels": 50, "seeds": 3},
 }
 LOWEST = {"digits": (0.01, 30.0), "mnist": (0.003, 8.0), "cifar10": (0.003, 12.0)}
-"""The lowest rate, and the time t of all runs, which then have some thousand steps."""
+"""The lowest rate, and the time t of all runs, which then have a few thousand steps."""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # divergence raises its own error

@@ -5,9 +5,8 @@ gives its rows.  Differences of `forward`, in float64, give its columns:
 
     dy/da_i = (y(a + h e_i) - y(a - h e_i)) / 2h,    h = 2^-17 times the size of a
 
-Rounding errors are eps |y| / h = 3e-11 |y|; the next Taylor term is h^2/6 times a third derivative.  A tolerance of
-1e-6 of the largest entry allows a thousand rounding errors.  Entries at kinks of y (by one-sided differences) are
-skipped.
+Rounding errors are eps |y| / h = 3e-11 |y|; the next Taylor term is h^2/6 times a third derivative.  1e-6 of the
+largest entry thus allows a thousand rounding errors.  Entries at kinks of y (by one-sided differences) do not count.
 """
 
 from __future__ import annotations

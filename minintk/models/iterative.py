@@ -103,14 +103,13 @@ class IterativelyLinearized(Linearized):
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
-        K steps multiply the residual r in its direction by q = (1 - lr lambda)^K: one step of rate a = (1 - q) /
-        lambda. Above lr lambda = 2, r grows until the curvature changes.  Two linear layers of large width n, one
-        example:
+        K steps multiply the residual r in its direction by q = (1 - lr lambda)^K: a step of rate a = (1 - q) / lambda.
+        Above lr lambda = 2, r grows until the curvature changes.  Two linear layers of large width n, one example:
 
             r <- (1 - a lambda + a^2 r^2 / n) r,     lambda <- lambda + (a lambda - 4) a r^2 / n
 
-        (Lewkowycz et al. 2020 for K = 1).  The curvature falls while 0 < a lambda < 4, or -3 < q < 1.  For even K, q >
-        1 and a < 0, so the residual grows within a window, and so does the curvature.
+        (Lewkowycz et al. 2020 for K = 1).  The curvature falls while 0 < a lambda < 4, or -3 < q < 1.  For even K,
+        q > 1 and a < 0, so the residual grows within a window, and so does the curvature.
 
         The formula holds for linear networks with one hidden layer, and guides others.  At width 256 on eight
         digits with K = 1, one tanh layer is stable up to this rate, two up to 1.1 to 1.5 times it, ReLU up to twice it.
