@@ -42,7 +42,7 @@ def losses(load: Any) -> tuple[list[float], list[float], float]:
 
 if __name__ == "__main__":
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about constant feature columns
+        warnings.simplefilter("ignore")  # warnings about constant feature columns
         print("| data | way |", *(f"ridge {ridge} |" for ridge in RIDGES), "logistic regression |")
         for load in (load_digits, load_breast_cancer):
             ours, plain, logistic = losses(load)

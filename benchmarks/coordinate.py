@@ -42,7 +42,7 @@ def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes
             mup.set_base_shapes(net, bare(BASE), delta=bare(2 * BASE))
         for i, layer in enumerate(net[::2]):
             scale = OUTPUTS**-0.5 if i == 3 else 1.0
-            if kind == "muP":  # what it takes at the base width, and scales from there
+            if kind == "muP":  # `mup` takes this at the base width, and scales from there
                 mup.init.normal_(layer.weight, std=scale * BASE**-0.5)
             else:
                 torch.nn.init.normal_(layer.weight, std=scale * layer.in_features**-0.5)

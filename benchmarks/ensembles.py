@@ -46,7 +46,7 @@ def going_on(snapshots: Callable[[], Iterator[Any]]) -> Callable[[], Any]:
     def run() -> Any:
         if not begun:
             begun.append(snapshots())
-            next(begun[0])  # before the first step
+            next(begun[0])  # the snapshot before the first step
         snap = next(begun[0])
         finished([snap.theta])
         return snap

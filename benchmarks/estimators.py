@@ -56,7 +56,7 @@ def scales() -> None:
         kernel = an.NetworkKernel(activation=activation)
         for one in (kernel, ConstantKernel() * kernel):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # about a noise at its bound
+                warnings.simplefilter("ignore", ConvergenceWarning)  # warnings about a noise at its bound
                 model = GaussianProcessRegressor(one + WhiteKernel(), normalize_y=True).fit(X[:300], y[:300])
             print(f"evidence {model.log_marginal_likelihood_value_:.1f}: {model.kernel_!r}")
 

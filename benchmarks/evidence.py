@@ -30,7 +30,7 @@ def fitted(x: Any, y: Any) -> tuple[float, float]:
     model = GaussianProcessRegressor(an.NetworkKernel(activation="erf") + WhiteKernel(0.1))
     start = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # about a scale at its bound
+        warnings.simplefilter("ignore", ConvergenceWarning)  # warnings about a scale at its bound
         model.fit(x, y)
     return time.perf_counter() - start, float(model.log_marginal_likelihood_value_)
 

@@ -29,7 +29,7 @@ REGISTERS, THREADS = 65536, 2048
 
 
 def disassembled(text: str) -> tuple[list[str], dict[str, int], int]:
-    """Return the instructions, the number of the first one after each label, and a thread's registers, for an H200."""
+    """Return an H200's instructions, {label: the number of its first instruction}, and the registers of a thread."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "planes.cu"
         path.write_text(text)
@@ -61,7 +61,7 @@ def phases(dtype: str) -> tuple[dict[str, Counter[str]], int]:
     """Return the loops of a ReLU layer behind windows of 3 x 3 pixels, and the registers of a thread."""
     text = source(dtype, (("kinked", 2, 5),), tangent=True).replace(
         "if (count == 3) return", "return"
-    )  # without loops over other windows
+    )  # no loops over other windows
     code, labels, registers = disassembled(text.replace("both = TANGENT &&", "both = TANGENT ||"))
     found = loops(code, labels)
     sums = [one for one in found if one["LDS"] == 6 and one["STS"] == 2]

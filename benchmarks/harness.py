@@ -257,7 +257,7 @@ def measure(
                         taken = (seen[i].time or 0.0) * row.per
                         if number >= (2 if taken > VERY_SLOW else 3 if taken > SLOW else rounds):
                             continue
-                        time.sleep(pause)  # lets the threads of the side before stop spinning
+                        time.sleep(pause)  # gives the previous side's threads time to stop spinning
                         try:
                             reply = workers[i].ask(do="turn", seconds=turn, warm=max(seen[i].first, taken) < SLOW)
                             seen[i].seconds[number] = middle(reply["seconds"]) / row.per

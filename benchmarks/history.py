@@ -55,8 +55,8 @@ def note(
 
 
 def moved(processor: str, folder: Path = FOLDER) -> list[tuple[str, ...]]:
-    """Return (row, before, after, after / before, the same ratio of the peers, and of the rates) for rows that changed
-    between the last two runs with the row, with commits in the times.  Raises ValueError without two runs."""
+    """Return (row, before, after, after / before, the peers' ratio, the rates' ratio) for each row that changed between
+    its last two runs.  The times include their commits.  Raises ValueError without two runs."""
     path = file(processor, folder)
     seen: dict[str, list[dict[str, Any]]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:

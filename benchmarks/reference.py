@@ -98,7 +98,7 @@ def _gelu_dot(z: Array) -> Array:
 
 
 def _Phi(z: Array) -> Array:
-    from scipy.special import ndtr  # missing in the peers' environments
+    from scipy.special import ndtr  # SciPy is missing in the peers' environments
 
     return ndtr(z)
 
@@ -125,7 +125,7 @@ def infinite_attention_kernels(x: Array, w_std: float) -> tuple[Array, Array]:
     t, t_dot = _relu(q[:, None, :, None], q[:, None, :], K)
     A = np.exp(np.einsum("nnij->nij", t))
     A /= A.sum(-1, keepdims=True)
-    share = A.mean(1)  # of each position in the mean over all
+    share = A.mean(1)  # share of each position in the mean over all
     k, theta = (np.einsum("ni,nmij,mj->nm", share, a, share, optimize=True) for a in (t, t + K * t_dot))
     return w_std**2 * k, w_std**2 * (2 * k + theta)
 
@@ -142,7 +142,7 @@ def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float
     variances: list[list[Array]] = []  # of each image, before each activation, (H, W)
     k, theta = np.empty((N, N)), np.empty((N, N))
     for i in range(N):
-        for j in range(i, -1, -1):  # first an image with itself
+        for j in range(i, -1, -1):  # starts with an image and itself
             cov = np.einsum("hwc,abc->hwab", x[i], x[j]) / C if pool else np.sum(x[i] * x[j], axis=2) / C
             tangent = np.zeros_like(cov)
             own: list[Array] = []

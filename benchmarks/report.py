@@ -113,7 +113,7 @@ def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
 
 
 def markdown(about: dict[str, Any], found: dict[str, str], sections: Sequence[str], before: str = "") -> str:
-    """Return the report with this run under its processor's heading; `before` keeps its other processors."""
+    """Return the report with this run under its processor's heading; other processors' parts of `before` stay."""
     where = ", ".join(f"{name}: {value}" for name, value in about.items() if value)
     head = [f"## {about['processor']}", f"{date.today().isoformat()}.  {where}."]
     head += ["  ".join(f"{name}: {value}." for name, value in found.items())]

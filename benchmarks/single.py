@@ -55,7 +55,7 @@ def ours(
     from minintk import threads
 
     if not held:
-        threads.blas_libraries = list  # none
+        threads.blas_libraries = list  # hides all libraries
     _, a = moved(a, device)
     network, theta = _ours(a, net)
     model = mn.Linearized(network, theta) if linear else network
@@ -217,7 +217,7 @@ def answer(a: Arrays, *, net: Net, lr: float, steps: int, linear: bool = False) 
     x, y, weights, f = _reference(a, net)
     speed = {name: np.zeros_like(w) for name, w in weights.items()}
     pull, start = make_vjp(lambda w: f(w, x))(weights)
-    push = make_vjp(pull)(start)[0] if linear else None  # J as the transpose of J'
+    push = make_vjp(pull)(start)[0] if linear else None  # J is the transpose of J'
     change = np.zeros_like(start)
     for _ in range(steps):
         p = np.exp(start + change)

@@ -28,7 +28,7 @@ def spec(width: int) -> mn.Sequential:
 
 
 def one_draw(x: Host, y: Host, n: int, test: int, rng: np.random.Generator) -> tuple[Host, Host, Host, Host, Host]:
-    """Return predicted, measured and the control's losses, ridges, (4,) each, and the order of the images."""
+    """Return the predicted, measured and control losses, the ridges, (4,) each, and the order of the images."""
     at, k = rng.permutation(len(x)), an.kernel(spec(512))
     few, many, rest = at[:n], at[n : 5 * n], at[5 * n : 5 * n + test]
     K, K4, K_test = k.ntk(x[few]), k.ntk(x[many]), k.ntk(x[rest], x[many])

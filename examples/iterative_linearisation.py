@@ -77,7 +77,7 @@ def main(
     runs = s.sweep(run, {"K": periods, "lr": lrs, "seed": seed}, **where)
     along = s.sweep(along_the_path, {"seed": seed}, **where, low=low, rates=rates)
     beside = s.sweep(beside_it, {"seed": seed}, **where, lr=2 * low)
-    learns, finite = runs["loss"] < np.log(10) / 2, (K > 1) & (inf > K)  # NaN, from divergence, is not less
+    learns, finite = runs["loss"] < np.log(10) / 2, (K > 1) & (inf > K)  # False for NaN, from divergence
     largest = [max((lr for lr, ok in zip(lrs, each) if ok.all()), default=0.0) for each in learns]
     peak, first = along["curvature"].max(-1), along["curvature"][:, 0]
     net, theta0, _ = problem(s.data, n_train, channels, 0)
@@ -93,7 +93,7 @@ def main(
 
     stays, (good, bad) = learns[finite, 0].all(-1), (learns[finite][w] for w in (inside, ~inside))
     bounds = f"{good.sum()} of {good.size} runs inside the bounds on the path learn, {bad.sum()} of {bad.size} outside"
-    widest = 2 * sqrt(0.5 / TEST)  # for a difference of two accuracies, both unknown
+    widest = 2 * sqrt(0.5 / TEST)  # for a difference of two uncertain accuracies
 
     def row(claim: str, paper: str, here: str, agrees: Claim | None = None, why: str = "") -> Row:
         return Row(claim, paper, here, "seeds" if seeds > 1 else "", size, seeds, agrees, why)

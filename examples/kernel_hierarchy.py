@@ -28,7 +28,7 @@ SCALES: dict[str, dict[str, Any]] = {
     "small": {"widths": (64, 128, 256), "seeds": 16},
     "evening": {"widths": (64, 128, 256, 512, 1024, 2048), "seeds": 32},
 }
-N, KINKED = 8, 512  # examples, and the widest ReLU network: a flow across its kinks takes many steps
+N, KINKED = 8, 512  # number of examples; widest ReLU network (a flow across its kinks takes many steps)
 
 
 def errors(phi: mn.Activation, n: int, seed: int) -> Any:

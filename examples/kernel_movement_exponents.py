@@ -101,7 +101,7 @@ def main(
 
                 f"outputs grow as s falls: where all have the same, b = {falling([fit], 3)}",
             ))  # fmt: skip
-    layers = np.moveaxis(runs["gains"][:, -1], -1, 0)  # of L = 5
+    layers = np.moveaxis(runs["gains"][:, -1], -1, 0)  # for L = 5
     gains = [exponent(scales, layer, fitted) for layer in layers]
     change = runs["layers"][-1, -1].mean(0)
     spread = float(change.max() / change.min() - 1)

@@ -71,7 +71,7 @@ def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: floa
 def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Host]:
     """Return the two numbers of each network, (E,) and (E,), from outputs (E, T, M) after training has begun."""
     f, mean, sd = f[:, 1:], mean[1:], sd[1:]
-    where = sd > 0.1 * sd.max()  # at the training points both vanish
+    where = sd > 0.1 * sd.max()  # both vanish at the training points
     return (f * mean).sum((1, 2)) / (mean**2).sum(), np.mean((((f - mean) / sd) ** 2)[:, where], axis=1)
 
 

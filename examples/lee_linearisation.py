@@ -70,7 +70,7 @@ def work(
             losses = [
                 0.5 * np.mean((g[..., part] - targets[part]) ** 2, axis=-1) for g in (np.array(f), *says.values())
             ]
-            result[f"loss, {where}"] = losses  # (3, T): the network's, then both predictions'
+            result[f"loss, {where}"] = losses  # (3, T): of the network, then of both predictions
         for name in KINDS:
             result[name] = lee.rms((np.array(f) - says[name])[:, N:], axis=-1)
         found.append(result)

@@ -38,7 +38,7 @@ MOMENTUM, BATCH, ETA, ABOVE = 0.9, 8, 1.0, 10.0
 
 
 def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
-    """Build the network of table S1 with N = 1 and one number of channels."""
+    """Build the network of table S1 with N = 1 and the same number of channels everywhere."""
     return mn.Network(mn.zoo.wide_resnet(10, channels=channels, norm=None, w_std=1.0), shape)
 
 
@@ -57,7 +57,7 @@ def stays(data: str, channels: int, eta: float, model: str, steps: int, n_train:
     theta0, x, y, x_test = placed(net.init(np.random.default_rng(seed), dtype=np.float32), *train, test[0])
     trains: mn.Model = net if model == "network" else mn.Linearized(net, theta0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # whether the rate is too large is measured here
+        warnings.simplefilter("ignore", RuntimeWarning)  # this measures whether the rate is too large
         losses, _ = trained(
             trains, theta0, (x, y), x_test, [steps], loss=mn.mse, optimizer=mn.SGD(eta / CLASSES, MOMENTUM),
             batch=BATCH, seed=seed,

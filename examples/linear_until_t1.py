@@ -73,7 +73,7 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
     in_h = {f"{PARTS[i]:.2g} t1": exponent(widths, by_h[:, :, i]) for i in (0, 6, 12)}
     layers = [exponent(widths, layer) for layer in np.moveaxis(z, -1, 0)]
     logs = np.log(by_h).mean(1) - 0.5 * np.log(widths)[:, None]
-    apart = np.exp(np.ptp(logs, axis=0)) - 1  # over h, at each part of t1
+    apart = np.exp(np.ptp(logs, axis=0)) - 1  # range over h, at each part of t1
     found: Found = {
         "widths": widths, "scales": scales, "in t": in_t, "in h": in_h, "layers": layers,
         "size": [[interval(v) for v in np.moveaxis(h, -1, 0)] for h in by_h], "apart": apart.tolist(),

@@ -23,7 +23,7 @@ import numpy as np
 import analytic as an
 import minintk as mn
 
-PAIRS_OF_ALL = 50_000**2 / 2 + 50_000 * 10_000  # of CIFAR-10
+PAIRS_OF_ALL = 50_000**2 / 2 + 50_000 * 10_000  # for CIFAR-10
 RIDGES = 10.0 ** np.arange(-6, 0.1)
 
 
@@ -36,7 +36,7 @@ def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset
 
 
 def outputs(K: Any, k: Any, y: Any) -> Any:
-    """Return k (K + ridge)^-1 y, the ridge by leave-one-out: y_i minus the prediction without i is a_i / (K^-1)_ii."""
+    """Return k (K + ridge)^-1 y, with the ridge by leave-one-out: the error without i is a_i / (K^-1)_ii."""
     lam, Q = np.linalg.eigh(K.astype(np.float64))
 
     def solved(ridge: float) -> tuple[float, Any]:

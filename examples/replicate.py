@@ -45,7 +45,7 @@ def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[
     for old, new in zip(before, after, strict=True):
         pairs = zip(intervals(old["here"]), intervals(new["here"]), strict=False)
         halves = [((a - b) ** 2, half**2 + other**2) for (a, half), (b, other) in pairs]
-        found["numbers"] += sum(spread > 0 for _, spread in halves)  # 0: rounded away
+        found["numbers"] += sum(spread > 0 for _, spread in halves)  # 0 if rounded away
         found["beyond"] += sum(off > spread > 0 for off, spread in halves)
         if not old.get("rule"):
             continue

@@ -53,7 +53,7 @@ class Moved:
         if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
             raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
         object.__setattr__(self, "probe", own(self.probe))
-        object.__setattr__(self, "drawn", {})  # u for each number of outputs, drawn and moved to a GPU once
+        object.__setattr__(self, "drawn", {})  # {outputs: u}, drawn and moved to a GPU only once
 
     def __repr__(self) -> str:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
@@ -93,7 +93,7 @@ class IterativelyLinearized(Linearized):
         self.every = _checked(every)
         self.step = 0
         self.linearizations = _ones(self.theta0)
-        self._features: Array | None = None  # J(theta_0)' u, for Moved
+        self._features: Array | None = None  # J(theta_0)' u, used by Moved
         if isinstance(self.every, Moved):
             self.check(self.theta0, self.every.probe)
 
