@@ -20,7 +20,7 @@ To = Callable[[np.ndarray[Any, Any]], Array]
 """Moves a host array to the device, in the dtype to be measured."""
 
 Make = Callable[[To], tuple[Callable[[], Any], Callable[[Any], Array]]]
-"""Takes `To`; returns (run, answer): the work, and a function from its result to the array that is compared."""
+"""Makes (run, answer) for a device: the work, and a function from its result to the array that is compared."""
 
 
 @dataclass(frozen=True)

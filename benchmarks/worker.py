@@ -85,7 +85,7 @@ def turn(work: Any, seconds: float, warm: bool) -> list[float]:
 
 
 def compare(answer: Any, reference: Any) -> tuple[float, str]:
-    """Return (largest difference / largest entry of the reference, worst of the named arrays; the answer's dtype)."""
+    """Return (largest difference / largest entry of the reference, for the worst named array; the answer's dtype)."""
     import numpy as np
 
     worst, dtypes = 0.0, set()
