@@ -1,8 +1,8 @@
-"""Not a timing: how exact each library's infinite-width kernels are on the pairs that are hard, against 50 digits.
+"""Compare each library's infinite-width kernels with 50 digits, on the pairs of inputs that are hard; no timing.
 
-Rows x : (11, 16) are a vector u, vectors at angles .1 ... 1e-6 from u and from -u, -u itself, and random ones.  Errors
-are |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), the largest over the pairs of each kind; the truth is computed by
-mpmath from the rows as they are, rounded to their precision.
+The rows of x : (11, 16) are a vector u, vectors at angles .1 ... 1e-6 from u and from -u, -u itself, and random ones.
+Errors are |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), the largest over the pairs of each kind.  mpmath computes
+the truth from the rows as they are, rounded to their precision.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ W_STD, B_STD = 2**0.5, 0.1
 
 
 def points(dtype: str) -> Arrays:
-    """x : (11, 16): u, four close to u, -u and two close to it, three others."""
+    """Return x : (11, 16): u, four close to u, -u and two close to it, three others."""
     rng = np.random.default_rng(0)
     u, v = np.linalg.qr(rng.standard_normal((16, 2)))[0].T * sqrt(16)
     turned = [u * cos(a) + v * sin(a) for a in ANGLES]
@@ -34,7 +34,7 @@ def points(dtype: str) -> Arrays:
 
 
 def kind(i: int, j: int) -> str:
-    """The kind of the pair of rows i, j."""
+    """Return the kind of the pair of rows i, j."""
     if i == j:
         return KINDS[0]
     if i >= 8 or j >= 8:
@@ -43,11 +43,11 @@ def kind(i: int, j: int) -> str:
 
 
 def truth(x: Any, depth: int, activation: str) -> dict[str, Any]:
-    """NNGP and NTK of `depth` hidden layers by mpmath, 50 digits, entry by entry; objects (N, N)."""
+    """Return NNGP and NTK of `depth` hidden layers from mpmath, with 50 digits, entry by entry; objects (N, N)."""
     from mpmath import mp, mpf
 
     mp.dps = 50
-    w2, b2 = mpf(2**0.5) ** 2, mpf(B_STD) ** 2  # the floats that the libraries are given
+    w2, b2 = mpf(2**0.5) ** 2, mpf(B_STD) ** 2  # the floats that the libraries receive
     rows = [[mpf(float(value)) for value in row] for row in x]
     n = len(rows)
     k = [[w2 * mp.fdot(rows[i], rows[j]) / len(rows[0]) + b2 for j in range(n)] for i in range(n)]
@@ -76,7 +76,7 @@ def _erf(mp: Any, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Errors:
-    """Largest errors of one side by kind of pair, for "nngp" and "ntk"."""
+    """The largest errors of one side by kind of pair, for "nngp" and "ntk"."""
 
     activation: str
     depth: int
@@ -105,7 +105,7 @@ ROWS = {case: _row(*case) for case in CASES}
 
 
 def measure(environments: list[str], device: str) -> Iterator[Errors]:
-    """The errors of every side in these environments, case by case."""
+    """Yield the errors of every side in these environments, case by case."""
     truths = {case: row.reference(row.inputs()) for case, row in ROWS.items()}
     for dtype in ("float32", "float64"):
         for number, first in enumerate(ROWS["relu", DEPTHS[0], dtype].sides):

@@ -1,9 +1,9 @@
-"""Log-loss of `NTKClassifier` on examples that it has not seen, calibrated and not, beside logistic regression.
+"""Compare the log-loss of `NTKClassifier` on new examples, calibrated and not, with logistic regression's.
 
     python3 make.py python benchmarks/calibration.py
 
 The data are scikit-learn's digits and breast cancer, scaled by StandardScaler and shuffled with seed 0; two thirds, but
-at most 600 examples, are for training.  Uncalibrated: outputs have the variance of the trained ensemble + ridge.
+at most 600 examples, are for training.  Uncalibrated outputs have the variance of the trained ensemble + ridge.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def losses(load: Any) -> tuple[list[float], list[float], float]:
 
 if __name__ == "__main__":
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of feature columns that are constant
+        warnings.simplefilter("ignore")  # warnings about constant feature columns
         print("| data | way |", *(f"ridge {ridge} |" for ridge in RIDGES), "logistic regression |")
         for load in (load_digits, load_breast_cancer):
             ours, plain, logistic = losses(load)

@@ -1,10 +1,10 @@
-"""Two checkouts side by side, row by row: does a change cost anything?
+"""Compare the times of two checkouts row by row: does a change cost anything?
 
     git worktree add ../before COMMIT
     python3 make.py python benchmarks/compare.py ../before . [--rows PATTERN] [--rounds 3]
 
-Every round starts a fresh process for each checkout and row group in turn; the table shows the medians of their times
-and of the ratio after / before, round by round.  Only public names are used, so that any two commits compare.
+Every round starts a new process for each checkout and row group in turn.  The table shows the medians of their times
+and of the ratio after / before over rounds.  Only public names are used, so that any two commits can be compared.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Call = Callable[[], object]
 
 
 def made(layers: Net) -> Any:
-    """minintk's spec, with biases but for residual networks."""
+    """Return minintk's spec, with biases except in residual networks."""
     return spec(layers, biases=all(kind != "residual" for kind, *_ in layers))
 
 
 def data(shape: tuple[int, ...], n: int, outputs: int) -> tuple[Any, Any]:
-    """(x, y) : normal inputs and one-hot or normal targets, float32."""
+    """Return (x, y), normal inputs and one-hot or normal targets, float32."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((n, *shape)), rng.standard_normal((n, outputs))
     if outputs > 1:
@@ -44,7 +44,7 @@ def data(shape: tuple[int, ...], n: int, outputs: int) -> tuple[Any, Any]:
 def step(
     layers: Net, shape: tuple[int, ...], n: int, outputs: int, ensemble: int | None = None, linear: bool = False
 ) -> Call:
-    """A step of training, snapshots left out."""
+    """Return a call that takes one training step, without snapshots."""
     import minintk as mn
 
     net = mn.Network(made(layers), shape, mn.Standard())
@@ -57,11 +57,11 @@ def step(
 
 
 STEPS = 5
-"""Steps between two snapshots."""
+"""The number of steps between two snapshots."""
 
 
 def ntk(layers: Net, shape: tuple[int, ...], n: int, m: int | None = None, full: bool = False) -> Call:
-    """An empirical tangent kernel."""
+    """Return a call that computes an empirical tangent kernel."""
     import minintk as mn
 
     net, (x, _) = mn.Network(made(layers), shape), data(shape, n, 1)
@@ -70,7 +70,7 @@ def ntk(layers: Net, shape: tuple[int, ...], n: int, m: int | None = None, full:
 
 
 def infinite(hidden: list[Any], shape: tuple[int, ...], n: int, dtype: Any, m: int | None = None) -> Call:
-    """NNGP and NTK kernels at infinite width."""
+    """Return a call that computes the NNGP and NTK kernels at infinite width."""
     import analytic as an
     import minintk as mn
 
@@ -79,7 +79,7 @@ def infinite(hidden: list[Any], shape: tuple[int, ...], n: int, dtype: Any, m: i
 
 
 def rows() -> dict[str, tuple[Callable[[], Call], int]]:
-    """{name: (makes a call, units in a call)}."""
+    """Return {name: (function that makes a call, units in a call)}."""
     import minintk as mn
 
     def deep(phi: Any, layer: Any, depth: int) -> list[Any]:
@@ -128,7 +128,7 @@ def rows() -> dict[str, tuple[Callable[[], Call], int]]:
 
 
 def times(pattern: str, seconds: float) -> dict[str, float]:
-    """{row: milliseconds}, the median over calls for so many seconds, of whichever minintk is imported."""
+    """Return {row: milliseconds}, the median over calls during `seconds`, of the minintk that is imported."""
     found = {}
     for name, (make, units) in rows().items():
         if re.search(pattern, name):
@@ -144,7 +144,7 @@ def times(pattern: str, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Compare, or, as a child, measure."""
+    """Compare, or in a child process, measure."""
     parser = argparse.ArgumentParser(description="two checkouts side by side")
     parser.add_argument("checkouts", nargs="*", type=Path, metavar="CHECKOUT", help="before, after")
     parser.add_argument("--rows", default="", metavar="PATTERN")

@@ -1,11 +1,11 @@
-"""The coordinate check beside Microsoft's `mup` on PyTorch: the same network, data and steps, slopes in one table.
+"""Compare the coordinate check with Microsoft's `mup` on PyTorch: the same network, data and steps, slopes in a table.
 
     python benchmarks/coordinate.py [--widths 64,128,...] [--seeds 8]
 
-Three hidden tanh layers without biases, 64 digits, three steps of gradient descent on the squared error, in muP and in
-the standard parametrization.  The peer's side is its own `get_coord_data`, `MuSGD` and `MuReadout`, with 64 as the base
-width.  Its hooks give the root mean square of each layer's output before the first step and after the last, and of the
-change between.  The exponents of both sides come from the same fit, ± half of its 95 % interval over seeds.
+The network has three hidden tanh layers without biases and takes three steps of gradient descent on the squared error
+of 64 digits, in muP and the standard parametrization.  The peer's side is its own `get_coord_data`, `MuSGD` and
+`MuReadout`, with base width 64.  Its hooks give the root mean square of each layer's output, before the first step and
+after the last, and of the change.  Both sides' exponents come from one fit, ± half the 95 % interval over seeds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Sizes = dict[str, list[list[float]]]
 
 
 def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes:
-    """{"h 1": sizes, "dh 1": ...}, widths x seeds, of layers 1 ... 4 as `mup` trains and records them."""
+    """Return {"h 1": sizes, "dh 1": ...}, widths x seeds, of layers 1 ... 4 as `mup` trains and records them."""
     import mup
     import torch
     from mup.coord_check import _get_coord_data
@@ -42,7 +42,7 @@ def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes
             mup.set_base_shapes(net, bare(BASE), delta=bare(2 * BASE))
         for i, layer in enumerate(net[::2]):
             scale = OUTPUTS**-0.5 if i == 3 else 1.0
-            if kind == "muP":  # what it takes at the base width, and scales from there
+            if kind == "muP":  # `mup` takes this at the base width, and scales from there
                 mup.init.normal_(layer.weight, std=scale * BASE**-0.5)
             else:
                 torch.nn.init.normal_(layer.weight, std=scale * layer.in_features**-0.5)
@@ -76,7 +76,7 @@ def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes
 
 
 def ours(x: Any, y: Any, widths: list[int], seeds: int, kind: str) -> Any:
-    """Our check of the same network."""
+    """Return our check of the same network."""
     import minintk as mn
 
     def spec(n: int) -> mn.Sequential:
@@ -89,7 +89,7 @@ def ours(x: Any, y: Any, widths: list[int], seeds: int, kind: str) -> Any:
 
 
 def ask(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> tuple[Sizes, float]:
-    """The peer's sizes and seconds, from a process in its own environment."""
+    """Return the peer's sizes and seconds, from a process in its own environment."""
     import environments
 
     environments.ensure("torch")
@@ -108,7 +108,7 @@ def ask(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> tuple[
 
 
 def serve() -> None:
-    """The peer's side: a request on stdin, its reply on stdout."""
+    """Serve the peer's side: read a request on stdin, write its reply to stdout."""
     import numpy as np
 
     request = json.load(sys.stdin)
@@ -119,7 +119,7 @@ def serve() -> None:
 
 
 def main() -> None:
-    """Both sides, one table."""
+    """Run both sides and print one table."""
     parser = argparse.ArgumentParser(description="the coordinate check beside Microsoft's mup")
     parser.add_argument("--widths", default="64,128,256,512,1024", metavar="N,N,...")
     parser.add_argument("--seeds", type=int, default=8, metavar="S")

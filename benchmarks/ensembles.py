@@ -1,8 +1,8 @@
-"""Rows: full-batch SGD with momentum .9 of twenty networks, from the same weights on one batch; time for a step.
+"""Define rows that train twenty networks by full-batch SGD with momentum .9; all sides share weights and batch.
 
-Each call is `steps` steps through the public interface, checks and the snapshot at their end included; on every side
-it continues where the last call ended.  The answer compared is what the first call's steps changed, f_T - f_0.  The
-loss is 1/(2N) sum |f - y|^2.
+Each call is `steps` steps through the public interface, including checks and a final snapshot; on every side it
+continues where the last call ended.  The time is that of a step.  The compared answer is what the first call's steps
+changed, f_T - f_0.  The loss is 1/(2N) sum |f - y|^2.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ours import finished, moved, on_host
 MOMENTUM = 0.9
 
 MOST = 10**9
-"""Steps that no row comes to the end of."""
+"""More steps than any row takes."""
 MEMBERS = 20
 
 
 @cache
 def inputs(sizes: tuple[int, ...], n: int) -> Arrays:
-    """x : (N, d), y : (N, C), normal; W : (E, n, m) with variance 2/n and b : (E, 1, m); float32."""
+    """Return x : (N, d), y : (N, C), normal; W : (E, n, m) with variance 2/n and b : (E, 1, m); float32."""
     rng = np.random.default_rng(0)
     a = {"x": rng.standard_normal((n, sizes[0])), "y": rng.standard_normal((n, sizes[-1]))}
     for i, (before, after) in enumerate(pairwise(sizes)):
@@ -40,13 +40,13 @@ def inputs(sizes: tuple[int, ...], n: int) -> Arrays:
 
 
 def going_on(snapshots: Callable[[], Iterator[Any]]) -> Callable[[], Any]:
-    """A call for each snapshot after the first; the run begins with the first call."""
+    """Return a call that yields each snapshot after the first; the run begins with the first call."""
     begun: list[Iterator[Any]] = []
 
     def run() -> Any:
         if not begun:
             begun.append(snapshots())
-            next(begun[0])  # before the first step
+            next(begun[0])  # the snapshot before the first step
         snap = next(begun[0])
         finished([snap.theta])
         return snap
@@ -55,7 +55,7 @@ def going_on(snapshots: Callable[[], Iterator[Any]]) -> Callable[[], Any]:
 
 
 def ours(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
-    """mn.train of an ensemble."""
+    """Return the work of mn.train on an ensemble."""
     import minintk as mn
 
     xp, a = moved(a, device)
@@ -81,7 +81,7 @@ def ours(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
 
 
 def _modules(a: Arrays) -> list[Any]:
-    """Twenty torch.nn.Sequential with these weights."""
+    """Return twenty torch.nn.Sequential with these weights."""
     import torch
 
     found: list[Any] = []
@@ -102,7 +102,7 @@ def _mse(f: Any, y: Any) -> Any:
 
 
 def torch_loop(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
-    """The usual loop, of each network on its own."""
+    """Return the work of the usual loop, run on one network at a time."""
     import torch
 
     x, y, modules = torch.from_numpy(a["x"]), torch.from_numpy(a["y"]), _modules(a)
@@ -125,7 +125,7 @@ def torch_loop(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
 
 
 def torch_vmap(a: Arrays, device: str, *, lr: float, steps: int, compiled: bool = False) -> Work:
-    """torch.func: vmap of grad over the stacked weights, momentum in place on the stacks."""
+    """Return the work of torch.func: vmap of grad over the stacked weights, with momentum in place on the stacks."""
     import torch
     from torch.func import functional_call, grad, stack_module_state, vmap
 
@@ -161,15 +161,15 @@ def torch_vmap(a: Arrays, device: str, *, lr: float, steps: int, compiled: bool 
 
 
 def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, members: int = 1) -> dict[str, Any]:
-    """Count the flops and bytes of a step for `Row`; layers : (weights, pixels out).  A layer takes three products, the
-    first two, and five and three if linearised; theta, its speed and gradient are read or written five times in all."""
+    """Count the flops and bytes of a step for `Row`.  layers : (weights, pixels out).  A layer takes three products,
+    the first two, and five and three if linearised; theta, velocity and gradient are read or written five times."""
     each = [weights * pixels for weights, pixels in layers]
     products = 5 * sum(each) - 2 * each[0] if linear else 3 * sum(each) - each[0]
     return {"flops": 2.0 * members * n * products, "bytes": 20.0 * members * sum(weights for weights, _ in layers)}
 
 
 def _row(sizes: tuple[int, ...], n: int, lr: float, steps: int, vmap: float | None, loop: float | None) -> Row:
-    """vmap, loop : targets beside torch.func.vmap and beside twenty runs."""
+    """Return a row; vmap, loop : the targets against torch.func.vmap and against twenty runs."""
     how: dict[str, Any] = {"lr": lr, "steps": steps}
     return Row(
         name=f"SGD step of {MEMBERS} networks, {'-'.join(map(str, sizes))}, batch {n}, mse, float32",

@@ -1,6 +1,6 @@
-"""The environments: this one for minintk, one virtual environment for each peer, made when first needed.
+"""Provide the environments: this one for minintk, and a virtual environment for each peer, made when first needed.
 
-A peer lives apart because it needs versions of NumPy and SciPy that minintk does not.
+A peer has its own environment because it needs other versions of NumPy and SciPy than minintk.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
 PYTHONS = {"jax": ("3.11", "3.12"), "torch": ("3.12", "3.13", "3.11", "3.14")}
-"""The Python versions that each peer has builds for, the first choice first."""
+"""The Python versions for which each peer has builds, in order of preference."""
 
 
 def python(environment: str) -> str:
-    """The interpreter of "ours", "jax" or "torch"."""
+    """Return the interpreter of "ours", "jax" or "torch"."""
     if environment == "ours":
         return sys.executable
     return str(ROOT / f".venv-peers-{environment}" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 
 def ensure(environment: str) -> None:
-    """Make the environment, unless it is there and up to date with its requirements file."""
+    """Make the environment, unless it exists and is up to date with its requirements file."""
     if environment == "ours":
         return
     requirements = HERE / f"requirements-{environment}.txt"
@@ -43,7 +43,7 @@ def ensure(environment: str) -> None:
 
 
 def _interpreter(environment: str) -> str:
-    """A Python that the peer has builds for: this one, or one on the PATH."""
+    """Return a Python for which the peer has builds: this one, or one on the PATH."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if here in PYTHONS[environment]:
         return sys.executable

@@ -1,9 +1,9 @@
-"""Coverage and evidence of wide networks in scikit-learn, and what N costs: the tables of docs/scikit-learn.md.
+"""Measure coverage and evidence of wide networks in scikit-learn, and the cost in N, for docs/scikit-learn.md.
 
     python3 make.py python benchmarks/estimators.py            coverage and evidence, half a minute
     python3 make.py python benchmarks/estimators.py --costs    CPU seconds, memory, pickles; two minutes, Linux
 
-Each row of costs is a process of its own, with one thread; its memory is the largest resident size.
+Each row of costs runs in its own process with one thread; its memory is the largest resident size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROWS = (
 
 
 def intervals() -> None:
-    """Print the sd of z = (y - mean) / sd on 1,000 others, and how many are within 1 and 1.96."""
+    """Print the sd of z = (y - mean) / sd on 1,000 other examples, and the shares within 1 and 1.96."""
     X, y = make_friedman1(1700, noise=1.0, random_state=0)
     X = StandardScaler().fit(X[:700]).transform(X)
     models: list[Any] = [kind(normalize_y=n) for n in (False, True) for kind in (an.NTKRegressor, an.NNGPRegressor)]
@@ -56,18 +56,18 @@ def scales() -> None:
         kernel = an.NetworkKernel(activation=activation)
         for one in (kernel, ConstantKernel() * kernel):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # of a noise at its bound
+                warnings.simplefilter("ignore", ConvergenceWarning)  # warnings about a noise at its bound
                 model = GaussianProcessRegressor(one + WhiteKernel(), normalize_y=True).fit(X[:300], y[:300])
             print(f"evidence {model.log_marginal_likelihood_value_:.1f}: {model.kernel_!r}")
 
 
 class Counted:
-    """A file that counts what is written."""
+    """A file that only counts the bytes written to it."""
 
     bytes = 0
 
     def write(self, data: Any) -> None:
-        """Count it."""
+        """Count the bytes."""
         self.bytes += memoryview(data).nbytes
 
 
@@ -86,7 +86,7 @@ def cost(name: str, n: str, landmarks: str, dtype: str) -> None:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         cells.append(f"{time.process_time() - start:.2f} s, {most / 1e6:.2f} GB")
         if len(cells) == 1:
-            pickle.dump(model, sink := Counted(), protocol=5)  # which copies no array, so memory stays what it was
+            pickle.dump(model, sink := Counted(), protocol=5)  # copies no array, so the memory does not change
             size = sink.bytes / 1e6
     print("|", " | ".join((name, n, landmarks, dtype, *cells, *[""] * (3 - len(cells)), f"{size:.1f} MB")), "|")
 

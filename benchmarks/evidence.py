@@ -1,9 +1,9 @@
-"""Time of scikit-learn's Gaussian process on digits with our derivatives; memory of error bars.
+"""Time scikit-learn's Gaussian process on digits with our derivatives, and measure the memory of error bars.
 
     python3 make.py python benchmarks/evidence.py [--rounds 7]
 
-w_std and b_std of two hidden layers of erf, and the noise, are fitted to N = 150 digits, parity; reported is the median
-of the fits.  Memory: the largest resident size beyond what was held before, of 4,000 test points from 200 examples
+w_std and b_std of two hidden erf layers, and the noise, are fitted to the parity of N = 150 digits; the time is the
+median over fits.  The memory is the increase of the largest resident size for 4,000 test points from 200 examples
 (Linux).
 """
 
@@ -26,17 +26,17 @@ import minintk as mn
 
 
 def fitted(x: Any, y: Any) -> tuple[float, float]:
-    """(seconds, log evidence) of one fit."""
+    """Return (seconds, log evidence) of one fit."""
     model = GaussianProcessRegressor(an.NetworkKernel(activation="erf") + WhiteKernel(0.1))
     start = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # of a scale at its bound
+        warnings.simplefilter("ignore", ConvergenceWarning)  # warnings about a scale at its bound
         model.fit(x, y)
     return time.perf_counter() - start, float(model.log_marginal_likelihood_value_)
 
 
 def grown(call: Any) -> float:
-    """MB that a call adds to the resident size."""
+    """Return the MB that a call adds to the resident size."""
     lines = Path("/proc/self/status")
 
     def status(name: str) -> int:
@@ -49,7 +49,7 @@ def grown(call: Any) -> float:
 
 
 def main() -> None:
-    """Both comparisons."""
+    """Run both comparisons."""
     parser = argparse.ArgumentParser(description="time of a fit by the evidence; memory of error bars")
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds

@@ -1,10 +1,10 @@
-"""Measure kernels of wide networks beside a forest and an SVM on the tables that scikit-learn ships, at equal budgets.
+"""Compare kernels of wide networks with a forest and an SVM on scikit-learn's tables, at equal budgets.
 
     python benchmarks/forests.py [--splits 10]          some ten minutes; kept in docs/scikit-learn.md
 
 Each method chooses among nine candidates by the same three folds of the training half, then predicts the other half.
-Figures are the mean of the score over random halves: accuracy, or R^2 for diabetes.  In brackets: the 95 % interval of
-the difference to the forest, by Student's t over the halves, which overlap.  After Arora et al. 2020, section 5.
+Figures are mean scores over random halves: accuracy, or R^2 for diabetes.  Brackets hold the 95 % interval of the
+difference to the forest, by Student's t over the halves, which overlap.  After Arora et al. 2020, section 5.
 """
 
 from __future__ import annotations

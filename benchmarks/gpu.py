@@ -1,14 +1,14 @@
-"""The GPU in parts of a few minutes: the device tests on CuPy, then times and errors of every kind of work.
+"""Test and measure the GPU in parts of a few minutes: the device tests on CuPy, then times and errors of all work.
 
     python benchmarks/gpu.py                    on a machine with a GPU; writes benchmarks/gpu.md and gpu.json
-    python benchmarks/gpu.py --only solves      one part; --list: all of them, and what each one takes
-    python benchmarks/gpu.py --quick            small sizes, nothing written
+    python benchmarks/gpu.py --only solves      one part; --list: all of them, and the time of each
+    python benchmarks/gpu.py --quick            small sizes, no files
     python benchmarks/gpu.py --device cpu       the same on NumPy, to check this script
 
-Installs nothing.  Each result is compared with NumPy's in float64 before it is timed; a time is from an idle device
-until its last number has arrived.  The files are written again after each row, and hold the latest run of each part on
-this device, so a run that is stopped loses one row.  Exit status 1 if a test fails or a result is wrong, 2 if there is
-no GPU.
+It installs nothing.  Each result is compared with NumPy's in float64 before it is timed; a time runs from an idle
+device until the last number has arrived.  The files are rewritten after each row and hold the latest run of each part
+on this device, so a stopped run loses one row.  The exit status is 1 if a test fails or a result is wrong, 2 without a
+GPU.
 """
 
 from __future__ import annotations
@@ -66,23 +66,23 @@ class Seen:
 
 
 def arrived(result: Any) -> Any:
-    """Wait for the result: a number copied from its last array comes after all the work before it."""
+    """Wait for the result: a number copied from its last array arrives after all the work before it."""
     last = result[-1] if isinstance(result, tuple) else result
     to_host(last.reshape(-1)[-1:])
     return result
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds until the result has arrived, and the result."""
+    """Return the seconds until the result has arrived, and the result."""
     start = time.perf_counter()
     result = arrived(work())
     return time.perf_counter() - start, result
 
 
 def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[Any, Any]) -> Seen:
-    """Compare with NumPy in float64, then time for `budget` seconds: five runs at least, three of those that take long.
+    """Compare with NumPy in float64, then time for `budget` seconds: at least five runs, or three if they are long.
 
-    known : the references so far; rows may share one.
+    known : the references so far; rows can share one.
     """
     xp = device_namespace(device)
     run, answer = one.make(lambda a: to_library(a.astype(dtype), xp))
@@ -90,7 +90,7 @@ def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[
     got = to_host(answer(result))
     del result
     key = one.reference or one.make, dtype
-    if key not in known:  # from the inputs that the device has, rounded to its dtype
+    if key not in known:  # from the device's inputs, rounded to its dtype
         plain, of = key[0](lambda a: a.astype(dtype).astype(np.float64))
         known[key] = of(plain())
     want = known[key]
@@ -107,7 +107,7 @@ def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[
 
 
 def tests(device: str, quick: bool) -> Iterator[Seen]:
-    """Each file of tests/device on CuPy, or on NumPy where the device is the CPU."""
+    """Run each file of tests/device on CuPy, or on NumPy if the device is the CPU."""
     if missing := [name for name in ("pytest", "hypothesis") if find_spec(name) is None]:
         yield Seen(f"device tests not run: {', '.join(missing)} not installed", False)
         return
@@ -117,14 +117,14 @@ def tests(device: str, quick: bool) -> Iterator[Seen]:
         start = time.perf_counter()
         done = subprocess.run(command, cwd=HERE.parent, env=env, capture_output=True, text=True, check=False)
         lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-        if done.returncode not in (0, 5):  # 5: all of them are for another library
+        if done.returncode not in (0, 5):  # 5: all tests are for another library
             print("\n".join(lines[-60:]), flush=True)
         name = f"{path.name}: {lines[-1].strip('= ').rpartition(' in ')[0] or lines[-1]}"
         yield Seen(name, done.returncode in (0, 5), time=time.perf_counter() - start)
 
 
 def measured(work: Callable[[bool], list[rows.Work]], device: str, quick: bool) -> Iterator[Seen]:
-    """Each piece of work in both precisions."""
+    """Measure each piece of work in both precisions."""
     known: dict[Any, Any] = {}
     for one in work(quick):
         for dtype in ("float32", "float64"):
@@ -141,9 +141,9 @@ def images(device: str, quick: bool) -> Iterator[Seen]:
 
 
 def compiled_is_plain(device: str) -> list[tuple[str, float, bool]]:
-    """(what, largest difference, right): planes by blocks of threads against the passes they stand for.
+    """Return (what, largest difference, right) for planes computed by blocks of threads against the plain passes.
 
-    Relative to sqrt(k k').  Equal, opposite and black images among the others; none where nothing is compiled.
+    Differences are relative to sqrt(k k').  Images include equal, opposite and black ones; [] if nothing is compiled.
     """
     xp, found = device_namespace(device), list[tuple[str, float, bool]]()
     if block_memory(xp) == 0:
@@ -164,10 +164,10 @@ def compiled_is_plain(device: str) -> list[tuple[str, float, bool]]:
 
 
 def image_kernel(device: str, dtype: str, quick: bool, longest: float = 200.0) -> Seen:
-    """NNGP and NTK of CIFAR-sized images, eleven layers, global pooling; the time is that of the whole kernel.
+    """Measure NNGP and NTK of CIFAR-sized images, eleven layers, global pooling; the time is for the whole kernel.
 
-    Some rows of the matrix first; all of it where that takes no longer than `longest` seconds.  An entry is a pair of
-    pixels in one layer.
+    It measures some rows of the matrix first, and all of it if that takes at most `longest` seconds.  An entry is a
+    pair of pixels in one layer.
     """
     xp, (N, size, depth, few) = device_namespace(device), (20, 8, 3, 2) if quick else (1000, 32, 11, 4)
     kernel, host = an.kernel(rows.convolutional(mn.ReLU(), depth)), rows.normal(N, size, size, 3).astype(dtype)
@@ -207,11 +207,11 @@ PARTS: dict[str, tuple[Part, str]] = {
         "posterior and an.solve at N = 20,000; 4 references of 30 s on 16 cores",
     ),
 }
-"""{part: (rows, what it takes)}; each one below ten minutes by this arithmetic, for an H200."""
+"""{part: (rows, what it takes)}; each takes less than ten minutes on an H200 by this estimate."""
 
 
 def about(device: str) -> dict[str, str]:
-    """The device, and every version that a time depends on."""
+    """Return the device, and every version that a time depends on."""
     found = {"date": date.today().isoformat(), "python": platform.python_version()}
     for name in ("numpy", "scipy", "array-api-compat", "cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"):
         try:
@@ -232,7 +232,7 @@ def about(device: str) -> dict[str, str]:
 
 
 def markdown(record: dict[str, Any]) -> str:
-    """The report: a table for each part."""
+    """Return the report: a table for each part."""
     note = (
         "Time: median, from an idle device until the last number has arrived; for one step where steps are the work.  "
         "TFLOP/s: of the matrix products alone.  Error: against NumPy in float64, relative to the largest entry."
@@ -254,20 +254,20 @@ def markdown(record: dict[str, Any]) -> str:
 
 
 def earlier(stem: Path, where: dict[str, str]) -> dict[str, Any]:
-    """The parts that an earlier run on this device has written; none of another device's."""
+    """Return the parts that an earlier run on this device has written, and none from other devices."""
     path = stem.with_suffix(".json")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return dict(found["parts"]) if found.get("about", {}).get("device") == where["device"] else {}
 
 
 def write(stem: Path, record: dict[str, Any]) -> None:
-    """Both files."""
+    """Write both files."""
     stem.with_suffix(".md").write_text(markdown(record), encoding="utf-8")
     stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Test, measure, print and write; the exit status."""
+    """Test, measure, print and write; return the exit status."""
     parser = argparse.ArgumentParser(description="minintk on a GPU: tests, times and errors")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu", help="cpu: the same on NumPy")
     parser.add_argument("--only", action="append", choices=tuple(PARTS), help="this part; may be given again")

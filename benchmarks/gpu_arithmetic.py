@@ -3,10 +3,10 @@
     python benchmarks/gpu_arithmetic.py                CIFAR-10 on one H200: 1.75e9 pairs, 14 layers, 32 x 32 pixels
     python benchmarks/gpu_arithmetic.py --layers 11 --pairs 5e5
 
-Needs CUDA's nvcc and nvdisasm on the PATH, and no GPU.  Arithmetic, not a measurement: it counts the instructions of
-each loop over a plane, those for rare cases too, and how often a warp of 32 threads goes through it, offset by offset.
-Each of an H200's 132 multiprocessors issues at most four of them in a cycle, and reads or writes shared memory for one
-warp in a cycle; 1.98 GHz is its highest clock.  Waiting for memory and at barriers comes on top.
+It needs CUDA's nvcc and nvdisasm on the PATH, but no GPU, and computes instead of measuring.  It counts the
+instructions of each loop over a plane, rare cases included, and how often a warp of 32 threads runs it, offset by
+offset.  Each of an H200's 132 multiprocessors issues at most four instructions per cycle and accesses shared memory for
+one warp per cycle, at 1.98 GHz at most.  Waiting for memory and at barriers adds to this.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from analytic.fast.gpu_kernels import source, threads_for
 
 MULTIPROCESSORS, ISSUED, CLOCK = 132, 4, 1.98e9
 REGISTERS, THREADS = 65536, 2048
-"""Of a multiprocessor."""
+"""For one multiprocessor."""
 
 
 def disassembled(text: str) -> tuple[list[str], dict[str, int], int]:
-    """Instructions, the number of the first one after each label, and the registers of a thread, for an H200."""
+    """Return an H200's instructions, {label: the number of its first instruction}, and the registers of a thread."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "planes.cu"
         path.write_text(text)
@@ -58,10 +58,10 @@ def loops(code: list[str], labels: dict[str, int]) -> list[Counter[str]]:
 
 
 def phases(dtype: str) -> tuple[dict[str, Counter[str]], int]:
-    """The loops of a layer of ReLU behind windows of 3 x 3 pixels, and the registers of a thread."""
+    """Return the loops of a ReLU layer behind windows of 3 x 3 pixels, and the registers of a thread."""
     text = source(dtype, (("kinked", 2, 5),), tangent=True).replace(
         "if (count == 3) return", "return"
-    )  # without loops over other windows
+    )  # no loops over other windows
     code, labels, registers = disassembled(text.replace("both = TANGENT &&", "both = TANGENT ||"))
     found = loops(code, labels)
     sums = [one for one in found if one["LDS"] == 6 and one["STS"] == 2]
@@ -82,7 +82,7 @@ def main() -> None:
     n = options.size
     for dtype in ("float32", "float64"):
         loop, registers = phases(dtype)
-        issued = shared = 0.0  # by warps, for one pair of images and one layer
+        issued = shared = 0.0  # in warps, for one pair of images and one layer
         for lines in (n - abs(dy) for dy in range(1 - n, n)):
             for width in (n - abs(dx) + 2 for dx in range(1 - n, n)):
                 for name, one in loop.items():

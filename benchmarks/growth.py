@@ -1,9 +1,9 @@
-"""Measure how CPU time and memory grow with the size of the work, each capability alone in a process.
+"""Measure how CPU time and memory grow with the size of the work, each capability in its own process.
 
-    python benchmarks/growth.py [NAMES]          a table for growth.md, some ten minutes; quotes of what is refused
+    python benchmarks/growth.py [NAMES]          a table for growth.md, about ten minutes; quotes refusals
 
-Sizes double; each process calls a small size first.  Exponent: the slope of log CPU s between the last two sizes.  MB:
-the largest memory beyond that before the call.  Wall: the n at which a + b n^p, through the three MB, fills 24 GB.
+Sizes double; each process first calls a small size.  The exponent is the slope of log CPU s between the last two sizes.
+MB is the memory's peak beyond that before the call.  The wall is the n at which a + b n^p, through three MB, is 24 GB.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def images(*end: Any) -> an.Kernel:
 
 
 def estimator(n: int, **how: Any) -> Any:
-    """Return a fitted regressor, of (n, 16) examples."""
+    """Return a regressor fitted to (n, 16) examples."""
     from analytic.large.estimators import NTKRegressor
 
     x = rows(n, 16)
@@ -48,7 +48,7 @@ def estimator(n: int, **how: Any) -> Any:
 
 
 def predicted(n: int) -> Callable[[], Any]:
-    """Return the prediction at n rows of a posterior of 2,000 examples."""
+    """Return the prediction at n rows by a posterior of 2,000 examples."""
     x = rows(2000, 16)
     posterior = an.posterior(dense(), x, x[:, :1], ridge=0.1, kind="ntk")
     posterior.predict(x[:2])
@@ -65,7 +65,7 @@ def classified(classes: int) -> Callable[[], Any]:
 
 
 def pooled(*end: Any) -> Callable[[int], Callable[[], Any]]:
-    """Return a kernel of n images of 16 x 16 with this end, compiled before."""
+    """Return a function of n: the kernel of n images of 16 x 16 with this end, compiled before."""
 
     def call(n: int) -> Callable[[], Any]:
         kernel, x = images(*end), rows(n, 16 * 16).reshape(n, 16, 16, 1)
@@ -76,7 +76,7 @@ def pooled(*end: Any) -> Callable[[int], Callable[[], Any]]:
 
 
 def on_rows(call: Callable[[Any], Any]) -> Callable[[int], Callable[[], Any]]:
-    """Return call(x) for n rows x."""
+    """Return a function of n: call(x) for n rows x."""
 
     def make(n: int) -> Callable[[], Any]:
         return partial(call, rows(n))
@@ -85,12 +85,12 @@ def on_rows(call: Callable[[Any], Any]) -> Callable[[int], Callable[[], Any]]:
 
 
 def ntk_posterior(x: Any) -> Any:
-    """Return a mean."""
+    """Return a posterior mean."""
     return an.posterior(dense(), x, x[:, :1], ridge=0.1, kind="ntk").predict(x[:2])
 
 
 def on_landmarks(x: Any) -> Any:
-    """Return a solve on 1,000 landmarks."""
+    """Return a solution on 1,000 landmarks."""
     return an.solve(dense(), x, x[:, :1], ridge=0.1, by="landmarks", landmarks=1000, tol=1e-4)
 
 
@@ -135,36 +135,36 @@ def network(n: int, outputs: int) -> tuple[Any, Any, Any]:
 
 
 def memory(name: str) -> float:
-    """Return VmHWM (the largest) or VmRSS of this process, MB."""
+    """Return VmHWM (the peak) or VmRSS of this process in MB."""
     with open("/proc/self/status", encoding="ascii") as file:
         return next(int(line.split()[1]) / 1e3 for line in file if line.startswith(name))
 
 
 def measure(name: str, size: int) -> tuple[float, float]:
-    """Return (CPU s, MB) of a capability, in a process of its own."""
+    """Return (CPU s, MB) of a capability, measured in its own process."""
     found = subprocess.run([sys.executable, __file__, "--one", name, str(size)], stdout=subprocess.PIPE, check=True)
     seconds, size_mb = map(float, found.stdout.split())
     return seconds, size_mb
 
 
 def one(name: str, size: int) -> None:
-    """Print what `measure` reads."""
+    """Print the numbers that `measure` reads."""
     CALLS[name][1](64)()
     call = CALLS[name][1](size)
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")  # VmHWM begins again
+        file.write("5")  # resets VmHWM
     before, start = memory("VmRSS"), time.process_time()
     call()
     print(time.process_time() - start, memory("VmHWM") - before)
 
 
 def slope(sizes: tuple[int, ...], values: list[float]) -> float:
-    """Return that of the logarithms between the last two."""
+    """Return the slope of log value against log size between the last two sizes."""
     return log(values[-1] / values[-2]) / log(sizes[-1] / sizes[-2])
 
 
 def wall(sizes: tuple[int, ...], mb: list[float]) -> str:
-    """Return the n of a + b n^p = ROOM, or that none is seen."""
+    """Return the n at which a + b n^p = ROOM, or that there is none."""
     one, two = mb[1] - mb[0], mb[2] - mb[1]
     if min(one, two) < 5:
         return "none seen"

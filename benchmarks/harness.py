@@ -1,12 +1,12 @@
-"""Side by side: one process for each side of a row, kept alive, asked in turns A B C, B C A, C A B ...
+"""Time sides next to each other: one process for each side of a row, kept alive, in turns A B C, B C A, C A B ...
 
-    row     one piece of work, with its inputs and the answer of a plain float64 NumPy computation
-    side    one way to do it, in one environment
+    row     one piece of work, with its inputs and the answer from plain float64 NumPy
+    side    one way to do the work, in one environment
     turn    an untimed call, then timed calls for a fraction of a second; the turn's time is their median
-    ratio   time of a side / time of ours in the same round; reported is the median over rounds, and an interval for it
+    ratio   a side's time / our time in the same round; the report has the median over rounds, and its interval
 
-So load on the machine, and its clock, hit both sides of a ratio alike.  Every side's answer is compared with the
-reference before any timing; a side whose answer is off by more than the row's tolerance counts as wrong, not as fast.
+Load on the machine and its clock therefore affect both sides of a ratio alike.  Every side's answer is compared with
+the reference before any timing; a side that is off by more than the row's tolerance counts as wrong, not as fast.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Arrays = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Work:
-    """A side's work on the inputs.  `run` does it once, to its end; `answer` turns what it returned into the arrays of
-    the row's reference (None if the side does only a part of the work, to compare times)."""
+    """A side's work on the inputs.  `run` does it once, to its end; `answer` turns the result into the arrays of the
+    row's reference (None if the side does only part of the work, to compare times)."""
 
     run: Callable[[], Any]
     answer: Callable[[Any], Arrays] | None
@@ -46,8 +46,8 @@ class Work:
 class Side:
     """One way to do a row's work.
 
-    make : inputs, device -> Work, called in the environment's own process.  at_least : the target for time of this side
-    / time of ours.  settings : environment variables of the process.
+    make : inputs, device -> Work, called in the environment's own process.  at_least : the target for this side's time
+    / our time.  settings : environment variables of the process.
     """
 
     name: str
@@ -61,11 +61,11 @@ class Side:
 class Row:
     """One piece of work, and the ways to do it; the first side is ours.
 
-    inputs : () -> arrays.  reference : inputs -> the right answer, by plain float64 NumPy.  tolerance : largest error
-    allowed, relative to the answer's largest entry.  per : units of work in one call (steps); times are for one.
-    What one unit cannot do without, as usual methods have it: flops : multiplications and additions of products;
-    bytes : read and written; entries : of kernels, one for each activation that they pass.
-    neighbours : processes that spin on the same cores meanwhile.
+    inputs : () -> arrays.  reference : inputs -> the right answer, from plain float64 NumPy.  tolerance : the largest
+    error allowed, relative to the answer's largest entry.  per : units of work in one call (steps), timed by unit.
+    One unit needs at least these, by the usual methods.  flops : multiplications and additions of products.  bytes :
+    read and written.  entries : of kernels, one for each activation that they pass.
+    neighbours : processes that keep the same cores busy meanwhile.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Row:
     neighbours: int = 0
 
     def limit(self, rates: Mapping[str, float]) -> float | None:
-        """Seconds that one unit takes where its longest part runs at the machine's rate; None where none is known."""
+        """Return the seconds of one unit if its longest part runs at the machine's rate; None if no rate is known."""
         dtype = self.name.rsplit(", ", 1)[-1]
         work = {f"products, {dtype}": self.flops, "copies": self.bytes, f"roots, {dtype}": self.entries}
         return max((amount / rates[name] for name, amount in work.items() if amount), default=None)
@@ -106,20 +106,20 @@ class Measured:
 
     @property
     def time(self) -> float | None:
-        """Median seconds for one unit."""
+        """Return the median seconds for one unit."""
         return median(self.seconds.values()) if self.seconds else None
 
     @property
     def ratio(self) -> float | None:
-        """Median over rounds of time / our time."""
+        """Return the median over rounds of time / our time."""
         return median(self.ratios) if self.ratios else None
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The k-th least and k-th largest ratio, which hold the median of all rounds that might have been between them.
+        """Return the k-th smallest and k-th largest ratio, which enclose the median of all possible rounds.
 
-        With n rounds they miss it with probability 2 P(B < k), B heads of n coins: k is the largest with at most .07;
-        up to six rounds, the least and the largest.
+        With n rounds they miss it with probability 2 P(B < k), for B heads of n coins; k is the largest with at most
+        .07. Up to six rounds, they are the smallest and the largest ratio.
         """
         ordered, n, k = sorted(self.ratios), len(self.ratios), 1
         while 2 * sum(comb(n, heads) for heads in range(k + 1)) <= 0.07 * 2**n:
@@ -128,24 +128,24 @@ class Measured:
 
     @property
     def met(self) -> bool | None:
-        """True if the target is met, to two decimals; None if there is none, or nothing to compare."""
+        """True if the target is met, to two decimals; None if there is no target, or nothing to compare."""
         if self.at_least is None or self.ratio is None or not self.right:
             return None
         return round(self.ratio, 2) >= round(self.at_least, 2)
 
 
 SLOW, VERY_SLOW = 2.0, 10.0
-"""Seconds; a side whose call takes longer has three rounds, or two, and no untimed calls."""
+"""Seconds; a side with a longer call has three rounds, or two, and no untimed calls."""
 
 
 BUSY_ROUNDS, BUSY_TURN = 3, 3
-"""So many times as many rounds beside busy neighbours, of so many times as long turns, of which the mean counts: three
-processes on two cores, of which one has a core to itself for a while, and slices of milliseconds."""
+"""With busy neighbours, factors for the number of rounds and for the length of turns, of which the mean counts: three
+processes share two cores, in slices of milliseconds, so that one has a core to itself for a while."""
 
 
 @contextmanager
 def busy(neighbours: int, threads: int) -> Iterator[None]:
-    """So many processes that spin on the cores of the sides."""
+    """Run this many processes that keep the sides' cores busy."""
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(neighbours)]
     try:
         if hasattr(os, "sched_setaffinity"):
@@ -168,11 +168,11 @@ def rates(threads: int) -> dict[str, float]:
 
 
 class SideFailed(RuntimeError):
-    """A side could not do its work; the message says why."""
+    """Raised if a side could not do its work; the message says why."""
 
 
 class Worker:
-    """The process of one side; one JSON object a line, both ways (worker.py is the other end)."""
+    """The process of one side; it exchanges one JSON object per line with worker.py."""
 
     def __init__(self, environment: str, settings: Mapping[str, str], threads: int) -> None:
         count = str(threads)
@@ -190,7 +190,7 @@ class Worker:
         )
 
     def ask(self, timeout: float = 900.0, **request: Any) -> dict[str, Any]:
-        """Send a request, wait for the reply; SideFailed where the worker reports an error, dies or is too slow."""
+        """Send a request and return the reply; raise SideFailed if the worker reports an error, dies or is too slow."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         late = threading.Timer(timeout, self._process.kill)
@@ -257,7 +257,7 @@ def measure(
                         taken = (seen[i].time or 0.0) * row.per
                         if number >= (2 if taken > VERY_SLOW else 3 if taken > SLOW else rounds):
                             continue
-                        time.sleep(pause)  # lets the threads of the side before stop spinning
+                        time.sleep(pause)  # gives the previous side's threads time to stop spinning
                         try:
                             reply = workers[i].ask(do="turn", seconds=turn, warm=max(seen[i].first, taken) < SLOW)
                             seen[i].seconds[number] = middle(reply["seconds"]) / row.per

@@ -1,10 +1,10 @@
-"""Record what each run measured, a line a row, and find the rows that the last run of this processor moved.
+"""Record what each run measured, one line per row, and find the rows that changed in this processor's last run.
 
     history/PROCESSOR.jsonl   {"run", "date", "commit", "processor", "rates", "row",
                                "sides": {name: [median, least, most seconds]}}
 
-A row has moved where our times of the two runs do not overlap, least to most over rounds.  The machine's clock moves as
-well: beside each are the changes of the row's peers and of the machine's rates.
+A row has changed if our times of the two runs do not overlap, from the smallest to the largest over rounds.  The
+machine's clock changes as well, so the changes of the row's peers and of the machine's rates are shown next to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDER = HERE / "history"
 
 
 def file(processor: str, folder: Path = FOLDER) -> Path:
-    """The file of this processor."""
+    """Return the file of this processor."""
     return folder / (re.sub(r"[^a-z0-9]+", "-", processor.lower()).strip("-") + ".jsonl")
 
 
@@ -55,8 +55,8 @@ def note(
 
 
 def moved(processor: str, folder: Path = FOLDER) -> list[tuple[str, ...]]:
-    """(row, before, after, after / before, the peers' after / before, the rates' before / after) of the rows that moved
-    between the last two runs with the row; commits are beside the times.  ValueError if there are not two runs."""
+    """Return (row, before, after, after / before, the peers' ratio, the rates' ratio) for each row that changed between
+    its last two runs.  The times include their commits.  Raises ValueError without two runs."""
     path = file(processor, folder)
     seen: dict[str, list[dict[str, Any]]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:

@@ -1,12 +1,12 @@
-"""Pool full runs of `minintk verify --mup`: how often right code is refused, and how often each control is seen.
+"""Pool full runs of `minintk verify --mup`: how often right code is refused, and how often each control is detected.
 
     python3 make.py python benchmarks/levels.py [--minutes M] [--seed S]
 
-Each run, with a seed that no line has, adds a line to history/verify-mup.jsonl, {"seed", "seconds", "rows": [[law,
-control, measured, verdict], ...]}.  It takes four minutes of one core.  Without --minutes the kept runs are counted.
+Each run, with a seed not used before, adds a line to history/verify-mup.jsonl, {"seed", "seconds", "rows": [[law,
+control, measured, verdict], ...]}.  A run takes four minutes of one core.  Without --minutes the kept runs are counted.
 
-A run raises a false alarm if a right row of it fails.  If none of N does, the probability is below 1 - .05^(1/N) at
-95 %.  100 seeds are resampled row by row, as if the rows of a run were independent.
+A run raises a false alarm if one of its right rows fails.  If none of N does, the probability is below 1 - .05^(1/N) at
+95 % confidence.  100 seeds are resampled row by row, as if the rows of a run were independent.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ KEPT = Path(__file__).parent / "history" / "verify-mup.jsonl"
 
 
 def run(seed: int) -> dict[str, Any]:
-    """One full run, as a line of the records."""
+    """Make one full run and return it as a line of the records."""
     begun = time.process_time()
     rows = [[found.law, found.control, found.measured, found.verdict] for found in laws.run(seed=seed)]
     return {"seed": seed, "seconds": round(time.process_time() - begun), "rows": rows}
 
 
 def report(runs: list[dict[str, Any]], seeds: int = 100) -> str:
-    """Alarms among the runs and among resampled seeds, and every row that did not pass in each run."""
+    """Return the alarms among the runs and among resampled seeds, and every row that did not pass in each run."""
     rows = [[tuple(row) for row in one["rows"]] for one in runs]
     failed = np.array([[verdict == "fail" for *_, verdict in one] for one in rows])  # (runs, rows)
     alarms, N = int(failed.any(axis=1).sum()), len(runs)
@@ -54,7 +54,7 @@ def report(runs: list[dict[str, Any]], seeds: int = 100) -> str:
 
 
 def main() -> None:
-    """Add runs for as long as asked, then count."""
+    """Add runs for the requested time, then count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=0.0, metavar="M", help="begin runs for so long")
     parser.add_argument("--seed", type=int, default=30000, metavar="S", help="of the first run (30000)")

@@ -1,10 +1,10 @@
-"""The networks of the rows, as data, and what each library makes of them.
+"""Describe the networks of the rows as data, and build them with each library.
 
     part     (kind, *how): conv channels size stride padding | dense features | relu | norm | max size stride | mean |
              flatten | residual branch shortcut
     weights  {name: array}, the names of minintk's layout: "3.W", "1.branch.2.W", "3.shortcut.W", "0.b"
 
-`apply` runs the parts with a library's operations on images whose channels are last, in PyTorch first.  Weights of
+`apply` runs the parts with a library's operations on channels-last images, and first of all in PyTorch.  Weights of
 convolutions are (size, size, channels in, channels out).
 """
 
@@ -19,23 +19,23 @@ import numpy as np
 Net = Sequence[tuple[Any, ...]]
 Arrays = Mapping[str, Any]
 EPS = 1e-5
-"""Added to the variance by the norms."""
+"""The number that norms add to the variance."""
 
 
 def mlp(*widths: int) -> Net:
-    """Dense layers of these widths with ReLU between."""
+    """Return dense layers of these widths with ReLU between them."""
     return tuple(part for n in widths for part in (("dense", n), ("relu",)))[:-1]
 
 
 def lenet(width: int) -> Net:
-    """LeNet-5 for 28 x 28 x 1 images, its widths times `width`."""
+    """Return LeNet-5 for 28 x 28 x 1 images, with its widths times `width`."""
     pool, relu = ("max", 2, 2), ("relu",)
     features = (("conv", 6 * width, 5, 1, 2), relu, pool, ("conv", 16 * width, 5, 1, 0), relu, pool, ("flatten",))
     return (*features, ("dense", 120 * width), relu, ("dense", 84 * width), relu, ("dense", 10))
 
 
 def alexnet() -> Net:
-    """AlexNet in one column, without dropout, for 224 x 224 x 3 images and 1000 classes."""
+    """Return single-column AlexNet without dropout, for 224 x 224 x 3 images and 1000 classes."""
     pool, relu = ("max", 3, 2), ("relu",)
     first = (("conv", 64, 11, 4, 2), relu, pool, ("conv", 192, 5, 1, 2), relu, pool)
     rest = [part for n in (384, 256, 256) for part in (("conv", n, 3, 1, 1), relu)]
@@ -43,7 +43,7 @@ def alexnet() -> Net:
 
 
 def resnet(norm: bool, channels: int = 16) -> Net:
-    """Sixteen layers in three stages of two residual blocks, with or without batch normalisation; 32 x 32 x 3."""
+    """Return sixteen layers in three stages of two residual blocks, with or without BatchNorm; 32 x 32 x 3."""
     before = (*([("norm",)] if norm else []), ("relu",))
     parts: list[tuple[Any, ...]] = [("conv", channels, 3, 1, 1)]
     for stage in range(3):
@@ -55,7 +55,7 @@ def resnet(norm: bool, channels: int = 16) -> Net:
 
 
 def weights(net: Net, shape: tuple[int, ...], rng: np.random.Generator, biases: bool) -> dict[str, Any]:
-    """W with variance 2 / fan-in, b with .01; float64.  `shape` : of an image, (H, W, C)."""
+    """Return W with variance 2 / fan-in and b with .01, in float64.  shape : of an image, (H, W, C)."""
     found: dict[str, Any] = {}
     for name, size, _ in trace(net, shape):
         found[f"{name}.W"] = rng.standard_normal(size) * (2 / prod(size[:-1])) ** 0.5
@@ -68,7 +68,7 @@ Traced = tuple[str, tuple[int, ...], int]
 
 
 def trace(net: Net, shape: tuple[int, ...], path: str = "") -> Generator[Traced, None, tuple[int, ...]]:
-    """(name, shape of W, pixels out) of every layer with weights; the generator's value is the shape that comes out."""
+    """Yield (name, shape of W, pixels out) of every layer with weights; the generator returns the output's shape."""
     for i, (kind, *how) in enumerate(net):
         if kind == "residual":
             branch, shortcut = how
@@ -92,7 +92,7 @@ def trace(net: Net, shape: tuple[int, ...], path: str = "") -> Generator[Traced,
 
 
 def apply(net: Net, w: Arrays, x: Any, ops: Any, path: str = "") -> Any:
-    """The outputs, with the operations of `ops`."""
+    """Compute the outputs with the operations of `ops`."""
     for i, (kind, *how) in enumerate(net):
         name = f"{path}{i}"
         if kind == "residual":
@@ -107,7 +107,7 @@ def apply(net: Net, w: Arrays, x: Any, ops: Any, path: str = "") -> Any:
 
 
 def spec(net: Net, biases: bool) -> Any:
-    """minintk's."""
+    """Return minintk's spec."""
     import minintk as mn
 
     plain = {"relu": mn.ReLU, "norm": mn.BatchNorm, "mean": mn.GlobalAvgPool, "flatten": mn.Flatten}
@@ -126,7 +126,7 @@ def spec(net: Net, biases: bool) -> Any:
 
 
 class ByNumPy:
-    """The operations in plain NumPy, through Autograd's copy of it: what the references are made of."""
+    """The operations in plain NumPy, through Autograd's copy of it, which computes the references."""
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
@@ -164,7 +164,7 @@ class ByNumPy:
 
 
 class ByJAX(ByNumPy):
-    """The same, with XLA's convolutions and windows."""
+    """The same operations with XLA's convolutions and windows."""
 
     def conv(self, x: Any, w: Any, b: Any, size: int, stride: int, padding: int) -> Any:
         from jax import lax
@@ -183,11 +183,11 @@ class ByJAX(ByNumPy):
 
 
 class ByPyTorch:
-    """PyTorch's functions; images and weights with the channels where it wants them."""
+    """PyTorch's functions, on images and weights in PyTorch's order of axes."""
 
     @staticmethod
     def weights(arrays: Arrays) -> dict[str, Any]:
-        """Tensors, those of convolutions as (out, in, size, size), of dense layers as (out, in)."""
+        """Return tensors: convolutions' as (out, in, size, size), dense layers' as (out, in)."""
         import torch
 
         return {name: torch.from_numpy(np.ascontiguousarray(w.T if w.ndim < 4 else w.transpose(3, 2, 0, 1)))
@@ -220,4 +220,4 @@ class ByPyTorch:
         return x.mean(dim=(2, 3))
 
     def flatten(self, x: Any) -> Any:
-        return x.permute(0, 2, 3, 1).flatten(1)  # as the others do: channels last
+        return x.permute(0, 2, 3, 1).flatten(1)  # channels last, as the others do

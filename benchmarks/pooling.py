@@ -1,9 +1,9 @@
-"""Measure CPU ms a pair of images for read-outs: windows of B x B, strides, Flatten and GlobalAvgPool.
+"""Measure CPU ms per pair of images for read-outs: windows of B x B, strides, Flatten and GlobalAvgPool.
 
     python benchmarks/pooling.py            a table for pooling.md; PYTHONPATH=OTHER for another checkout
 
-Five convolutions of 3 x 3 x 8 with ReLU, tangent and NNGP kernel in float32, all pairs of N random images, compiled
-before.  Each figure is the least of three.
+The network has five 3 x 3 convolutions with 8 channels and ReLU.  Its tangent and NNGP kernels are computed in float32
+for all pairs of N random images, after compilation.  Each figure is the smallest of three.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ENDS: dict[str, tuple[Any, ...]] = {
 
 
 def measure(end: tuple[Any, ...], side: int) -> float:
-    """Return CPU ms a pair."""
+    """Return the CPU ms per pair."""
     kernel = an.kernel(mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 5, *end, mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((64, side, side, 3)).astype(np.float32)
     kernel.both(x[:4])
     start = time.process_time()
     kernel.both(x[:8])
-    n = 64 if time.process_time() - start < 0.3 else 16  # 8 N^2 / 2 pairs, some seconds at most
+    n = 64 if time.process_time() - start < 0.3 else 16  # 8 N^2 / 2 pairs take a few seconds at most
     found = []
     for _ in range(3):
         start = time.process_time()

@@ -1,6 +1,6 @@
-"""The right answers, in plain float64 NumPy: the formulas of the theory and of backpropagation, written out once more.
+"""Compute the right answers in plain float64 NumPy, from the formulas of the theory and of backpropagation.
 
-Nothing here is fast, nothing is shared with the library, and every side of a row is compared with it.
+Nothing here is fast or shared with the library, and every side of a row is compared with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = Any
 def infinite_kernels(
     x: Array, z: Array, depth: int, activation: str, w_std: float, b_std: float
 ) -> tuple[Array, Array]:
-    """(NNGP, NTK) of `depth` hidden layers and a linear output, x : (N, d), z : (M, d); Lee et al. 2019, supplement.
+    """Return (NNGP, NTK) of `depth` hidden layers and a linear output; Lee et al. 2019, supplement.
 
     K <- w_std^2 T(K) + b_std^2,   Theta <- K + w_std^2 Theta Tdot(K).
     """
@@ -38,7 +38,7 @@ def infinite_kernels(
 def _relu(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
     s = np.sqrt(q * r)
     c = np.clip(k / s, -1, 1)
-    c = np.where(c > 1 - 2e-14, 1.0, c)  # one point twice, but for roundings
+    c = np.where(c > 1 - 2e-14, 1.0, c)  # the same point, up to rounding
     angle = np.arccos(c)
     return s * (np.sin(angle) + (pi - angle) * c) / (2 * pi), (pi - angle) / (2 * pi)
 
@@ -72,7 +72,7 @@ def _gaussian(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
 
 
 def _by_quadrature(phi: Callable[[Array], Array], phi_dot: Callable[[Array], Array]) -> Dual:
-    """The trapezoidal rule in both variables, v = k / sqrt(q) z + sqrt(r - k^2 / q) z'; analytic phi: 1e-11."""
+    """Use the trapezoidal rule in both variables, v = k / sqrt(q) z + sqrt(r - k^2 / q) z'; analytic phi: 1e-11."""
     z = np.linspace(-7, 7, 57)
     w = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
 
@@ -98,7 +98,7 @@ def _gelu_dot(z: Array) -> Array:
 
 
 def _Phi(z: Array) -> Array:
-    from scipy.special import ndtr  # not where the peers live
+    from scipy.special import ndtr  # SciPy is missing in the peers' environments
 
     return ndtr(z)
 
@@ -117,32 +117,32 @@ DUALS: dict[str, Dual] = {
 
 
 def infinite_attention_kernels(x: Array, w_std: float) -> tuple[Array, Array]:
-    """(NNGP, NTK) of a layer of ReLU at each position, attention by softmax K_0(x, x), the mean of the positions and a
-    linear output, x : (N, L, d); Hron et al. 2020, with tied keys and d^-1.
+    """Return (NNGP, NTK) of a ReLU layer at each position, softmax attention K_0(x, x), the mean over positions and a
+    linear output, for x : (N, L, d); Hron et al. 2020, with tied keys and d^-1.
     """
     K = w_std**2 / x.shape[-1] * np.einsum("nic,mjc->nmij", x, x)
     q = np.einsum("nnii->ni", K)
     t, t_dot = _relu(q[:, None, :, None], q[:, None, :], K)
     A = np.exp(np.einsum("nnij->nij", t))
     A /= A.sum(-1, keepdims=True)
-    share = A.mean(1)  # of the positions in the mean over all
+    share = A.mean(1)  # share of each position in the mean over all
     k, theta = (np.einsum("ni,nmij,mj->nm", share, a, share, optimize=True) for a in (t, t + K * t_dot))
     return w_std**2 * k, w_std**2 * (2 * k + theta)
 
 
 def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float, b_std: float) -> tuple[Array, Array]:
-    """(NNGP, NTK) of 3 x 3 convolutions, zeros outside, each with an activation, and means over 2 x 2 pixels ("mean").
-    Then the mean over all pairs of pixels (`pool`) or over equal pixels, then a linear output.  x : (N, H, W, C). Novak
-    et al. 2019; Arora et al. 2019.
+    """Return (NNGP, NTK) of 3 x 3 convolutions with zeros outside, each with an activation, and means over 2 x 2 pixels
+    ("mean").  The mean over all pairs of pixels (`pool`) or over equal pixels follows, then a linear output.  x : (N,
+    H, W, C).  See Novak et al. 2019; Arora et al. 2019.
 
-    The covariances of all pairs of pixels of two images at a time, (H, W, H, W); of equal pixels alone, (H, W).
+    It keeps the covariances of all pairs of pixels of two images at a time, (H, W, H, W), or of equal pixels, (H, W).
     """
     x = x.astype(np.float64)
     N, C = x.shape[0], x.shape[3]
     variances: list[list[Array]] = []  # of each image, before each activation, (H, W)
     k, theta = np.empty((N, N)), np.empty((N, N))
     for i in range(N):
-        for j in range(i, -1, -1):  # an image with itself first
+        for j in range(i, -1, -1):  # starts with an image and itself
             cov = np.einsum("hwc,abc->hwab", x[i], x[j]) / C if pool else np.sum(x[i] * x[j], axis=2) / C
             tangent = np.zeros_like(cov)
             own: list[Array] = []
@@ -167,13 +167,13 @@ def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float
 
 
 def _halved(a: Array) -> Array:
-    """Means over 2 x 2 pixels of both images: (H, W, H, W) -> (H/2, W/2, H/2, W/2)."""
+    """Return means over 2 x 2 pixels of both images: (H, W, H, W) -> (H/2, W/2, H/2, W/2)."""
     H, W = a.shape[0] // 2, a.shape[1] // 2
     return a.reshape(H, 2, W, 2, H, 2, W, 2).mean(axis=(1, 3, 5, 7))
 
 
 def _mean_3x3(a: Array, joint: bool) -> Array:
-    """Mean over 3 x 3 windows of the last two axes, zeros outside; joint: over windows of both pairs of axes as one."""
+    """Return means over 3 x 3 windows of the last two axes, zeros outside; joint: of both pairs of axes together."""
     H, W = a.shape[-2:]
     p = np.pad(a, 1)
     if not joint:
@@ -186,12 +186,12 @@ Layers = Sequence[tuple[Array, Array]]
 
 
 def layers(a: Mapping[str, Array]) -> list[tuple[Array, Array]]:
-    """The tensors W0, b0, W1, b1, ... of a row's inputs, layer by layer."""
+    """Return the tensors W0, b0, W1, b1, ... of a row's inputs, layer by layer."""
     return [(a[f"W{i}"], a[f"b{i}"]) for i in range(sum(name.startswith("W") for name in a))]
 
 
 def forward(weights: Layers, x: Array) -> tuple[Array, list[Array]]:
-    """z = h W + b, h = relu(z): the outputs, and the inputs h of each layer."""
+    """Return the outputs, and the inputs h of each layer, with z = h W + b, h = relu(z)."""
     hs, h = [], x
     for i, (w, b) in enumerate(weights):
         hs.append(h)
@@ -201,9 +201,9 @@ def forward(weights: Layers, x: Array) -> tuple[Array, list[Array]]:
 
 
 def train(a: Mapping[str, Array], lr: float, momentum: float, steps: int) -> Array:
-    """f after `steps` of full-batch descent, less f before: f_T - f_0 : (E, N, C).
+    """Return f after `steps` of full-batch descent minus f before: f_T - f_0 : (E, N, C).
 
-    v <- momentum v + gradient, theta <- theta - lr v; loss 1/(2N) sum |f - y|^2.
+    v <- momentum v + gradient, theta <- theta - lr v; the loss is 1/(2N) sum |f - y|^2.
     """
     x, y = a["x"].astype(np.float64), a["y"].astype(np.float64)
     weights = [(w.astype(np.float64), b.astype(np.float64)) for w, b in layers(a)]

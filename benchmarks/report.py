@@ -1,4 +1,4 @@
-"""The report: Markdown to read, JSON to compute with."""
+"""Write the report: Markdown to read, JSON to compute with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness import Measured
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, its columns aligned so that it reads well in a terminal too."""
+    """Return a Markdown table with columns aligned, so that it reads well in a terminal too."""
     widths = [max(len(row[i]) for row in (head, *lines)) for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
@@ -29,7 +29,7 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def seconds(t: float | None) -> str:
-    """A time with three digits and its unit."""
+    """Return a time with three digits and its unit."""
     if t is None:
         return ""
     for scale, unit in ((1.0, "s"), (1e-3, "ms")):
@@ -42,7 +42,7 @@ HEAD = ("side", "time", "time / ours", "interval", "of limit", "target", "error"
 
 
 def timed(name: str, unit: str, sides: Sequence[Measured], limit: float | None = None, entries: float = 0.0) -> str:
-    """One row as a section: a line for each side; limit : seconds at the machine's rates, entries : of kernels."""
+    """Return a row as a section, a line for each side.  limit : seconds at the machine's rates; entries : kernels'."""
     lines, notes = [], []
     words = f"Time for one {unit}."
     if limit:
@@ -70,7 +70,7 @@ def timed(name: str, unit: str, sides: Sequence[Measured], limit: float | None =
 
 
 def accuracy(errors: Sequence[Errors]) -> str:
-    """The accuracy table: the NTK's largest errors by kind of pair."""
+    """Return the accuracy table: the NTK's largest errors by kind of pair."""
     ordered = sorted(errors, key=lambda e: (e.dtype, e.activation != "relu", e.depth, e.side))
     lines = [
         (
@@ -85,7 +85,7 @@ def accuracy(errors: Sequence[Errors]) -> str:
 
 
 def machine(threads: int, device: str, rates: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """The machine, as far as it says what a time means; rates : `ours.rates`."""
+    """Return what a time depends on in this machine; rates : `ours.rates`."""
     model, memory = platform.processor() or platform.machine(), ""
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -103,7 +103,7 @@ def machine(threads: int, device: str, rates: Mapping[str, float] | None = None)
 
 
 def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
-    """The versions seen in each environment."""
+    """Return the versions seen in each environment."""
     found: dict[str, str] = {"python": platform.python_version()}
     for _, _, sides in rows:
         for one in sides:
@@ -113,7 +113,7 @@ def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
 
 
 def markdown(about: dict[str, Any], found: dict[str, str], sections: Sequence[str], before: str = "") -> str:
-    """The report with this run under its processor's heading; of `before` those of other processors stay."""
+    """Return the report with this run under its processor's heading; other processors' parts of `before` stay."""
     where = ", ".join(f"{name}: {value}" for name, value in about.items() if value)
     head = [f"## {about['processor']}", f"{date.today().isoformat()}.  {where}."]
     head += ["  ".join(f"{name}: {value}." for name, value in found.items())]
@@ -130,7 +130,7 @@ def write(
     stem: Path, text: str, about: dict[str, Any], found: dict[str, str],
     rows: Sequence[tuple[str, str, list[Measured]]], errors: Sequence[Errors],
 ) -> None:  # fmt: skip
-    """stem.md and stem.json."""
+    """Write stem.md and stem.json."""
     stem.with_suffix(".md").write_text(text, encoding="utf-8")
     record = {
         "date": date.today().isoformat(),

@@ -1,4 +1,4 @@
-"""All rows, by name: those that are timed, and those whose accuracy is measured."""
+"""List all rows by name: those that are timed, and those with measured accuracy."""
 
 from __future__ import annotations
 

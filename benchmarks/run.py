@@ -1,11 +1,11 @@
-"""minintk beside its peers: one command, a table out.
+"""Compare minintk with its peers in one command, which prints a table.
 
     python benchmarks/run.py                         everything; writes benchmarks/results.md and results.json
     python benchmarks/run.py --quick --rows 'NNGP'   fewer rounds, and only the rows whose name matches
-    python benchmarks/run.py --device gpu            our sides alone, on the GPU
-    python benchmarks/run.py --moved                 the rows that the last run of this processor moved
+    python benchmarks/run.py --device gpu            only our sides, on the GPU
+    python benchmarks/run.py --moved                 the rows that changed in the last run of this processor
 
-The peers' virtual environments are made on the first run.  Exit status 1 where minintk fails or is wrong.
+The peers' virtual environments are made on the first run.  The exit status is 1 if minintk fails or is wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ACCURACY, IMPORTS = "accuracy of the NTK on hard pairs", "import time (target: 3
 
 
 def main() -> int:
-    """Measure, print and write; the exit status."""
+    """Measure, print and write; return the exit status."""
     parser = argparse.ArgumentParser(description="minintk beside its peers")
     parser.add_argument("--rows", default="", metavar="PATTERN", help="only the rows whose names match")
     parser.add_argument("--list", action="store_true", help="print the rows' names and stop")

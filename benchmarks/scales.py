@@ -1,8 +1,8 @@
-"""Not a timing: how exact kernels are at every scale of the inputs; `python benchmarks/scales.py`, kept in scales.md.
+"""Measure the errors of kernels at every scale of the inputs, without timing; the output is kept in scales.md.
 
-For each scale s: rows u, v, 0, s u, -s u, s (u + 1e-6 v), s v, without biases, one hidden layer.  Errors of NNGP and
-NTK are the largest |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), the truth by mpmath; "refused": a ValueError that
-names the row.  For float32, sizes are taken as 1e-38 at least, the smallest number that has all its digits.
+For each scale s the rows are u, v, 0, s u, -s u, s (u + 1e-6 v), s v; one hidden layer has no biases.  Errors of NNGP
+and NTK are the largest |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), with the truth from mpmath; "refused" means a
+ValueError that names the row.  In float32, sizes are at least 1e-38, the smallest number that has all its digits.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ SCALES = [
 
 
 def rows(scale: float, dtype: Any) -> Any:
-    """(7, 4); infinite where float32 does not go so far."""
+    """Return the rows, (7, 4); infinite if float32 does not reach that far."""
     u, v = np.random.default_rng(0).standard_normal((2, 4))
     with np.errstate(over="ignore", under="ignore"):
         return np.array([u, v, 0 * u, scale * u, -scale * u, scale * (u + 1e-6 * v), scale * v]).astype(dtype)
 
 
 def cell(phi: mn.spec.Layer, scale: float, dtype: Any) -> str:
-    """NNGP and NTK's error, or why there is none."""
+    """Return the errors of NNGP and NTK, or why there are none."""
     from tests.kit import oracles_kernels
     from tests.kit.oracles_kernels import exact_kernels
 

@@ -1,8 +1,8 @@
-"""Rows of one network: training, linearised training, the empirical NTK; MLPs, LeNet-5, a ResNet, AlexNet; float32.
+"""Define rows of one network: training, linearised training, the empirical NTK; MLPs, LeNet-5, a ResNet, AlexNet.
 
-A step is one of full-batch SGD with momentum .9 on the mean cross-entropy; a call is some steps, and what is compared
-is what they changed, f_T - f_0, or the kernel, averaged over outputs.  PyTorch's peers have the memory format that is
-faster here, channels last; its kernel is J J' with J by `vmap` of `grad`, and the linearisation by `jvp` and `vjp`.
+A step is one of full-batch SGD in float32 with momentum .9 on the mean cross-entropy; a call is some steps.  We compare
+what they changed, f_T - f_0, or the kernel, averaged over outputs.  PyTorch's peers use channels-last memory, which is
+faster here; its kernel is J J' with J by `vmap` of `grad`, and the linearisation uses `jvp` and `vjp`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ours import finished, moved, on_host
 
 @cache
 def inputs(net: Net, shape: tuple[int, ...], n: int, outputs: int, biases: bool) -> Arrays:
-    """x : (N, *shape), y one-hot, and the weights by name; float32."""
+    """Return x : (N, *shape), one-hot y, and the weights by name; float32."""
     rng = np.random.default_rng(0)
     a = {"x": rng.standard_normal((n, *shape)), "y": np.eye(outputs)[rng.integers(outputs, size=n)]}
     a |= networks.weights(net, shape, rng, biases)
@@ -30,7 +30,7 @@ def inputs(net: Net, shape: tuple[int, ...], n: int, outputs: int, biases: bool)
 
 
 def split(a: Arrays) -> tuple[Any, Any, dict[str, Any]]:
-    """(x, y, weights)."""
+    """Return (x, y, weights)."""
     return a["x"], a["y"], {name: value for name, value in a.items() if name not in "xy"}
 
 
@@ -38,7 +38,7 @@ def split(a: Arrays) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def _ours(a: Arrays, net: Net) -> tuple[Any, Any]:
-    """The network and its theta."""
+    """Return the network and its theta."""
     import minintk as mn
 
     x, _, weights = split(a)
@@ -50,12 +50,12 @@ def ours(
     a: Arrays, device: str, *, net: Net, lr: float, steps: int, linear: bool = False, compared: bool = True,
     held: bool = True,
 ) -> Work:  # fmt: skip
-    """mn.train.   held : BLAS at one thread, as minintk holds it; if not, it works with its own, which spin."""
+    """Return the work of mn.train.   held : True limits BLAS to one thread, as minintk does; otherwise threads spin."""
     import minintk as mn
     from minintk import threads
 
     if not held:
-        threads.blas_libraries = list  # type: ignore[assignment]  # none
+        threads.blas_libraries = list  # hides all libraries
     _, a = moved(a, device)
     network, theta = _ours(a, net)
     model = mn.Linearized(network, theta) if linear else network
@@ -72,7 +72,7 @@ def ours(
 
 
 def ours_ntk(a: Arrays, device: str, *, net: Net, full: bool = False) -> Work:
-    """mn.ntk, mn.ntk_full."""
+    """Return the work of mn.ntk or mn.ntk_full."""
     import minintk as mn
 
     _, a = moved(a, device)
@@ -94,13 +94,13 @@ def ours_ntk(a: Arrays, device: str, *, net: Net, full: bool = False) -> Work:
 
 
 def _torch(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any, Any], Any]]:
-    """(x, class indices, weights, f)."""
+    """Return (x, class indices, weights, f)."""
     import torch
 
     x, y, arrays = split(a)
     x = torch.from_numpy(x)
     if x.ndim == 4:
-        x = x.permute(0, 3, 1, 2)  # channels last in memory, as they were
+        x = x.permute(0, 3, 1, 2)  # channels last in memory, as before
     weights = networks.ByPyTorch.weights(arrays)
     weights = {name: w.contiguous(memory_format=torch.channels_last) if w.ndim == 4 else w
                for name, w in weights.items()}  # fmt: skip
@@ -108,7 +108,7 @@ def _torch(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any
 
 
 def torch_loop(a: Arrays, device: str, *, net: Net, lr: float, steps: int, compiled: bool = False) -> Work:
-    """The usual loop, with PyTorch's fused optimiser."""
+    """Return the work of the usual loop, with PyTorch's fused optimiser."""
     import torch
 
     x, y, weights, f = _torch(a, net)
@@ -137,7 +137,7 @@ def torch_loop(a: Arrays, device: str, *, net: Net, lr: float, steps: int, compi
 
 
 def torch_linear(a: Arrays, device: str, *, net: Net, lr: float, steps: int) -> Work:
-    """f_0 + J d by one jvp, its gradient by one vjp."""
+    """Return the work of f_0 + J d by one jvp, with its gradient by one vjp."""
     import torch
     from torch.func import jvp, vjp
 
@@ -160,7 +160,7 @@ def torch_linear(a: Arrays, device: str, *, net: Net, lr: float, steps: int) -> 
 
 
 def torch_ntk(a: Arrays, device: str, *, net: Net) -> Work:
-    """1/C sum_c J_c J_c', the gradients of all examples at once by vmap."""
+    """Compute 1/C sum_c J_c J_c' from the gradients of all examples at once, by vmap."""
     import torch
     from torch.func import jacrev, vmap
 
@@ -179,7 +179,7 @@ def torch_ntk(a: Arrays, device: str, *, net: Net) -> Work:
 
 
 def jax_ntk(a: Arrays, device: str, *, net: Net, method: str, full: bool = False) -> Work:
-    """nt.empirical_ntk_fn of a plain JAX function."""
+    """Return the work of nt.empirical_ntk_fn on a plain JAX function."""
     import jax
     import neural_tangents as nt
 
@@ -203,7 +203,7 @@ def jax_ntk(a: Arrays, device: str, *, net: Net, method: str, full: bool = False
 
 
 def _reference(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any, Any], Any]]:
-    """(x, y, weights, f) in float64."""
+    """Return (x, y, weights, f) in float64."""
     import autograd.numpy as anp
 
     x, y, weights = split({name: value.astype(np.float64) for name, value in a.items()})
@@ -211,13 +211,13 @@ def _reference(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[
 
 
 def answer(a: Arrays, *, net: Net, lr: float, steps: int, linear: bool = False) -> Arrays:
-    """f_T - f_0 : (N, C), with v <- momentum v + gradient, theta <- theta - lr v; or f_0 + J_0 (theta - theta_0)'s."""
+    """Return f_T - f_0 : (N, C), with v <- momentum v + gradient, theta <- theta - lr v; or that of the linear f."""
     from autograd import make_vjp
 
     x, y, weights, f = _reference(a, net)
     speed = {name: np.zeros_like(w) for name, w in weights.items()}
     pull, start = make_vjp(lambda w: f(w, x))(weights)
-    push = make_vjp(pull)(start)[0] if linear else None  # J as the transpose of J'
+    push = make_vjp(pull)(start)[0] if linear else None  # J is the transpose of J'
     change = np.zeros_like(start)
     for _ in range(steps):
         p = np.exp(start + change)
@@ -233,11 +233,11 @@ def answer(a: Arrays, *, net: Net, lr: float, steps: int, linear: bool = False) 
 
 
 CORNER = 8
-"""Examples whose kernel is compared."""
+"""The number of examples whose kernel is compared."""
 
 
 def ntk_answer(a: Arrays, *, net: Net, full: bool = False) -> Arrays:
-    """J J' : (N, N, C, C), or 1/C sum_c J_c J_c' : (N, N), from the gradients of every output of every example."""
+    """Return J J' : (N, N, C, C), or 1/C sum_c J_c J_c' : (N, N), from gradients of all outputs of all examples."""
     from autograd import make_vjp
 
     x, y, weights, f = _reference(a, net)
@@ -259,8 +259,8 @@ def _step(
     title: str, net: Net, shape: tuple[int, ...], n: int, lr: float, steps: int, *, outputs: int = 10,
     biases: bool = True, linear: bool = False, tolerance: float = 1e-3, compiled: bool = True, neighbours: int = 0,
 ) -> Row:  # fmt: skip
-    """neighbours : processes that spin meanwhile; then both sides have a second form, on one thread, and ours a third,
-    on BLAS's own threads: what this way of measuring says of a bad neighbour."""
+    """Return a row.  neighbours : processes that keep the cores busy; then both sides have a second form, on one
+    thread, and ours a third, on BLAS's own threads, which shows how this measurement treats a bad neighbour."""
     how: dict[str, Any] = {"net": net, "lr": lr, "steps": steps}
     loop = partial(torch_loop, **how)
     if linear:
@@ -300,7 +300,7 @@ def _ntk(
     title: str, net: Net, shape: tuple[int, ...], n: int, methods: int, *, biases: bool = True, full: bool = False,
     torch: bool = True,
 ) -> Row:  # fmt: skip
-    """methods : how many of neural-tangents' stand beside it; the others are 30 to 500 times slower than ours."""
+    """Return a row; methods : how many of neural-tangents' to compare; others are 30 to 500 times slower than ours."""
     how: dict[str, Any] = {"net": net, "full": full}
     each = [prod(size) * pixels for _, size, pixels in networks.trace(net, shape)]
     return Row(
@@ -322,7 +322,7 @@ def _ntk(
 
 IMAGE, DIGIT = (32, 32, 3), (28, 28, 1)
 NORMED, PLAIN, TIES = networks.resnet(norm=True), networks.resnet(norm=False), 1e-2
-"""TIES : a tolerance; rounding decides those of MaxPool, and each moves the answer by some 1e-3."""
+"""TIES : a tolerance.  Rounding decides ties of MaxPool, and each changes the answer by about 1e-3."""
 SMALL, WIDE = (128, 128, 128, 10), (2048, 2048, 10)
 
 ROWS = (

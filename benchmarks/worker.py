@@ -1,10 +1,10 @@
-"""The process of one side: reads requests, one JSON object a line, and answers each with one line.
+"""Run the process of one side: read requests, one JSON object per line, and answer each with one line.
 
-- prepare: load the inputs, build the work, call it twice.  Answers the first call's time (with compilation), its error
-  against the reference, and the peak memory of the second call, or of a first that took 10 s
+- prepare: load the inputs, build the work, call it twice.  Returns the first call's time (with compilation), its error
+  against the reference, and the peak memory of the second call, or of the first if it took 10 s
 - rates: what the machine does in a second
 - answer: do the work once and save its answer, for the rows on accuracy
-- turn: one untimed call (where asked for), then timed calls until the given seconds are filled
+- turn: one untimed call (if requested), then timed calls until the given seconds are over
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PACKAGES = ("numpy", "scipy", "numba", "cupy-cuda12x", "jax", "jaxlib", "neural-
 
 
 def build(request: dict[str, Any]) -> Any:
-    """The Work of the row and side asked for."""
+    """Return the Work of the requested row and side."""
     import numpy as np
     from rows import ROWS
 
@@ -31,7 +31,7 @@ def build(request: dict[str, Any]) -> Any:
 
 
 def prepare(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """The reply to `prepare`, and the Work."""
+    """Return the reply to `prepare`, and the Work."""
     import numpy as np
     from harness import VERY_SLOW
 
@@ -69,7 +69,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def turn(work: Any, seconds: float, warm: bool) -> list[float]:
-    """Times of single calls, in seconds, after one that is not timed where `warm`."""
+    """Return the times of single calls in seconds, after an untimed call if `warm`."""
     if warm:
         work.run()
     gc.collect()
@@ -85,7 +85,7 @@ def turn(work: Any, seconds: float, warm: bool) -> list[float]:
 
 
 def compare(answer: Any, reference: Any) -> tuple[float, str]:
-    """(largest difference / largest entry of the reference, worst of the named arrays; the answer's dtype)."""
+    """Return (largest difference / largest entry of the reference, for the worst named array; the answer's dtype)."""
     import numpy as np
 
     worst, dtypes = 0.0, set()
@@ -95,7 +95,7 @@ def compare(answer: Any, reference: Any) -> tuple[float, str]:
             raise ValueError(f"{name} has shape {given.shape}, the reference {right.shape}")
         dtypes.add(str(given.dtype))
         scale = float(np.abs(right).max())
-        for rows in range(0, right.shape[0], 256):  # by blocks: the arrays are large
+        for rows in range(0, right.shape[0], 256):  # in blocks, since the arrays are large
             off = float(np.abs(given[rows : rows + 256] - right[rows : rows + 256]).max()) / scale
             worst = max(worst, off) if off == off else float("inf")
     return worst, "/".join(sorted(dtypes))
@@ -118,17 +118,17 @@ def _status(field: str) -> int | None:
 
 
 def resident() -> int | None:
-    """Bytes of memory this process holds (Linux; None elsewhere)."""
+    """Return the bytes of memory that this process holds (Linux; None elsewhere)."""
     return _status("VmRSS")
 
 
 def peak_resident() -> int | None:
-    """The most bytes it has held since `reset_peak`."""
+    """Return the largest memory in bytes since `reset_peak`."""
     return _status("VmHWM")
 
 
 def serve(requests: TextIO, replies: TextIO) -> None:
-    """Answer until the requests end."""
+    """Answer requests until they end."""
     work: Any = None
     for line in requests:
         request = json.loads(line)
@@ -143,7 +143,7 @@ def serve(requests: TextIO, replies: TextIO) -> None:
                 reply = ours.rates(request["threads"])
             else:
                 reply = {"seconds": turn(work, request["seconds"], request["warm"])}
-        except Exception as error:  # any failure of a side is a line in the table
+        except Exception as error:  # any failure of a side becomes a line in the table
             text = str(error).strip().splitlines() or [""]
             reply = {"failed": f"{type(error).__name__}: {text[0][:300]}"}
         replies.write(json.dumps(reply) + "\n")

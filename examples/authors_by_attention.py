@@ -2,12 +2,12 @@
 
     python3 make.py python examples/authors_by_attention.py [--out FILE.png] [--width 64] [--networks 4]
 
-Sentences of Jane Austen and H. G. Wells, each word a random vector, padded with zeros to 20 words.  The network is a
-convolution over three words, ReLU, softmax attention of 4 heads with d_k^-1, ReLU, the mean over words, Dense; the
-padding is left out everywhere.  Its NNGP kernel gives the posterior mean of a Gaussian process with noise, its NTK the
-infinitely wide network trained by descent with momentum, at the networks' rate and number of steps (Hron et al. 2020).
-It prints test accuracies with intervals of 95 %, and the distance of the networks' mean from the NTK's prediction, next
-to the part that the scatter of the networks explains.
+The sentences are by Jane Austen and H. G. Wells, each word a random vector, padded with zeros to 20 words.  The network
+is a convolution over three words, ReLU, softmax attention of 4 heads with d_k^-1, ReLU, the mean over words, Dense, and
+every layer ignores padding.  Its NNGP kernel gives the posterior mean of a Gaussian process with noise; its NTK gives
+the infinitely wide network trained with momentum, with the networks' rate and steps (Hron et al. 2020).
+It prints test accuracies with 95 % intervals, and the distance of the networks' mean from the NTK's prediction, next to
+the part that the scatter of the networks explains.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOMENTUM, NOISE = 0.9, 0.1
 
 
 def network(width: int) -> mn.Sequential:
-    """Build convolution, attention, mean, with `width` channels, and half as many in each of the heads."""
+    """Build convolution, attention and mean with `width` channels, and half as many in each head."""
     attention = mn.GlobalSelfAttention(
         width, heads=4, key_channels=width // 2, value_channels=width // 2, qk_std=2.0, w_std=2**0.5, masked=True
     )
@@ -35,7 +35,7 @@ def main(
     out: str | None = None, sizes: tuple[int, ...] = (50, 100, 200), test: int = 400, width: int = 64,
     networks: int = 4, steps: int = 100, seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return accuracies by the number of training sentences; draw them into `out` if given."""
+    """Return accuracies by the number of training sentences; plot them into `out` if given."""
     rng = np.random.default_rng(seed)
     authors = mn.datasets.sentences().embed(20, 64, rng).pair("Austen", "Wells")
     one, two = authors.split(max(sizes), test, rng)
@@ -73,7 +73,7 @@ def main(
 
 
 def draw(out: str, sizes: tuple[int, ...], found: dict[str, float]) -> None:
-    """Draw accuracies: kernels as lines, networks as points."""
+    """Plot accuracies: kernels as lines, networks as points."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

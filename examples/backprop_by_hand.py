@@ -18,7 +18,7 @@ import minintk as mn
 
 
 def gradient_error(seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Steps h, and for each the relative error of <grad L, v> against central differences, median over directions."""
+    """Return steps h, and for each the median relative error of <grad L, v> against central differences."""
     rng = np.random.default_rng(seed)
     x, y = mn.datasets.digits().subset(32, rng).one_hot()
     net = mn.Network(SPEC, x.shape[1:])
@@ -63,7 +63,7 @@ def accuracy_while_training(steps: int = 600, seed: int = 0) -> dict[int, tuple[
 
 
 def main(out: str | None = None, steps: int = 600) -> dict[str, float]:
-    """Return both measurements; draw them into `out` if given."""
+    """Return both measurements; plot them into `out` if given."""
     h, error = gradient_error()
     history = accuracy_while_training(steps)
     if out:

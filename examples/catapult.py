@@ -6,7 +6,7 @@ lambda_0 is the sharpness at the start, the largest eigenvalue of the loss's Hes
 layer of width 512 learns the parity of 20 digits.  Below 2 / lambda_0 the loss falls.  Between 2 / lambda_0 and 4 /
 lambda_0 it grows until the weights have shrunk enough to bring the sharpness below 2 / lr, then it falls.  Above 4 /
 lambda_0 training diverges (Lewkowycz et al. 2020).  Such bounds hold for all widths if the sharpness does not depend on
-width.  Its exponent, for tanh networks with two hidden layers, is 0 in muP and NTK, and up to 1 in the standard one.
+the width.  Its exponent, for tanh networks with two hidden layers, is 0 in muP and NTK, and up to 1 in standard.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def launched(rate: float, seed: int, steps: int = 300) -> tuple[Any, float]:
 
 
 def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
-    """Return each network's initial sharpness, and after 30 steps except in the standard parametrization."""
+    """Return each network's initial sharpness, and that after 30 steps except in the standard parametrization."""
     net = mn.Network(mn.zoo.mlp(2, width, 1, activation=mn.Tanh(), w_std=1.0, b_std=0.0), (64,), PARAMETRIZATIONS[name])
     theta = net.init(np.random.default_rng([width]), ensemble=seeds)
     ends: dict[str, Any] = {"start": theta}
@@ -73,7 +73,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, widths: tuple[int, ...], runs: dict[float, Any], laws: dict[str, Any]) -> None:
-    """Draw the loss of one network at each rate, and the sharpness against width."""
+    """Plot the loss of one network at each rate, and the sharpness against width."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -1,4 +1,4 @@
-"""Write the table of a script that reruns a paper: its rows, and the files with them."""
+"""Write the table of a script that reruns a paper: its rows, and the files that contain them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from minintk.files.writing import write_atomically
 class Row:
     """A line of the table of claims.
 
-    of : what the interval behind ± covers, "seeds", "images", "both", or "" without one.  size : data and networks in
-    words.  agrees : the paper's claim about our numbers, tested; None if there is none ("-").  why : if they differ,
-    the cause that was tested, with its number, or "open".
+    of : what the interval behind ± covers, "seeds", "images", "both", or "" if there is none.  size : data and networks
+    in words.  agrees : the paper's claim about our numbers, tested; None if there is no claim ("-").  why : if they
+    differ, the cause that was tested, with its number, or "open".
     """
 
     claim: str
@@ -33,7 +33,7 @@ class Row:
     why: str = ""
 
     def kept(self) -> dict[str, Any]:
-        """Return the row as the page has it: the verdict, its rule, and how far it is from a decision."""
+        """Return the row as the page shows it: the verdict, its rule, and how far it is from a decision."""
         tested = self.agrees or Claim("", ((1.0, 1.0),))
         more = None if tested.agrees is not None or isnan(tested.more) else float(f"{tested.more:.3g}")
         return vars(self) | {"agrees": tested.agrees, "rule": tested.rule, "more": more}

@@ -29,7 +29,7 @@ def network(depth: int, end: mn.spec.Layer) -> mn.Sequential:
 
 
 def data(name: str, folder: str | None, train: int, test: int, seed: int) -> tuple[mn.datasets.Dataset, ...]:
-    """Return random training and test images in float32, channels standardised."""
+    """Return random training and test images in float32, with standardised channels."""
     rng = np.random.default_rng(seed)
     if name == "digits":
         one, two = mn.datasets.digits().split(train, test, rng)
@@ -57,7 +57,7 @@ def main(
     out: str | None = None, which: str = "digits", folder: str | None = None, sizes: tuple[int, ...] = (50, 100, 300),
     test: int = 300, depth: int = 3, ends: tuple[str, ...] = ("flatten", "pool"), seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return test accuracy against the number of training images; draw it into `out` if given."""
+    """Return test accuracy against the number of training images; plot it into `out` if given."""
     layers: dict[str, mn.spec.Layer] = {"flatten": mn.Flatten(), "pool": mn.GlobalAvgPool()}
     train_set, test_set = data(which, folder, max(sizes), test, seed)
     print(f"{which}, depth {depth}, {test} test images\n   end  train   NNGP    NTK  seconds")

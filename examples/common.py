@@ -1,4 +1,4 @@
-"""Share the machinery of scripts that rerun a paper: settings, recorded runs, intervals, rows of the table, files.
+"""Share the machinery of scripts that rerun a paper: settings, recorded runs, intervals, table rows, files.
 
     SIZES = {"small": {"widths": (32, 64), "seeds": 3}, "evening": {...}, "paper": {...}}
 
@@ -17,9 +17,9 @@
         command_line(main, SIZES, __doc__, "name_of_the_script")
 
 Every run of `work` is a record in the folder NAME.runs below --out: a script killed at any moment resumes from there,
-and a second call only draws.  On the CPU runs are spread over the cores, one process with one BLAS thread on each.
-`work` depends only on its arguments, all of them numbers or text, and `s.sweep` takes constant ones as keywords.  A run
-that diverges is also recorded, as NaN in the table of runs.
+and a second call only plots.  On the CPU, runs are spread over the cores, one process with one BLAS thread on each.
+`work` depends only on its arguments, all numbers or text, and `s.sweep` takes constant ones as keywords.  A run that
+diverges is also recorded, as NaN in the table of runs.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = [
 
 @lru_cache(maxsize=4)
 def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.datasets.Dataset, mn.datasets.Dataset]:
-    """Return random training and test images in float32, x : (N, H, W, C) in [0, 1]; fewer if there are not enough.
+    """Return random training and test images in float32, x : (N, H, W, C) in [0, 1]; fewer if too few exist.
 
-    data : "digits", "mnist" or "cifar10".  Every call returns the same object: do not write into its arrays.
+    data : "digits", "mnist" or "cifar10".  Every call returns the same object, so do not write to its arrays.
     """
     rng = np.random.default_rng(seed)
     if data == "digits":
@@ -59,7 +59,7 @@ def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.data
 
 
 def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequential:
-    """Build LeNet-5 times `width`; for 8 x 8 images one with 3 x 3 windows and as many channels and features."""
+    """Build LeNet-5 times `width`; for 8 x 8 images, one with 3 x 3 windows and as many channels and features."""
     if shape[0] != 8:
         return mn.zoo.lenet5(width, outputs, padding=2 if shape[0] == 28 else 0)
     layers: list[mn.spec.Layer] = []
@@ -70,7 +70,7 @@ def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequentia
 
 
 def placed(*arrays: mn.Array) -> tuple[mn.Array, ...]:
-    """Return the arrays on the device of --device."""
+    """Return the arrays on the device that --device names."""
     xp = device_namespace(os.environ.get("MININTK_DEVICE", "cpu"))
     return tuple(to_library(a, xp) for a in arrays)
 

@@ -34,7 +34,7 @@ def spec(n: int, plant: float = 0.0) -> mn.Sequential:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 16) -> dict[str, Any]:
-    """Return {name: {layer: exponent of |dh|}, "verdict", "blame"} of each check; draw |dh| against the width."""
+    """Return {name: {layer: exponent of |dh|}, "verdict", "blame"} of each check; plot |dh| against the width."""
     x, y = mn.datasets.digits(dtype=np.float32).subset(64, np.random.default_rng(0)).one_hot()
     checks = {}
     for name, parametrization in PARAMETRIZATIONS.items():

@@ -2,11 +2,11 @@
 
     python3 make.py python examples/edge_of_stability.py [--out FILE.png]
 
-A tanh network learns 200 digits by gradient descent with learning rates of 2 / (1.5 s), 2 / (2 s) and 2 / (3 s), s the
-sharpness at the start: the largest eigenvalue of the loss's Hessian, `mn.diagnostics.sharpness`.  A minimum that is
-sharper than 2 / lr repels descent; so training, which sharpens progressively, reaches lr x sharpness = 2, and continues
-there with a loss that still falls, not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness
-exceeds the bounds of the others.
+A tanh network learns 200 digits by gradient descent with learning rates of 2 / (1.5 s), 2 / (2 s) and 2 / (3 s), where
+s is the sharpness at the start: the largest eigenvalue of the loss's Hessian, `mn.diagnostics.sharpness`.  A minimum
+that is sharper than 2 / lr repels descent.  Training sharpens progressively until lr x sharpness = 2, and continues
+there with a loss that falls, but not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness
+exceeds the bounds of the other rates.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 400
 
 
 def draw(out: str, runs: dict[float, tuple[float, Host]]) -> None:
-    """Draw sharpness against steps, each with its 2 / lr, and the losses."""
+    """Plot sharpness against steps, each with its 2 / lr, and the losses."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

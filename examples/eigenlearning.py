@@ -1,10 +1,10 @@
-"""Predict what an infinitely wide network learns from N examples, by the spectrum of its kernel.
+"""Predict what an infinitely wide network learns from N examples, from the spectrum of its kernel.
 
     python3 make.py python examples/eigenlearning.py [--out FILE.png]
 
 On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates (`analytic.cube_modes`).
 The theory's learnability of each level and its test error (`analytic.eigenlearning`) are compared with regression on
-random examples, at most a quarter of the cube as the theory assumes a continuum; likewise on digits.  On the sphere the
+random examples, at most a quarter of the cube as the theory assumes a continuum, and also on digits.  On the sphere the
 eigenvalues fall as l^-d for the NTK and l^-(d+2) for the NNGP kernel of ReLU (Bietti and Mairal 2019).
 """
 
@@ -43,7 +43,7 @@ def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, 
 
 
 def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25) -> dict[str, float]:
-    """Return the largest errors of learnability and, relatively, of test errors; exponents on the sphere."""
+    """Return the largest errors of learnability, those of test errors (relative), and exponents on the sphere."""
     x, rng = np.array(list(product((-1.0, 1.0), repeat=10))), np.random.default_rng(1)
     modes = np.stack([x[:, rng.choice(10, level, replace=False)].prod(1) for level in LEVELS], axis=1)
     cube = [an.eigenlearning(an.cube_modes(an.kernel(spec()), 10), n, ridge=RIDGE) for n in sizes]

@@ -2,19 +2,19 @@
 
     python3 make.py python examples/exact_linearised_lenet.py [--out DIR] [--data DIR]
 
-It uses one output: the first class against the rest.  It trains LeNet by SGD, its linearisation by SGD with weight
+It uses one output: the first class against all others.  It trains LeNet by SGD, its linearisation by SGD with weight
 decay towards theta_0, and the linearisation by least squares of minimum norm, from the Gram matrix J J'.  The exact
 solution fits every training image, yet at width 1 the paper finds it worse than SGD, 97.8 % against 99.61 %, and much
-worse on shifted digits: SGD regularises.  So a ridge should bring the exact solution to SGD's accuracy. So should
+worse on shifted digits, so SGD regularises.  A ridge should then bring the exact solution to SGD's accuracy.  So should
 gradient flow stopped at SGD's time, t = 2 lr steps / (1 - m), another filter on the eigenvalues of J J'.
 
 At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  A small LeNet keeps P / N = 1.016, 3.9
-and 24 at widths 1, 2 and 5, on 867 digits or 1,960 images of MNIST, where the widths that the paper left out are cheap;
+and 24 at widths 1, 2 and 5, on 867 digits or 1,960 images of MNIST; there the widths that the paper left out are cheap.
 interpolation_threshold.py explains width 1.  paper: LeNet-5 and 60,000 images, widths 1 to 60.
 
-Beyond 20,000 images J J' has no eigenvectors in memory: on the host each ridge then has a Cholesky factor, by panels of
-2,048 rows, and the exact solution is that of the smallest.  At 60,000 images and width 1 the factor takes 14.4 GB, and
-a ridge about four hours of one core: three passes of J J' at 2.2 us a pair, and half an hour for the factor.
+Beyond 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then has a Cholesky factor,
+in panels of 2,048 rows, and the smallest gives the exact solution.  At 60,000 images and width 1 the factor takes 14.4
+GB, and a ridge about four hours of one core: three passes of J J' at 2.2 us a pair, half an hour for the factor.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def solved(data: str, n_train: int, shift: int, width: int, seed: int, sgd_time:
 
 
 class Tangent:
-    """Hold the tangent kernel at theta_0 in the form for `an.solve`: by panels, never as a whole."""
+    """The tangent kernel at theta_0 in the form for `an.solve`: in panels, never as a whole."""
 
     def __init__(self, net: mn.Network, theta0: mn.Array) -> None:
         self.net, self.theta0 = net, theta0
@@ -80,7 +80,7 @@ class Tangent:
 def by_panels(
     net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array, x_test: mn.Array, y_test: mn.Array
 ) -> dict[str, Any]:
-    """Return the same accuracies, f_0 + k(x, X) (J J' + ridge)^-1 (y - f_0) for each ridge, without stopped flow."""
+    """Return the same accuracies, f_0 + k(x, X) (J J' + ridge)^-1 (y - f_0) for each ridge, but no stopped flow."""
     f0, found, train = net(theta0, x_test), list[float](), list[float]()
     for ridge in RIDGES:
         fit = an.solve(Tangent(net, theta0), x, y - net(theta0, x), ridge=ridge)
@@ -90,7 +90,7 @@ def by_panels(
 
 
 def trained(data: str, n_train: int, shift: int, width: int, seed: int, epochs: int, lr: float) -> dict[str, Any]:
-    """Return test and training accuracy of LeNet and of its linearisation, by SGD."""
+    """Return test and training accuracy of LeNet and of its linearisation, trained by SGD."""
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     found = {}
     for name, model, towards in (("LeNet", net, None), ("linearised", mn.Linearized(net, theta0), theta0)):

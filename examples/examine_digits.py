@@ -2,8 +2,8 @@
 
     python3 make.py python examples/examine_digits.py [--out FILE.png]
 
-All have two hidden layers of tanh.  In the NTK parametrization wide networks are lazy; in the mean-field one features
-move at every width; in the third, the last layer is initialised thirty times too large.
+All have two hidden tanh layers.  In the NTK parametrization, wide networks are lazy.  In the mean-field one, features
+move at every width.  In the third network, the last layer is initialised thirty times too large.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def networks(width: int) -> dict[str, mn.Network]:
 
 
 def main(out: str | None = None, width: int = 256, n: int = 100, widths: bool = True) -> dict[str, Any]:
-    """Return {name: {"regime", "findings", "gap", "kernel"}}; print the reports, draw the gaps."""
+    """Return {name: {"regime", "findings", "gap", "kernel"}}; print the reports and plot the gaps."""
     x, y = mn.datasets.digits().subset(n, np.random.default_rng(0)).one_hot()
     reports = {
         name: mn.examine(net, net.init(np.random.default_rng(1)), x, y, widths=widths)

@@ -2,13 +2,13 @@
 
     python3 make.py python examples/feature_learning_in_a_cnn.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Four convolutions with ReLU, the mean over pixels, a dense layer: alpha (f - f_0) on the parity of digits, in the
-feature regime, s = sqrt(h) alpha = .1, and in the lazy one, s = 100.  The claims: lazy networks make more mistakes at
-every number h of channels; so do averages of them, 1.7 times as many; averaging helps in both regimes.
+Four convolutions with ReLU, the mean over pixels and a dense layer, as alpha (f - f_0), learn the parity of digits in
+the feature regime, s = sqrt(h) alpha = .1, and in the lazy regime, s = 100.  The claims: lazy networks make more
+mistakes at every number h of channels; so do their averages, 1.7 times as many; averaging helps in both.
 
-As in the paper, it uses a momentum flow with tau = 10, and batches whose size follows dt so that the temperature dt/b
-(1 - (b - 1)/(N - 1)) is constant.  The paper does not say which temperature; here it is 1e-4, at which a step takes
-from a few examples to most of them.  Digits of 8 x 8 pixels get windows of 3 x 3 instead of 5 x 5.
+As in the paper, training is a momentum flow with tau = 10, and batch sizes follow dt so that the temperature dt/b (1 -
+(b - 1)/(N - 1)) is constant.  The paper does not say which temperature; here it is 1e-4, at which a step takes from a
+few examples to most of them.  Digits of 8 x 8 pixels get 3 x 3 windows instead of 5 x 5.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def cnn(shape: tuple[int, ...], channels: int) -> mn.Sequential:
 def tested_on(
     data: str, n_train: int, n_test: int, channels: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return outputs (M,) on the test images by seed, the mean size of a batch, and the time at zero loss."""
+    """Return outputs (M,) on the test images by seed, the mean size of a batch, and the time of zero loss."""
     train, test = images(data, n_train, n_test)
     (x, y), (x_test, _) = (placed(*part.standardise(fit=train).parity()) for part in (train, test))
     net = mn.Network(cnn(x.shape[1:], channels), x.shape[1:])
@@ -65,7 +65,7 @@ def tested_on(
 
 
 def main(s: Setting, channels: tuple[int, ...], seeds: int, n_train: int, n_test: int) -> Found:
-    """Return test errors of single networks and of their average in both regimes; draw them against the channels."""
+    """Return test errors of single networks and of their average in both regimes; plot them against the channels."""
     grid = {"s": tuple(REGIMES.values()), "channels": channels, "seed": range(seeds)}
     runs = s.sweep(tested_on, grid, together="seed", data=s.data, n_train=n_train, n_test=n_test)
     f, y = runs["f"], images(s.data, n_train, n_test)[1].parity()[1][:, 0]

@@ -1,9 +1,9 @@
-"""Compute infinitely wide linear networks whose features move: two layers by an ODE, deeper ones by mean-field theory.
+"""Compute infinitely wide linear networks with moving features: two layers by an ODE, deeper ones by mean-field theory.
 
     python3 make.py python examples/feature_learning_limit.py [--out FILE.png]
 
 With outputs divided by gamma0 sqrt(n) and a learning rate times gamma0^2 n, features move in the limit n -> infinity
-(`analytic.limits.linear_problem`).  On five digits, networks approach it as n^(-1/2), and NTK training not at all.
+(`analytic.limits.linear_problem`).  On five digits, networks approach this limit as n^(-1/2), and never NTK training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(hidden: int, n: int) -> mn.Sequential:
-    """Linear network."""
+    """Build a linear network."""
     return mn.Sequential(*[mn.Dense(n) for _ in range(hidden)], mn.Dense(1))
 
 
@@ -67,7 +67,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, x: Host, y: Host, widths: tuple[int, ...], laws: Any) -> None:
-    """Draw outputs, kernels and distances."""
+    """Plot outputs, kernels and distances."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

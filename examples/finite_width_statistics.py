@@ -2,9 +2,9 @@
 
     python3 make.py python examples/finite_width_statistics.py [--out FILE.png]
 
-The mean of the tangent kernel hatTheta(x, x) is the analytic one at every width.  Its variance is known exactly too
+The mean of the tangent kernel hatTheta(x, x) is the analytic one at every width.  Its variance is also known exactly
 (`analytic.finite_width`): n Var / Theta^2 = 3 for one hidden layer, and it grows as e^(5 depth / width) (Hanin and Nica
-2020).  Each point is a mean over thousands of networks, with its z-score against theory; for the variance this is the
+2020).  Each point is a mean over thousands of networks, with its z-score against theory.  For the variance this is the
 mean of (hatTheta - Theta)^2, with error bars from the same networks.
 """
 
@@ -64,7 +64,7 @@ def main(
 
 
 def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) -> None:
-    """Draw the variance against depth over width, with exact curves and limit; its convergence to 3/n."""
+    """Plot the variance against depth over width, with exact curves and limit, and its convergence to 3/n."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -2,9 +2,9 @@
 
     python3 make.py python examples/four_times_the_data.py [--data mnist] [--out FILE.png]
 
-`analytic.predict_loss` sees n images.  Regression with the same kernel learns parity from 4n others, at four ridges,
-and is tested on a third set: 12 cells, means over draws.  The control assumes that more data do not help: the sample's
-own loss at the same ridge.  Last, networks of width 512 learn the cells of two draws, with weight decay to their start.
+`analytic.predict_loss` sees n images.  Regression with the same kernel learns parity from 4n others at four ridges, and
+is tested on a third set: 12 cells, averaged over draws.  The control assumes that more data do not help: the sample's
+own loss at the same ridge.  Last, networks of width 512 learn the cells of two draws with weight decay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def spec(width: int) -> mn.Sequential:
 
 
 def one_draw(x: Host, y: Host, n: int, test: int, rng: np.random.Generator) -> tuple[Host, Host, Host, Host, Host]:
-    """Return predicted, measured and the control's losses, ridges, (4,) each, and the images' order."""
+    """Return the predicted, measured and control losses, the ridges, (4,) each, and the order of the images."""
     at, k = rng.permutation(len(x)), an.kernel(spec(512))
     few, many, rest = at[:n], at[n : 5 * n], at[5 * n : 5 * n + test]
     K, K4, K_test = k.ntk(x[few]), k.ntk(x[many]), k.ntk(x[rest], x[many])

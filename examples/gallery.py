@@ -1,10 +1,10 @@
 """Draw the figures of the documentation's gallery: run the examples and keep what each draws and prints.
 
-table.py keeps the figures that rerun papers instead.
+For figures of rerun papers, see table.py.
 
     python3 make.py python examples/gallery.py [NAME ...] [--out docs/gallery]
 
-Each script runs in its own process, with its default sizes, so that all take about half an hour on two cores; with
+Each script runs in its own process, with its default sizes, so that all take about half an hour on two cores; given
 names, only these run.  NAME.png is reduced to 128 colours, a third of its size; NAME.txt holds what the script printed.
 """
 
@@ -26,11 +26,11 @@ NAMES = sorted(
     path.stem for path in HERE.glob("*.py")
     if 'if __name__ == "__main__"' in path.read_text("utf-8") and path.stem not in {"table", "gallery", *scripts()}
 )  # fmt: skip
-"""The scripts, without shared modules, runners, and those of papers."""
+"""The scripts, except shared modules, runners, and those of papers."""
 
 
 def run(name: str, out: Path) -> None:
-    """Write NAME.png and NAME.txt into the folder `out`; CalledProcessError if the script fails."""
+    """Write NAME.png and NAME.txt into the folder `out`; raise CalledProcessError if the script fails."""
     script = HERE / f"{name}.py"
     with TemporaryDirectory() as folder:
         figure = Path(folder) / f"{name}.png"
@@ -52,7 +52,7 @@ def main(names: Sequence[str], out: str) -> None:
     for name in names or NAMES:
         try:
             run(name, Path(out).resolve())
-        except subprocess.CalledProcessError:  # its traceback is printed above
+        except subprocess.CalledProcessError:  # the script's traceback is printed above
             failed.append(name)
         print(f"{name}: {'failed' if name in failed else 'done'}", flush=True)
     if failed:

@@ -1,6 +1,6 @@
-"""Hold the parts that the scripts on Geiger et al. 2020 share: tasks, networks, flows, exponents.
+"""Provide what the scripts on Geiger et al. 2020 share: tasks, networks, flows, exponents.
 
-The model is alpha (f(theta) - f(theta_0)), its loss 1/(alpha^2 N) sum hinge; s = sqrt(h) alpha separates feature
+The model is alpha (f(theta) - f(theta_0)) with loss 1/(alpha^2 N) sum hinge; s = sqrt(h) alpha separates feature
 learning, s << 1, from lazy learning, s >> 1.  Training is a momentum flow with tau = t/1000, until the loss of every
 network is exactly zero, or until its outputs have reached a given size.
 """
@@ -25,8 +25,8 @@ Task = tuple[tuple[Host, Host], tuple[Host, Host]]
 SOFTPLUS = mn.Softplus(beta=5.0, scale=1.404383)
 """Pre-activations of variance 1 at initialisation, as in the paper."""
 STEPS = mn.Steps(high=0.05, early=0.005)
-"""Steps a quarter of the default, which is the paper's: the loss halves within 2 % of the right time instead of 0.6 %,
-and the kernel's change is right to 1 %."""
+"""Steps of a quarter of the default, which is the paper's: the loss halves within 2 % of the right time instead of 0.6
+%, and the kernel's change is accurate to 1 %."""
 FEATURE, LAZY = 0.1, 100.0
 """Exponents of the feature regime are fitted for s <= FEATURE, those of the lazy regime for s >= LAZY."""
 
@@ -35,8 +35,8 @@ FEATURE, LAZY = 0.1, 100.0
 def task(data: str, n_train: int, n_test: int, dtype: str = "float32") -> Task:
     """Return (x, y) for training and testing, x : (N, 10).  Every call returns the same arrays.
 
-    data : "sparse", y = sign(x_1 x_2) for normal x, where no linear function of x helps and two of ten directions
-    matter.  "digits" or "mnist", their first 10 principal components, each of variance 1; y = 1 for even digits.
+    data : "sparse", y = sign(x_1 x_2) for normal x: no linear function of x helps, and two of ten directions matter.
+    "digits" or "mnist", their first 10 principal components with variance 1; y = 1 for even digits.
     """
     if data == "sparse":
         x = np.random.default_rng(0).standard_normal((n_train + n_test, 10)).astype(dtype)
@@ -63,7 +63,7 @@ def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> mn.
 
 @dataclass(frozen=True)
 class UntilOutput(mn.Loss):
-    """The hinge loss of scale alpha, until the root mean square of a network's outputs is `size`: then zero."""
+    """The hinge loss of scale alpha until the root mean square of a network's outputs is `size`; then zero."""
 
     alpha: float
     size: float = 1.0
@@ -91,7 +91,7 @@ def flowing(
 def trained(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, **how: Any
 ) -> tuple[mn.Centred, Any]:
-    """Return the model and theta (E, P) at the end; FloatingPointError if some example is not learned by t = 1e7."""
+    """Return the model and theta (E, P) at the end; raise FloatingPointError if an example is unlearned at t = 1e7."""
     *_, end = flowing(net, theta0, s, x, y, **how)
     if not end.ended:
         raise FloatingPointError(f"{net!r} is too narrow for {len(x)} examples: some are not learned at t = 1e7")
@@ -109,7 +109,7 @@ def frozen(model: mn.Centred, theta: mn.Array, x: mn.Array, y: mn.Array, x_test:
 
 
 def exponent(x: Any, values: Any, where: Any = None) -> Measured:
-    """Fit the slope of log v in log x, v : (K, E), at the x in `where`: mean over seeds, half a 95 % interval.
+    """Fit the slope of log v in log x, v : (K, E), at the x in `where`; return mean over seeds, half a 95 % interval.
 
     Each seed is fitted separately, because the values of one seed are correlated.
 
@@ -122,12 +122,12 @@ def exponent(x: Any, values: Any, where: Any = None) -> Measured:
 
 
 def by_decade(x: Any, values: Any) -> list[Measured]:
-    """Return the slopes between neighbours."""
+    """Return the slopes between neighbouring points."""
     return [exponent(x[i : i + 2], values[i : i + 2]) for i in range(len(x) - 1)]
 
 
 def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = "") -> None:
-    """Draw geometric means over seeds, values : (K, E), with 95 % intervals, on logarithmic axes; colour: "C0", ..."""
+    """Plot geometric means over seeds, values : (K, E), with 95 % intervals, on logarithmic axes; colour: "C0", ..."""
     style = style or "os^Dv"[int(colour[1:]) % 5] + "-"
     mean, half = np.array([interval(np.log(v))[:2] for v in values]).T
     reach = np.exp(mean) - np.exp(mean - half), np.exp(mean + half) - np.exp(mean)
@@ -143,6 +143,6 @@ def in_widths(axes: Any, widths: Sequence[int]) -> None:
 
 
 def guide(axes: Any, x: Any, through: tuple[float, float], power: float, label: str) -> None:
-    """Draw the theory's line v = v_0 (x / x_0)^power over the given x."""
+    """Plot the theory's line v = v_0 (x / x_0)^power over the given x."""
     x = np.asarray(x, float)
     axes.plot(x, through[1] * (x / through[0]) ** power, "k--", lw=0.9, label=label)

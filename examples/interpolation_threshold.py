@@ -4,8 +4,8 @@
 
 In Samarin et al. 2022, tables 1 and 2, the network of width 1 has P = 60,941 weights for N = 60,000 equations.  Least
 squares is worst at the size at which it can just fit every example, N = rank J (double descent): there, more examples
-hurt.  Here the paper's P / N = 1.016 is that of a small LeNet on up to 867 digits, or 1,960 images of MNIST, compared
-with twice its width.  At width 1 the accuracy dips where N passes the rank of J, some two thirds of P because of dead
+hurt.  Here a small LeNet has the paper's P / N = 1.016 on up to 867 digits, or 1,960 images of MNIST, and is compared
+with twice its width.  At width 1 the accuracy dips where N passes the rank of J, about two thirds of P because of dead
 and redundant units; at width 2 it always rises.
 """
 
@@ -37,14 +37,14 @@ def reduced(shape: tuple[int, ...], width: int) -> mn.Sequential:
 
 
 def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple[mn.Network, mn.Array, list[mn.Array]]:
-    """Return the network, theta_0 and (x, y, x_test, y_test), y = 1 for the first class, -1 for the rest; float64."""
+    """Return the network, theta_0 and (x, y, x_test, y_test), y = 1 for the first class, -1 for the others; float64."""
     train, test = images(data, n_train, 2000, seed)
     if shift:
         rng = np.random.default_rng(seed)
         train, test = train.shifted(shift, rng), test.shifted(shift, rng)
     first = train.classes[0]
     arrays = (*train.standardise().binary(first), *test.standardise(fit=train).binary(first))
-    dtype = np.float64 if n_train < 10_000 else np.float32  # at the threshold float32 is not accurate enough
+    dtype = np.float64 if n_train < 10_000 else np.float32  # float32 is too inaccurate at the threshold
     shape = train.x.shape[1:]
     net = mn.Network(reduced(shape, width) if n_train < 10_000 else mn.zoo.lenet5(width, 1), shape, mn.PyTorch())
     theta0 = net.init(np.random.default_rng(seed), dtype=dtype)
@@ -52,7 +52,7 @@ def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple
 
 
 def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Array:
-    """Return theta of the minimum-norm least-squares solution; if J J' is singular by LAPACK on J, as in the paper."""
+    """Return theta of the minimum-norm least-squares solution; if J J' is singular, by LAPACK on J, as in the paper."""
     try:
         return mn.solve_gram(net, theta0, x, y).theta
     except ValueError:

@@ -1,4 +1,4 @@
-"""Compute numbers with intervals, the measurements of scripts that rerun papers."""
+"""Compute numbers with intervals for the measurements of scripts that rerun papers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEVEL = 0.95
 
 
 class Measured(NamedTuple):
-    """A mean and half of its 95 % interval, NaN if there is none and 0 for a constant.
+    """A mean and half of its 95 % interval, which is NaN if there is none and 0 for a constant.
 
     of : what varies, "seeds", "images" or "both".  df : the degrees of freedom of the interval's Student t.
     """
@@ -41,8 +41,8 @@ def tested(score: Any) -> Measured:
 
     Half its width is the root of the sum of squares of two Student t intervals: over seeds, of their means over
     examples, and over examples, of their means over seeds.  Its degrees of freedom are theirs, weighted by the fourth
-    powers (Welch and Satterthwaite).  With a single seed only the examples count ("images"): the interval then says
-    nothing about another network.
+    powers (Welch and Satterthwaite).  With a single seed it covers only the examples ("images"), and says nothing about
+    another network.
     """
     score = np.asarray(score, dtype=float)
     over_seeds, over_images = interval(score.mean(1)), interval(score.mean(0))
@@ -54,7 +54,7 @@ def tested(score: Any) -> Measured:
 
 
 def percent(value: Measured | tuple[float, float], digits: int = 2) -> str:
-    """Format a fraction and its half-width, in per cent."""
+    """Format a fraction and its half-width in per cent."""
     return plus((100 * value[0], 100 * value[1]), digits)
 
 

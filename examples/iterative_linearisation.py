@@ -2,11 +2,11 @@
 
     python3 make.py python examples/iterative_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
-Gradient descent on the linearisation of a LeNet, linearised again every K steps: K = 1 is the network itself, K =
-infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  It uses full
+It runs gradient descent on a LeNet that is linearised again every K steps: K = 1 is the network itself, and
+K = infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  It uses full
 batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training with finite K ends where the
-network ends. At each renewal the accuracy drops, because the last step was right only for the old features.  At higher
-rates K = 1 and K = infinity learn and finite K > 1 diverges: windows.py derives the bounds that are drawn.
+network ends.  At each renewal the accuracy drops, because the last step was right only for the old features.  At higher
+rates K = 1 and K = infinity learn and finite K > 1 diverges: windows.py derives the plotted bounds.
 
 Rates refer to a loss that is a mean over examples: the paper's 1e-4 and 1e-5 are 5 and .5 if its loss is a sum.  Every
 run lasts a time t = lr x steps, and at least three windows.  small, evening: 60 images and 6 channels instead of all
@@ -33,7 +33,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"n_train": 60_000, "channels": 50, "seeds": 3},
 }
 LOWEST = {"digits": (0.01, 30.0), "mnist": (0.003, 8.0), "cifar10": (0.003, 12.0)}
-"""The lowest rate, and the time t of all runs, which then have some thousand steps."""
+"""The lowest rate, and the time t of all runs, which then have a few thousand steps."""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # divergence raises its own error
@@ -77,7 +77,7 @@ def main(
     runs = s.sweep(run, {"K": periods, "lr": lrs, "seed": seed}, **where)
     along = s.sweep(along_the_path, {"seed": seed}, **where, low=low, rates=rates)
     beside = s.sweep(beside_it, {"seed": seed}, **where, lr=2 * low)
-    learns, finite = runs["loss"] < np.log(10) / 2, (K > 1) & (inf > K)  # NaN, from divergence, is not less
+    learns, finite = runs["loss"] < np.log(10) / 2, (K > 1) & (inf > K)  # False for NaN, from divergence
     largest = [max((lr for lr, ok in zip(lrs, each) if ok.all()), default=0.0) for each in learns]
     peak, first = along["curvature"].max(-1), along["curvature"][:, 0]
     net, theta0, _ = problem(s.data, n_train, channels, 0)
@@ -93,7 +93,7 @@ def main(
 
     stays, (good, bad) = learns[finite, 0].all(-1), (learns[finite][w] for w in (inside, ~inside))
     bounds = f"{good.sum()} of {good.size} runs inside the bounds on the path learn, {bad.sum()} of {bad.size} outside"
-    widest = 2 * sqrt(0.5 / TEST)  # for a difference of two accuracies, both unknown
+    widest = 2 * sqrt(0.5 / TEST)  # for a difference of two uncertain accuracies
 
     def row(claim: str, paper: str, here: str, agrees: Claim | None = None, why: str = "") -> Row:
         return Row(claim, paper, here, "seeds" if seeds > 1 else "", size, seeds, agrees, why)

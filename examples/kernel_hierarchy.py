@@ -3,12 +3,12 @@
     python3 make.py python examples/kernel_hierarchy.py [--scale small|evening] [--out FILE.png]
 
 Networks with two hidden layers of width n learn eight examples by gradient flow to t = 2, with targets f(theta_0) + 1
-and f(theta_0) - 1, so that all start with the same residual.  Against the flow of the weights: `mn.hierarchy` of order
-2 (Theta frozen), 3 (O3 frozen) and 4 (O4 frozen); geometric means over seeds of |Theta_T - theory| / |Theta_0| and of
-|f_T - theory|.  For each pair of widths the local exponent, with a 95 % interval over seeds.
+and f(theta_0) - 1, so that all start with the same residual.  `mn.hierarchy` of order 2 (Theta frozen), 3 (O3 frozen)
+and 4 (O4 frozen) is compared with the flow of the weights.  Distances are |Theta_T - theory| / |Theta_0| and
+|f_T - theory|, geometric means over seeds.  Each pair of widths has a local exponent, with a 95 % interval over seeds.
 
-ReLU: O3 and O4 are derivatives of one piece of the network.  Training moves about sqrt(n) units across their kinks, and
-each changes the kernel by 1/n, with either sign: together n^-3/4, which no derivative at theta_0 sees.
+For ReLU, O3 and O4 are derivatives of one piece of the network.  Training moves about sqrt(n) units across their kinks,
+and each changes the kernel by 1/n with either sign: together n^-3/4, which no derivative at theta_0 can see.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCALES: dict[str, dict[str, Any]] = {
     "small": {"widths": (64, 128, 256), "seeds": 16},
     "evening": {"widths": (64, 128, 256, 512, 1024, 2048), "seeds": 32},
 }
-N, KINKED = 8, 512  # examples, and the widest ReLU network: a flow across its kinks takes many steps
+N, KINKED = 8, 512  # number of examples; widest ReLU network (a flow across its kinks takes many steps)
 
 
 def errors(phi: mn.Activation, n: int, seed: int) -> Any:
@@ -70,7 +70,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds
 
 
 def draw(out: str, measured: dict[str, Any]) -> None:
-    """Draw the kernel's error against width, one panel for each activation."""
+    """Plot the kernel's error against width, one panel for each activation."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -2,14 +2,14 @@
 
     python3 make.py python examples/kernel_movement_exponents.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-The theory: in the feature regime, s = sqrt(h) alpha << 1, all L + 1 layers grow by s^(-1/(L+1)) until the outputs are
-of order one, and the kernel, of degree 2 L in them, by s^(-2/(1+1/L)).  Training ends later, when the last example has
-a margin of 1.  By then the others have more, and a smaller s gives larger outputs.  So kernel and weights are measured
-twice: when the root mean square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.  The
-theory's exponents refer to the first.  They are approached slowly, as the initial weights are forgotten, and are fitted
-for each seed where s <= 1e-5, chosen beforehand.
+The theory: in the feature regime, s = sqrt(h) alpha << 1, all L + 1 layers grow by s^(-1/(L+1)) until outputs are of
+order one.  The kernel, of degree 2 L in the layers, grows by s^(-2/(1+1/L)).  Training ends later, when the last
+example has a margin of 1.  By then the others have more, and a smaller s gives larger outputs.  So kernel and weights
+are measured twice: when the root mean square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.
+The theory's exponents refer to the first.  They are approached slowly, as the initial weights are forgotten, and are
+fitted for each seed at s <= 1e-5, a bound chosen beforehand.
 
-The argument needs layers that grow equally.  The gains, the largest singular value of each W_l / sqrt(n), confirm this.
+The argument needs layers that grow equally.  The gains, the largest singular values of W_l / sqrt(n), confirm this.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ PAPER = {2: ("1.25", "0.35"), 5: ("1.7", "0.23")}
 DEPTHS = (2, 5)
 FITTED = 1e-5
 MARGIN = {"kernel": EXPONENT, "weights": 0.03}
-"""For the weights it is half of the difference between the theory's 1/6 and the paper's .23 at L = 5."""
+"""For the weights it is half the difference between the theory's 1/6 and the paper's .23 at L = 5."""
 
 
 def moved(
     data: str, n_train: int, width: int, until: float | None, depth: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return relative changes of kernel and weights, gains and |W_l - W_l(0)| by layer (then 0), rms output."""
+    """Return relative changes of kernel and weights, gains and |W_l - W_l(0)| by layer (then 0), and the rms output."""
     (x, y), (x_test, _) = task(data, n_train, 100, "float64")
     arrays = placed(x, y, x_test[:100])
     net = network(width, depth)
@@ -101,7 +101,7 @@ def main(
 
                 f"outputs grow as s falls: where all have the same, b = {falling([fit], 3)}",
             ))  # fmt: skip
-    layers = np.moveaxis(runs["gains"][:, -1], -1, 0)  # of L = 5
+    layers = np.moveaxis(runs["gains"][:, -1], -1, 0)  # for L = 5
     gains = [exponent(scales, layer, fitted) for layer in layers]
     change = runs["layers"][-1, -1].mean(0)
     spread = float(change.max() / change.min() - 1)

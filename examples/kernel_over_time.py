@@ -1,11 +1,11 @@
-"""Follow the tangent kernel while a network learns: in the lazy regime it stays, in the other it turns to the labels.
+"""Follow the tangent kernel while a network learns: in the lazy regime it stays, in the feature regime it turns.
 
     python3 make.py python examples/kernel_over_time.py [--out FILE.png] [--data DIR]
 
-Two hidden layers of width h, alpha (f - f_0), parity of digits, by the flow until every digit has margin 1.  With
-s = sqrt(h) alpha = 100 the kernel does not move: its eigenvectors stay, its alignment with the labels is the initial
-one.  With s = .1 the weights have to grow: the kernel turns to the labels until most digits are learned.  It turns away
-from them while it learns the last ones, when its effective rank grows; the first layer takes over the trace.
+Networks alpha (f - f_0) with two hidden layers of width h learn the parity of digits by flow, until every digit has
+margin 1.  At s = sqrt(h) alpha = 100 the kernel does not move: its eigenvectors and its alignment with the labels stay.
+At s = .1 the weights have to grow: the kernel turns to the labels until most digits are learned, and away from them
+while the last ones are learned.  Its effective rank then grows, and the first layer takes over the trace.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REGIMES = {"lazy": 100.0, "feature": 0.1}  # s = sqrt(h) alpha
 
 
 def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> KernelPath:
-    """Return the kernel of `networks` networks along their flow, 4 moments per decade; t in units of t1."""
+    """Return the kernel of `networks` networks along their flow, at 4 moments per decade, with t in units of t1."""
     hidden = [mn.Dense(width, b_std=1.0, b_init="zeros"), mn.Softplus(5.0, 1.404383)]
     net = mn.Network(mn.Sequential(*hidden, *hidden, mn.Dense(1, b_std=1.0, b_init="zeros")), x.shape[1:])
     theta0, alpha = net.init(np.random.default_rng(0), ensemble=networks), s / sqrt(width)
@@ -47,7 +47,7 @@ def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> Kerne
 
 
 def draw(panels: Any, p: KernelPath, name: str) -> None:
-    """Draw movement, alignment, rank, overlap and the layers' shares, each the mean over networks, on five panels."""
+    """Plot movement, alignment, rank, overlap and the layers' shares, each the mean over networks, on five panels."""
     titles = "movement of the kernel", "alignment with the labels", "effective rank", "overlap of the top eigenvectors"
     lines = [*zip(panels, titles, [name] * 4, (p.movement, p.alignment, p.effective_rank, p.overlap[..., -1]))]
     lines += [(panels[-1], f"share of the trace, {name}", f"layer {layer}", share) for layer, share in p.share.items()]

@@ -1,16 +1,16 @@
-"""kappa, how much the Jacobian changes on the way to a solution: 1/sqrt(n) in the NTK scaling, constant in mean field.
+"""Measure kappa, the change of the Jacobian on the way to a solution: n^(-1/2) in NTK, constant in mean field.
 
     python3 make.py python examples/laziness.py [--out FILE.png]
 
-Two measures of laziness against width, for networks of two and three layers.  If outputs are divided by another
-sqrt(n), networks leave the lazy regime (Chizat, Oyallon and Bach 2019).
+It compares two measures of laziness with width, for networks of two and three layers.  If outputs are divided by
+another sqrt(n), networks leave the lazy regime (Chizat, Oyallon and Bach 2019).
 
-kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, by Taylor mode (`minintk.diagnostics.kappa`).  |D^2 f| is an
-operator norm.  With two layers D^2 f has a block for every neuron, so its norm is the largest of n independent numbers,
-which grows slowly and at these widths adds about .1 to the exponents -1/2 and 0.
+The first is kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, in Taylor mode (`minintk.diagnostics.kappa`).  |D^2 f|
+is an operator norm.  With two layers D^2 f has a block for every neuron, so its norm is the largest of n independent
+numbers, which grows slowly and adds about .1 to the exponents -1/2 and 0 at these widths.
 
-Kernel movement at the time when the loss has fallen to a tenth.  kappa bounds its first order, which averages out over
-many neurons of random signs; the exponents are then -1 and 0.
+The second is kernel movement at the time when the loss has fallen to a tenth.  kappa bounds its first order, which
+averages out over many neurons of random signs; the exponents are then -1 and 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Host = np.ndarray[Any, Any]
 
 
 def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host:
-    """|Theta_T - Theta_0| / |Theta_0| of each member at the time T when its loss has fallen to a tenth."""
+    """Return |Theta_T - Theta_0| / |Theta_0| of each member at the time T when its loss has fallen to a tenth."""
     found = np.full(len(theta0), np.nan)
     before = None
     for moment in mn.flow(model, theta0, x, y, loss=mn.mse, times=np.geomspace(0.1, 300, 60) / alpha**2):
@@ -69,7 +69,7 @@ def main(
 
 
 def draw(out: str, widths: tuple[int, ...], laws: dict[str, tuple[PowerLaw, list[Host]]]) -> None:
-    """Draw kappa and movement against width, with their fitted laws."""
+    """Plot kappa and movement against width, with their fitted laws."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -2,12 +2,12 @@
 
     python3 make.py python examples/lazy_and_feature_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Networks alpha (f - f_0) of width h.  The claims: only s = sqrt(h) alpha determines the regime, so that they meet at
-alpha* ~ h^(-1/2); the lazy one is the frozen initial kernel.  Feature learning is better, though little in wide fully
-connected networks on MNIST. In both the variance over initialisations falls as 1/h, and averages hardly depend on h.
+Networks are alpha (f - f_0) of width h.  The claims: only s = sqrt(h) alpha determines the regime, so that the two meet
+at alpha* ~ h^(-1/2); the lazy one is the frozen initial kernel.  Feature learning is better, but only slightly in wide
+fully connected networks on MNIST.  In both, the variance over initialisations falls as 1/h; averages hardly vary.
 
-Two tasks: y = sign(x_1 x_2) of ten normal inputs, where features help, and with --data the parity of real digits, where
-they hardly do.  alpha* is the scale at which the error is halfway between the two regimes, in geometric steps of s.
+There are two tasks: y = sign(x_1 x_2) of ten normal inputs, where features help, and with --data the parity of real
+digits, where they hardly do.  At alpha* the error is halfway between both regimes, in geometric steps of s.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main(
     s: Setting, widths: tuple[int, ...], wide: tuple[int, ...], scales: tuple[float, ...], depth: int, seeds: int,
     n_train: int, n_test: int,
 ) -> Found:  # fmt: skip
-    """Return errors, variances and crossovers by task; draw figures 1 (a, c, d) and 2."""
+    """Return errors, variances and crossovers by task; plot figures 1 (a, c, d) and 2."""
     tasks = ("sparse",) if s.data == "digits" else ("sparse", s.data)
     fixed: dict[str, Any] = {"n_train": n_train, "n_test": n_test, "depth": depth}
     grid: dict[str, Any] = {"data": tasks, "width": widths, "s": (*scales, 0.0), "seed": range(seeds)}

@@ -3,8 +3,8 @@
     python3 make.py python examples/learning_curves.py [--out FILE.png]
 
 Random-feature models with n parameters learn a power law from N = 4n noisy examples; the figure shows their mean test
-loss and the formula, at eight widths and times.  The distance between them falls as 1/n.  On digits, the spectrum of
-the tangent kernel on all images predicts what gradient flow learns from some.  Last, the loss that width x time buys.
+loss and the formula at eight widths and times.  The distance between them falls as 1/n.  On digits, the spectrum of the
+tangent kernel on all images predicts what gradient flow learns from some.  Last comes the loss that width x time buys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WIDTHS, TIMES, NOISE = (4, 8, 16, 32, 64, 128, 256, 512), np.geomspace(0.3, 1000
 
 
 def losses(lam: Host, v2: Host, n: int, rng: np.random.Generator) -> Host:
-    """Test loss (T,) of one random-feature model on N = 4n examples: its exact mean over signs of v, and noise."""
+    """Return the test loss (T,) of one random-feature model on N = 4n examples, averaged over signs of v and noise."""
     features, z = np.sqrt(lam / n)[:, None] * rng.standard_normal((len(lam), n)), rng.standard_normal((4 * n, len(lam)))
     x = z @ features
     mu, Q = np.linalg.eigh(x.T @ x / (4 * n))

@@ -1,10 +1,10 @@
-"""Features in depth: muP's scales for L residual branches keep |dh| of order one; those for the width alone do not.
+"""Scale features in depth: muP's scales for L residual branches keep |dh| of order one; those for width alone do not.
 
     python3 make.py python examples/learning_in_depth.py [--out FILE.png]
 
 Residual networks of width 128, with two layers in each branch, take three steps on 32 digits.  |dh| of the last sum,
 root mean square, is fitted as L^b.  `mn.SpectralMuP` starts the last weights of a branch at 1/sqrt(L) of their size and
-slows their rate by 1/L, and Adam's inside a branch by 1/sqrt(L): b is 0.  Without these scales, or with 1/sqrt(L) only
+slows their rate by 1/L, and Adam's in a branch by 1/sqrt(L): then b = 0.  Without these scales, or with 1/sqrt(L) only
 at the start, L steps of one sign add up and |dh| grows (Yang, Yu, Zhu, Hayou 2023; Bordelon et al. 2023).
 """
 
@@ -33,7 +33,7 @@ class WidthAlone(mn.SpectralMuP):
 
 
 class StartAlone(WidthAlone):
-    """The last weights of a branch start at 1/sqrt(L), as by `w_std`; the rates ignore L."""
+    """SpectralMuP with 1/sqrt(L) for the initial last weights of a branch, as from `w_std`; the rates ignore L."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         end, _ = role.depth
@@ -51,7 +51,7 @@ def resnet(L: int) -> mn.Layer:
 
 
 def last_sum(optimizer: Any, table: mn.Parametrization, depths: tuple[int, ...], seeds: int) -> Any:
-    """|dh| of the last sum at each depth, and its fit."""
+    """Return |dh| of the last sum at each depth, and its fit."""
     told: dict[str, Any] = {"parametrization": table, "widths": depths, "seeds": seeds, "loss": mn.mse}
     check = mn.coordinate_check(resnet, X, Y, optimizer=optimizer, **told)
     *_, found, _, _ = (row for row in check.rows if row.quantity == "dh")  # before the last activation and layer
@@ -71,7 +71,7 @@ def main(out: str | None = None, depths: tuple[int, ...] = DEPTHS, seeds: int = 
 
 
 def draw(out: str, depths: tuple[int, ...], rows: dict[Any, Any]) -> None:
-    """|dh| of the last sum against depth, a panel for each optimiser."""
+    """Plot |dh| of the last sum against depth, with a panel for each optimiser."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

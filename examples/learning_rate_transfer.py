@@ -1,10 +1,10 @@
-"""Learning-rate transfer: in muP, the best learning rate of a narrow network is that of a wide one.
+"""Transfer learning rates: in muP, the best learning rate of a narrow network is that of a wide one.
 
     python3 make.py python examples/learning_rate_transfer.py [--out FILE.png]
 
-Perceptrons and convolutional networks learn digits, by gradient descent and by Adam, at a range of rates.  In spectral
-muP the best rate is the same from the narrowest to the widest network; in the standard parametrization it falls by up
-to a factor two per doubling of the width.  (Yang et al. 2022, figure 1, on small networks.)
+Perceptrons and convolutional networks learn digits by gradient descent and by Adam, at a range of rates.  In spectral
+muP the best rate is the same from the narrowest to the widest network.  In the standard parametrization it falls by up
+to a factor of two whenever the width doubles (Yang et al. 2022, figure 1, on small networks).
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def work(script: str, sizes: Mapping[str, Any]) -> float:
 
 def hours(found: Mapping[str, Any]) -> float:
     """Return the hours that the paper's size would take on one core, from the time of ours."""
-    sizes = {name: value or found["papers"][name] for name, value in found["sizes"].items()}  # 0: not known
+    sizes = {name: value or found["papers"][name] for name, value in found["sizes"].items()}  # 0 means unknown
     ratio = work(found["script"], found["papers"]) / work(found["script"], sizes)
     return float(found["core seconds"]) / 3600 * ratio
 

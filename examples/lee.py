@@ -1,8 +1,8 @@
-"""Hold what the scripts on Lee et al. 2019 share: data, networks, steps of training, their closed form, exponents.
+"""Provide what the scripts on Lee et al. 2019 share: data, networks, training steps, their closed form, exponents.
 
-The paper's losses.  Its text has L = 1/2 sum ||f - y||^2 and its figures show means.  At the rates of its figures only
-means are stable: on 128 digits of MNIST a sum over the examples allows rates up to .005 where figure 1 takes 1.  Here
-eta is the rate of the mean over examples and outputs, as in the authors' own library, 1/(2 N C) sum ||f - y||^2.
+About the paper's losses: its text has L = 1/2 sum ||f - y||^2 and its figures show means.  At the rates of its figures
+only means are stable: on 128 digits of MNIST a sum over the examples allows rates up to .005, but figure 1 uses 1.
+Here eta is the rate of the mean over examples and outputs, as in the authors' own library, 1/(2 N C) sum ||f - y||^2.
 `mn.mse` is a mean only over the examples, so lr = eta / C, and the rate of the sum is lr / N.
 """
 
@@ -33,7 +33,7 @@ def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> t
     """Return (x, y, x_test, y_test) in float64, images as standardised vectors; the same arrays at every call.
 
     task : "classes", ten outputs, 9/10 for the class and -1/10 for the others; "binary", +-1 for the parity of digits,
-    and for horse against aeroplane of CIFAR-10.
+    and for horse against aeroplane in CIFAR-10.
     """
     if data == "cifar10" and task == "binary":
         rng = np.random.default_rng(seed)
@@ -75,12 +75,12 @@ def outputs(model: mn.Model, theta: Any, x: Host) -> Host:
 
 
 def distance(theta: Any, theta0: Any) -> Host:
-    """|theta - theta_0|, (E,), on the host."""
+    """Return |theta - theta_0|, (E,), on the host."""
     return to_host(((theta - theta0) ** 2).sum(-1)) ** 0.5
 
 
 def powers(steps: int, base: int = 2) -> list[int]:
-    """0, 1, base, base^2, ... and `steps`.
+    """Return 0, 1, base, base^2, ... and `steps`.
 
     >>> powers(10)
     [0, 1, 2, 4, 8, 10]
@@ -109,7 +109,7 @@ def at_steps(
 
 
 def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: float, steps: Sequence[int]) -> Host:
-    """Return f_lin of theta0, (P,), after `steps`, (T, len(points), C): eqs. (9) to (11), exp replaced by powers."""
+    """Return f_lin of theta0, (P,), after `steps`, (T, len(points), C): eqs. (9) to (11), with powers for exp."""
     theta0 = double(theta0)
     x, y, points = like(theta0, x, y, points)
     k, k_test = mn.ntk_full(net, theta0, x), mn.ntk_full(net, theta0, points, x)

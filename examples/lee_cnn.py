@@ -2,12 +2,12 @@
 
     python3 make.py python examples/lee_cnn.py [--out DIR] [--data DIR --set cifar10] [--scale evening]
 
-Three 3 x 3 convolutions with tanh, average pooling over the image, a dense layer; sigma_w^2 = 2, sigma_b^2 = .1,
-momentum .9, eta = .1, horses against aeroplanes of CIFAR-10 (the parity of digits in the package).  One output: eta is
-the lr of `mn.mse`.  The linearisation is not trained: the tangent kernel of the network at its start gives its outputs
-after any number of steps in closed form, `an.gradient_descent(momentum=)`.
+The network has three 3 x 3 convolutions with tanh, average pooling over the image and a dense layer; sigma_w^2 = 2,
+sigma_b^2 = .1, momentum .9, eta = .1, horses against aeroplanes of CIFAR-10 (the parity of the packaged digits).  With
+one output, eta is the lr of `mn.mse`.  The linearisation is not trained: the network's initial tangent kernel gives its
+outputs after any number of steps in closed form, `an.gradient_descent(momentum=)`.
 
-As a control, it uses the same closed form with the kernel of another draw of the network.
+The control uses the same closed form with the kernel of another draw of the network.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOMENTUM, LR = 0.9, 0.1
 
 
 def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
-    """Build three convolutions with tanh, the mean over the image, one output."""
+    """Build three convolutions with tanh, the mean over the image, and one output."""
     how: dict[str, Any] = {"w_std": 2**0.5, "b_std": 0.1**0.5}
     body = [layer for _ in range(3) for layer in (mn.Conv2d(channels, 3, **how), mn.Tanh())]
     return mn.Network(mn.Sequential(*body, mn.GlobalAvgPool(), mn.Dense(1, **how)), shape)
@@ -67,7 +67,7 @@ def work(data: str, channels: int, n: int, steps: int, seed: int) -> dict[str, A
 
 
 def main(s: Setting, channels: tuple[int, ...], steps: int, seeds: int, n: int) -> Found:
-    """Return the largest distance by channels, test losses of both; draw outputs, losses and distances."""
+    """Return the largest distance by channels, test losses of both; plot outputs, losses and distances."""
     runs = s.sweep(work, {"channels": channels, "seed": range(seeds)}, data=s.data, n=n, steps=steps)
     apart = runs["distance"].max(-1) / runs["moved"].max(-1)
     fit, control = exponent(channels, apart), runs["control"] / runs["moved"].max(-1)

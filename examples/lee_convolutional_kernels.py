@@ -2,10 +2,10 @@
 
     python3 make.py python examples/lee_convolutional_kernels.py [--out DIR] [--data DIR --set cifar10]
 
-Two 3 x 3 convolutions with ReLU, then Flatten or GlobalAvgPool and a dense layer, at their start.  The relative error
-|mean of M kernels - Theta| / |Theta| of networks with n channels, tangent and NNGP kernel: the law of large numbers
-over channels and networks makes it (n M)^(-1/2).  Flatten keeps the diagonal of pixel pairs, pooling averages over all
-of them (Novak et al. 2019; Arora et al. 2019).  Control: the same kernels against those of the other end.
+Two 3 x 3 convolutions with ReLU, then Flatten or GlobalAvgPool and a dense layer, are not trained.  It measures |mean
+of M kernels - Theta| / |Theta| for networks with n channels, tangent and NNGP kernel: the law of large numbers over
+channels and networks makes it (n M)^(-1/2).  Flatten keeps the diagonal of pixel pairs, pooling averages them all
+(Novak et al. 2019; Arora et al. 2019).  The control compares the kernels with the other end's.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def off(found: Any, exact: Any) -> float:
 
 
 def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int) -> Found:
-    """Return exponents in channels and draws, with 95 % intervals; draw the errors against the channels."""
+    """Return exponents in channels and draws, with 95 % intervals; plot the errors against the channels."""
     grid = {"end": tuple(ENDS), "channels": channels, "repeat": range(repeats)}
     runs = s.sweep(work, grid, data=s.data, draws=draws, n=n)
     many = powers(draws, 4)[1:]

@@ -2,13 +2,12 @@
 
     python3 make.py python examples/lee_cross_entropy.py [--out DIR] [--data DIR] [--scale evening]
 
-Ten digits, two hidden layers of ReLU, sigma_w^2 = 2, sigma_b^2 = .1, batches of 64, momentum .9, eta = 1: lr = .1 for
-`mn.softmax_cross_entropy` (`lee_training.py`).  A network and its linearisation start alike and see the same batches.
+The task is ten digits, with two hidden ReLU layers, sigma_w^2 = 2, sigma_b^2 = .1, batches of 64, momentum .9, eta = 1:
+lr = .1 for `mn.softmax_cross_entropy` (`lee_training.py`).  Network and linearisation share their start and batches.
 
-A squared loss pulls outputs to their targets and a deviation with them; cross-entropy lets the logits of a separated
-class grow without end.  So the deviation of the logits grows with them, and a network that deviates early ends far from
-its linearisation: the paper's figure S4.  Both are measured at fixed steps, early and at the end, and against the
-width.
+A squared loss pulls outputs, and any deviation, to their targets; cross-entropy lets the logits of a separated class
+grow without end.  So the deviation of the logits grows with them, and a network that deviates early ends far from its
+linearisation: the paper's figure S4.  Both are measured at fixed steps, early and at the end, and against the width.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ def pair(data: str, width: int, steps: int, n_train: int, n_test: int, seed: int
 
 
 def times(steps: int) -> list[int]:
-    """Return the steps to look at, EARLY among them."""
+    """Return the steps to look at, with EARLY among them."""
     return sorted({*marks(steps, 16), EARLY})
 
 
 def main(
     s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n_train: int = 60_000, n_test: int = 1000
 ) -> Found:
-    """Return deviations of the logits early and late, their growth, accuracies; draw them over the steps."""
+    """Return deviations of the logits early and late, their growth, and accuracies; plot them against the steps."""
     runs = s.sweep(
         pair, {"width": widths, "seed": range(seeds)}, data=s.data, steps=steps, n_train=n_train, n_test=n_test
     )

@@ -4,9 +4,9 @@
 
 Tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias, eta = .5) learn a binary task and are followed on the line
 x(a) = a x_1 + (1 - a) x_2 between two training inputs of different classes.  Eqs. (14) and (15), with powers of I - lr
-Theta / N for the exponential, give mean and variance after any number of steps; training the top layer alone gives
-those of eqs. (22), (23), which end at the Bayesian posterior, eq. (13): another distribution.  A single network follows
-f_0 + A_t (y - f_0(X)) from its own start (figure S1), up to O(n^(-1/2)).
+Theta / N for the exponential, give mean and variance after any number of steps.  If only the top layer trains, eqs.
+(22), (23) do, and end at another distribution, the Bayesian posterior, eq. (13).  A single network follows f_0 + A_t (y
+- f_0(X)) from its own start (figure S1), up to O(n^(-1/2)).
 
 Each network gives one number for the mean, <f, mean> / <mean, mean> over line and steps, and one for the variance, the
 average of (f - mean)^2 / variance.  Both are 1 on average if the theory is right.  A part of order N / n is missing:
@@ -45,7 +45,7 @@ def line(x: lee.Host, y: lee.Host) -> lee.Host:
 
 
 def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return f on the line after 0, 1, 4, ... steps, (T, 25): all layers, the top, "own" f_0 + A_t (y - f_0(X))."""
+    """Return f on the line after 0, 1, 4, ... steps, (T, 25): all layers, the top, and "own" f_0 + A_t (y - f_0(X))."""
     x, y, *_ = lee.problem(data, "binary", n_train, 32)
     on, at = line(x, y), lee.powers(steps, 4)
     net = mn.Network(lee.spec("tanh", 3, width), x.shape[1:])
@@ -61,7 +61,7 @@ def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tupl
 
 
 def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: float, at: list[int]) -> Any:
-    """Return f(points), (T, M), if only the last layer is trained: linear descent on the kernel of its features."""
+    """Return f(points), (T, M), if only the last layer is trained, by linear descent on the kernel of its features."""
     trunk = mn.Network(mn.Sequential(*net.spec.layers[:-1]), x.shape[1:])
     both = [lee.TANH**2 * to_host(mn.nngp(trunk, theta[: trunk.size], *lee.like(theta, a, x))) for a in (x, points)]
     descent = an.gradient_descent((both[0] + both[0].T) / 2, y, lr=lr)
@@ -71,12 +71,12 @@ def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: floa
 def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Host]:
     """Return the two numbers of each network, (E,) and (E,), from outputs (E, T, M) after training has begun."""
     f, mean, sd = f[:, 1:], mean[1:], sd[1:]
-    where = sd > 0.1 * sd.max()  # at the training points both vanish
+    where = sd > 0.1 * sd.max()  # both vanish at the training points
     return (f * mean).sum((1, 2)) / (mean**2).sum(), np.mean((((f - mean) / sd) ** 2)[:, where], axis=1)
 
 
 def main(s: Setting, width: int, members: int, n_train: int, steps: int, eta: float = 0.5) -> Found:
-    """Return means and variances over the theory's, with intervals over networks; draw both kinds of figure."""
+    """Return means and variances over the theory's, with intervals over networks; plot both kinds of figure."""
     x, y, *_ = lee.problem(s.data, "binary", n_train, 32)
     at = lee.powers(steps, 4)
     runs = s.sweep(

@@ -2,8 +2,8 @@
 
     python3 make.py python examples/lee_function_space.py [--out DIR] [--data DIR] [--scale evening]
 
-Ten digits on full batches, two hidden layers of ReLU, sigma_w^2 = 2, sigma_b^2 = .1.  The linearisation of a network
-follows from only its initial tangent kernel, and so does the network, up to a distance that falls with the width:
+Ten digits are learned on full batches, with two hidden ReLU layers, sigma_w^2 = 2, sigma_b^2 = .1.  A network's initial
+tangent kernel determines its linearisation, and the network up to a distance that falls with the width:
 
     squared loss, momentum      the heavy ball in closed form, a 2 x 2 matrix to the power t for each eigenvalue
     the same as lr -> 0         tau f'' + f' = -Theta grad L with tau = lr / (1 - m)^2, at time lr steps / (1 - m)
@@ -11,8 +11,8 @@ follows from only its initial tangent kernel, and so does the network, up to a d
     the same with batches       steps of the coefficients a in f = f_0 + Theta a, `mn.kernel_descent`
 
 Training is compared with each of them on test points, and the infinitely wide network's kernel with the network's own.
-With tau fixed, 1 - m falls as lr^(1/2), and the distance between steps and flow with it; without momentum it falls as
-lr.  Control: gradient descent in closed form, at the rate lr / (1 - m) that momentum amounts to late in training.
+At fixed tau, 1 - m and with it the distance of steps from the flow fall as lr^(1/2); without momentum the distance
+falls as lr.  The control is gradient descent in closed form, at momentum's effective late rate lr / (1 - m).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (128, 512, 2048), "steps": 4000, "seeds": 10, "n": 128},
 }
 MOMENTUM, SHARE, STEP = 0.9, 0.04, 0.1
-"""Momentum; lr as a share of the largest stable rate with it, so that the control is stable; that share without it."""
+"""Momentum; lr as a share of the largest stable rate with momentum, such that the control is stable, and without."""
 
 
 def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Compare, for the squared loss, momentum training with the closed form, and that with its flow at three rates."""
+    """Compare, for the squared loss, momentum training with its closed form, and this with its flow at three rates."""
     p, at = Frozen(data, width, n, seed, MOMENTUM, zero_mean=True), marks(steps)
     lr, few = SHARE * p.bound, at[: len(at) // 2]
     form, limit = (p.closed(kernel, at, lr, MOMENTUM) for kernel in (p.kernel, p.limit))
@@ -56,7 +56,7 @@ def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str
 
 
 def cross_entropy(data: str, width: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Compare, for cross-entropy, descent with the flow, for the network and, at two rates, its linearisation."""
+    """Compare, for cross-entropy, descent with the flow, for the network and, at two rates, for its linearisation."""
     p, at, loss = Frozen(data, width, n, seed, 0.0, zero_mean=False), marks(steps), mn.softmax_cross_entropy
     lr, few = STEP * p.bound, at[: len(at) // 2]
     flow, limit = (p.flow(k, lr * np.array(at), loss) for k in (p.kernel, p.limit))
@@ -72,7 +72,7 @@ def cross_entropy(data: str, width: int, n: int, steps: int, seed: int) -> dict[
 
 
 def on_kernel(p: Frozen, steps: int, loss: mn.Loss, lr: float, momentum: float, batch: int) -> Any:
-    """Test outputs after steps on the kernel alone, on the batches of generator 0, as `Frozen.trained` draws them."""
+    """Return test outputs after steps on only the kernel, with the batches of generator 0, as in `Frozen.trained`."""
     how: dict[str, Any] = {
         "loss": loss,
         "optimizer": mn.SGD(lr, momentum=momentum),
@@ -84,7 +84,7 @@ def on_kernel(p: Frozen, steps: int, loss: mn.Loss, lr: float, momentum: float, 
 
 
 def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) -> Found:
-    """Return distances of training from its theory by width, and of steps from flows; draw outputs and distances."""
+    """Return distances of training from its theory by width, and of steps from flows; plot outputs and distances."""
     grid = {"width": widths, "seed": range(seeds)}
     ball, cross = (s.sweep(work, grid, data=s.data, n=n, steps=steps) for work in (heavy_ball, cross_entropy))
     tables = {"heavy ball": (ball, "closed form", 0.5), "cross-entropy": (cross, "flow of its kernel", 1.0)}

@@ -4,16 +4,16 @@
 
 Networks with five hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn two classes, horses and aeroplanes of
 CIFAR-10 (the parity of digits in the package), by full-batch descent.  Eqs. (8) to (11) predict weights and outputs
-from the tangent kernel of the same network at its start.  The analytic kernel predicts them too, less accurately:
-at its start a network's kernel is n^(-1/2) away from it, and then moves by less.
+from the tangent kernel of the same network at its start.  The analytic kernel predicts them too, but less accurately:
+a network's initial kernel is n^(-1/2) away from it, and then moves by less.
 
 The weights follow less closely.  A fraction n^(-1/2) of the ReLU units changes sign, and each of these changes its
 whole part of the Jacobian.  So the Jacobian moves by n^(-1/4), and with it the weights; the theorem's n^(-1/2) is for
-smooth activations.  (Two layers, 16 digits, n = 256 to 2048: Jacobian and weights -.33, -.30 +- .09 for ReLU; -.51,
--.51 +- .10 for tanh.)
+smooth activations.  (For two layers, 16 digits and n = 256 to 2048, Jacobian and weights have exponents -.33, -.30 +-
+.09 for ReLU and -.51, -.51 +- .10 for tanh.)
 
-The paper's eta = .01 is stable on the mean over the examples (bound .38 for 256 images), not on their sum (.0015).
-Small and evening sizes take the same times eta x steps in fewer steps; the closed form knows steps of any size.
+The paper's eta = .01 is stable on the mean over the examples (bound .38 for 256 images), not on their sum (.0015). The
+sizes small and evening cover the same times eta x steps in fewer steps; the closed form allows any step.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def work(
     limit = an.kernel(lee.spec(phi, 5, 1, b_std=B_STD)).ntk(points, x)
     theta0, targets, found = lee.start(net, seed), np.concatenate([y, y_test])[:, 0], []
     rng, tensors = np.random.default_rng(0), [at for name, at in net.layout.slices.items() if name.endswith(".W")]
-    which = [int(rng.integers(part.start, part.stop)) for part in tensors]  # SHOWN weights, one of each layer
+    which = [int(rng.integers(part.start, part.stop)) for part in tensors]  # SHOWN weights, one in each layer
     for first in theta0:
         theta = lee.double(first)
         _, J = net.linearize(theta, *lee.like(theta, x))
@@ -70,7 +70,7 @@ def work(
             losses = [
                 0.5 * np.mean((g[..., part] - targets[part]) ** 2, axis=-1) for g in (np.array(f), *says.values())
             ]
-            result[f"loss, {where}"] = losses  # (3, T): the network's, then those of both predictions
+            result[f"loss, {where}"] = losses  # (3, T): of the network, then of both predictions
         for name in KINDS:
             result[name] = lee.rms((np.array(f) - says[name])[:, N:], axis=-1)
         found.append(result)
@@ -78,7 +78,7 @@ def work(
 
 
 def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int, steps: int, eta: float) -> Found:
-    """Return the network's distance from each prediction, by width, with intervals over seeds; draw four panes."""
+    """Return the network's distance from each prediction, by width, with intervals over seeds; plot four panels."""
     at, n = lee.powers(steps), np.array(widths)
     how: dict[str, Any] = {"data": s.data, "n_train": n_train, "steps": steps, "eta": eta}
     runs = s.sweep(work, {"width": widths, "seed": range(seeds)}, together="seed", batch=1, **how)

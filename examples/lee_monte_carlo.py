@@ -2,9 +2,9 @@
 
     python3 make.py python examples/lee_monte_carlo.py [--out DIR] [--data DIR]
 
-Three hidden ReLU layers at their start.  It measures the relative error |mean of M kernels - Theta| / |Theta| for
-networks of width n, tangent and NNGP kernel.  The law of large numbers over n units and M networks makes it (n
-M)^(-1/2), as long as the bias of a finite width, of order 1/n, is smaller.  ReLU without biases has none.
+The networks have three hidden ReLU layers and are not trained.  It measures |mean of M kernels - Theta| / |Theta| for
+networks of width n, for the tangent and NNGP kernels.  The law of large numbers over n units and M networks makes it (n
+M)^(-1/2), as long as the finite-width bias of order 1/n is smaller.  ReLU without biases has no such bias.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def work(data: str, width: int, draws: int, repeat: int) -> dict[str, Any]:
 
 
 def main(s: Setting, widths: tuple[int, ...], draws: tuple[int, ...], repeats: int) -> Found:
-    """Return exponents in the width and in the number of draws, with 95 % intervals; draw the errors against n M."""
+    """Return exponents in the width and in the number of draws, with 95 % intervals; plot the errors against n M."""
     runs = s.sweep(work, {"width": widths, "repeat": range(repeats)}, data=s.data, draws=draws[-1])
     found: Found = {"widths": widths, "draws": draws}
     size, rows = f"{N} images, n = {widths[0]} to {widths[-1]}, M = 1 to {draws[-1]}", []

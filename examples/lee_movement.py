@@ -5,8 +5,8 @@
 Networks of growing width learn ten classes of 128 images by full-batch descent at the paper's rate.  The relative
 change of input and output weights falls as n^(-1/2), since each of few inputs and outputs meets n units; that of the n
 x n weights between them falls as n^(-1).  The tangent kernel, the kernel of the last hidden layer (empirical NNGP) and
-the distance of the outputs from the linearisation are O(n^(-1/2)).  The paper finds the kernels closer to n^(-1), and
-for smooth activations theory expects that.  Each is the supremum over snapshots at powers of two steps.
+the distance of the outputs from the linearisation are O(n^(-1/2)).  The paper finds the kernels closer to n^(-1), as
+theory expects for smooth activations.  Each value is the supremum over snapshots at powers of two steps.
 
 The paper's eta = 1 is stable on a mean over the ten outputs (bound 6.9 for three ReLU layers, sigma_b = 0, on its
 MNIST digits standardised), not on a single output (.69), nor on a sum over the examples (.005).
@@ -85,7 +85,7 @@ def main(
     s: Setting, widths: tuple[int, ...], seeds: int, steps: int, n_train: int, eta: float = 1.0,
     cases: tuple[str, ...] = tuple(CASES),
 ) -> Found:  # fmt: skip
-    """Return exponents of the suprema in the wider half of the widths, with 95 % intervals; draw them against width."""
+    """Return exponents of the suprema in the wider half of the widths, with 95 % intervals; plot them against width."""
     found: Found = {"widths": widths, "steps": lee.powers(steps), "exponents": {}, "suprema": {}, "bound": {}}
     rows, half, x = [], min(len(widths) // 2, len(widths) - 2), lee.problem(s.data, "classes", n_train, 32)[0]
     for case in cases:

@@ -5,14 +5,14 @@
 Networks with three hidden ReLU layers learn a binary task, full batches, mean squared loss, in four ways:
 
     NTK        z = sigma_w x W / sqrt(fan-in) + sigma_b b
-    standard   z = x W + b, with the variances in the weights: its tangent kernel grows with the width, so that the
-               rate is the same fraction of the largest stable one; input weights and biases then hardly learn
-    matched    standard, with rates sigma_w^2 / fan-in for weights and sigma_b^2 for biases: the NTK runs exactly
-    top        NTK, the top layer alone: the dynamics of the NNGP kernel
+    standard   z = x W + b, with the variances in the weights: its tangent kernel grows with the width; the rate is a
+               fixed fraction of the largest stable one, and input weights and biases hardly learn
+    matched    standard, with rates sigma_w^2 / fan-in for weights and sigma_b^2 for biases: exactly the NTK's runs
+    top        NTK, only the top layer: the dynamics of the NNGP kernel
 
-Each follows the infinitely wide network with its own kernel: mean squared error on test images is (mean - y)^2 +
-variance, eqs. (14), (15), and (22), (23) for the top layer.  All rates are a quarter of the largest stable one for the
-infinitely wide network.
+Each follows the infinitely wide network with its own kernel: the mean squared error on test images is (mean - y)^2 +
+variance, eqs. (14), (15), and (22), (23) for the top layer.  All rates are a quarter of the infinitely wide network's
+largest stable rate.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def network(way: str, width: int, d: int) -> tuple[mn.Network, Any, dict[str, fl
 
 
 def rate(way: str, width: int, x: Any) -> float:
-    """Return a quarter of the largest stable rate of the infinitely wide network; that of the NTK for "matched"."""
+    """Return a quarter of the infinitely wide network's largest stable rate; for "matched", that of the NTK."""
     _, kernel, _ = network(way, width, x.shape[1])
     return SHARE * an.max_learning_rate(kernel.nngp(x) if way == "top" else kernel.ntk(x))
 
 
 def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the test loss after 0, 1, 2, 4, ... steps, the images wrong at the end, outputs on some at all times."""
+    """Return the test loss after 0, 1, 2, 4, ... steps, the images wrong at the end, and some outputs at all times."""
     x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     net, _, scales = network(way, width, x.shape[1])
     theta0, at = lee.start(net, seed), lee.powers(steps)
@@ -70,7 +70,7 @@ def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[
 
 
 def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
-    """Return test losses against theory, test errors of all ways, steps to learn; draw losses against steps."""
+    """Return test losses against theory, test errors of all ways, steps to learn; plot losses against steps."""
     x, y, x_test, y_test = lee.problem(s.data, "binary", n_train, N_TEST)
     runs = s.sweep(
         work, {"way": WAYS, "seed": range(seeds)}, together="seed", data=s.data, n_train=n_train, steps=steps,

@@ -1,8 +1,8 @@
 """A network and its linearisation, trained alike: what the scripts for the deep networks of Lee et al. 2019 share.
 
-The paper's rate.  Its figures show means over the examples, and the authors' public code takes the mean over the C
-outputs too: 0.5 * mean((f - y)^2) and -mean(y * log_softmax(f)).  `mn.mse` and `mn.softmax_cross_entropy` are means
-over the examples of a sum over the outputs. The paper's eta is therefore lr = eta / C here, and eta = C lr.
+About the paper's rate: its figures show means over the examples, and the authors' public code also takes the mean over
+the C outputs: 0.5 * mean((f - y)^2) and -mean(y * log_softmax(f)).  `mn.mse` and `mn.softmax_cross_entropy` are means
+over the examples of a sum over the outputs.  The paper's eta is therefore lr = eta / C here, and eta = C lr.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def two_layers(width: int, shape: tuple[int, ...]) -> mn.Network:
 
 
 def marks(steps: int, number: int = 9) -> list[int]:
-    """Return the steps at which to look, evenly spaced on a logarithmic axis, including the last one."""
+    """Return the steps at which to look, evenly spaced on a logarithmic axis, with the last step."""
     return sorted({round(step) for step in np.geomspace(1, steps, number)})
 
 
@@ -58,7 +58,7 @@ def trained(
     model: mn.Model, theta0: mn.Array, train: tuple[mn.Array, mn.Array], x_test: mn.Array, at: Sequence[int], *,
     loss: mn.Loss, optimizer: mn.SGD, batch: int | None = None, seed: int = 0,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """(losses, f): of each batch, (at[-1] + 1,), at x_test after `at` steps, (len(at), M, C); seed : of batches."""
+    """Return (losses, f): of each batch, (at[-1] + 1,), and at x_test after `at` steps, (len(at), M, C)."""
     how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch_size": batch}
 
     def run(resume: Any) -> Iterator[mn.Snapshot]:
@@ -80,8 +80,8 @@ def side_by_side(
 ) -> dict[str, Any]:  # fmt: skip
     """Train one network and its linearisation at its own start, on the same batches.
 
-    For each of the steps `at`: "distance" rms (f - f_lin), "moved" rms (f_lin - f_0), "size" rms f_lin. "accuracy" and
-    "lin accuracy" on the test points, "f" and "lin f" at one; "loss" and "lin loss" of the batches since the last step.
+    "distance" is rms (f - f_lin) after the steps `at`, "moved" rms (f_lin - f_0), "size" rms f_lin.  "accuracy" and
+    "lin accuracy" are on the test points, "f" and "lin f" at one.  "loss" and "lin loss" are batch means.
     """
     theta0, x_test, x, y = placed(net.init(np.random.default_rng(seed), dtype=np.float32), test[0], *train)
     optimizer = mn.SGD(lr, momentum=momentum)
@@ -99,10 +99,10 @@ def side_by_side(
 
 
 class Frozen:
-    """A network of two hidden layers for `n` images, and outputs predicted by its kernel at the start, in float64.
+    """A network with two hidden layers for `n` images, and its outputs predicted by its initial kernel, in float64.
 
-    kernel : (M, C, N, C), and limit : (M, N), of infinite width, for all points, training points first.
-    bound : the largest stable rate of the heavy ball.
+    kernel : (M, C, N, C), and limit : (M, N), at infinite width; both for all points, training points first.  bound :
+    the largest stable rate of the heavy ball.
     """
 
     def __init__(self, data: str, width: int, n: int, seed: int, momentum: float, *, zero_mean: bool) -> None:
@@ -125,7 +125,7 @@ class Frozen:
         momentum: float = 0.0,
         batch: int | None = None,
     ) -> Array:
-        """Return test outputs after the steps `at`, on full batches or with generator 0."""
+        """Return test outputs after the steps `at`, on full batches, or mini-batches from generator 0."""
         how: dict[str, Any] = {"loss": loss, "optimizer": mn.SGD(lr, momentum=momentum), "batch": batch}
         return trained(model, self.theta0, self.train, self.x_test, at, **how)[1]
 
@@ -142,7 +142,7 @@ class Frozen:
 
 
 def by_width(widths: Sequence[int], values: Array, digits: int = 3) -> str:
-    """Write mean and interval over seeds at each width; values : (widths, seeds)."""
+    """Format mean and interval over seeds at each width; values : (widths, seeds)."""
     return ", ".join(f"{plus(interval(v), digits)} ({n})" for n, v in zip(widths, values))
 
 

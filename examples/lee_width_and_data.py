@@ -5,10 +5,10 @@
 Three hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn a binary task.  The rms distance of the outputs on test
 images from the linearisation falls with the width.  Whether it grows with the number N of examples depends on when
 training stops.  To fit more examples equally well the weights must move further, as |theta - theta_0|^2 is about y'
-Theta^(-1) y. So the distance at a given loss grows with N; at a given time eta x steps it hardly does.
+Theta^(-1) y.  So the distance at a given loss grows with N; at a given time eta x steps it hardly does.
 
-Each N is trained to the step at which the infinitely wide network has a tenth of its first loss; the other time is the
-step at which the smallest N gets there.
+Each N is trained until the infinitely wide network has a tenth of its first loss; the other time is the step at which
+the smallest N reaches that point.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WHEN = ("at a tenth of the loss", "at one time")
 
 
 def length(data: str, N: int, share: float) -> tuple[float, int]:
-    """Return (lr, steps) on the first N examples: `share` of the largest stable rate, to a tenth of the loss."""
+    """Return (lr, steps) on the first N examples: `share` of the largest stable rate, until a tenth of the loss."""
     x, y, *_ = lee.problem(data, "binary", N, N_TEST)
     k = an.kernel(lee.spec("relu", 3, 1, b_std=B_STD)).ntk(x)
     lr = share * an.max_learning_rate(k)
@@ -68,7 +68,7 @@ def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[in
 
 
 def main(s: Setting, widths: tuple[int, ...], numbers: tuple[int, ...], seeds: int, share: float = 0.25) -> Found:
-    """Return exponents in width and number of examples at both times; draw the distance against each."""
+    """Return exponents in width and number of examples at both times; plot the distance against each."""
     runs = s.sweep(
         work, {"N": numbers, "width": widths, "seed": range(seeds)}, together="seed", data=s.data, first=numbers[0],
         share=share,

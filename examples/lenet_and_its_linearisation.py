@@ -3,13 +3,13 @@
     python3 make.py python examples/lenet_and_its_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
 Both start from the same weights and see the same mini-batches: sum of squares on one-hot targets, momentum .9, batches
-of 32, PyTorch's initialisation, a rate that is divided by ten every 30 % of the epochs.  The network gains little from
-width, the linearisation much; shifting the digits widens the gap, most at small width.  The linearisation's weights are
-u = theta - theta_0, so its weight decay is one towards theta_0; it is also trained at ten times the rate.
+of 32, PyTorch's initialisation, and a rate divided by ten after every 30 % of the epochs.  The network gains little
+from width, the linearisation gains much; shifting the digits widens the gap, most at small width.  The linearisation's
+weights are u = theta - theta_0, so its weight decay is towards theta_0; it is also trained at ten times the rate.
 
-The rate.  The paper's loss is sum_l (f_l - y_l)^2 and its rate .1.  The largest rate at which heavy-ball descent on
-that loss is stable for the linearisation, 2 (1 + m) / (2 lambda_max(Theta) / N), falls with the width.  It is below .1
-from width 10 on (MNIST: about .5, .3, .15, .08 at widths 1, 2, 5, 10).  So that rate on that loss cannot have trained
+About the rate: the paper's loss is sum_l (f_l - y_l)^2 and its rate .1.  The largest rate at which heavy-ball descent
+on that loss is stable for the linearisation, 2 (1 + m) / (2 lambda_max(Theta) / N), falls with the width.  It is below
+.1 from width 10 on (MNIST: about .5, .3, .15, .08 at widths 1, 2, 5, 10), so that rate on that loss cannot have trained
 widths 25 and 60.  It can if the loss is a mean over the ten classes (PyTorch's MSELoss): rate .01 here, and weight
 decay 5e-4 in place of 5e-5.
 
@@ -83,7 +83,7 @@ def main(
     s: Setting, widths: tuple[int, ...], shifts: tuple[int, ...] = (), n_train: int = 2000,
     n_test: int = 2000, epochs: int = 10, seeds: int = 2,
 ) -> Found:  # fmt: skip
-    """Return accuracies of all kinds and the gaps by width and shift, with 95 % intervals; draw them against width."""
+    """Return accuracies of all kinds and the gaps by width and shift, with 95 % intervals; plot them against width."""
     shifts = shifts or {"digits": (0, 2), "mnist": (0, 7)}.get(s.data, (0,))
     axes: dict[str, Any] = {"shift": shifts, "width": widths, "kind": tuple(KINDS), "seed": range(seeds)}
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "n_test": n_test, "epochs": epochs}

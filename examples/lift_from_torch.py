@@ -1,8 +1,8 @@
-"""Lift a convolutional network from torch's arrays: outputs and gradients are the same to rounding.
+"""Lift a convolutional network from torch's arrays: outputs and gradients are the same up to rounding.
 
     python3 make.py python examples/lift_from_torch.py [--out FILE.png]
 
-If torch is installed, its own modules compute the reference outputs and gradients; otherwise NumPy does, by
+If torch is installed, its own modules compute the reference outputs and gradients; otherwise NumPy does, with
 channels-first sums and a finite difference along each gradient.  The weights were trained here and written in torch's
 axes by `mn.unlift`, so that direction is tested as well.  The kernel at these weights then classifies other digits.
 """
@@ -29,7 +29,7 @@ SPEC = mn.Sequential(
 
 
 def numpy_outputs(state: dict[str, Host], x: Host) -> Host:
-    """Compute torch's outputs, written out: x (N, 1, 8, 8), W (out, in, 3, 3), features flattened as (C, H, W)."""
+    """Compute torch's outputs explicitly: x (N, 1, 8, 8), W (out, in, 3, 3), features flattened as (C, H, W)."""
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3))
     h = np.einsum("nchwij,ocij->nohw", windows, state["0.weight"]) + state["0.bias"][:, None, None]
     h = np.tanh(h).reshape(len(x), 8, 4, 2, 4, 2).mean((3, 5)).reshape(len(x), -1)
@@ -38,9 +38,9 @@ def numpy_outputs(state: dict[str, Host], x: Host) -> Host:
 
 
 def there(state: dict[str, Host], x: Host, u: Host, d: dict[str, Host]) -> tuple[Host, float]:
-    """Return (f, the derivative of sum(f u) along d) by torch, or by NumPy."""
+    """Return (f, the derivative of sum(f u) along d), by torch or by NumPy."""
     if torch is None:
-        h = 1e-6  # a central difference in float64, right to about h^2 and 1e-16 / h
+        h = 1e-6  # a central difference in float64, accurate to about h^2 and 1e-16 / h
         plus, minus = (numpy_outputs({k: a + s * d[k].astype(float) for k, a in state.items()}, x) for s in (h, -h))
         return numpy_outputs(state, x), float(((plus - minus) * u).sum() / (2 * h))
     nn = torch.nn

@@ -2,10 +2,10 @@
 
     python3 make.py python examples/linear_until_t1.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-t1 is where the loss has halved.  The claims hold in the feature regime, s = sqrt(h) alpha << 1, with two layers: |f_t -
-f_0| grows as t up to about t1, for all s and h.  At a given fraction of t1 it is of order sqrt(h), not 1, as the sum
-over the last layer's neurons no longer averages out.  The reason: all pre-activations move at the rate 1/(sqrt(h)
-alpha), in every layer. This is measured at t = 0 in five layers, where |dz/dt| at alpha = 1 should fall as h^(-1/2).
+At t1 the loss has halved.  The claims hold in the feature regime, s = sqrt(h) alpha << 1, with two layers: |f_t - f_0|
+grows as t up to about t1, for all s and h.  At a given fraction of t1 it is of order sqrt(h), not 1, as the sum over
+the last layer's neurons no longer averages out.  The reason is that all pre-activations move at the rate 1/(sqrt(h)
+alpha), in every layer.  This is measured at t = 0 in five layers, where |dz/dt| at alpha = 1 should fall as h^(-1/2).
 
 The paper takes |f| over the test set; we take it over the training set.
 """
@@ -36,7 +36,7 @@ TIMES = np.concatenate([np.geomspace(1e-3, 0.1, 40), np.geomspace(0.1, 20.0, 350
 
 
 def growth(data: str, n_train: int, width: int, s: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """|f_t - f_0|, the root mean square over the training set, at PARTS of each network's t1; L = 2."""
+    """Return |f_t - f_0|, the root mean square over the training set, at PARTS of each network's t1; L = 2."""
     x, y = placed(*task(data, n_train, 100)[0])
     net = network(width, 2)
     sizes, losses = [], []
@@ -51,7 +51,7 @@ def growth(data: str, n_train: int, width: int, s: float, seed: tuple[int, ...])
 
 
 def speed(data: str, n_train: int, depth: int, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """|dz/dt| of each layer's pre-activations at t = 0 and alpha = 1, by one small step of descent."""
+    """Return |dz/dt| of each layer's pre-activations at t = 0 and alpha = 1, from one small step of descent."""
     x, y = (a.astype(np.float64) for a in task(data, n_train, 100)[0])
     net, step = network(width, depth), 1e-5
     theta0 = np.stack([net.init(np.random.default_rng(e)) for e in seed])
@@ -73,7 +73,7 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
     in_h = {f"{PARTS[i]:.2g} t1": exponent(widths, by_h[:, :, i]) for i in (0, 6, 12)}
     layers = [exponent(widths, layer) for layer in np.moveaxis(z, -1, 0)]
     logs = np.log(by_h).mean(1) - 0.5 * np.log(widths)[:, None]
-    apart = np.exp(np.ptp(logs, axis=0)) - 1  # over h, at each part of t1
+    apart = np.exp(np.ptp(logs, axis=0)) - 1  # range over h, at each part of t1
     found: Found = {
         "widths": widths, "scales": scales, "in t": in_t, "in h": in_h, "layers": layers,
         "size": [[interval(v) for v in np.moveaxis(h, -1, 0)] for h in by_h], "apart": apart.tolist(),

@@ -3,9 +3,9 @@
     python3 make.py python examples/local_pooling.py [--out FILE.png]                      digits, in seconds
     ... --data DIR --train 1000 --test 1000 --layers 5 --windows 1 3 5 --store FOLDER      CIFAR-10, resumable
 
-Tangent kernels of `layers` convolutions of 3 x 3 with ReLU, float32.  Windows of B x B with stride 1 before Flatten are
-the local average pooling of Li et al. 2019, arXiv 1911.00809 (89 % with all of CIFAR-10, flips, and more).  With flips
-the training set holds each image and its mirror image g x.  As k(g x, g x') = k(x, x'), both have one coefficient:
+The kernels are tangent kernels of `layers` 3 x 3 convolutions with ReLU, float32.  Windows of B x B with stride 1
+before Flatten are the local average pooling of Li et al. 2019, arXiv 1911.00809 (89 % with all of CIFAR-10, flips and
+more). With flips the training set also holds mirror images g x.  As k(g x, g x') = k(x, x'), x and g x share a weight:
 
     f(x) = sum_i a_i (k(x, x_i) + k(x, g x_i)),     (K + G + ridge I) a = y,     G_ij = k(x_i, g x_j)
 
@@ -23,12 +23,12 @@ import numpy as np
 import analytic as an
 import minintk as mn
 
-PAIRS_OF_ALL = 50_000**2 / 2 + 50_000 * 10_000  # of CIFAR-10
+PAIRS_OF_ALL = 50_000**2 / 2 + 50_000 * 10_000  # for CIFAR-10
 RIDGES = 10.0 ** np.arange(-6, 0.1)
 
 
 def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset, ...]:
-    """Return training and test images in float32, channels standardised: digits, or CIFAR-10's first."""
+    """Return training and test images in float32 with standardised channels: digits, or CIFAR-10's first."""
     one, two = mn.datasets.digits(dtype=np.float32).split(150, 300, np.random.default_rng(0))
     if folder is not None:
         one, two = (mn.datasets.cifar10(folder, part, dtype=np.float32) for part in ("train", "test"))
@@ -36,7 +36,7 @@ def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset
 
 
 def outputs(K: Any, k: Any, y: Any) -> Any:
-    """Return k (K + ridge)^-1 y, the ridge by leave-one-out: y_i less the prediction without i is a_i / (K^-1)_ii."""
+    """Return k (K + ridge)^-1 y, with the ridge by leave-one-out: the error without i is a_i / (K^-1)_ii."""
     lam, Q = np.linalg.eigh(K.astype(np.float64))
 
     def solved(ridge: float) -> tuple[float, Any]:
@@ -51,7 +51,7 @@ def main(
     out: str | None = None, folder: str | None = None, train: int = 150, test: int = 300, layers: int = 3,
     windows: tuple[int, ...] = (1, 2, 3, 8), store: str | None = None, halve: bool = False,
 ) -> dict[str, float]:  # fmt: skip
-    """Return accuracies with and without flips, and CPU ms per pair; draw them into `out` if given."""
+    """Return accuracies with and without flips, and CPU ms per pair; plot them into `out` if given."""
     one, two = data(folder, train, test)
     x, x_test, y, found = one.x, two.x, np.eye(10)[one.labels] - 0.1, dict[str, float]()
     if halve:

@@ -5,8 +5,8 @@
 Networks learn the parity of five digits by gradient flow, and predict that of a sixth.  The tangent kernel of a finite
 network is noisy and moves, so their mean differs from infinite width by c / n; `analytic.width_correction` computes c.
 
-The networks come in pairs with opposite output weights, so that the initial outputs cancel. They are compared with
-their linearisations, whose own mean is that of 40 times as many untrained networks.  The rest is O(1/n^2).
+The networks come in pairs with opposite output weights, so that the initial outputs cancel.  They are compared with
+their linearisations; the mean of these comes from 40 times as many untrained networks.  The rest is O(1/n^2).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main(
 
 
 def draw(out: str, found: dict[str, Any], cases: tuple[str, ...], widths: tuple[int, ...]) -> None:
-    """Draw n (mean - limit) against 1/n, with a panel for each case."""
+    """Plot n (mean - limit) against 1/n, with a panel for each case."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

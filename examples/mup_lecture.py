@@ -6,9 +6,9 @@ Section 2 is about a linear network of width D with P inputs: W1 : D x P, W2 : D
 1/sqrt(D), 1/D and rates D/P, 1, 1/D.  It gives norms of weights, of features and of their first steps.  Section 1
 derives kappa = |D^2 f| / |D f|^2 of two layers: D^-1/2 in the NTK scaling, which is lazy, and 1 in the mean-field one.
 The other rows are measured on images, with two hidden tanh layers.  Features move by the same amount at every width in
-muP, and by n^-1/2 in the NTK parametrization.  The best rate for narrow networks is good for wide ones.  f - f_0 is
-trained, since f_0 in muP falls as n^-1/2, and at n = 64 it is as large as y.  Features of networks that train f move
-there 1.6 times as far as at n = 512, those of f - f_0 .9 times.
+muP, and by n^-1/2 in the NTK parametrization.  The best rate for narrow networks also suits wide ones.  f - f_0 is
+trained, since f_0 in muP falls as n^-1/2, and at n = 64 it is as large as y.  At n = 64, features of networks that
+train f move 1.6 times as far as at n = 512; those of f - f_0 move .9 times as far.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def lazy(rule: str, width: int, seed: int) -> dict[str, float]:
 
 
 def ones(net: mn.Network) -> dict[str, float]:
-    """Return one rate for all weights: the lecture's kappa is that of f as a function of theta."""
+    """Return one rate for all weights, as the lecture's kappa is that of f as a function of theta."""
     return dict.fromkeys(net.layout.slices, 1.0)
 
 
@@ -91,7 +91,7 @@ def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]
 
 
 def exponents(widths: tuple[int, ...], values: Any) -> Any:
-    """Return the power of the width of each seed's values : (widths, seeds), averaged, with its interval."""
+    """Return the power of the width for each seed's values : (widths, seeds), averaged, with its interval."""
     log_n = np.log(widths) - np.mean(np.log(widths))
     return interval(log_n @ np.log(values) / (log_n @ log_n))
 

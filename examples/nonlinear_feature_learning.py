@@ -1,10 +1,10 @@
-"""Compare nonlinear networks whose features move, at growing width, with the infinitely wide limit.
+"""Compare nonlinear networks with moving features, at growing width, with the infinitely wide limit.
 
     python3 make.py python examples/nonlinear_feature_learning.py [--out FILE.png]
 
-Two hidden layers in `mn.MeanField()`, four digits, one of them odd; descent, and Adam.  The limit is
-`an.feature_learning_limit`, by Monte Carlo over neurons.  Margins, the means of y f, differ from the limit's by
-c / n on average over networks of width n, by n^(-1/2) for a single one; the tangent kernel goes where the limit's goes.
+Two hidden layers in `mn.MeanField()` learn four digits, one of them odd, by descent and by Adam.  The limit is
+`an.feature_learning_limit`, by Monte Carlo over neurons.  Margins, the means of y f, differ from the limit's by c / n
+on average over networks of width n, by n^(-1/2) for one network; the tangent kernel follows the limit's.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def exponent(widths: Host, distance: Host, error: Host) -> tuple[float, float]:
 
 
 def main(out: str | None = None, neurons: int = 150_000, samples: int = 80_000) -> dict[str, float]:
-    """Return exponents of the distance from the limit, of means and of one network, with their standard errors."""
+    """Return exponents of the distance from the limit, for means and for one network, with their standard errors."""
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()
     n, found, drawn = np.array(WIDTHS), dict[str, float](), {}
     for name, (phi, by) in CASES.items():
@@ -68,7 +68,7 @@ def main(out: str | None = None, neurons: int = 150_000, samples: int = 80_000) 
 
 
 def draw(out: str, n: Host, drawn: dict[str, Any]) -> None:
-    """Draw margins, kernels and distances."""
+    """Plot margins, kernels and distances."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

@@ -3,7 +3,7 @@
     python3 make.py python examples/particle_flow.py [--out FILE.png]
 
 f(x) = mean a phi(w.x) over particles (w, a); with e = (y - f)/N, dw/dt = sum e a phi'(w.x) x, da/dt = sum e phi(w.x).
-n random particles are a network, infinitely many the mean-field limit (Mei et al. 2018): here 2^14 quasi-random ones.
+n random particles are a network, infinitely many the mean-field limit (Mei et al. 2018), here 2^14 quasi-random ones.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def flow(particles: Any) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, neurons: int = 400_000) -> dict[str, float]:
-    """Return n times the distance of the networks' mean from the limit, and sqrt(n) times that of one, at the end."""
+    """Return n times the distance of the networks' mean from the limit, and sqrt(n) times one network's, at the end."""
     few, limit = (flow(MultivariateNormalQMC(np.zeros(3), seed=0).random(2**k))[-1] for k in (12, 14))
     found, rows = {"limit: 2^12 particles less 2^14": float(np.abs(few - limit).max())}, []
     for n in widths:

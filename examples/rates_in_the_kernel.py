@@ -1,4 +1,4 @@
-"""Put learning rates into the tangent kernel: a step of descent is -lr J S J' (f - y) / N, in muP and mean field too.
+"""Include learning rates in the tangent kernel: a step is -lr J S J' (f - y) / N, also in muP and mean field.
 
     python3 make.py python examples/rates_in_the_kernel.py [--out FILE.png]
 
@@ -49,7 +49,7 @@ def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 3) -> dict[str, float]:
-    """Return errors of the step at the first and the last width, exponents in width with their errors; draw them."""
+    """Return errors of the step at the first and last width, and exponents in width with their errors; plot them."""
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, np.random.default_rng(0)).parity()
     found, values = dict[str, float](), dict[str, dict[str, list[Host]]]()
     for name, way in (WAYS | PAIR).items():
@@ -72,7 +72,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, widths: tuple[int, ...], values: dict[str, dict[str, list[Host]]]) -> None:
-    """Draw the factor of J J', kappa with S and without, and the distance from infinite width, with lines of theory."""
+    """Plot the factor of J J', kappa with S and without, and the distance from infinite width, with theory's lines."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

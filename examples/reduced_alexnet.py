@@ -7,12 +7,12 @@ paper, it trains the network, its linearisation at the same rate, and the linear
 suits it better.  All runs start from the same weights and see the same batches.  On the easy 8 x 8 digits the gap
 narrows with width; the paper's gap, on photographs of snakes, hardly does.
 
-The initialisation.  PyTorch's initialisation divides the signal by sqrt(6) in each of eight layers.  The network then
-needs thousands of steps to leave its plateau (here it does not within 15 epochs on 1,500 digits), which is too long for
-a laptop.  So the weights have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable one.
+About the initialisation: PyTorch's divides the signal by sqrt(6) in each of eight layers.  The network then needs
+thousands of steps to leave its plateau (here it does not within 15 epochs on 1,500 digits), which is too long for a
+laptop.  So the weights have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable one.
 
 small: the 8 x 8 digits, or with --data --set cifar10 photographs.  paper: all of CIFAR-10, half of AlexNet's channels
-and more.  (The paper's own images, ten kinds of snake from ImageNet, are not free to use here.)
+or more.  (The paper's own images, ten kinds of snake from ImageNet, are not free to use here.)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KINDS = {"AlexNet": (False, 1), "LinAlexNet": (True, 1), "LinAlexNet, 10 x rate"
 
 
 def alexnet(shape: tuple[int, ...], width: float) -> mn.Sequential:
-    """Build AlexNet with `width` / 8 of its channels and 3 x 3 windows; large images first meet 5 x 5 with stride 2."""
+    """Build AlexNet with `width` / 8 of its channels and 3 x 3 windows; large images first get 5 x 5 with stride 2."""
     small = shape[0] == 8
 
     def conv(channels: int, size: int = 3, stride: int = 1) -> tuple[mn.spec.Layer, ...]:
@@ -78,7 +78,7 @@ def train(
 def main(
     s: Setting, widths: tuple[float, ...], n_train: int = 1500, n_test: int = 2000, epochs: int = 15, seeds: int = 2
 ) -> Found:
-    """Return test and training accuracy of the three kinds at each width; draw them."""
+    """Return test and training accuracy of the three kinds at each width; plot them."""
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "n_test": n_test, "epochs": epochs}
     axes: dict[str, Any] = {"width": widths, "kind": tuple(KINDS), "seed": range(seeds)}
     runs = s.sweep(train, axes, together="seed", **fixed)

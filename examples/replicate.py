@@ -4,10 +4,10 @@
 
 It reruns judged scripts that took at most M minutes of one core, or the named results of docs/papers (e.g.
 lee_cnn-cifar10), cheap ones first, until K rows are reached.  Each runs again with its recorded settings, with seeds
-from S on. It compares pairs of numbers that both have an interval, a ± half or (low to high).  If the intervals are
+from S on.  It compares pairs of numbers that both have an interval, a ± half or (low to high).  If the intervals are
 right, 95 % of the differences lie within the root of the sum of squares of the two half-widths.  Numbers of one script
-share networks, so the count scatters more than a binomial one.  A verdict flips if "yes" becomes "no", or "no" "yes".
-Results are stored in docs/papers/replicated/SCRIPT-DATA.json, and the page of the papers shows the sum.
+share networks, so the count scatters more than a binomial one.  A verdict flips if "yes" becomes "no" or the reverse.
+Results are stored in docs/papers/replicated/SCRIPT-DATA.json, and the page of the papers shows the total.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[
     for old, new in zip(before, after, strict=True):
         pairs = zip(intervals(old["here"]), intervals(new["here"]), strict=False)
         halves = [((a - b) ** 2, half**2 + other**2) for (a, half), (b, other) in pairs]
-        found["numbers"] += sum(spread > 0 for _, spread in halves)  # 0: rounded away
+        found["numbers"] += sum(spread > 0 for _, spread in halves)  # 0 if rounded away
         found["beyond"] += sum(off > spread > 0 for off, spread in halves)
         if not old.get("rule"):
             continue
@@ -57,7 +57,7 @@ def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[
 
 
 def main() -> None:
-    """Rerun, compare, store, and print the sum."""
+    """Rerun, compare, store, and print the total."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("keys", nargs="*", metavar="KEY", help="results of docs/papers, without .json (all)")
     parser.add_argument("--rows", type=int, default=1000, metavar="K", help="rows that are enough")

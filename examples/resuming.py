@@ -1,6 +1,6 @@
 """Resume within runs: killed training continues from its last snapshot, with all its seeds.
 
-A sweep resumes at whole runs of `work`: a run that is killed starts again.  If a run takes hours, `fit` saves itself in
+A sweep resumes with whole runs of `work`: a killed run starts again.  If a run takes hours, `fit` saves its state in
 the folder of `unfinished`, and `collected` saves the state of any run of snapshots with the values read from them.
 """
 
@@ -20,7 +20,7 @@ from minintk.files.writing import digest
 from minintk.training.checkpoints import load, save
 
 PLACE = "MININTK_UNFINISHED"
-"""The environment variable by which running.py names the folder; without it nothing is saved."""
+"""The environment variable in which running.py passes the folder; without it nothing is saved."""
 SECONDS = 120.0
 """Seconds between two snapshots on disk."""
 
@@ -57,7 +57,7 @@ def collected(
 ) -> list[Any]:
     """Return read(snapshot) for all snapshots of run(resume), in order; arrays, numbers and text.
 
-    run : `mn.train` or `mn.flow` with all arguments except resume=.  theta0 : whose library the state goes to.
+    run : `mn.train` or `mn.flow` with all arguments except resume=.  theta0 : an array of the library for the state.
     """
     with unfinished(*arguments) as folder:
         path, state, rows = folder and folder / "run.npz", None, []

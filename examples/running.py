@@ -1,4 +1,4 @@
-"""Run a script that reruns a paper: its settings, its recorded runs over the cores, its command line."""
+"""Run a script that reruns a paper: its settings, its recorded runs on all cores, its command line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SIZE = {
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of the command line; by default a script runs inside a test and leaves no files.
+    """Settings of the command line; by default a script runs as in a test and leaves no files.
 
     name : the script's name.  out : folder for results, or None.  data : "digits" (inside the package), "mnist" or
     "cifar10".  part : (i, n), to make only that part of the runs, for job arrays.  workers : processes; 1 is this one.
@@ -64,7 +64,7 @@ class Setting:
 
     @property
     def factors(self) -> dict[str, float]:
-        """Return the factors by which the paper's run is larger, by `SIZE`, without unknown ones."""
+        """Return the factors by which the paper's run is larger, by `SIZE`, except unknown ones."""
         found: dict[str, float] = {}
         for name, keys in SIZE.items():
             for key in keys:
@@ -84,7 +84,7 @@ class Setting:
     ) -> mn.Table:
         """Run `mn.sweep` of work(**fixed, **point) over the grid, in this script's store.
 
-        SystemExit if another part of the runs is missing.
+        Raises SystemExit if another part of the runs is missing.
         """
         moved = {name: [v + self.first_seed for v in grid[name]] for name in ("seed", "repeat") if name in grid}
         axes = {name: [value] for name, value in fixed.items()} | dict(grid) | moved
@@ -155,7 +155,7 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     if args.data:
         os.environ["MININTK_DATA"] = str(Path(args.data).expanduser().resolve())
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
-    device_namespace(device)  # fails immediately if there is none
+    device_namespace(device)  # fails immediately if there is no such device
     os.environ["MININTK_DEVICE"] = device
     part = None
     if args.part:

@@ -2,9 +2,9 @@
 
     python3 make.py python examples/sine_cookbook.py [--out FILE.png]
 
-The data, the network and the regularisation are the notebook's. `THEIRS` holds the means and standard deviations of
-neural-tangents 0.6.5 in float64, at every seventh of 50 points in [-pi, pi].  Its `diag_reg` is relative, ridge =
-diag_reg tr(K) / N.  Networks are compared with the theory of the ensemble after as many steps.
+The data, the network and the regularisation are the notebook's.  `THEIRS` holds the means and standard deviations of
+neural-tangents 0.6.5 in float64, at every seventh of 50 points in [-pi, pi].  Its `diag_reg` is relative:
+ridge = diag_reg tr(K) / N.  Networks are compared with the theory of the ensemble after the same number of steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ THEIRS: dict[Any, tuple[tuple[float, ...], tuple[float, ...]]] = {
         (0.022255128, 0.001674126, 0.045322288, 0.097752324, 0.175535557, 0.008634384, 0.005548638, 0.000517259),
     ),
 }  # fmt: skip
-"""Means and standard deviations, (8,) each."""
+"""The means and the standard deviations, (8,) each."""
 
 
 def spec(width: int) -> mn.Sequential:

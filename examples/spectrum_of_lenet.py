@@ -2,13 +2,13 @@
 
     python3 make.py python examples/spectrum_of_lenet.py [--out DIR] [--data DIR --set mnist|cifar10]
 
-J = grad f(w_0, X) has a row for each image and output.  Its effective rank is exp(-sum p log p), p the singular values
-of J over their sum (Roy and Vetterli 2007); Samarin et al. 2022 draw it against width (figure 6) and the singular
-values themselves (figure 7).  The paper does not say whether the p are those of J or of the kernel J J', their squares.
-Both are given here; they order widths and shifts in the same way.  J itself is never formed: the kernel (6000, 6000) is
-contracted layer by layer in float64, and its eigenvalues are the squared singular values.
+J = grad f(w_0, X) has a row for each image and output.  Its effective rank is exp(-sum p log p), where p are the
+singular values of J over their sum (Roy and Vetterli 2007).  Samarin et al. 2022 plot it against width (figure 6), and
+the singular values themselves (figure 7).  The paper does not say whether the p are those of J or of the kernel J J',
+their squares. We give both; they order widths and shifts in the same way.  J itself is never formed: the kernel (6000,
+6000) is contracted layer by layer in float64, and its eigenvalues are the squared singular values.
 
-small, evening: 200 images at all widths, and, but for the digits, 600 at width 1.  paper: 600 at all widths up to 60.
+small, evening: 200 images at all widths, and 600 at width 1 except for the digits.  paper: 600 at all widths to 60.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def spectrum(data: str, n: int, shift: int, width: int, seed: int) -> dict[str, Any]:
-    """Return sigma(J) : (10 n,), descending, from eigenvalues of J J' (negative by rounding: 0); effective ranks."""
+    """Return sigma(J) : (10 n,), descending, from eigenvalues of J J' (0 if negative by rounding); effective ranks."""
     train, _ = images(data, n, 1, seed)
     if shift:
         train = train.shifted(shift, np.random.default_rng(seed))

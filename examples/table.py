@@ -4,7 +4,7 @@
 
 It runs the entries of `PLAN`, each recorded in --out, so that an interrupted call resumes.  A result's rows are kept as
 docs/papers/KEY.json, its figure as KEY.png in 128 colours; then the pages are rewritten from everything kept there.
-Without --data only the digits inside the package run.  With --ran nothing runs: the results in --out are kept.
+Without --data only the packaged digits run.  With --ran nothing runs: the results in --out are kept.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def keep(name: str, kind: str, out: Path) -> None:
 
 
 def kept_pages() -> dict[Path, str]:
-    """Return the pages, from everything in docs/papers."""
+    """Return the pages, written from everything in docs/papers."""
     docs = {name: ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for name, path in scripts().items()}
     files = sorted(PAGE.parent.glob("*.json"))
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in files}

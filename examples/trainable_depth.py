@@ -2,7 +2,7 @@
 
     python3 make.py python examples/trainable_depth.py [--seed 1] [--out FILE.png]
 
-Networks in the ordered phase, whose inputs become equal as e^(-depth / xi), learn 150 digits in 150 steps.  w_std sets
+Networks in the ordered phase, where inputs become equal as e^(-depth / xi), learn 150 digits in 150 steps.  w_std sets
 xi, at b_std^2 = .05.  The depth at which half the digits are learned is interpolated; intervals are Student's t.
 
 Protocol: width, rate, steps and depths were chosen on other seeds.  Seed 1 was run once, after this was written down.
@@ -50,8 +50,8 @@ def accuracies(phi: Any, w: float, depths: Host, width: int, networks: int, step
 
 
 def half(accuracy: Host, depths: Host) -> float:
-    """Return the depth at which the accuracy first falls through a half; linear between depths."""
-    if (at := int(np.argmax(accuracy < 0.5))) == 0:  # already below at the first depth, or never
+    """Return the depth at which the accuracy first falls below a half, interpolated linearly between depths."""
+    if (at := int(np.argmax(accuracy < 0.5))) == 0:  # already below a half at the first depth, or never
         return float(depths[0] if accuracy[0] < 0.5 else depths[-1])
     return float(np.interp(0.5, accuracy[[at, at - 1]], depths[[at, at - 1]]))
 

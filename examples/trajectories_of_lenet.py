@@ -4,8 +4,8 @@
 
 The paper finds that single outputs follow different paths, and that the statistics become more alike with width.  Here
 the outputs are those of the right class, on test images, after each epoch.  Both networks start from the same weights
-and see the same mini-batches, with the rates and the loss of lenet_and_its_linearisation.py.  The target is 1.  With m,
-s the mean and the deviation over images,
+and see the same mini-batches, with the rates and the loss of lenet_and_its_linearisation.py.  The target is 1.  With
+the mean m and the deviation s over images, the distances are
 
     statistics   root mean square over epochs of ((m - m_lin)^2 + (s - s_lin)^2)^1/2
     paths        root mean square over images and epochs of (f - m) / s - (f_lin - m_lin) / s_lin
@@ -76,7 +76,7 @@ def trained(
 def main(
     s: Setting, widths: tuple[int, ...], n_train: int = 2000, n_test: int = 1000, epochs: int = 10, seeds: int = 6
 ) -> Found:
-    """Return distances of statistics and of paths at each width; draw means and deviations over training."""
+    """Return distances of statistics and of paths at each width; plot means and deviations over training."""
     grid: dict[str, Any] = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(trained, grid, together="seed", data=s.data, n_train=n_train, n_test=n_test, epochs=epochs)
     found: Found = {name: [interval(v) for v in runs[name]] for name in ("statistics", "paths")}

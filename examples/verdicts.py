@@ -1,8 +1,8 @@
 """Decide when a measured number agrees with a paper: margins, two one-sided tests, one level per row.
 
 A row "agrees" only if the whole interval of each number lies inside the paper's range plus a margin, and "differs" if
-one lies outside; otherwise it is undecided.  So more networks narrow an interval and never turn a right number into a
-wrong one. They would if a number had to equal the paper's exactly, as no finite width does.
+one lies outside; otherwise it is undecided.  So more networks narrow an interval and never make a right number wrong.
+They would if a number had to equal the paper's exactly, as no finite width does.
 
     kind of number          margin          why
     exponent                .1              a relative correction c / n to a power shifts its fit over a decade of
@@ -15,8 +15,8 @@ wrong one. They would if a number had to equal the paper's exactly, as no finite
     order (larger, falls)   none            the paper gives a direction and no size
     much smaller            a half          the paper gives a word; a factor of 2 is the least it can mean
 
-With several numbers in a row each is tested at a level by Holm's rule, so that the intervals of a row are jointly wrong
-in 5 % of rows.  The margins were fixed before the runs they judge, whose networks are new.
+With several numbers in a row, Holm's rule sets the level at which each is tested, so that the intervals of a row are
+jointly wrong in 5 % of rows.  The margins were fixed before the runs that they judge, which use new networks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXPONENT, RATIO, LOSS, POINTS, MUCH = 0.1, 0.1, 0.05, 0.02, 0.5
 class Claim(NamedTuple):
     """A paper's claim about some numbers, tested.  rule : in words.
 
-    tests : of each number (p, q), p the level at which it lies inside, q that at which it lies outside; one-sided.
+    tests : (p, q) for each number, the one-sided levels at which it lies inside (p) and outside (q).
     """
 
     rule: str
@@ -48,7 +48,7 @@ class Claim(NamedTuple):
         """True if all numbers lie inside, False if one lies outside, None if neither is shown at LEVEL."""
         p, q = np.array(self.tests).T
         most = (1 - LEVEL) / 2 / np.arange(len(p), 0, -1)
-        if np.all(np.sort(p) <= most):  # NaN, for a number without an interval, is not
+        if np.all(np.sort(p) <= most):  # False for NaN, a number without an interval
             return True
         return False if np.any(q <= most[0]) else None
 
@@ -56,8 +56,8 @@ class Claim(NamedTuple):
     def more(self) -> float:
         """Return the factor in seeds to decide if no mean moved: (standard errors it takes / those to the margin)².
 
-        Negative if a mean lies outside, so that it would decide against the paper; infinite if one is on the margin,
-        NaN for a run that is not finished.
+        It is negative if a mean lies outside, so that it would decide against the paper, infinite if a mean is on the
+        margin, and NaN for an unfinished run.
 
         >>> v = Measured(1.05, 0.05, df=1000)           # two standard errors from the margin, which it takes
         >>> round(near([v], 1, RATIO).more, 2), round(near([v], 1.2, RATIO).more, 2)
@@ -66,7 +66,7 @@ class Claim(NamedTuple):
         p, q = np.array(self.tests).T
         if np.any((p == 1) & (q == 1)):
             return nan
-        away = np.sort(np.where(p < q, ndtri(1 - p), -ndtri(1 - q)))  # as standard normal; inf if it does not vary
+        away = np.sort(np.where(p < q, ndtri(1 - p), -ndtri(1 - q)))  # in standard normal units; inf without spread
         takes = ndtri(1 - (1 - LEVEL) / 2 / np.arange(1, len(p) + 1))  # Holm's rule
         if away[0] <= 0:
             return -float((takes[-1] / away[0]) ** 2) if away[0] else inf
@@ -161,7 +161,7 @@ def one_of(claim: Claim) -> Claim:
 
 
 def percent_of(claim: Claim) -> Claim:
-    """Return the claim with its rule in per cent or points, for numbers shown that way.
+    """Return the claim with its rule in per cent or points, for numbers shown in that way.
 
     >>> percent_of(near([Measured(0.01, 0.005, df=3)], 0, POINTS)).rule
     'within 2 of 0'

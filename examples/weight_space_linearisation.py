@@ -2,9 +2,9 @@
 
     python3 make.py python examples/weight_space_linearisation.py [--data DIR] [--out FILE.png]
 
-One hidden erf layer of width 512, momentum 0.9, cross-entropy, batches of 128, five epochs: the packaged digits, or
-with --data the 60,000 images of MNIST, as in the notebook.  Its loss is a mean over examples and ten outputs, ours a
-mean over examples. So its rate 1 is 0.1 here, and losses are divided by ten for comparison.
+One hidden erf layer of width 512 trains with momentum 0.9, cross-entropy and batches of 128 for five epochs: on the
+packaged digits, or with --data on MNIST's 60,000 images, as in the notebook.  Its loss is a mean over examples and ten
+outputs, ours only over examples, so its rate 1 is 0.1 here, and losses are divided by ten for comparison.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def examples(data: str | None) -> tuple[Array, Array]:
 
 
 def main(out: str | None = None, data: str | None = None, width: int = 512, epochs: int = 5) -> dict[str, float]:
-    """Return the losses of seven batches of the run, per output, of both models, and the distance between them."""
+    """Return the losses of seven batches of the run, per output, for both models, and the distance between them."""
     x, y = examples(data)
     size = 128 if data else 32
     spec = mn.Sequential(mn.Dense(width, b_std=0.05), mn.Erf(), mn.Dense(10, b_std=0.05))

@@ -1,8 +1,8 @@
-"""Define linearised training in windows, and the bound on their rate, for iterative_linearisation.py.
+"""Define linearised training in windows, and the bounds on its rate, for iterative_linearisation.py.
 
-A window of K steps from theta_0 moves theta by -lr J' sum_j L'(f_j), f_j the outputs of the linear model.  To first
-order in the gradient g this is -A g with A = (1 - (1 - lr G)^K) / G, where G is the Gauss-Newton curvature: descent in
-another metric.  Two things can go wrong, and `along_the_path` measures both along gradient flow.
+A window of K steps from theta_0 moves theta by -lr J' sum_j L'(f_j), where f_j are the linear model's outputs.  To
+first order in the gradient g this is -A g with A = (1 - (1 - lr G)^K) / G, where G is the Gauss-Newton curvature:
+descent in another metric.  Two things can go wrong, and `along_the_path` measures both along gradient flow.
 
 Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, 2 for even K;
                 lambda is the largest curvature on the path: 100 times that of the start in a LeNet with PyTorch's
@@ -10,9 +10,9 @@ Short windows   Steps along the top direction grow unless lr lambda < `Iterative
 Long windows    The linear model leaves the region where it is valid after a time K lr, and a window no longer lowers
                 the network's own loss.  The longest window that lowers the loss, from every point, falls as 1 / lr.
 
-A period and a rate inside both bounds should train.  Neither bound limits K = 1, which turns to flatter points where lr
-lambda > 2 (edge of stability; inside a window the curvature is frozen), nor K = infinity, which never meets the path's
-curvature.  So both survive rates at which finite K > 1 diverges.
+A period and a rate inside both bounds should train.  Neither bound limits K = 1, which turns to flatter points if lr
+lambda > 2 (edge of stability; inside a window the curvature is frozen).  Nor do they limit K = infinity, which never
+meets the path's curvature.  So both survive rates at which finite K > 1 diverges.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import minintk as mn
 from minintk.arrays import array_namespace
 
 ROWS, LONGEST, POINTS, TEST = 2000, 2**14, 8, 500
-"""Most rows of J for which windows use J J'; the longest window that a bound tries; points of a curve; test images."""
+"""The most rows of J for which windows use J J'; the longest window to test; points of a curve; test images."""
 CrossEntropy = mn.softmax_cross_entropy
 
 
@@ -53,13 +53,13 @@ class Window:
         self.gram: mn.Array | None = None
 
     def product(self, u: mn.Array, often: bool = True) -> mn.Array:
-        """Return J J' u, by the Gram matrix if it is small and will be used often."""
+        """Return J J' u, from the Gram matrix if it is small and will be used often."""
         if self.gram is None and often and u.size <= ROWS:
             self.gram = self.J.gram().reshape((u.size, u.size))
         return self.J.jvp(self.J.vjp(u)) if self.gram is None else (self.gram @ u.reshape(-1)).reshape(u.shape)
 
     def step(self, lr: float, steps: int, last: bool = False) -> None:
-        """Take steps of gradient descent; FloatingPointError if numbers overflow.  last : f is not needed."""
+        """Take steps of gradient descent; raise FloatingPointError on overflow.  last : True if f is not needed."""
         total, xp = 0 * self.f, array_namespace(self.f)
         for i in range(steps):
             u = CrossEntropy.cotangent(self.f, self.y)

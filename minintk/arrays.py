@@ -106,7 +106,7 @@ def device_namespace(device: str) -> Any:
     if device != "gpu":
         raise ValueError(f"device expects 'cpu' or 'gpu', got {device!r}")
     try:
-        one = import_module("cupy").zeros(1) + 1  # compiles a kernel
+        one = import_module("cupy").zeros(1) + 1  # compiles a kernel, as a test
         import_module("cupyx.scipy.linalg")  # loads CUDA's libraries, which `import cupy` does not
         return array_namespace(one)
     except Exception as error:  # includes CUDA's own errors
@@ -335,7 +335,7 @@ def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
     kernel = make(source, name)
 
     def launch(blocks: tuple[int, ...], threads: int, arguments: tuple[Any, ...], memory: int) -> None:
-        if memory > 48 * 1024:  # more than the default limit
+        if memory > 48 * 1024:  # more than CUDA's default limit
             kernel.max_dynamic_shared_size_bytes = memory
         kernel(blocks, (threads,), arguments, shared_mem=memory)
 

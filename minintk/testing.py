@@ -115,8 +115,8 @@ def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Genera
 
     theta must be in float64, not on a kink.  Rounding changes the differences by m eps T 1.5 / h, where T = |f| + |J|
     |theta| is the size of f's terms.  Truncation adds h^4 / 30 times a fifth derivative, ten thousand times less at
-    these steps.  A kink of ReLU can lie inside one stencil, so the law must hold at only one of three steps, h =
-    2^-12, 2^-15, 2^-18.  `minintk.Centred` computes alpha (f - f_0): alpha f and alpha f_0 are added and may nearly
+    these steps.  A kink of ReLU can lie inside one stencil, so the law must hold at only one of three steps,
+    h = 2^-12, 2^-15, 2^-18.  `minintk.Centred` computes alpha (f - f_0): alpha f and alpha f_0 are added and may nearly
     cancel, so T is alpha times the sum of both sizes.
     """
     if theta.dtype != np.float64:

@@ -92,7 +92,7 @@ class _Job:
             self.wait()
         finally:
             _own.jobs.pop(self, None)
-            self.work, self.items = abs, []  # never called
+            self.work, self.items = abs, []  # a placeholder that is never called
 
 
 class _Pool:
@@ -133,7 +133,7 @@ _pool, _own = _Pool(), local()
 
 
 def _place() -> tuple[int, int]:
-    """Return (depth, frame) of the caller's caller; any other frame at this depth or deeper has ended, even if kept."""
+    """Return (depth, frame) of the caller's caller.  Any other frame at least as deep has ended, even if it is kept."""
     depth, caller = 0, id(frame := sys._getframe(2))
     while frame := frame.f_back:  # type: ignore[assignment]
         depth += 1
@@ -221,7 +221,7 @@ class single_threaded_blas(AbstractContextManager[None]):
 
 
 def _leave(key: int) -> None:
-    """Restore the thread counts after the last holder.  Either it sees a new holder, or that holder sees it at work."""
+    """Restore the thread counts after the last holder.  This sees a new holder, or the holder sees this restoring."""
     _holders.pop(key, None)
     if _holders:
         return

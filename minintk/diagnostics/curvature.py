@@ -256,7 +256,7 @@ def _largest_eigenvalue(product: Callable[[Array], Array], like: Array, rtol: fl
         raise FloatingPointError(f"the kernel or the Hessian overflows {dtype}: take smaller x, theta, y or scales")
     if not np.any(first):
         return 0.0
-    if size == 1:  # ARPACK needs at least two
+    if size == 1:  # ARPACK needs a size of at least two
         return float(first[0] / start[0])
     H = LinearOperator((size, size), matvec=matvec, dtype=np.float64)
     try:

@@ -134,7 +134,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of a sequential test: seeds per width, looks, last confidence; the exponent and interval of one fit."""
+    """Outcome of a sequential test: seeds per width, looks, last confidence; of a single fit: exponent, interval."""
 
     outcome: Outcome
     text: str

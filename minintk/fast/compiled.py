@@ -112,7 +112,7 @@ def compiled(f: Any, options: Any = NUMBA_OPTIONS) -> Any:
         made._cache = CheckedCache(f)
     except (RuntimeError, OSError):  # no writable cache folder, or no source of f
         not_kept(f"{f.__module__} has no folder that can be written to; set NUMBA_CACHE_DIR")
-    compile_for = made._compile_for_args  # called for new argument types
+    compile_for = made._compile_for_args  # Numba calls this for new argument types
     made._compile_for_args = lambda *args, **named: undisturbed(partial(compile_for, *args, **named))
     return made
 

@@ -69,7 +69,7 @@ def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Bef
     """
     windows, R, N = patches.windows, patches.R, x.shape[-4]
     lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])
-    if V.ndim == 2:  # one product for all leading axes
+    if V.ndim == 2:  # computes one product for all leading axes
         x = x.reshape((-1, *x.shape[-3:]))
     shape = (x.shape[-4] * R, V.shape[-1]) if V.ndim == 2 else (*lead, N * R, V.shape[-1])
     y = array_namespace(x).empty(shape, dtype=x.dtype)
@@ -203,7 +203,7 @@ class BlockedConvJacobian(LayerJacobian):
             return dx.reshape((*dx.shape[:-3], *layer.plain.before))
         N, V = u.shape[-2] // R, self.V.swapaxes(-1, -2)
         lead = np.broadcast_shapes(u.shape[:-2], V.shape[:-2])
-        if V.ndim == 2:  # one product for all leading axes
+        if V.ndim == 2:  # computes one product for all leading axes
             u = u.reshape((-1, u.shape[-1]))
         image = (patches.windows.rows.size, patches.windows.columns.size, patches.channels[0])
         shape = (u.shape[-2] // R, *image) if V.ndim == 2 else (*lead, N, *image)

@@ -3,8 +3,8 @@
     S = sum m u,  Q = sum m u r (x - mean)       m = [x > mean]        dx = r (m u - S/M - r (x - mean) Q/M)
 
 Neither z nor the output of BatchNorm is stored: the convolution's compiled loops compute z while they copy each image
-into its frame.  u, the gradient in z, is a new array that dx overwrites.  Without BatchNorm, mean = 0, r = 1, and dx =
-m u.
+into its frame.  u, the gradient in z, is a new array that dx overwrites.  Without BatchNorm, mean = 0, r = 1, and
+dx = m u.
 """
 
 from __future__ import annotations

@@ -311,12 +311,12 @@ def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) 
 
 @looped
 def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any) -> None:
-    """Set a = r (A - mean - (b - other) slope) in place; A = a if b - other > floor, else 0; otherwise as above."""
+    """Set a = r (A - mean - (b - other) slope) in place; A = a if b - other > floor, else 0; see `column_sums`."""
     L, zero = mean.size, a.dtype.type(0)
     for i in range(0, a.size, L):
         some, those = a[i : i + L], b[i : i + L]
         for c in range(some.size):
             one, two = some[c], those[c] - other[c]
             one = one if two > floor else zero
-            two = two if slope[c] != zero else zero  # 0 times infinity would be NaN
+            two = two if slope[c] != zero else zero  # avoids NaN from 0 times infinity
             some[c] = r[c] * (one - mean[c] - two * slope[c])

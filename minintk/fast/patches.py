@@ -5,8 +5,8 @@
     unroll   W -> V       the weights that multiply P, so that P V is the convolution
     roll     V -> W       the transposed map
 
-A row of P holds B adjacent windows and stores shared pixels once.  P is smaller and its copies are longer than for B =
-1 (`minintk.layers.patches`), at the price of zeros in
+A row of P holds B adjacent windows and stores shared pixels once.  P is smaller and its copies are longer than for
+B = 1 (`minintk.layers.patches`), at the price of zeros in
 
     V[(i, stride b + j, c), (b, o)] = W[i, j, c, o]
 

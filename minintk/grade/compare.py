@@ -87,7 +87,7 @@ def compare(
             others = {name: some[k] for name, some in wrong.items()}
             findings += compare(f"{where}[{k!r}]", found[k], part, rtol=rtol, dtype=dtype, suspects=others).findings
         if 1 < len(findings) == len(wanted) and len(told := {(one.cause, one.text) for one in findings}) == 1:
-            findings = (Finding(where, *told.pop()),)  # the same in all parts
+            findings = (Finding(where, *told.pop()),)  # all parts have the same error
         return Diagnosis(findings)
     if want is None or isinstance(want, str | bool):
         same = got is want if want is None else bool(np.all(np.asarray(got == want)))

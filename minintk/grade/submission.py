@@ -126,7 +126,7 @@ class Submission(AbstractContextManager["Submission"]):
         elif self._late[key := str(more.get("backward", name))] > 1:
             reply = {"error": f"{key}: no answer within {self.seconds:g} s, twice: not tried again"}
         else:
-            reply = self._exchange(asked, self.seconds * (3 if self._lent else 1), key)  # messages take time
+            reply = self._exchange(asked, self.seconds * (3 if self._lent else 1), key)  # messages take extra time
         if "error" in reply:
             raise SubmissionError(str(reply["error"])[:2000])
         self.warned = str(reply.get("warned") or self.warned)[:2000]
@@ -160,7 +160,7 @@ class Submission(AbstractContextManager["Submission"]):
             self._module, self.broken = (None, loaded) if isinstance(loaded, str) else (loaded, "")
             return
         packages = ("numpy", *self.allowed)
-        found = [s for s in map(importlib.util.find_spec, packages) if s and s.origin]  # a file, a folder's __init__.py
+        found = [s for s in map(importlib.util.find_spec, packages) if s and s.origin]  # e.g. a folder's __init__.py
         places = dict.fromkeys(
             str(Path(s.origin or "").parents[s.submodule_search_locations is not None]) for s in found
         )
@@ -202,7 +202,7 @@ class Submission(AbstractContextManager["Submission"]):
                 try:
                     value = {"value": self._lend(str(reply["needs"]), reply["args"], reply["named"])}
                     worker.tree_of(value)
-                except (SubmissionError, KeyError, TypeError) as error:  # for arguments that do not fit
+                except (SubmissionError, KeyError, TypeError) as error:  # the arguments do not fit
                     value = {"error": str(error)}
                 worker.send(process.stdin, value)
                 reply = worker.receive(process.stdout)

@@ -22,7 +22,7 @@ MIXED = "examples mixed", "one example's gradient depends on another: a sum alon
 
 def close(got: Values, right: Values, tolerance: float) -> bool:
     """Return True if |got - right| <= tolerance wherever `right` is known; NaN in `got` is never close."""
-    with np.errstate(invalid="ignore"):  # for differences of infinite numbers
+    with np.errstate(invalid="ignore"):  # infinite numbers give NaN differences
         return bool(np.all((np.abs(got - right) <= tolerance) | np.isnan(right)))
 
 
@@ -71,14 +71,14 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
     known = ~np.isnan(right)
     a, b = got[known], right[known]
     if min(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0)) <= tolerance:
-        return None  # too little information
+        return None  # there is too little information
     c = float(np.sum(a * b) / np.sum(b * b))
     if c == 0 or not close(got, c * right, tolerance * max(1.0, abs(c))):
         return None
     if close(got, right, tolerance):
         return "", ""
     if abs(c - 1) < 1e-5:
-        return None  # rounded, not a factor
+        return None  # it is a rounded result, not a factor
     c, minus = abs(c), ", and the sign" if c < 0 else ""
     if minus and abs(c - 1) < 1e-6:
         return "sign", "the sign"
@@ -116,7 +116,7 @@ def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, floa
                 found |= {f"{name}.shape[{i}] {name}.shape[{i + 1}]": shape[i] * shape[i + 1] for i in (0, 1)}
     unique: dict[float, str] = {}
     for name, size in found.items():
-        both = name == "C" and size == found["N"]  # then it is ambiguous
+        both = name == "C" and size == found["N"]  # the name is then ambiguous
         unique.setdefault(float(abs(size)), name)
         unique |= {float(size): "N or C"} if both else {}
     return {name: size for size, name in unique.items() if size not in (0.0, 1.0, 2.0)}
@@ -133,7 +133,7 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
         yield "map transposed", "the map between rows is transposed: P u where P' u belongs", right.swapaxes(0, lead)
     if lead and shape[lead - 1] == shape[-1]:
         yield "map transposed", "the map is transposed: u W and u W' are exchanged", right.swapaxes(lead - 1, -1)
-    if lead > 2 and shape[1 : lead - 1] == shape[lead + 1 : -1]:  # as many pixels in as out
+    if lead > 2 and shape[1 : lead - 1] == shape[lead + 1 : -1]:  # input and output have as many pixels
         turned = right
         for i in range(1, lead - 1):
             turned = turned.swapaxes(i, lead + i)

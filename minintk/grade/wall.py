@@ -67,7 +67,7 @@ def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
             allowed = access if os.path.isdir(path) else access & READ_FILE
             libc.syscall(445, rules, 1, struct.pack("=Qi", allowed, fd), 0)
             os.close(fd)
-    libc.prctl(38, 1, 0, 0, 0)  # no new privileges
+    libc.prctl(38, 1, 0, 0, 0)  # forbids new privileges
     done = libc.syscall(446, rules, 0) == 0
     os.close(rules)
     return version if done else 0
@@ -105,7 +105,7 @@ def seccomp() -> bool:
     number, first, second, low, high = ((load, 0, 0, at) for at in (0, 16, 24, 32, 36))  # the call and its arguments
     program = [(load, 0, 0, 4), (equal, 1, 0, kind), (leave, 0, 0, 0x80000000), number, (above, 0, 1, 1 << 30), refuse]
     program += [(equal, 0, 1, CLONE3), (leave, 0, 0, 0x00050000 | errno.ENOSYS)]  # glibc then uses clone
-    program += [(equal, 0, 4, CLONE[kind]), first, (bits, 0, 1, 0x10000), allow, refuse]  # only threads
+    program += [(equal, 0, 4, CLONE[kind]), first, (bits, 0, 1, 0x10000), allow, refuse]  # allows only threads
     program += [(equal, 0, 8, PRLIMIT[kind]), first, (equal, 0, 5, 0), low, (equal, 0, 3, 0), high, (equal, 0, 1, 0)]
     program += [allow, refuse]  # it can read its own limits but not set new ones, even as root
     program += [(equal, 0, 5, IOCTL_CALL[kind]), second, (equal, 1, 0, FLAGS), (equal, 0, 1, XFLAGS), refuse, allow]

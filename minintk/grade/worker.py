@@ -58,7 +58,7 @@ def unpack(data: bytes) -> Any:
     """Return the value in a line that `pack` wrote, from an untrusted process; ValueError for any other bytes."""
     try:
         return _value(json.loads(data))
-    except Exception as error:  # an invalid tree, or too deep a one
+    except Exception as error:  # the tree is invalid or too deep
         raise ValueError(f"not a message: {type(error).__name__}: {error}") from error
 
 

@@ -4,8 +4,8 @@
 
 S are the parametrization's learning-rate scales for gradient descent; most are 1 (`minintk.models.empirical`).
 
-`solve_gram` works in function space, with memory for N C x N C numbers whatever P: the tangent kernel J J' is built
-layer by layer, in blocks, and factorised in place.  `solve_lsqr` works in parameter space, with memory P for any N C.
+`solve_gram` works in function space, with memory for N C x N C numbers at any P: the tangent kernel J J' is built layer
+by layer, in blocks, and factorised in place.  `solve_lsqr` works in parameter space, with memory P at any N C.
 
 Without ridge both give the solution of smallest |w|, to which gradient descent from theta_0 converges: the only w in
 the row space of J with J w = y - f_0.  The residual therefore certifies the answer, and both report it.

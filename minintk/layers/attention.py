@@ -108,7 +108,7 @@ def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Arr
         return (A, slope) if pairs is None else (A * pairs, slope * pairs)
     G = G if pairs is None else xp.where(pairs, G, -xp.inf)
     top = xp.max(G, axis=-1, keepdims=True)
-    A = xp.exp(G - xp.where(xp.isfinite(top), top, 0.0))  # 0 in a row of padding
+    A = xp.exp(G - xp.where(xp.isfinite(top), top, 0.0))  # 0 in rows of padding
     total = xp.sum(A, axis=-1, keepdims=True)
     return A / xp.where(total > 0, total, 1.0), None
 

@@ -115,7 +115,7 @@ class ReshapeJacobian(LayerJacobian):
     before: Shape
     after: Shape
 
-    def jvp(self, dw: Weights, dx: Array | None) -> Any:  # None only for None
+    def jvp(self, dw: Weights, dx: Array | None) -> Any:  # returns None only if dx is None
         return None if dx is None else dx.reshape((*dx.shape[: dx.ndim - len(self.before)], *self.after))
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:

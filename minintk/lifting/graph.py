@@ -26,7 +26,7 @@ from minintk.lifting.modules import Piece, as_layer, each, known, leaf, refusal
 from minintk.spec.shapes import Shape, out_shape
 
 SPEC = "give spec=..., its arrays in the order of the calls"
-"""What to do about a `forward` that is not a tree of layers."""
+"""The remedy for a `forward` that is not a tree of layers."""
 
 
 @dataclass(eq=False)

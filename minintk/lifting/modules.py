@@ -177,7 +177,7 @@ def as_layer(kind: str, m: Any, shape: Shape, where: str) -> s.Layer:
             raise refusal(where, f"has {option}={getattr(m, option)!r}; here it is {value!r} alone")
     try:
         return MODULES[kind](m, shape)
-    except UnsupportedLayer as error:  # raised without the path
+    except UnsupportedLayer as error:  # the error does not contain the path
         raise UnsupportedLayer(str(error).replace(f": {kind.rstrip('12d')}", f": {where}", 1)) from None
 
 

@@ -53,7 +53,7 @@ class Moved:
         if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
             raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
         object.__setattr__(self, "probe", own(self.probe))
-        object.__setattr__(self, "drawn", {})  # u for each number of outputs, drawn and moved to a GPU once
+        object.__setattr__(self, "drawn", {})  # {outputs: u}, drawn and moved to a GPU only once
 
     def __repr__(self) -> str:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
@@ -93,7 +93,7 @@ class IterativelyLinearized(Linearized):
         self.every = _checked(every)
         self.step = 0
         self.linearizations = _ones(self.theta0)
-        self._features: Array | None = None  # J(theta_0)' u, for Moved
+        self._features: Array | None = None  # J(theta_0)' u, used by Moved
         if isinstance(self.every, Moved):
             self.check(self.theta0, self.every.probe)
 
@@ -103,14 +103,13 @@ class IterativelyLinearized(Linearized):
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
-        K steps multiply the residual r in its direction by q = (1 - lr lambda)^K: one step of rate a = (1 - q) /
-        lambda. Above lr lambda = 2, r grows until the curvature changes.  Two linear layers of large width n, one
-        example:
+        K steps multiply the residual r in its direction by q = (1 - lr lambda)^K: a step of rate a = (1 - q) / lambda.
+        Above lr lambda = 2, r grows until the curvature changes.  Two linear layers of large width n, one example:
 
             r <- (1 - a lambda + a^2 r^2 / n) r,     lambda <- lambda + (a lambda - 4) a r^2 / n
 
-        (Lewkowycz et al. 2020 for K = 1).  The curvature falls while 0 < a lambda < 4, or -3 < q < 1.  For even K, q >
-        1 and a < 0, so the residual grows within a window, and so does the curvature.
+        (Lewkowycz et al. 2020 for K = 1).  The curvature falls while 0 < a lambda < 4, or -3 < q < 1.  For even K,
+        q > 1 and a < 0, so the residual grows within a window, and so does the curvature.
 
         The formula holds for linear networks with one hidden layer, and guides others.  At width 256 on eight
         digits with K = 1, one tanh layer is stable up to this rate, two up to 1.1 to 1.5 times it, ReLU up to twice it.

@@ -57,7 +57,7 @@ class Network(Model):
     """
 
     speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways] | None] = None
-    """Chooses the `Ways` of every new network; with None, the satellite `minintk.fast` does if it is installed."""
+    """Chooses the `Ways` of every new network; if it is None, `minintk.fast` does so if installed."""
 
     def __init__(
         self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None

@@ -290,13 +290,13 @@ class SteppedFlow:
             a = settings.decay(self.t, h)
             v = a * self.v - (1 - a) * self.g
             if order is None and settings.loss.ends and self.value.ndim:
-                v *= (self.value > 0).reshape((-1, *(1 for _ in v.shape[1:])))  # members with zero loss wait
+                v *= (self.value > 0).reshape((-1, *(1 for _ in v.shape[1:])))  # members with zero loss stand still
             s = self.s + h * v
             f, g = (self.system.outputs(s, at), None) if at is not None else self.system.learn(s, None, y, cotangent)
             changes = xp.max(xp.abs(f - self.f), axis=(-2, -1))
             change = float(xp.max(changes))
             near = not xp.any(self._young() & (changes > 2 * self.path))
-            fits = change < high and near and (self.steps > 0 or self._resolved(s, at, y))  # NaN < high is False
+            fits = change < high and near and (self.steps > 0 or self._resolved(s, at, y))  # False for NaN
             growing = growing and fits and h == self.dt < HUGE
             if halvings == MAX_HALVINGS or (fits and not growing):
                 break

@@ -237,7 +237,7 @@ class Hinge(_Margin):
     """
 
     ends: ClassVar[bool] = True
-    hessian_by_targets: ClassVar[bool] = False  # the loss has no Hessian
+    hessian_by_targets: ClassVar[bool] = False  # there is no Hessian
 
     def __call__(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)
@@ -259,7 +259,7 @@ class Logistic(_Margin):
     True
     """
 
-    hessian_by_targets: ClassVar[bool] = False  # y^2 = 1
+    hessian_by_targets: ClassVar[bool] = False  # d2L/df2 does not depend on y, as y^2 = 1
 
     def __call__(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)

@@ -41,7 +41,7 @@ class Optimizer(ABC):
 
     lr: float | Schedule
     rule: ClassVar[Rule] = "sgd"
-    weight_decay = 0.0  # no fields: a subclass's arguments would have to follow them
+    weight_decay = 0.0  # no fields: a subclass's arguments would come after them
     towards = cast("Array | None", None)
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class Optimizer(ABC):
         if not isinstance(self.lr, Schedule):
             _check_decay(self, float(self.lr))
         for name in ("lr", *memories, "weight_decay"):
-            if hasattr(value := getattr(self, name), "dtype"):  # the caller could change an array
+            if hasattr(value := getattr(self, name), "dtype"):  # an array could be changed by the caller
                 object.__setattr__(self, name, float(value))
         if self.towards is not None:
             object.__setattr__(self, "towards", own(self.towards))

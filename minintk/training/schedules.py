@@ -2,7 +2,7 @@
 
     lr(s)  for step s = 0, 1, ...          t(n) = sum_{s < n} lr(s)
 
-t is the time of the theory.  A schedule can replace a number as any learning rate, as in ``mn.SGD(lr=...)``.
+t is the time of the theory.  Any learning rate can be a schedule instead of a number, as in ``mn.SGD(lr=...)``.
 
 >>> lr = WarmUp(2, then=StepDecay(0.4, every=3, factor=0.5))
 >>> [round(lr(step), 6) for step in range(7)]

@@ -134,7 +134,7 @@ class OnDemand(Iterator[Result]):
             f"{call} computes each result when it is asked for, and none was: nothing was trained. Write "
             f"`for snapshot in {call}: ...`, or `*_, end = {call}` for the last one alone"
         )
-        self._forgotten = weakref.finalize(self, warnings.warn, said, RuntimeWarning, 2)  # the line that drops it
+        self._forgotten = weakref.finalize(self, warnings.warn, said, RuntimeWarning, 2)  # where it is dropped
         self._forgotten.atexit = False
 
     def __next__(self) -> Result:
@@ -337,7 +337,7 @@ def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
 
 def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None, clear: float) -> float:
     """Return a lower bound on lambda_max of J S J', from three Lanczos steps if < `clear`, else eight; 0 if inf."""
-    with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # from eigvalsh, or for a cotangent
+    with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # eigvalsh and cotangents can raise it
         f, J = model.forward(theta, x)
 
         def back(u: Array) -> Array:

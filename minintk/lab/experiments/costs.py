@@ -12,7 +12,7 @@ SCATTER, DOUBT = 0.2, 1.0
 
 
 class Costs:
-    """Seconds of calls, c prod_k size_k^p_k, by ridge regression of log seconds with powers shrunk to their priors.
+    """Predicts the seconds of calls as c prod_k size_k^p_k, by ridge regression of log seconds with priors on p_k.
 
     calls : the arguments of each call.  members : how many runs each call makes at once.
 

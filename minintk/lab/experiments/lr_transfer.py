@@ -198,7 +198,7 @@ def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer
     except FloatingPointError:
         if theta.shape[0] == 1:
             return start
-        alone = (theta[e : e + 1] for e in range(theta.shape[0]))  # finds the one that diverged
+        alone = (theta[e : e + 1] for e in range(theta.shape[0]))  # retrain one by one, to find the one that diverged
         return np.concatenate([_train(net, one, x, y, loss, optimizer, steps) for one in alone])
     with np.errstate(over="ignore", invalid="ignore"):
         end = to_host(loss(net.forward(run.theta, x)[0], y)).astype(np.float64)
