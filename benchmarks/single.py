@@ -55,7 +55,7 @@ def ours(
     from minintk import threads
 
     if not held:
-        threads.blas_libraries = list  # hides all libraries
+        threads.blas_libraries = list  # type: ignore[assignment]  # hides all libraries
     _, a = moved(a, device)
     network, theta = _ours(a, net)
     model = mn.Linearized(network, theta) if linear else network
