@@ -157,10 +157,7 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
     device_namespace(device)  # fails immediately if there is no such device
     os.environ["MININTK_DEVICE"] = device
-    part = None
-    if args.part:
-        i, n = args.part.split("/")
-        part = int(i), int(n)
+    i, n = map(int, (args.part or "0/1").split("/"))
     given = {p.name: value for p in asked if (value := getattr(args, p.name)) is not None}
     defaults = {p.name: p.default for p in asked if p.default is not Parameter.empty}
 
@@ -170,7 +167,7 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)  # fail now rather than at the end
     s = Setting(
-        name, out, args.set or ("mnist" if args.data else "digits"), args.scale, part,
+        name, out, args.set or ("mnist" if args.data else "digits"), args.scale, (i, n),
         cores() if device == "cpu" else 1, True, args.first_seed, whole(args.scale, given), whole("paper", {}),
     )  # fmt: skip
     start, busy = perf_counter(), sum(os.times()[:4])

@@ -18,12 +18,14 @@ import os
 import pickletools
 import struct
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from minintk.datasets.dataset import Dataset
+from minintk.files.locks import Claim
 from minintk.files.reading import read_array, reading, unpacked, whole_file
 
 VARIABLE = "MININTK_DATA"
@@ -56,14 +58,11 @@ def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
     except ImportError as error:
         need = "downloading data needs pooch: pip install 'minintk[data]'"
         raise ModuleNotFoundError(f"{need}; or name a folder that holds the files, folder=... or {VARIABLE}") from error
+    home, processor = pooch.os_cache("minintk"), pooch.Untar() if unpack else None
     try:
-        found = pooch.retrieve(
-            url,
-            known_hash=checksum,
-            path=pooch.os_cache("minintk"),
-            fname=url.rpartition("/")[2],
-            processor=pooch.Untar() if unpack else None,
-        )
+        home.mkdir(parents=True, exist_ok=True)
+        with Claim(home / "download.lock", wait=True) if os.access(home, os.W_OK) else nullcontext():
+            found = pooch.retrieve(url, checksum, url.rpartition("/")[2], home, processor)
     except OSError as error:  # no network, or the server refused
         remedy = f"try again, or put the files in a folder and name it, folder=... or {VARIABLE}"
         raise ConnectionError(f"could not download {url} ({error}): {remedy}") from error

@@ -102,7 +102,8 @@ def test_a_run_waits_for_a_worker_that_is_still_at_it(resuming: Any, monkeypatch
     waits, seen = Event(), list[str]()
 
     def claimed(*arguments: Any, **named: Any) -> Any:
-        waits.set() if seen else None
+        if seen:
+            waits.set()
         return Claim(*arguments, **named)
 
     def second() -> None:

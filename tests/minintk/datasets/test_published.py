@@ -7,7 +7,10 @@ import pickle
 import re
 import struct
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, get_ident
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ import pytest
 
 from minintk.datasets import Dataset, cifar10, digits, mnist
 from minintk.datasets.published import CLASSES, read_idx
+from minintk.files.locks import Claim
 
 Array = np.ndarray[Any, Any]
 
@@ -266,7 +270,9 @@ def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(fetched) == count  # the second time from the cache
 
 
-def test_cifar_download_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[bytes, Any]]:
+    """The batches of CIFAR-10 in an archive, which is what pooch downloads into an empty cache."""
     import tarfile
 
     pooch = pytest.importorskip("pooch")
@@ -283,7 +289,51 @@ def test_cifar_download_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         lambda url, progressbar=False: lambda url, output, _: Path(output).write_bytes(archive.read_bytes()),
     )
     monkeypatch.setattr("minintk.datasets.published.CIFAR_SHA256", pooch.file_hash(str(archive)))
-    assert cifar10(split="test").labels.tolist() == batches[-1][b"labels"]
+    return batches
+
+
+def test_cifar_download_unpacks(served: list[dict[bytes, Any]]) -> None:
+    assert cifar10(split="test").labels.tolist() == served[-1][b"labels"]
+    assert len(cifar10()) == 25
+
+
+def test_who_comes_while_another_unpacks_waits(
+    served: list[dict[bytes, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All files are there, the last one half written: another process would read it as it is."""
+    processor, waits, others = pytest.importorskip("pooch").Untar, Event(), list[Future[Dataset]]()
+    unpack, me = processor._extract_file, get_ident()
+
+    def slowly(self: Any, archive: str, folder: str) -> None:
+        unpack(self, archive, folder)
+        os.truncate(Path(folder, "cifar-10-batches-py", "test_batch"), 100)
+        others.append(pool.submit(cifar10, split="test"))
+        while not (waits.is_set() or others[0].done()):
+            sleep(0.001)
+        unpack(self, archive, folder)
+
+    def claimed(*arguments: Any, **named: Any) -> Claim:
+        if get_ident() != me:
+            waits.set()
+        return Claim(*arguments, **named)
+
+    monkeypatch.setattr(processor, "_extract_file", slowly)
+    monkeypatch.setattr("minintk.datasets.published.Claim", claimed, raising=False)
+    with ThreadPoolExecutor(1) as pool:
+        first = cifar10(split="test")
+    assert others[0].result().labels.tolist() == first.labels.tolist() == served[-1][b"labels"]
+
+
+def test_a_cache_that_cannot_be_written_is_read(
+    served: list[dict[bytes, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cifar10()
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr("minintk.datasets.published.Claim", refused)
     assert len(cifar10()) == 25
 
 
