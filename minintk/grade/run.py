@@ -51,7 +51,7 @@ class Graded:
     def text(self) -> str:
         """Say what is wrong, one line per finding with the cases that show it, and the hint.
 
-        Unwritten functions and a file that does not load are reported once, without a hint; of unnamed wrong results, only the first.
+        Unwritten functions, files that do not load: once, without a hint; of unnamed wrong results, only the first.
         """
         alike: dict[tuple[str, ...], tuple[str, dict[str, None]]] = {}
         for title, found in self.failures:

@@ -92,7 +92,8 @@ def test_numbers_of_a_run_that_diverged_are_not_those_of_another(monkeypatch: py
 
     report = without_the_run(1)
     assert [row[1] for row in report.rows() if row[0] == "largest stable rate along the run"] == ["diverged"]
-    assert np.isfinite(report.statements["rate"].own) and np.isfinite(report.statements["safe"].value)
+    assert np.isfinite(report.statements["rate"].own)
+    assert np.isfinite(report.statements["safe"].value)
     report = without_the_run(2)
     assert report.statements["safe"].own == seen[0].rates.min()
 
