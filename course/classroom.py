@@ -105,11 +105,11 @@ def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
         raise
     except (OSError, ValueError, KeyError) as error:
         return [0, *[""] * len(assignment.exercises), str(error), ""]
-    broken = [g.text for g in found.exercises if "the file does not load" in g.text][:1]
+    wrong = [f"{g.exercise.name}: {g.text}".partition("\n")[0] for g in found.exercises if g.passed < g.cases][:1]
     halves = [g for g in found.exercises if g.carried]
     points, names = sum(g.score for g in halves), ", ".join(g.exercise.name for g in halves)
     carried = [f"{points:g} points carried forward: {names}"] * bool(halves)
-    remark = " ".join(filter(None, [found.warning, *broken, *carried])).partition("\n")[0]
+    remark = " ".join(filter(None, [found.warning, "; ".join([*wrong, *carried])]))
     return [round(found.score, 2), *(round(g.score, 2) for g in found.exercises), remark, found.sandbox]
 
 

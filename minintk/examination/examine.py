@@ -209,7 +209,8 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
     found = dict[str, Statement]()
 
     def state(key: str, name: str, how: str, values: Sequence[Any], percent: bool = False) -> None:
-        found[key] = Statement(name, *interval([float(v) for v in values], fresh), how, percent, float(values[0]))
+        own = np.nan if len(values) < len(runs) and runs[0].kernel is None else float(values[0])  # yours diverged
+        found[key] = Statement(name, *interval([float(v) for v in values], fresh), how, percent, own)
 
     state("rate", "largest stable rate at the start", "SGD: 2 / lambda_max(J S J' L'')", bounds)
     state("momentum", "largest stable rate, momentum 0.9", "the same, times 1 + 0.9", [1.9 * b for b in bounds])

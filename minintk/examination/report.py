@@ -8,6 +8,7 @@ import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isnan
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ class Report:
     def rows(self) -> list[Sequence[str]]:
         """Return the columns MEASURED of every statement that is not about a single layer."""
         found = (s for key, s in self.statements.items() if not key.startswith(PARTS))
-        return [(s.name, s.text(s.own), str(s), s.how) for s in found]
+        return [(s.name, "diverged" if isnan(s.own) else s.text(s.own), str(s), s.how) for s in found]
 
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(finding.kind for finding in self.findings)) or "no findings"

@@ -83,7 +83,7 @@ def along(
         own = f"; the least bound met in yours is {runs[0].rates.min():.3g}" if passed[0] else ""
         text = f"at the rate {rate:.3g}, {counts[what]} of {count} runs {what}{own}; the bound at the start is {bound}"
         lowest = min([bound.interval[0], *(float(run.rates.min()) for run in runs if run.rates.size)])
-        remedy = f"Take a rate below {lowest / 2:.2g}" if given else "Warm the rate up from a tenth of it"
+        remedy = f"Take a rate below {lowest / 2:.2g}" if given else f"Warm the rate up from {rate / 10:.2g}"
         yield Finding("unstable", text, f"{remedy}, or draw smaller weights.")
     shares = {key.removeprefix("share "): s for key, s in statements.items() if key.startswith("share ")}
     layers = {name: s for name, s in shares.items() if f"{name}.W" in net.layout.slices}

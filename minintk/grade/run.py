@@ -51,7 +51,7 @@ class Graded:
     def text(self) -> str:
         """Return what is wrong, one line per finding with the cases that show it, and the hint.
 
-        Unwritten functions are reported once, without a hint; of unnamed wrong results, only the first is reported.
+        Unwritten functions, and files that do not load, are reported once; of unnamed wrong results, only the first.
         """
         alike: dict[tuple[str, ...], tuple[str, dict[str, None]]] = {}
         for title, found in self.failures:
@@ -64,7 +64,7 @@ class Graded:
         others, hint = ", ".join(self.carried), ""
         lines = [f"half of the points: right, but for what comes from {others}"] * bool(others)
         for key, (said, (first, *more)) in alike.items():
-            if said.endswith(UNWRITTEN):
+            if said.endswith(UNWRITTEN) or said.startswith("the file does not load"):
                 lines.append(said)
                 continue
             others = "; ".join(more) if len(more) < 3 else f"{len(more)} others"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from minintk.arrays import Array, Host, to_host
+from minintk.lifting.modules import AUTODIFF
 from minintk.lifting.slots import Axes, Slot, pairs
 from minintk.lifting.unlift import unlift
 from minintk.models.network import Network
@@ -41,7 +42,7 @@ def check_module(module: Any) -> None:
     for name, m in module.named_modules():
         if found := [what for kind in type(m).__mro__ if (what := NEVER.get(kind.__name__))]:
             what = f"{type(m).__name__} at {name or 'the top'!r} {found[0]}, and lift has no layer that does"
-            raise UnsupportedLayer(f"take torch.func for its tangent kernel, or lift parts without it: {what}")
+            raise UnsupportedLayer(f"{AUTODIFF}: {what}")
         if "forward" in vars(m):
             raise UnsupportedLayer(f"write forward into the class: {name or 'the top'!r} has one of the instance alone")
         if hasattr(m, "parametrizations"):

@@ -22,7 +22,7 @@ from typing import Any
 
 from minintk import more_layers as more
 from minintk import spec as s
-from minintk.lifting.modules import Piece, as_layer, each, known, leaf, refusal
+from minintk.lifting.modules import AUTODIFF, Piece, as_layer, each, known, leaf, refusal
 from minintk.spec.shapes import Shape, out_shape
 
 SPEC = "give spec=..., its arrays in the order of the calls"
@@ -99,6 +99,9 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
     except Exception as error:  # any exception, since the module is the caller's code
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise refusal(where, f"has a forward that torch.fx cannot trace, {why}", SPEC) from error
+    called = {getattr(one.target, "__name__", one.target) for one in graph.graph.nodes if one.op != "call_module"}
+    if "scaled_dot_product_attention" in called or ("softmax" in called and called & {"matmul", "bmm", "einsum"}):
+        raise refusal(where, "attends to other positions, and lift has no layer that does", AUTODIFF)
     like = next((p.detach() for p in module.parameters()), library.zeros(()))
     try:
         with library.no_grad():
@@ -106,7 +109,8 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
     except Exception as error:  # any exception again
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         what = f"{where} does not run on two examples, {(2, shape[-1], *shape[:-1])} in torch's axes, {why}"
-        raise ValueError(f"mend input_shape={shape}, channels last: {what}") from error
+        how = f"mend input_shape={shape}, channels last, that of np.moveaxis(x, 1, -1) for torch's x"
+        raise ValueError(f"{how}: {what}") from error
     found = dict[Any, Node]()
     for one in graph.graph.nodes:
         found[one] = from_fx(one, found, shapes.get(one), library)

@@ -90,7 +90,9 @@ def weighed(
         for key, a in arrays.items():
             want = slot.tensors[key].shape if slot.tensors else (slot.features,)
             if tuple(a.shape) != want:
-                place = f"turned to minintk's axes, for layer {slot.name}, {slot.layer!r}"
+                place = (
+                    f"turned to minintk's axes, for layer {slot.name}, {slot.layer!r}, input_shape={net.input_shape}"
+                )
                 raise ValueError(f"{group[key][0]} expects shape {want}, {place}, got {tuple(a.shape)}")
         statistics |= {} if slot.tensors else frozen(slot, arrays)
         pieces |= {tensor.name: arrays[key] / tensor.row.multiplier for key, tensor in slot.tensors.items()}

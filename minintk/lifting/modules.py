@@ -42,6 +42,10 @@ class Piece:
         return Piece(self.layers + other.layers, self.places + other.places, owners)
 
 
+AUTODIFF = "take torch.func for its tangent kernel, or lift parts without it"
+"""The remedy for a module that is no layer here, whatever the spec."""
+
+
 def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...") -> UnsupportedLayer:
     """Make an error that begins with what to do."""
     return UnsupportedLayer(f"{remedy}: {where} {what}")

@@ -41,7 +41,9 @@ def test_a_class_becomes_one_table(tmp_path: Path, capsys: pytest.CaptureFixture
         "ada": 10, "bob": 0, "cy": 0, "dan": 10, "eve": 0, "fay": 0, "gus": 0,
     }  # fmt: skip
     assert "expected a script or notebook with dense" in rows["cy"]["remark"]
-    assert "SyntaxError" in rows["eve"]["remark"]
+    assert rows["bob"]["remark"] == "dense: dense is not written yet"
+    assert not rows["ada"]["remark"]
+    assert rows["eve"]["remark"].startswith("dense: the file does not load: SyntaxError")
     assert rows["gus"]["remark"] == "nothing handed in"
     said = capsys.readouterr().out
     assert f"alike  100%  {handed / 'ada.py'}  {handed / 'dan.py'}" in said

@@ -50,6 +50,11 @@ def vectors(forward: Callable[[Any, Any, Any], Any], **more: Make) -> Make:
     return net(forward, **{"c": linear(8, 3), "b": linear(), "a": linear()} | more)
 
 
+def attends(m: Any, x: Any, torch: Any) -> Any:
+    """Weigh the positions of x (N, T, 8) by a softmax, with the weights a for queries and b for keys."""
+    return m.c((torch.softmax(m.a(x) @ m.b(x).transpose(1, 2), -1) @ x).mean(1))
+
+
 def images(forward: Callable[[Any, Any, Any], Any], features: int = 384, **more: Make) -> Make:
     """Return a maker of modules with fc, n, b and a, whose forward begins with h = n(b(relu(a(x))))."""
     parts = {"fc": linear(features, 3), "n": bn, "b": conv(6, 6), "a": conv(3, 6)} | more
@@ -268,11 +273,22 @@ REFUSED: dict[str, tuple[tuple[int, ...], Make, str]] = {
         r"along \[2\]",
     ),
     "transposed": (IMAGE, images(lambda m, h, t: m.fc(t.flatten(h.transpose(2, 3), 1))), "'transpose' with 2, 3"),
+    "attention by hand": ((5, 8), vectors(attends), "^take torch.func.*attends to other positions"),
+    "attention by torch's function": (
+        (5, 8),
+        vectors(lambda m, x, t: m.c(t.nn.functional.scaled_dot_product_attention(m.a(x), m.b(x), x).mean(1))),
+        "^take torch.func.*attends to other positions",
+    ),
     "channels last": (IMAGE, images(lambda m, h, t: m.fc(h.permute(0, 2, 3, 1).flatten(1))), "'permute'"),
     "mean of the channels": (IMAGE, images(lambda m, h, t: m.fc(h.mean(1).flatten(1)), 64), "'mean' with 1"),
     "several outputs": (V, vectors(lambda m, x, t: (m.c(m.a(x)), m.b(x))), "several inputs or outputs"),
     "a dictionary": (V, vectors(lambda m, x, t: {"y": m.c(m.b(m.a(x)))}), "several inputs or outputs"),
     "another forward of Linear": (V, overridden_linear, "Lin at '0' reads the array 'weight' itself"),
     "another shape": ((5, 8), vectors(lambda m, x, t: m.c(m.b(m.a(x)))), r"^mend input_shape=\(5, 8\), channels last"),
+    "channels first": (
+        (3, 8, 8),
+        images(lambda m, h, t: m.fc(t.flatten(h, 1))),
+        r"^mend input_shape=\(3, 8, 8\), channels last, that of np.moveaxis\(x, 1, -1\) for torch's x",
+    ),
     "a recurrent layer": (V, chain(nn("LSTM", 8, 8)), "^take torch.func.*LSTM at '0' is recurrent"),
 }  # fmt: skip

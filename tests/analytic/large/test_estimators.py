@@ -421,6 +421,7 @@ def test_what_is_refused() -> None:
         (an.NTKRegressor(activation="cube"), "activation expects one of relu"),
         (an.NTKRegressor(spec=mn.Sequential(mn.ReLU(), mn.Dense(1))), "not Gaussian"),
         (an.NTKRegressor(depth=0), "^depth expects a whole number >= 1, got 0"),
+        (an.NTKRegressor(ridge="lo"), "^ridge, unless 'loo', expects a finite number >= 0, got 'lo'"),  # type: ignore[arg-type]
         (an.NTKRegressor(w_std=-1), "^w_std expects a finite number > 0, got -1"),
         (an.NTKRegressor(image_shape=(2, 2, 1)), r"^image_shape=\(2, 2, 1\) expects 4 columns in X, got 64"),
     ):

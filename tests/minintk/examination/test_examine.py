@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -74,6 +75,27 @@ def test_unstable_and_short_by_the_rate() -> None:
     assert (report.regime, kinds(report)) == ("undecided", {"unstable"})
     report = asked(mlp(64, mn.Tanh(), 0.1), lr=1e-3)
     assert (report.regime, kinds(report)) == ("undecided", {"short"})
+
+
+def test_numbers_of_a_run_that_diverged_are_not_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The column "yours" then says so; it has the first replicate's number if yours is the one that ran."""
+    seen = list[Any]()
+
+    def without_the_run(number: int) -> Any:
+        def run(*given: Any, **how: Any) -> Any:
+            seen.append(full_run(*given, **how))
+            return replace(seen[-1], kernel=None, rates=np.zeros(0)) if len(seen) == number else seen[-1]
+
+        monkeypatch.setattr(module, "full_run", run)
+        seen.clear()
+        return asked(mlp(16, mn.Tanh()), steps=10)
+
+    report = without_the_run(1)
+    assert [row[1] for row in report.rows() if row[0] == "largest stable rate along the run"] == ["diverged"]
+    assert np.isfinite(report.statements["rate"].own)
+    assert np.isfinite(report.statements["safe"].value)
+    report = without_the_run(2)
+    assert report.statements["safe"].own == seen[0].rates.min()
 
 
 def test_badly_scaled() -> None:

@@ -104,6 +104,7 @@ def test_a_rate_that_only_the_network_examined_passes_is_a_finding() -> None:
     net, (calm, *_), (wild, *_) = mn.Network(mlp(), (8,)), runs(rates=(1.0, 0.6)), runs(rates=(1.0, 0.4))
     (one,) = along(net, [wild, calm, calm], statements(), [0.5] * 3, given=False)
     assert "1 of 3 runs passed 2 / lambda_max; the least bound met in yours is 0.4" in one.text
+    assert one.advice == "Warm the rate up from 0.05, or draw smaller weights."
     assert list(along(net, [calm, wild, calm], statements(), [0.5] * 3, given=False)) == []
     assert list(along(net, [wild, calm, calm], statements(), [0.3, 0.5, 0.5], given=False)) == []  # each has its rate
 
