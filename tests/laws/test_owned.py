@@ -6,6 +6,7 @@ must say what it says when nothing is overwritten.  What reads its data while it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -237,4 +238,4 @@ def test_a_borrower_is_found(key: str) -> None:
 @pytest.mark.parametrize("function", [mn.train, mn.flow, mn.kernel_flow, mn.kernel_descent, mn.datasets.Dataset])
 def test_what_reads_its_data_while_it_runs_says_so(function: Any) -> None:
     """Their data may fill the memory, or be a file: a copy would double it."""
-    assert "read while" in " ".join(function.__doc__.split())
+    assert re.search("read during (the run|use) and not copied", " ".join(function.__doc__.split()))
