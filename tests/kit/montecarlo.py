@@ -11,11 +11,18 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from scipy.stats import binom
 
 import minintk as mn
 from minintk.spec.parametrization import NTK, Parametrization
 
 Array = np.ndarray[Any, Any]
+
+
+def within(successes: int, trials: int, p: float) -> bool:
+    """True if that many successes are likely at p, to one in a million."""
+    low, high = binom.interval(1 - 1e-6, trials, p)
+    return bool(low <= successes <= high)
 
 
 def limit(k: int, chance: float = 1e-6) -> float:

@@ -47,6 +47,7 @@ from minintk.lab.cli import FAILED, OK, UNDECIDED, main
 from minintk.layers.activation import ActivationJacobian
 from minintk.models.jacobian import NetworkJacobian
 from minintk.spec import activations
+from tests.kit.montecarlo import within
 
 Array = np.ndarray[Any, Any]
 
@@ -59,12 +60,6 @@ FEW: dict[str, Any] = {"widths": (4, 8, 16, 32, 64), "seed": 36, "each_control":
 def random_draws(choose: st.DrawFn) -> Draw:
     """The library's draws, each choice hypothesis'."""
     return drawn(lambda options: choose(st.sampled_from(options)))
-
-
-def within(successes: int, trials: int, p: float) -> bool:
-    """True if that many successes are likely at p, to one in a million."""
-    low, high = binom.interval(1 - 1e-6, trials, p)
-    return bool(low <= successes <= high)
 
 
 # -------------------------------------------------------------------------------------------- the gate's level
