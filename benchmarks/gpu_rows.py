@@ -116,7 +116,7 @@ def steps(net: Network, n: int, ensemble: int | None, count: int, to: To) -> Any
     theta, x = to(net.init(np.random.default_rng(0), ensemble=ensemble)), to(normal(n, *net.input_shape))
     C = net(net.init(np.random.default_rng(0)), normal(1, *net.input_shape)).shape[1]
     y = to(np.eye(C)[np.random.default_rng(1).integers(0, C, n)])
-    how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "optimizer": mn.SGD(lr=0.01, momentum=0.9)}
+    how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "optimizer": mn.SGD(lr=0.001, momentum=0.9)}
 
     def run() -> Array:
         *_, last = mn.train(net, theta, x, y, steps=count, every=count, **how)

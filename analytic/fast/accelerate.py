@@ -11,6 +11,7 @@ import numpy as np
 
 from analytic.kernels import kernel
 from minintk import spec as s
+from minintk.arrays import block_memory, on_host
 from minintk.fast.numba_here import with_numba
 from minintk.undisturbed import undisturbed
 
@@ -18,10 +19,19 @@ from minintk.undisturbed import undisturbed
 class Faster:
     """Load each faster implementation on first use."""
 
+    def passes(self, xp: Any) -> Any:
+        """Return `passes` of `analytic.fast.vectors`, or of `gpu_vectors`; None without Numba, or without a GPU."""
+        return self.lines if on_host(xp) else partial(self.launches, xp) if block_memory(xp) else None
+
     @cached_property
-    def passes(self) -> Any:
+    def lines(self) -> Any:
         """Return `analytic.fast.vectors.passes`; None if Numba is missing, or if it fails to load, with a warning."""
         return getattr(with_numba("analytic.fast.vectors"), "passes", None)
+
+    @cached_property
+    def launches(self) -> Any:
+        """Return `analytic.fast.gpu_vectors.passes`."""
+        return undisturbed(partial(import_module, "analytic.fast.gpu_vectors")).passes
 
     @cached_property
     def planes(self) -> Any:
@@ -34,7 +44,7 @@ faster = Faster()
 
 def works() -> Iterator[Callable[[], object]]:
     """Yield small tasks that together run all compiled loops of kernels; yield none without Numba."""
-    if faster.passes is None:
+    if faster.lines is None:
         return
     duals = s.ReLU(), s.Erf(), s.GELU(), s.RectifiedMonomial(2), s.Sin(), s.Exp(0.5, 0.5), s.Gaussian()
     k = kernel(s.Sequential(*(layer for phi in duals for layer in (s.Dense(1, b_std=0.1), phi)), s.Dense(1)))

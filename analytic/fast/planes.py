@@ -70,7 +70,7 @@ def bytes_of(plan: ImagePlan, inputs: Examples, images: int) -> int:
     values = inputs.example[-1] + sum(11 if isinstance(step, Dual) else 2 for step in all_steps(head))
     line, weights = PLACES_IN_LINE + columns, 64 * (rows**2 + columns**2)
     prepared, core = 4 * number * values * rows * columns, 3 * number * values * rows * line + 16 * images * line
-    return 2**21 + weights + images * prepared + cores() * core
+    return 2**21 + weights + images * prepared + (cores() if on_host(plan.layout.xp) else 1) * core
 
 
 def prepared(plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, ntk: bool) -> tuple[Pixels, Planes]:

@@ -22,7 +22,7 @@ from analytic.recursion.state import (
     run_pairs,
     taken,
 )
-from minintk.arrays import Array, array_namespace, on_host
+from minintk.arrays import Array, array_namespace
 from minintk.doors import through
 
 ROWS_WORTH_COMPILED = 64
@@ -104,8 +104,8 @@ class VectorPlan:
     def passes(self, xp: Any, count: int, dtype: Any, tangent: bool) -> list[Callable[[Block], None]]:
         """Return the passes for blocks in order, compiled if `analytic.fast` is present and there are enough rows."""
         passes = None
-        if count >= ROWS_WORTH_COMPILED and on_host(xp):
-            passes = getattr(through("kernels"), "passes", None)
+        if count >= ROWS_WORTH_COMPILED and (faster := through("kernels")) is not None:
+            passes = faster.passes(xp)
         if passes is None:
             return [self.__call__]
         found: list[Callable[[Block], None]] = passes(self.program, self.coefficients, count, dtype, tangent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections import Counter
 from ctypes.util import find_library
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 import analytic
 import minintk
-from analytic.fast import gpu_kernels
+from analytic.fast import gpu_kernels, gpu_vectors
 from analytic.recursion.scalar_forms import FORMS
 
 HOMES = [Path(str(package.__file__)).parent for package in (minintk, analytic)]
@@ -67,14 +68,15 @@ def targets() -> list[int]:
 
 
 def test_these_are_all() -> None:
-    """Compiled text stands in one file, and is launched in one: planes, `gpu_kernels.source`."""
+    """Compiled text is launched in two files: planes, `gpu_kernels.source`, and pairs, `gpu_vectors.source`."""
     call = re.compile(r"\b(?:ElementwiseKernel|raw_kernel|RawKernel|ReductionKernel|RawModule)\(")
     calls = {
         path.relative_to(home.parent).as_posix(): len(call.findall(path.read_text("utf-8")))
         for home in HOMES
         for path in home.rglob("*.py")
     }
-    assert {name: n for name, n in calls.items() if n} == {"minintk/arrays.py": 1, "analytic/fast/offsets.py": 1}
+    homes = "minintk/arrays.py", "analytic/fast/offsets.py", "analytic/fast/gpu_vectors.py"
+    assert {name: n for name, n in calls.items() if n} == dict.fromkeys(homes, 1)
 
 
 PREPARED = ("kinked", 2, 5), ("linear", 1, 2), ("normalised", 3, 3)
@@ -89,21 +91,48 @@ EVERY = (
 """All activations in one source."""
 
 
+OF_ROWS: tuple[tuple[str, int, int], ...] = (
+    ("dense", 4, 2),
+    ("dense", 3, 2),
+    ("homogeneous", 0, 2),
+    ("end", 1, 0),
+    *(
+        (name, len(form.rows(np, np.ones(1), form.constants)) + 1, len(form.constants))
+        for name, form in FORMS.items()
+        if form.rows is not FORMS["kinked"].rows
+    ),
+)
+"""All formulas for vectors in one source, with as many numbers and constants as they read."""
+
+
+def in_double(ptx: str) -> Counter[str]:
+    """Count arithmetic in double; moves and conversions follow from it."""
+    return Counter(re.findall(r"\b(add|sub|mul|div|fma|sqrt|rcp|neg)[.a-z]*\.f64\b", ptx))
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("tangent", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_planes_compile_for_every_target(dtype: str, tangent: bool) -> None:
-    """In float32 nothing is double but the sums at the end: twelve additions and their moves, not a product."""
+    """In float32 only the read-out is double: the weights' product, D and Theta times it, and two totals."""
     for target in targets():
         ptx, code = compiled(gpu_kernels.source(dtype, EVERY, tangent=tangent), f"--gpu-architecture=sm_{target}")
         assert f"sm_{target}" in ptx
         assert code[:4] == b"\x7fELF"
-        wide = set(re.findall(r"\b([a-z.]+)\.f64\b", ptx))
-        assert (
-            "fma.rn" in wide
-            if dtype == "float64"
-            else wide <= {"add", "ld.shared", "st.shared", "st.global", "mov", "cvt"}
-        ), wide
+        if dtype == "float32":
+            assert in_double(ptx) == {"mul": 1, "fma": 1 + tangent, "add": 2}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("tangent", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_pairs_compile_for_every_target(dtype: str, tangent: bool) -> None:
+    """In float32 nothing is double."""
+    forms = tuple((f"a row's {name}", numbers, constants) for name, numbers, constants in OF_ROWS)
+    for target in targets():
+        ptx, code = compiled(gpu_vectors.source(dtype, forms, tangent=tangent), f"--gpu-architecture=sm_{target}")
+        assert code[:4] == b"\x7fELF"
+        assert (".f64" in ptx) == (dtype == "float64")
 
 
 @needs_nvrtc
@@ -113,4 +142,7 @@ def test_a_mistake_in_a_source_is_found() -> None:
     with pytest.raises(AssertionError, match='identifier "halb" is undefined'):
         compiled(text.replace("found += g * g;", "found += g * halb;"), "--gpu-architecture=sm_80")
     ptx, _ = compiled(text.replace("found += g * g;", "found += 1.1 * g * g;"), "--gpu-architecture=sm_80")
-    assert "mul.f64" in ptx or "fma.rn.f64" in ptx
+    assert in_double(ptx) == {"mul": 2, "fma": 3, "add": 2}
+    text = gpu_vectors.source("float32", (("a row's homogeneous", 0, 2),), tangent=True)
+    ptx, _ = compiled(text.replace("(T)4.0", "4.1"), "--gpu-architecture=sm_80")
+    assert in_double(ptx).total() > 0

@@ -10,7 +10,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from shutil import which
 from threading import Lock
@@ -128,7 +128,7 @@ static const int MOST = 256, STACK = 1 << 15;
 static ucontext_t scheduler, fibers[MOST];
 static char stacks[MOST][STACK];
 static int running, reached[MOST];
-static void __syncthreads() {  /* the others run up to theirs */
+[[maybe_unused]] static void __syncthreads() {  /* the others run up to theirs */
     int me = running;
     swapcontext(&fibers[me], &scheduler);
     threadIdx.x = me;
@@ -137,7 +137,7 @@ static void __syncthreads() {  /* the others run up to theirs */
 
 BLOCKS = """
 static void **given;
-static void thread() {{ planes({arguments}); reached[running] = -1; }}
+static void thread() {{ {name}({arguments}); reached[running] = -1; }}
 
 /* Each thread runs alone from barrier to barrier, the first first or last; 0 if all met at the same barriers. */
 extern "C" int run(int blocks, int rows, int threads, int backwards, void **arguments) {{
@@ -167,23 +167,25 @@ extern "C" int run(int blocks, int rows, int threads, int backwards, void **argu
 """
 
 
-def block_library(source: str) -> Any:
-    """Compile the CUDA source of `planes` as C++, with threads that take turns at its barriers."""
-    head = re.search(r'extern "C" __global__ void planes\((.*?)\) \{', source, re.DOTALL)
+def block_library(source: str, name: str) -> Any:
+    """Compile the CUDA source of a kernel as C++, with threads that take turns at its barriers."""
+    head = re.search(rf'extern "C" __global__ void {name}\((.*?)\) \{{', source, re.DOTALL)
     assert head is not None
     kinds = [
         one.strip().rsplit(" ", 1)[0] if "*" not in one else f"{one.rsplit('*', 1)[0]}*" for one in head[1].split(",")
     ]
     values = [f"({kind})given[{k}]" if "*" in kind else f"*({kind} *)given[{k}]" for k, kind in enumerate(kinds)]
-    text = DEVICE + source.replace('extern "C" ', "") + BLOCKS.format(arguments=", ".join(values))
-    return compile_text("planes.cpp", text, "-x", "c++", "-std=c++17")
+    text = DEVICE + source.replace('extern "C" ', "") + BLOCKS.format(name=name, arguments=", ".join(values))
+    return compile_text(f"{name}.cpp", text, "-x", "c++", "-std=c++17")
 
 
 class Blocks:
     """Call it like `minintk.arrays.raw_kernel`; every order of the threads must give the same result."""
 
+    name = "planes"
+
     def __init__(self, source: str) -> None:
-        self.source, self.library, self.calls = source, block_library(source), 0
+        self.source, self.library, self.calls = source, block_library(source, self.name), 0
         self.lock = Lock()
 
     def __call__(self, blocks: tuple[int, int], threads: int, arguments: tuple[Any, ...], memory: int) -> None:
@@ -206,10 +208,20 @@ class Blocks:
             assert np.array_equal(one, two, equal_nan=True), "the order of the threads makes a difference"
 
 
+class PairBlocks(Blocks):
+    """The same for pairs of vectors, which are written where they are read: the threads run once."""
+
+    name = "pairs"
+
+    def run(self, blocks: tuple[int, int], threads: int, arguments: tuple[Any, ...], given: Any) -> None:
+        backwards = self.calls % 2
+        assert self.library.run(*blocks, threads, backwards, given) == 0, "threads part at a barrier"
+
+
 @lru_cache
 def blocks(xp: Any, name: str, source: str) -> Blocks:
     """Replace `minintk.arrays.raw_kernel`."""
-    return Blocks(source)
+    return {"planes": Blocks, "pairs": PairBlocks}[name](source)
 
 
 def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -> Callable[..., Blocks]:
@@ -222,3 +234,12 @@ def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -
     patch.setattr(offsets, "on_host", lambda xp: False)
     patch.setattr(plan, "worth_compiling", lambda program, *_, **how: offsets.split(program) > 0)
     return blocks
+
+
+def use_pairs(patch: Any, edit: Callable[[str], str] = lambda source: source) -> None:
+    """Until the patch ends, compute pairs of vectors in NumPy by the GPU's code; `edit` changes its source."""
+    from analytic.fast import gpu_vectors
+    from analytic.fast.accelerate import Faster
+
+    patch.setattr(gpu_vectors, "raw_kernel", lambda xp, name, source: blocks(xp, name, edit(source)))
+    patch.setattr(Faster, "passes", lambda self, xp: partial(self.launches, xp))

@@ -169,6 +169,6 @@ def test_the_doctor_says_what_compiling_needs(
 ) -> None:
     for room in ("minintk.fast.accelerate", "minintk.fast.numba_here"):
         monkeypatch.setattr(f"{room}.numba_is_here", lambda: False)
-    monkeypatch.delitem(vars(faster), "passes", raising=False)
+    monkeypatch.delitem(vars(faster), "lines", raising=False)
     assert cli.main(["doctor", "--compile"]) == cli.FAILED
     assert "pip install 'minintk[fast]'" in capsys.readouterr().err
