@@ -30,7 +30,7 @@ import minintk as mn
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"widths": (1, 2)},
-    "evening": {"widths": (1, 2, 4), "n_train": 2000},
+    "evening": {"widths": (1, 2, 4), "n_train": 10_000},
     "paper": {"widths": (4, 8, 16), "n_train": 50_000, "n_test": 10_000, "epochs": 100, "seeds": 5},
 }
 PAPER = {1.0: 0.204, 4.0: 0.1856}
