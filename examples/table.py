@@ -33,12 +33,12 @@ PLAN = {
         "iterative_linearisation": ("evening", 2), "lazy_and_feature_phase": ("small", 30),
         "frozen_final_kernel": ("small", 10), "mup_lecture": ("small", 40),
         "interpolation_threshold": ("small", 8), "feature_learning_in_a_cnn": ("small", 6),
-        "exact_linearised_lenet": ("small", 4), "trajectories_of_lenet": ("small", 12),
+        "exact_linearised_lenet": ("evening", 5), "trajectories_of_lenet": ("small", 12),
     },
     "cifar10": {
         "lee_convolutional_kernels": ("evening", 32), "lee_cnn": ("evening", 12), "lee_linearisation": ("evening", 14),
         "lee_wide_resnet": ("evening", 32), "lenet_and_its_linearisation": ("small", 4),
-        "reduced_alexnet": ("small", 4), "iterative_linearisation": ("evening", 2),
+        "reduced_alexnet": ("evening", 4), "iterative_linearisation": ("evening", 2),
     },
 }  # fmt: skip
 """{images: {script: (scale, seeds)}}: the results that the pages show, cheap runs first."""
