@@ -21,7 +21,7 @@ from analytic.images.precision import check_entries, first_variances, holds_oppo
 from analytic.images.rules import all_steps, depth
 from analytic.images.steps import Tile, add_pending, apply_all, equal_pixels, follow, half_variances, prepare_all
 from analytic.recursion.duals import Homogeneous
-from analytic.recursion.quadrature import NUMBERS_IN_CACHE
+from analytic.recursion.interpolation import NUMBERS_IN_CACHE
 from analytic.recursion.range_checks import check_results
 from analytic.recursion.requests import FEWEST, SECONDS_PER_PAIR, Examples, Place, Progress, Wanted, blocks
 from analytic.recursion.state import Dual, Program, RowState

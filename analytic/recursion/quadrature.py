@@ -19,15 +19,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import pairwise
-from math import ceil, exp, floor, inf, log2, pi, sqrt
+from math import ceil, exp, floor, log2, pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from analytic.recursion.interpolation import (
+    LARGEST_DEGREE,
+    Function,
+    by_rows,
+    chebyshev,
+    interpolated,
+    legendre,
+)
 from analytic.recursion.state import Distances, Dual, Pairs, RowState, Take, distances_between, taken
-from minintk.arrays import Array, array_namespace, on_host, to_host, to_library
+from analytic.recursion.steep import Steep
+from minintk.arrays import Array, array_namespace, to_host, to_library
 from minintk.layers.activation import Pointwise, hermite_polynomials
 from minintk.threads import single_threaded_blas
 
@@ -37,8 +46,8 @@ NODES_PER_PANEL = 20
 END_OF_AXIS, LAST_END = 9.5, 38.0
 """The z axis ends at a density of 1e-20, or up to LAST_END for an f that grows fast; beyond, the density is 0."""
 
-MANY_DEGREES, LARGEST_DEGREE = 256, 1024
-"""A degree that suffices for most series; the largest n_max, which also limits the degree of interpolations."""
+MANY_DEGREES = 256
+"""A degree that suffices for most series; LARGEST_DEGREE is the largest n_max."""
 
 NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
 """{bytes per number: relative loss below which a series is long enough}."""
@@ -46,26 +55,11 @@ NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
 LONGEST_STRETCH = 5.5
 """An interpolation covers at most this range of log s, which needs a degree of about 100."""
 
-NARROW = 1e-3
-"""Shorter stretches of log s are extended to twice this length, so that interpolation nodes stay apart."""
-
 SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
 
 MANY_NORMS = 64
 """Above this number, norms are interpolated: from 17 or 33 nodes if they lie close together."""
-
-NUMBERS_AT_ONCE = 2**21
-"""Numbers that the integrals process at a time on a GPU."""
-
-NUMBERS_IN_CACHE = 2**17
-"""The same on the host, where the integrals use a dozen arrays of this size."""
-
-Function = Callable[[Array], Array]
-
-
-legendre = cache(np.polynomial.legendre.leggauss)
-"""Gauss-Legendre nodes and weights on (-1, 1), given their number."""
 
 
 def panels(f: Function, s: Array) -> tuple[float, ...]:
@@ -99,13 +93,6 @@ def axis(
     z = (middle[..., None] + half[..., None] * x).reshape((ends.shape[0], -1))
     w = (half[..., None] * w).reshape((ends.shape[0], -1))
     return z, w * xp.exp(-z * z / 2) / sqrt(2 * pi)
-
-
-def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
-    """Return work(s), computed a batch of rows at a time."""
-    xp = array_namespace(s)
-    step = max(1, (NUMBERS_IN_CACHE if on_host(xp) else NUMBERS_AT_ONCE) // width)
-    return xp.concatenate([work(s[i : i + step]) for i in range(0, s.shape[0], step)], axis=0)
 
 
 def mean_square(f: Function, s: Array, kinks: tuple[float, ...] = (), nodes: int = NODES_PER_PANEL) -> Array:
@@ -202,32 +189,6 @@ kept_curve = lru_cache(maxsize=64)(norm_curve)
 """The curve depends only on phi, not on the rows."""
 
 
-def chebyshev(xp: Any, curve: Function, low: float, high: float) -> Array:
-    """Return coefficients, (degree + 1, K), of the Chebyshev interpolation of curve(s), (K,), in log s."""
-    middle, half = (low + high) / 2, max((high - low) / 2, NARROW)
-    degree, lost, before = 8, 1.0, inf
-    while lost > 4e-15 and degree < LARGEST_DEGREE and (lost > 1e-3 or lost < before / 2):  # else it is f's rounding
-        degree, before = degree * 2, lost
-        k = xp.arange(degree + 1, dtype=xp.float64)
-        angles = (k + 0.5) * (pi / (degree + 1))
-        part = (2 / (degree + 1)) * xp.cos(k[:, None] * angles) @ curve(xp.exp(middle + half * xp.cos(angles)))
-        part[0] /= 2
-        lost = float(xp.max(xp.sum(part[-2:] ** 2, axis=1))) ** 0.5
-    return part
-
-
-def interpolated(part: Array, log_s: Array, low: float, high: float) -> Array:
-    """Return curve(s), (N, K), from its coefficients."""
-    xp, middle, half = array_namespace(log_s), (low + high) / 2, max((high - low) / 2, NARROW)
-    k = xp.arange(part.shape[0], dtype=xp.float64)
-
-    def place(log_s: Array) -> Array:
-        angle = xp.arccos(((log_s - middle) / half).clip(-1, 1))
-        return xp.cos(angle[:, None] * k) @ part
-
-    return by_rows(place, log_s, part.shape[0])
-
-
 def of_norms(curve: Function, s: Array) -> Array:
     """Return curve(s), one row for each s; interpolate in log s if many s lie close together."""
     xp = array_namespace(s)
@@ -253,6 +214,7 @@ class QuadratureRow(NamedTuple):
     distances : those between the a(s); None if one_variance.
     used_a, used_b : which degrees occur (only odd ones if phi is odd).   odd : True if phi is odd.
     short : the same with only the degrees that float32 needs; its own `short` is None.
+    steep : the ends c = 1 and c = -1 of a series that is cut; None if it is not, or if there is more than one variance.
     """
 
     one_variance: bool
@@ -263,6 +225,7 @@ class QuadratureRow(NamedTuple):
     odd: bool
     distances: Distances | None
     short: QuadratureRow | None = None
+    steep: Steep | None = None
 
     def taken(self, take: Take) -> QuadratureRow:
         """Return the coefficients of some rows."""
@@ -305,7 +268,9 @@ class Quadrature(Dual):
         zero = v == 0  # zero row, phi(0) = 0: the kernel is 0 for any coefficients
         safe_s, safe_dv = xp.where(zero, 1.0, s), xp.where(dv == 0, 1.0, dv)
         ordered = xp.sort(s)
-        degree, least, error = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
+        degree, least, left, lost = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
+        steep = Steep.of(self.pointwise, float(s[0]), float(v[0]), left) if one_variance else None
+        error = max(left if steep is None else steep.error, lost)
         degree, least = degree + degree % 2, least + least % 2  # even, as an odd phi needs an odd term for the rest
 
         def normalised(f: Function) -> Function:
@@ -336,16 +301,19 @@ class Quadrature(Dual):
                 first[1][:, n], first[1][:, n + 1] = xp.hypot(first[1][:, n], first[1][:, n + 1]), 0
             used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in first)
             one, two = (xp.asarray(h.T, copy=True) for h in first)
-            return QuadratureRow(one_variance, one, two, used_a, used_b, odd, distances, short)
+            return QuadratureRow(one_variance, one, two, used_a, used_b, odd, distances, short, steep)
 
         return after, series(degree, series(least, None))
 
-    def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float]:
-        """Return n_max, n_max for float32, and the relative error's bound, from a few s that include the largest."""
+    def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float, float]:
+        """Return n_max, n_max for float32, and relative bounds on the omitted terms and on the integrals' error.
+
+        few : some s that include the largest, top.
+        """
         xp = array_namespace(few)
         few = xp.concatenate((few[few > 0], top[top > 0]))
         if few.shape[0] == 0:
-            return 1, 1, 0.0
+            return 1, 1, 0.0, 0.0
         lost, squares = 0.0, [mean_square(f, few, self.pointwise.kinks) for f in (phi, dphi)]
         for f, v in zip((phi, dphi), squares):
             coarse = mean_square(f, few, self.pointwise.kinks, NODES_PER_PANEL - 4)
@@ -364,7 +332,7 @@ class Quadrature(Dual):
             long, short = (to_host(left) < loss for loss in (NEGLIGIBLE_LOSS[8], NEGLIGIBLE_LOSS[4]))
             if long.any() or degree == LARGEST_DEGREE:
                 most, least = (max(1, int(one.argmax())) if one.any() else degree for one in (long, short))
-                return most, least, max(float(left[most]), lost)
+                return most, least, float(left[most]), lost
             degree = LARGEST_DEGREE
 
     def check(self, xp: Any, s: Array, *squares: Array) -> None:
@@ -381,7 +349,7 @@ class Quadrature(Dual):
         xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
         if row.short is not None and p.dtype.itemsize == 4:
             row = row.short
-        top = len(row.used_b) - 1
+        top, ends = len(row.used_b) - 1, [] if row.steep is None else row.steep.ends(pairs)
         with pairs.borrow(5) as (c, square, *work):
             xp.subtract(1 if r is None else r, p, out=c)
             if r is None:
@@ -403,6 +371,8 @@ class Quadrature(Dual):
                 self.next_p(pairs, row, r, c, power, work)
             elif r is not None:
                 xp.subtract(1, p, out=r)
+        if row.steep is not None:
+            row.steep.replace(pairs, ends, row.odd)
         pairs.clip()
 
     def next_p(self, pairs: Pairs, row: QuadratureRow, p: Array, c: Array, power: Array, work: list[Array]) -> None:

@@ -21,10 +21,10 @@ TOUR = ROOT / "docs" / "tour.md"
 KINDS = "code", "docstring", "comment", "blank"
 
 LIMITS = {
-    "core": 18_550, "speed": 3_440, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000,
+    "core": 18_720, "speed": 3_440, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000,
     "lifting": 1_800, "examination": 1_200,
 }  # fmt: skip
-"""{circle: the most lines}.  Of the core's, 112 are the closed form of Hardtanh: 18,500 without it.
+"""{circle: the most lines}.  Of the core's, 112 are the closed form of Hardtanh, 160 the ends of steep activations.
 Of speed's, 140 are pairs of vectors on a GPU, two to three times as fast there: 3,300 without them.
 Of the examination's, 40 are for networks that start like the one examined: 1,150 without widths in NTK()."""
 

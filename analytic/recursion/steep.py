@@ -1,0 +1,132 @@
+"""Compute nearly parallel and nearly opposite pairs of a steep phi, whose Hermite series would need too many terms.
+
+By Price's theorem dc'/dc = (q / v) S with S(c) = E phi'(u) phi'(u').  For c >= 0, one smoothing gives both ends:
+
+    G(m) = E phi'(m + sqrt(q (1 - c)) w),      S(c) = E G(m)^2,   S(-c) = E G(m) G(-m),      m ~ N(0, q c)
+
+With p = (1 - c)/2 and R(p) the mean of S over [0, p], near c = 1 and, for r = (1 + c)/2, near c = -1,
+
+    p' = (q / v) p R(p)                        p' = p'(-1) - (q / v) r R(r)
+
+S and R are smooth in log(1 + p / p_0), p_0 = .1 / q, and are interpolated there.  All rows have the same variance q.
+(Price 1958.)
+"""
+
+from __future__ import annotations
+
+from math import ceil, log, log1p, log2, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analytic.recursion.interpolation import LARGEST_DEGREE, chebyshev, interpolated, legendre
+from analytic.recursion.state import Pairs
+from minintk.arrays import Array, to_library
+from minintk.layers.activation import Pointwise
+
+NODES = 10
+"""Gauss-Legendre nodes per panel."""
+
+END = 8.5
+"""The axes end at a density of 1e-16."""
+
+SMALL = 1e-13
+"""Pairs whose omitted terms are smaller than this are left to the series."""
+
+ROUNDING = 1.5e-14
+"""A relative error for each unit of s: pre-activations of size s are rounded, and phi changes over a width of 1."""
+
+
+def graded(at: Array, scale: float, nodes: int) -> tuple[Array, Array]:
+    """Return nodes and weights of E f(w), (M, K): panels of width 1, and graded ones from `scale` / 4 about w = at."""
+    x, weights = legendre(nodes)
+    near = scale / 4 * 2.0 ** np.arange(max(1, ceil(log2(8 * END / scale))))
+    plain = np.broadcast_to(np.arange(-END, END + 1), (at.shape[0], int(2 * END) + 1))
+    ends = np.concatenate((at[:, None] + np.concatenate((-near[::-1], [0.0], near)), plain), axis=1)
+    ends = np.sort(ends.clip(-END, END), axis=1)
+    middle, half = (ends[:, 1:] + ends[:, :-1]) / 2, (ends[:, 1:] - ends[:, :-1]) / 2
+    w = (middle[..., None] + half[..., None] * x).reshape((at.shape[0], -1))
+    return w, (half[..., None] * weights).reshape(w.shape) * np.exp(-w * w / 2) / sqrt(2 * np.pi)
+
+
+def slopes(phi: Pointwise, s: float, p: float, nodes: int = NODES) -> tuple[float, float]:
+    """Return S at c = 1 - 2p and at -c, for s = sqrt(q); phi' is steep near 0, over a width of about 1."""
+    along, across = s * sqrt(1 - 2 * p), s * sqrt(2 * p)
+    z, weights = graded(np.zeros(1), min(2.0, 2 / along), nodes)
+    m = along * z[0]
+    w, inner = graded(-m / max(across, 1e-300), min(2.0, 2 / max(across, 1e-300)), nodes)
+    G = np.sum(inner * phi.derivative(np, m[:, None] + across * w), axis=1)
+    return float(weights[0] @ (G * G)), float(weights[0] @ (G * G[::-1]))
+
+
+class Steep(NamedTuple):
+    """Hold the ends of one activation.   part : coefficients of R and S near c = 1, and near c = -1, times q / v.
+
+    p0, top : the unit of p, and the largest p to which the ends apply.   opposite : p' at c = -1.   error : relative.
+    """
+
+    part: Array
+    p0: float
+    top: float
+    opposite: float
+    error: float
+
+    @staticmethod
+    def of(phi: Pointwise, s: float, v: float, left: float) -> Steep | None:
+        """Return the ends if a series leaves out more than 100 SMALL; None if not, or if phi has kinks or grows fast.
+
+        left : what the series leaves out at c = 1, relative to v = E phi(s z)^2.
+        """
+        if left <= 100 * SMALL or phi.kinks or not v > 0:
+            return None
+        gain, p0, top = s * s / v, 0.1 / (s * s), (1 - (SMALL / left) ** (1 / LARGEST_DEGREE)) / 2
+        z, weights = graded(np.zeros(1), min(2.0, 2 / s), NODES)
+        ends, kernel = phi.phi(np, s * np.array([-END, END])), phi.phi(np, s * z[0])
+        total, cut = float(weights[0] @ kernel**2), float(np.max(ends**2)) * np.exp(-(END**2) / 2)
+        if not (abs(total - v) + cut < 1e-12 * v):
+            return None
+        x, w = legendre(40)
+
+        def both(e: Array) -> Array:
+            return np.array([slopes(phi, s, p0 * (one - 1)) for one in e])
+
+        S = chebyshev(np, both, 0.0, log1p(top / p0))
+
+        def means(e: Array) -> Array:
+            """Return R at p = p0 (e - 1): the integral of S p0 e^x dx, over p."""
+            at = np.log(e)[:, None] * (1 + x) / 2
+            values = interpolated(S, at.reshape(-1), 0.0, log1p(top / p0)).reshape((*at.shape, 2))
+            scale = np.log(e) / 2 / np.maximum(np.expm1(np.log(e)), 1e-300)
+            return np.sum(values * (w * np.exp(at))[..., None], axis=1) * scale[:, None]
+
+        few = np.array([1e-3, 1.0, 30.0]) * p0
+        off = [abs(a / b - 1) for p in few for a, b in zip(slopes(phi, s, p), slopes(phi, s, p, NODES + 4))]
+        R = chebyshev(np, means, 0.0, log1p(top / p0))
+        n = max(len(R), len(S))
+        part = np.concatenate(
+            [np.pad(a[:, k : k + 1], ((0, n - len(a)), (0, 0))) for k in (0, 1) for a in (R, S)], axis=1
+        )
+        opposite = (1 - float(weights[0] @ (kernel * kernel[::-1])) / v) / 2
+        return Steep(gain * part, p0, top, opposite, max(SMALL, *off) + s * ROUNDING)
+
+    def ends(self, pairs: Pairs) -> list[tuple[Any, Array, Array | None]]:
+        """Return positions near c = 1 and near c = -1, and p or r and tau there."""
+        xp, p, tau = pairs.xp, pairs.p, pairs.tau
+        r = 1 - p if pairs.r is None else pairs.r
+        places = [(x, xp.nonzero(x < self.top)) for x in (p, r)]
+        return [(at, x[at], None if tau is None else tau[at]) for x, at in places]
+
+    def replace(self, pairs: Pairs, ends: list[tuple[Any, Array, Array | None]], odd: bool) -> None:
+        """Replace what the series found there.   odd : True if phi is odd."""
+        xp, p, r = pairs.xp, pairs.p, pairs.r
+        part = to_library(self.part, xp)
+        for k, (at, x, tau) in enumerate(ends):
+            if not x.shape[0]:
+                continue
+            found = interpolated(part[:, 2 * k : 2 * k + 2], xp.log1p(x / self.p0), 0.0, log(1 + self.top / self.p0))
+            moved = x * found[:, 0]
+            p[at] = moved if k == 0 else self.opposite - moved
+            if r is not None:
+                r[at] = moved if k == 1 and odd else 1 - p[at]
+            if tau is not None and pairs.tau is not None:
+                pairs.tau[at] = tau * found[:, 1]

@@ -1,0 +1,118 @@
+"""Test nearly parallel and nearly opposite pairs of steep activations against integrals over u, and u' given u."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from math import log1p, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+import analytic as an
+import minintk as mn
+from analytic.recursion.interpolation import interpolated
+from analytic.recursion.steep import Steep, graded, slopes
+from minintk.layers.activation import Pointwise, pointwise
+
+Array = np.ndarray[Any, Any]
+NEAR = np.array([1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.27])
+ANGLES = np.concatenate((NEAR, [1.0, 2.0], np.pi - NEAR))
+PHIS = [mn.Sigmoid(), mn.Softplus(), mn.Swish(), mn.Tanh()]
+
+
+def circle() -> Array:
+    """Rows of one norm: the first, and others at ANGLES from it."""
+    angles = np.append(0, ANGLES)
+    return sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def network(phi: Any, w_std: float) -> an.Kernel:
+    return an.kernel(mn.Sequential(mn.Dense(1, w_std=w_std), phi, mn.Dense(1)))
+
+
+def mean(f: Any, s: float, angle: float) -> float:
+    """E f(u) f(u') by a rule whose inner axis is graded towards u' = 0, with more nodes than the library's."""
+    z, weights = graded(np.zeros(1), min(2.0, 1 / s), 20)
+    across = s * np.sin(angle)
+    w, inner = graded(-s * np.cos(angle) * z[0] / across, min(2.0, 1 / across), 20)
+    given = np.sum(inner * f(s * np.cos(angle) * z[0][:, None] + across * w), axis=1)
+    return float(weights[0] @ (f(s * z[0]) * given))
+
+
+def off(phi: Any, w_std: float, dtype: str = "float64") -> float:
+    """The largest error of both kernels at ANGLES, relative to k(x, x)."""
+    k, theta = (a[0].astype(float) for a in network(phi, w_std).both(circle().astype(dtype)))
+    f, q = pointwise(phi), w_std**2
+    values, slopes = (
+        np.array([mean(g, w_std, angle) for angle in ANGLES])
+        for g in (lambda x: f.phi(np, x), lambda x: f.derivative(np, x))
+    )
+    want = values + q * np.cos(ANGLES) * slopes
+    return float(max(np.max(np.abs(k[1:] - values)) / k[0], np.max(np.abs(theta[1:] - want)) / theta[0]))
+
+
+@pytest.mark.parametrize("w_std", [10.0, 30.0])
+@pytest.mark.parametrize("phi", PHIS, ids=repr)
+def test_kernels_at_every_angle(phi: Any, w_std: float) -> None:
+    """At most what `Kernel.error` says, which is little; the series alone is off by far more for tanh."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert off(phi, w_std) < min(network(phi, w_std).error(circle()), 1e-11)
+
+
+def test_kernels_in_float32() -> None:
+    assert off(mn.Tanh(), 30.0, "float32") < 1e-5
+
+
+@pytest.mark.parametrize("s", [10.0, 100.0])
+def test_p_after_is_the_integral_of_the_slope(s: float) -> None:
+    """Relative to p' itself, which is tiny for nearly equal rows: by adaptive integrals of S."""
+    phi = pointwise(mn.Tanh())
+    found = Steep.of(phi, s, 1 - 1 / s, 0.5)
+    assert found is None  # v is not E phi^2
+    v = mean_square(s)
+    found = Steep.of(phi, s, v, 0.5)
+    assert found is not None
+    for p in (1e-14, 1e-8, 1e-4, found.top):
+        R = interpolated(found.part, np.array([log1p(p / found.p0)]), 0.0, log1p(found.top / found.p0))[0, 0]
+        whole, _ = quad(lambda x, p=p: slopes(phi, s, p * x)[0], 0, 1, epsabs=0, epsrel=1e-11)
+        assert abs(R / (s * s / v * whole) - 1) < 1e-10
+
+
+def mean_square(s: float) -> float:
+    z, weights = graded(np.zeros(1), min(2.0, 1 / s), 20)
+    return float(weights[0] @ np.tanh(s * z[0]) ** 2)
+
+
+def test_several_norms_say_that_their_series_is_cut() -> None:
+    x = circle() * np.linspace(0.9, 1.1, 17)[:, None]
+    with pytest.warns(UserWarning, match="by quadrature and exact to"):
+        network(mn.Tanh(), 30.0).both(x)
+
+
+def test_what_has_no_ends() -> None:
+    """Short series; kinks; a phi that grows so fast that the axis must be longer."""
+    assert Steep.of(pointwise(mn.Tanh()), 1.0, mean_square(1.0), 1e-14) is None
+    assert Steep.of(replace(pointwise(mn.Tanh()), kinks=(0.5,)), 30.0, mean_square(30.0), 0.5) is None
+    fast = Pointwise(lambda xp, x: xp.exp(x / 10), lambda xp, x: xp.exp(x / 10) / 10)
+    assert Steep.of(fast, 30.0, float(np.exp(2 * 9.0)), 0.5) is None
+
+
+PLANTED = {
+    "the slope is that of the integral": lambda a: a._replace(part=a.part[:, [0, 0, 2, 2]]),
+    "the other end's numbers": lambda a: a._replace(part=a.part[:, [2, 3, 0, 1]]),
+    "opposite rows as those of an odd phi": lambda a: a._replace(opposite=1.0),
+    "the unit of p is off": lambda a: a._replace(p0=2 * a.p0),
+    "the gain is left out": lambda a: a._replace(part=a.part / 30.0),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative controls."""
+    right = Steep.of
+    monkeypatch.setattr(Steep, "of", staticmethod(lambda *of: PLANTED[name](right(*of))))
+    assert off(mn.Softplus(), 30.0) > 1e-6
