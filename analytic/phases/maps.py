@@ -68,7 +68,7 @@ def roundings(program: Program, inputs: Examples) -> float:
         rows = step.rows(RowState(xp.concatenate([q, q]), xp.concatenate([q, 0 * q])))[0]
         q = rows.q[:n]
         total = 1 + total * xp.sqrt((rows.theta[:n] - rows.theta[n:]) / xp.where(q > 0, q, 1.0))
-    return float(xp.finfo(inputs.dtype).eps * xp.max(total, initial=0.0))
+    return float(xp.finfo(inputs.dtype).eps) * float(xp.max(total) if n else 0.0)
 
 
 @lru_cache(maxsize=4096)

@@ -171,6 +171,20 @@ def test_rows_of_very_different_norms(xp: Any, dtype: str, phi: mn.spec.Layer) -
     agree(xp, dtype, lambda to: tuple(infinite.both(to(x))), digits_lost=2.5)
 
 
+def test_steep_activations_and_the_error(xp: Any, dtype: str) -> None:
+    """Pairs near c = 1 and c = -1 that a cut series would miss, and what `Kernel.error` says of all."""
+    x = regression()[0]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x[1], x[2], x[3] = x[0], -x[0], x[0] + 1e-2 * x[4]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    infinite = kernel(mn.Sequential(mn.Dense(8, w_std=60.0), mn.Softplus(), mn.Dense(1)))
+    agree(xp, dtype, lambda to: tuple(infinite.both(to(x))), digits_lost=3.5)
+    eps = float(np.finfo(dtype).eps)
+    stated = infinite.error(to_library(x.astype(dtype), xp)), infinite.error(x.astype(dtype))
+    assert isinstance(stated[0], float)
+    assert abs(stated[0] - stated[1]) < 10 * eps
+
+
 def test_feature_learning_limit(xp: Any, dtype: str) -> None:
     """Samples are drawn on the host, so that those of a device are the same."""
     x, x_test, y = regression()
