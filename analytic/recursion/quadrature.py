@@ -59,11 +59,11 @@ SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
 
 MANY_NORMS = 64
-"""Above this number, norms are interpolated: from 17 or 33 nodes if they lie close together."""
+"""Above this number of norms, coefficients are interpolated, from 17 or 33 nodes if the norms lie close together."""
 
 
 def panels(f: Function, s: Array) -> tuple[float, ...]:
-    """Return the ends of panels of the z axis for f(s z): they double from about 0.5 / s on, then come every 0.5.
+    """Return the ends of panels of the z axis for f(s z): their widths double from about 0.5 / s on, up to 0.5.
 
     At the last end, at least END_OF_AXIS, f(s z)^2 times the density is below rounding for the largest s.
     """
@@ -124,7 +124,7 @@ def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Arr
 
 @lru_cache(maxsize=8)
 def hermite_basis(panels: tuple[float, ...], degree: int) -> np.ndarray[Any, Any]:
-    """Return h_n at the nodes of `axis` without kinks, (K, degree + 1); cached, as small kernels plan often."""
+    """Return h_n at the nodes of `axis` without kinks, (K, degree + 1); cached, since every kernel needs them."""
     z, _ = axis(np, np.ones(1), (), panels)
     return np.stack([h[0] for h in hermite_polynomials(np, z, degree)], axis=1)
 
@@ -271,7 +271,7 @@ class Quadrature(Dual):
         degree, least, left, lost = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
         steep = Steep.of(self.pointwise, float(s[0]), float(v[0]), left) if one_variance else None
         error = max(left if steep is None else steep.error, lost)
-        degree, least = degree + degree % 2, least + least % 2  # even, as an odd phi needs an odd term for the rest
+        degree, least = degree + degree % 2, least + least % 2  # even: an odd phi needs an odd term for the rest
 
         def normalised(f: Function) -> Function:
             def coefficients(s: Array) -> Array:
@@ -378,7 +378,7 @@ class Quadrature(Dual):
     def next_p(self, pairs: Pairs, row: QuadratureRow, p: Array, c: Array, power: Array, work: list[Array]) -> None:
         """Set p <- p sum_k W_k c^k + |a - a'|^2 / 4, accumulating W_k from the largest k down.
 
-        power : c, or c^2 for odd phi, as then W_2k = W_(2k-1), and the sum is W_0 + (c^2 + c) sum_{k>0} W_2k c^(2k-2).
+        power : c, or c^2 for odd phi: then W_2k = W_(2k-1), and the sum is W_0 + (c^2 + c) sum_{k>0} W_2k c^(2k-2).
         """
         total, d, weights = work
         total[...] = weights[...] = 0
