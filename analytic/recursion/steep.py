@@ -102,10 +102,8 @@ class Steep(NamedTuple):
         few = np.array([1e-3, 1.0, 30.0]) * p0
         off = [abs(a / b - 1) for p in few for a, b in zip(slopes(phi, s, p), slopes(phi, s, p, NODES + 4))]
         R = chebyshev(np, means, 0.0, log1p(top / p0))
-        n = max(len(R), len(S))
-        part = np.concatenate(
-            [np.pad(a[:, k : k + 1], ((0, n - len(a)), (0, 0))) for k in (0, 1) for a in (R, S)], axis=1
-        )
+        part = np.zeros((max(len(R), len(S)), 4))  # R and S near c = 1, then near c = -1
+        part[: len(R), ::2], part[: len(S), 1::2] = R, S
         opposite = (1 - float(weights[0] @ (kernel * kernel[::-1])) / v) / 2
         return Steep(gain * part, p0, top, opposite, max(SMALL, *off) + s * ROUNDING)
 

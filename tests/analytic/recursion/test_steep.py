@@ -101,6 +101,25 @@ def test_what_has_no_ends() -> None:
     assert Steep.of(fast, 30.0, float(np.exp(2 * 9.0)), 0.5) is None
 
 
+@pytest.mark.parametrize(("narrow", "most"), [(1.0, 1e-11), (4.0, 1e-6), (20.0, 1.0)])
+def test_a_narrow_step_says_that_its_panels_are_wide(narrow: float, most: float) -> None:
+    """Nodes are placed for a phi that changes over a width of 1: the error of others is measured, and stated."""
+    f = pointwise(mn.Tanh())
+    phi = Pointwise(lambda xp, x: f.phi(xp, narrow * x), lambda xp, x: narrow * f.derivative(xp, narrow * x))
+    z, weights = graded(np.zeros(1), 0.01, 20)
+    found = Steep.of(phi, 30.0, float(weights[0] @ phi.phi(np, 30.0 * z[0]) ** 2), 0.5)
+    if found is None:  # its E phi^2 is already off
+        assert narrow == 20.0
+        return
+    p = found.p0 * np.array([1e-3, 1.0, 30.0])
+    true = np.array([narrow**2 * slopes(f, 30.0 * narrow, one)[0] for one in p])
+    part = interpolated(found.part, np.log1p(p / found.p0), 0.0, log1p(found.top / found.p0))
+    gain = 900.0 / float(weights[0] @ phi.phi(np, 30.0 * z[0]) ** 2)
+    off = np.max(np.abs(part[:, 1] / (gain * true) - 1))
+    assert off < 3 * found.error < 3 * most
+    assert narrow == 1.0 or found.error > 1e-11
+
+
 PLANTED = {
     "the slope is that of the integral": lambda a: a._replace(part=a.part[:, [0, 0, 2, 2]]),
     "the other end's numbers": lambda a: a._replace(part=a.part[:, [2, 3, 0, 1]]),
