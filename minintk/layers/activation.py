@@ -4,8 +4,8 @@ jvp     dy = phi'(x) dx
 vjp     dx = phi'(x) u
 gram    0: there are no weights
 
-`pointwise` is the table of phi and phi'; infinite networks use it for quadrature.  phi' is a function of y if that is
-cheaper (tanh' = 1 - y^2), so that a layer stores one array.
+`pointwise` looks up phi and phi'; infinite networks use them for quadrature.  phi' is computed from x or, if cheaper,
+from y (tanh' = 1 - y^2), so that a layer stores only one of the two arrays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ActivationJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundActivation:
-    """phi, bound to a network."""
+    """An activation, bound to a network."""
 
     layer: s.Layer
     point: Pointwise
@@ -69,11 +69,11 @@ Formula = Callable[[Array, Array, Array], Array]
 class Pointwise:
     """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y); `keeps` names the array that dphi takes.
 
-    xp : the namespace of the arrays, NumPy's or CuPy's; `minintk.arrays.scipy_module(xp, "special")` gives its SciPy.
+    xp : the namespace of the arrays, NumPy's or CuPy's; `minintk.arrays.scipy_module(xp, "special")` is its SciPy.
     phi' is an array of numbers, or of booleans that multiply as 0 or 1.
     kinks : the points where phi' jumps; quadrature splits its panels there, and is inexact if one is missing.
-    clipped : True if phi is linear between the kinks and constant beyond them: its kernels have a closed form.
-    dual : (q, q', k) -> E phi(u) phi(u') and the same of phi', for Gaussian u, u' of variances q, q' and covariance k,
+    clipped : True if phi is linear between the kinks and constant beyond them, so that its kernels have a closed form.
+    dual : (q, q', k) -> E phi(u) phi(u') and the same for phi', for Gaussian u, u' of variances q, q' and covariance k,
         elementwise; None without a closed form.  `analytic.register_dual` describes its precision.
     """
 
@@ -97,7 +97,7 @@ def pointwise(layer: s.Layer) -> Pointwise:
 
 
 def special(name: str, xp: Any, x: Array) -> Array:
-    """Evaluate SciPy's special function of that name."""
+    """Evaluate the function `name` of scipy.special at x."""
     return getattr(scipy_module(xp, "special"), name)(x)
 
 
@@ -126,7 +126,7 @@ def hermite(degree: int, xp: Any, x: Array) -> Array:
 
 
 def slopes(a: float, b: float, xp: Any, x: Array) -> Array:
-    """Return the slope: b for x > 0, otherwise a."""
+    """Return the slope of phi: `b` for x > 0, otherwise `a`."""
     return xp.where(x > 0, xp.full_like(x, b), xp.full_like(x, a))
 
 

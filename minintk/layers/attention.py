@@ -1,11 +1,11 @@
-"""Compute attention (each position sums over the others, weighted by both) and means that ignore padding.
+"""Compute attention (sums over positions, with weights that depend on pairs) and means that ignore padding.
 
 GlobalSelfAttention is a chain of three maps: keys k, queries q and values v, concatenated; the heads; and Dense at each
 position.  A head with L positions and c = 1/d_k or 1/sqrt(d_k) computes
 
     G = c q k'     A = zeta(G)     y = A v
     jvp            dA = zeta'(G) c (dq k' + q dk'), for softmax A * (dG - sum_t A dG);     dy = dA v + A dv
-    vjp            uA = u v',   uG the same map applied to uA,   uq = c uG k,   uk = c uG' q,   uv = A' u
+    vjp            uA = u v',   uG = the map dG -> dA applied to uA,   uq = c uG k,   uk = c uG' q,   uv = A' u
 
 MaskedAvgPool  y = sum_t m_t x_t / sum_t m_t, m_t = 1 unless x_t is padding        dx_t = m_t u / sum m
 """
@@ -37,7 +37,7 @@ class HeadsJacobian(LayerJacobian):
     slope: Array | None
 
     def weights(self, dG: Array) -> Array:
-        """Return dA for dG, or uG for uA: the map equals its transpose."""
+        """Return dA for dG, or uG for uA: the map is its own transpose."""
         if self.slope is not None:
             return self.slope * dG
         dA = self.A * dG
@@ -65,7 +65,7 @@ class HeadsJacobian(LayerJacobian):
 class BoundHeads:
     """Attention with h heads.  Keys, queries and values are concatenated; queries are omitted if they equal the keys.
 
-    sizes : channels per head of each of these.   grid : the positions' shape.   zeta : None for softmax.
+    sizes : channels per head of each of these.   grid : the shape of the positions.   zeta : None for softmax.
     """
 
     heads: int
@@ -108,13 +108,13 @@ def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Arr
         return (A, slope) if pairs is None else (A * pairs, slope * pairs)
     G = G if pairs is None else xp.where(pairs, G, -xp.inf)
     top = xp.max(G, axis=-1, keepdims=True)
-    A = xp.exp(G - xp.where(xp.isfinite(top), top, 0.0))  # 0 in rows of padding
+    A = xp.exp(G - xp.where(xp.isfinite(top), top, 0.0))  # 0 in the rows of padding
     total = xp.sum(A, axis=-1, keepdims=True)
     return A / xp.where(total > 0, total, 1.0), None
 
 
 def reading(layer: s.GlobalSelfAttention, site: Site) -> tuple[tuple[s.Convolution, ...], s.Convolution, Site, Site]:
-    """Return the layers for keys, queries and values, the layer for the output, and the sites of both."""
+    """Return the layers for keys, queries and values, the output layer, and the sites of the former and the latter."""
     *read, output = layer.parts(site.shape)
     before = replace(site, last=False, end=False)
     return tuple(read), output, before, replace(site, shape=out_shape(read[-1], site.shape), first=False)

@@ -1,9 +1,9 @@
-"""Compute branches of one input x: Residual and Sum add them, Product multiplies them, Concat concatenates them.
+"""Combine branches of one input x: Residual and Sum add them, Product multiplies them, Concat concatenates them.
 
 Residual, Sum   y = b_1(x) + ... + b_k(x)       dy = sum_i db_i                       u_i = u
 Product         y = b_1(x) ... b_k(x)           dy = sum_i db_i prod_{j != i} b_j     u_i = u prod_{j != i} b_j
 Concat          y = (b_1(x), ..., b_k(x))       dy = (db_1, ..., db_k)                u = (u_1, ..., u_k)
-each of them    dx = sum_i u_i db_i/dx; the gram is the sum of the branches' grams with u_i
+all of these    dx = sum_i u_i db_i/dx; the gram is the sum of the branches' grams with u_i
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minintk.spec.shapes import Site
 
 @dataclass(frozen=True)
 class BoundBranches:
-    """Bound branches, their names, and the kind of Jacobian that combines them into y."""
+    """Bound branches, their names, and the class of the Jacobian that combines them into y."""
 
     layers: tuple[Bound, ...]
     names: tuple[str, ...]
@@ -64,7 +64,7 @@ class BranchesJacobian(LayerJacobian, ABC):
 
     @staticmethod
     def add(a: Any, b: Any) -> Any:
-        """Return a + b of two tangents or cotangents."""
+        """Return a + b for two tangents or two cotangents."""
         return a + b
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
@@ -96,7 +96,7 @@ class BranchesJacobian(LayerJacobian, ABC):
         return sum(grams), back, back if same else self.total(dv)
 
     def total(self, parts: list[Array | None]) -> Array | None:
-        """Sum cotangents; return None (no weights come before) if one is None."""
+        """Sum the branches' cotangents; return None if one is None (no weights come before)."""
         return None if any(one is None for one in parts) else reduce(self.add, parts)
 
 

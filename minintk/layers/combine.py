@@ -13,7 +13,7 @@ from minintk.spec.shapes import Shape, Site, has_weights, out_shape, sites
 
 
 def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """Bind an inner layer.  Raise TypeError if its `weights` is wrong: backward sweeps would stop too early."""
+    """Bind an inner layer.  Raise TypeError if its `weights` is wrong: backward sweeps would then stop too early."""
     bound = bind(layer, site, parametrization, name)
     if bool(bound.tensors) != has_weights(layer):
         kind, owned = type(layer).__name__, ", ".join(t.name for t in bound.tensors) or "no tensors"
@@ -22,7 +22,7 @@ def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: st
 
 
 def check_gram(layer: Bound, J: LayerJacobian) -> None:
-    """Raise TypeError for a layer with weights but without gram, as the kernel would omit them."""
+    """Raise TypeError for a layer that has weights but no `gram`: the kernel would omit these weights."""
     if layer.tensors and type(J).gram is LayerJacobian.gram:
         owned = ", ".join(t.name for t in layer.tensors)
         raise TypeError(f"{type(J).__name__} has no gram, but its layer owns {owned}: write gram(u, other, v, kernel)")
@@ -110,7 +110,7 @@ def _(layer: s.Sequential, site: Site, parametrization: Parametrization, name: s
 
 @dataclass(frozen=True)
 class ReshapeJacobian(LayerJacobian):
-    """y = x in another shape; the derivatives are reshaped in the same way, forwards and backwards."""
+    """The Jacobian of y = x in another shape: tangents and cotangents are reshaped too."""
 
     before: Shape
     after: Shape

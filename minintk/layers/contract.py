@@ -48,7 +48,7 @@ class Contraction:
 
     F : an example's numbers with all axes merged.  Axes E and N of u, v can have length 1, as at the outputs,
     where the cotangent is the same for every example.
-    S : (P,) on the host, constant within each tensor, with the layout of its tensors; None for J J'.
+    S : (P,) on the host, constant within each tensor of `layout`; None for J J'.
     """
 
     full: bool
@@ -57,7 +57,7 @@ class Contraction:
     _asked: set[str] = field(default_factory=set, repr=False)
 
     def scale(self, tensor: Tensor) -> float:
-        """Return S of this tensor, which scales its part of the kernel: 1 in J J'."""
+        """Return S of this tensor, the scale of its part of the kernel; 1 in J J'."""
         self._asked.add(tensor.name)
         return 1.0 if self.S is None or self.layout is None else float(self.S[self.layout.slices[tensor.name]][0])
 
@@ -87,7 +87,7 @@ class LayerJacobian:
     """The derivatives of one layer at one point.  Define `jvp` and `vjp`, and `gram` if the layer has weights."""
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Return dy for changes dw of the weights and dx of the input.  Before the first weights dx is None (zero)."""
+        """Return dy for changes dw of the weights and dx of the input; dx is None (zero) before the first weights."""
         raise TypeError(f"{type(self).__name__} has no jvp")
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
@@ -127,7 +127,7 @@ class Bound(Protocol):
 
 @singledispatch
 def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """Bind a layer to a finite network, with its rows' multipliers; `name` is the prefix of its tensors' names."""
+    """Bind a layer to a finite network, with the multipliers of its rows.   name : the prefix of its tensors' names."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no finite meaning: register minintk.layers.contract.bind for it")
 
@@ -171,7 +171,7 @@ class WeightAndBias:
 def weight_and_bias(
     layer: s.Dense | s.Convolution, site: Site, parametrization: Parametrization, name: str, shape: Shape
 ) -> WeightAndBias:
-    """Return W : (*window, fan_in / |window|, fan_out), which is `shape`, and b : (fan_out,), from the table's rows."""
+    """Return W : (*window, fan_in / |window|, fan_out) = `shape` and b : (fan_out,), from the table's rows."""
     *before, fan_out = shape
     window, fan_in = prod(before[:-1]), prod(before)
     at = site.place, window, site.branches, site.end
@@ -252,7 +252,7 @@ class Layout:
         return theta[0] if ensemble is None else theta
 
     def frozen(self, params: Params) -> dict[str, float]:
-        """Return {name: 0.0} for all tensors except `params`: names, patterns ("*.b": biases), "last" for the last."""
+        """Return {name: 0.0} for all tensors but `params`: names, patterns ("*.b": biases), "last" (the last layer)."""
         if params is None:
             return {}
         last = next(reversed(self.slices), "").split(".")[0] + ".*"

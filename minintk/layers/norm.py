@@ -1,9 +1,9 @@
 """LayerNorm, BatchNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
 
-Statistics are over each example's last axis (or other axes), or over the batch and all pixels.  They depend on x, so
+LayerNorm's statistics are over the last axis (or other axes), BatchNorm's over batch and pixels.  They depend on x, so
 
 jvp     dy = r (dx - mean(dx) - y mean(y dx))
-vjp     the same map, since it equals its transpose
+vjp     the same map, which is its own transpose
 gram    0: there are no weights
 
 A calibrated BatchNorm has frozen mean and r:  dy = r dx.

@@ -22,7 +22,7 @@ Index = tuple[slice | EllipsisType, ...]
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a layer on images, one axis of the image at a time."""
+    """The windows of a layer on images, described axis by axis."""
 
     rows: Axis
     columns: Axis

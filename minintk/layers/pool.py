@@ -1,6 +1,6 @@
 """Pool over the windows of an image; x[s] holds the pixels at position s of every window.
 
-AvgPool         y = 1/k sum_s x[s]           dx[s] += u / k      k pixels; normalised: those in the image, per window
+AvgPool         y = 1/k sum_s x[s]           dx[s] += u / k      k: pixels per window; normalised: those in the image
 MaxPool         y = max_s x[s]               dx[s] += u if x[s] is the first maximum, in row-major order
 GlobalAvgPool   y = mean over all pixels     dx = u / (H W) everywhere
 gram            0: there are no weights
@@ -71,7 +71,7 @@ class BoundAvgPool(BoundPool):
         return y.reshape((*y.shape[:-3], *self.after))
 
     def over_k(self, sums: Array) -> Array:
-        """Divide numbers per window, (..., H', W', C), by k."""
+        """Divide sums over windows, (..., H', W', C), by k."""
         if not self.normalised:
             return sums / prod(self.windows.window)
         xp, (rows, columns) = array_namespace(sums), (self.windows.rows.inside, self.windows.columns.inside)

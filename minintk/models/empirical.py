@@ -5,8 +5,8 @@
     nngp       1/C sum_c f_c(x_n) f_c(x_m)                                              (N, M)
 
 S holds the learning-rate scale of every parameter.  A small step of gradient descent changes theta by -lr S J' dL/df,
-and therefore f by -lr J S J' dL/df, so the kernel of training is J S J'.  S is the parametrization's (1 for NTK,
-Standard, PyTorch) unless `scales` replaces it; `J.gram` is J J', without S.  The Jacobian is never formed: memory holds
+and therefore f by -lr J S J' dL/df, so the kernel of training is J S J'.  By default S is the parametrization's (1 for
+NTK, Standard, PyTorch); `scales` replaces it.  `J.gram` is J J', without S.  The Jacobian is never formed: memory holds
 only activations and C cotangents for two blocks of examples.  For an ensemble, each kernel has an axis E.
 """
 
@@ -31,7 +31,7 @@ def ntk(
 ) -> Array:  # fmt: skip
     """Compute the tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) S J_c(x2)'  (Lee 2019, eq. 4).
 
-    It is the trace of `ntk_full` over pairs of equal outputs, divided by C.  For C > 1 the largest stable learning rate
+    It is the trace of `ntk_full` over the outputs c = c', divided by C.  For C > 1 the largest stable learning rate
     needs the full kernel: see `max_learning_rate`.
 
     x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.
@@ -62,7 +62,7 @@ def ntk_full(
 ) -> Array:  # fmt: skip
     """Compute the tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'; arguments as for `ntk`.
 
-    ``k.reshape(N * C, M * C)`` is the Gram matrix.  `ntk` is the trace over c = c' divided by C, and C^2 times smaller.
+    ``k.reshape(N * C, M * C)`` is the Gram matrix.  `ntk` is its trace over c = c', divided by C: C^2 times smaller.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -94,7 +94,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
 
 
 def contraction(full: bool, model: Model, scales: Mapping[str, float] | None, params: Params = None) -> Contraction:
-    """Return the contraction to J S J' with these scales.  full : keep all pairs of outputs, instead of their trace."""
+    """Return the contraction to J S J' with these scales.  full : keep all pairs of outputs; else take the trace."""
     check_model(model)
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", params=params)
     return Contraction(full, S, model.layout)
@@ -145,7 +145,7 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
-    """Return the examples per block: activations and cotangents of two, and three copies of its kernel, must fit."""
+    """Return the examples per block, such that activations and cotangents of two and three copies of a kernel fit."""
     item = theta.dtype.itemsize * prod(theta.shape[:-1])  # one number per member
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)

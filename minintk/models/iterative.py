@@ -32,7 +32,7 @@ class Moved:
 
     probe : (n, *input_shape), some training inputs, e.g. a tenth of a batch.  fraction : finite, > 0.
 
-    Raises ValueError for other values of these.
+    Raises ValueError for other arguments.
 
     >>> import minintk as mn
     >>> x, y = mn.datasets.digits().subset(40, np.random.default_rng(0)).parity()
@@ -103,17 +103,17 @@ class IterativelyLinearized(Linearized):
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
-        K steps multiply the residual r in its direction by q = (1 - lr lambda)^K: a step of rate a = (1 - q) / lambda.
-        Above lr lambda = 2, r grows until the curvature changes.  Two linear layers of large width n, one example:
+        K steps multiply the residual r in this direction by q = (1 - lr lambda)^K, like one step of the rate
+        a = (1 - q) / lambda.  Above lr lambda = 2, r grows until the curvature changes:
 
             r <- (1 - a lambda + a^2 r^2 / n) r,     lambda <- lambda + (a lambda - 4) a r^2 / n
 
-        (Lewkowycz et al. 2020 for K = 1).  The curvature falls while 0 < a lambda < 4, or -3 < q < 1.  For even K,
-        q > 1 and a < 0, so the residual grows within a window, and so does the curvature.
+        for two linear layers of large width n and one example (Lewkowycz et al. 2020 for K = 1).  The curvature falls
+        while 0 < a lambda < 4, or -3 < q < 1.  For even K, q > 1 and a < 0, so both residual and curvature grow.
 
-        The formula holds for linear networks with one hidden layer, and guides others.  At width 256 on eight
-        digits with K = 1, one tanh layer is stable up to this rate, two up to 1.1 to 1.5 times it, ReLU up to twice it.
-        Raises TypeError unless `every` is a number.
+        The formula holds for linear networks with one hidden layer and is a guide for others.  At width 256 on eight
+        digits with K = 1, one tanh layer is stable up to this rate, two tanh layers up to 1.1 to 1.5 times this rate,
+        and ReLU up to twice this rate.  Raises TypeError unless `every` is a number.
 
         >>> import minintk as mn
         >>> net = mn.Network(mn.Dense(1), (2,))

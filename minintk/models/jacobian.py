@@ -4,7 +4,7 @@
     vjp    u -> J' u         from a cotangent of the outputs to a gradient
     gram   J J'              (N, C, M, C); the tangent kernel also has learning rates (`minintk.models.empirical`)
 
-With an ensemble, every result has a leading axis E.  v and u can have another leading axis K, for K maps at once.
+With an ensemble, every result has a leading axis E.  v and u can have another leading axis K, to map K of them at once.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Jacobian(ABC):
         return self.gram_by(other, Contraction(full=False))
 
     def gram_by(self, other: Jacobian | None, kernel: Contraction) -> Array:
-        """Return J S J_other' : ([E], N, C, M, C), or its trace over outputs, as `kernel` says, if both J fit."""
+        """Return J S J_other' : ([E], N, C, M, C), or its trace over outputs, as `kernel` says; both J must fit."""
         other = self if other is None else other
         xp = array_namespace(self.like, other.like)
         mine, theirs = ((A.size, A.outputs[1], A.ensemble, A.like.dtype) for A in (self, other))

@@ -79,7 +79,7 @@ class Model(ABC):
         return self
 
     def members(self, which: slice) -> Model:
-        """Return the same model, for only those members of the ensemble."""
+        """Return the same model for only these members of the ensemble."""
         return self
 
     def fixed(self, x: Array) -> Model:
@@ -134,7 +134,7 @@ class Chosen(Jacobian):
 
 
 def check_model(model: Any, kind: type[Model] = Model) -> None:
-    """Raise TypeError unless `model` is a model, or with kind=Network a network without a wrapper."""
+    """Raise TypeError unless `model` is a model, or, with kind=Network, a network without a wrapper."""
     if not isinstance(model, kind):
         inside = ": give the network inside it" if isinstance(model, Model) else ""
         want = "a network," if kind is not Model else "a model such as"

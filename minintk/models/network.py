@@ -1,4 +1,4 @@
-"""Build the network of a spec, a Model (its methods: `models.model`); `Network.speed` can choose faster layers."""
+"""Build the network of a spec, a `Model` (methods: `models.model`); `Network.speed` can choose faster layers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Network(Model):
     """
 
     speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways] | None] = None
-    """Chooses the `Ways` of every new network; if it is None, `minintk.fast` does so if installed."""
+    """Function that chooses the `Ways` of every new network; if None, that of `minintk.fast`, if installed."""
 
     def __init__(
         self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None
@@ -97,7 +97,7 @@ class Network(Model):
         return ways
 
     def __getstate__(self) -> dict[str, Any]:
-        bound = "layers", "layout", "sweeps", "kernels"  # hold functions, which cannot be pickled: bound again
+        bound = "layers", "layout", "sweeps", "kernels"  # these hold functions, which cannot be pickled
         return {name: value for name, value in vars(self).items() if name not in bound}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -162,7 +162,7 @@ class Network(Model):
         return self.keys is not None or (self._couples and not self.statistics)
 
     def with_dropout(self, rng: np.random.Generator, *, ensemble: int | None = None) -> Network:
-        """Return this network with masks in every Dropout, for training; without this call there are none.
+        """Return this network with masks in every Dropout, for training; other networks have no masks.
 
         The masks depend on a key drawn from `rng` here, on the number of training steps taken, on the layer, and on an
         example's position in its batch.  `train` and `fit` use new masks at every step, and the same ones in a resumed
@@ -197,7 +197,7 @@ class Network(Model):
         return other
 
     def _weights(self, theta: Array) -> Weights:
-        """Return all arrays that the layers need: weights, frozen statistics, the keys of the masks."""
+        """Return all arrays that the layers need: weights, frozen statistics and the keys of the masks."""
         w = self.layout.unpack(theta) | self.statistics
         return w if self.keys is None else w | {KEYS: self.keys}
 
@@ -271,7 +271,7 @@ class Network(Model):
     def linearize(self, theta: Array, x: Array, wrt: Literal["x"]) -> tuple[Array, InputJacobian]: ...
 
     def linearize(self, theta: Array, x: Array, wrt: str = "theta", *, params: Params = None) -> tuple[Array, Any]:
-        """Return (f, J): the outputs ([E], N, C) and their Jacobian in theta, or with wrt="x" in the inputs."""
+        """Return (f, J): the outputs ([E], N, C) and the Jacobian for theta, or for the inputs if wrt="x"."""
         if wrt == "theta":
             return super().linearize(theta, x, params=params)
         if wrt != "x" or params is not None:

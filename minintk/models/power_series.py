@@ -21,11 +21,11 @@ from minintk.layers.activation import pointwise
 from minintk.spec.shapes import UnsupportedLayer
 
 Series = list[Any]
-"""Coefficients, arrays or None; the first one is an array."""
+"""Coefficients: arrays, or None for zero; the first one is an array."""
 
 
 def add(a: Array | None, b: Array | None) -> Array | None:
-    """Return a + b of two coefficients."""
+    """Return a + b for two coefficients."""
     return b if a is None else a if b is None else a + b
 
 
@@ -45,7 +45,7 @@ def product(a: Series, b: Series, j: int, weight: Callable[[int, int], float] | 
 
 
 def times(a: Series, b: Series) -> Series:
-    """Return a b, as far as both are known.
+    """Return the product a b, up to the order to which both are known.
 
     >>> times([1.0, 2.0, None], [3.0, 4.0, 5.0])
     [3.0, 10.0, 13.0]

@@ -1,4 +1,4 @@
-"""Expand a network along theta_0 + t d as a power series in t (Taylor mode), and differentiate the result in d.
+"""Expand a network along theta_0 + t d as a power series in t (Taylor mode); differentiate it with respect to d.
 
     x(t) = x_0 + x_1 t + ... + x_k t^k  enters a layer with weights w_0 + t d, and y(t) leaves it
 
@@ -8,7 +8,7 @@ no weights, (piecewise) linear (pools, ...)         y_j = A x_j, on the linear p
 LayerNorm                                           y = r c,  c = x - mean(x),  r = (mean(c^2) + eps)^(-1/2)
 
 A network with kinks is expanded on its smooth piece around theta_0.  The derivative of a truncated series is a
-`LayerJacobian` with lists as tangents and cotangents, of the coefficients 1 ... k: only these depend on d.
+`LayerJacobian` whose tangents and cotangents are lists for the coefficients 1 ... k: only these depend on d.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def expand(layer: Bound, w: Weights, d: Weights, x: Series) -> tuple[Series, Lay
 
 
 def along(layers: Bound, w: Weights, d: Weights, x: Array, order: int) -> tuple[Series, Sum]:
-    """Return (y, J): f(w + t d) = sum_j y_j t^j, j = 0 ... order, and the Jacobian in d of their sum at t = 1."""
+    """Return (y, J): f(w + t d) = sum_j y_j t^j, j = 0 ... order, and the Jacobian of sum_j y_j with respect to d."""
     y, J = expand(layers, w, d, [x, *(None for _ in range(order))])
     return y, Sum(J, order)
 
@@ -118,7 +118,7 @@ class BilinearSeries(LayerJacobian):
             for i, K in enumerate(other.inputs):
                 if J is None or K is None or u[j] is None or v[i] is None:
                     continue
-                one, two = (J, K) if i == j else (_without_bias(J), _without_bias(K))  # only the first have a bias
+                one, two = (J, K) if i == j else (_without_bias(J), _without_bias(K))  # only the first ones have a bias
                 total = total + one.gram(u[j], two, v[i], kernel)
         return total
 
@@ -128,7 +128,7 @@ def _without_bias(J: Any) -> Any:
 
 
 def _with(layer: Any, **changes: Any) -> Any:
-    """Replace fields of the layer: b=None drops the bias, ends_sweep=True if it need not return u dy/dx."""
+    """Replace fields of the layer: b=None drops the bias, ends_sweep=True drops u dy/dx."""
     return replace(layer, parameters=replace(layer.parameters, **changes))
 
 

@@ -23,7 +23,7 @@ from minintk.validate import number, whole
 
 
 class Anchored(Model):
-    """A model built on another model and a point theta_0 : (P,), shared by an ensemble, or (E, P)."""
+    """A model built on another model and a point theta_0 : (E, P), or (P,), which an ensemble shares."""
 
     def __init__(self, model: Model, theta0: Array) -> None:
         if not isinstance(model, Model):
@@ -183,7 +183,7 @@ class Scaled(Jacobian):
         return ((i, Scaled(J, self.alpha)) for i, J in self.J.parts())
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return alpha J S J_other', also times the other's alpha if it has one."""
+        """Return alpha J S J_other', multiplied by the alpha of `other` if it has one."""
         alpha, K = (self.alpha * other.alpha, other.J) if isinstance(other, Scaled) else (self.alpha, other)
         k = self.J.gram_by(K, kernel)
         k *= alpha
@@ -196,7 +196,7 @@ class Taylor(Anchored):
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 
     Order 1 is `Linearized`.  The power series of t -> f(theta_0 + t d) is computed layer by layer; a training step
-    costs about 5k/3 times the network's own.  Networks with kinks (ReLU, MaxPool) are expanded on their smooth piece at
+    costs about 5k/3 steps of the network.  Networks with kinks (ReLU, MaxPool) are expanded on their smooth piece at
     theta_0.  Raises ValueError unless `order` is a whole number >= 1, UnsupportedLayer without an expansion.
 
     >>> import numpy as np, minintk as mn

@@ -40,7 +40,7 @@ __all__ = ["load", "save"]
 
 
 def identity(value: Any) -> str:
-    """Describe a value by text: arrays and generators by digest, functions by module, name and bound values.
+    """Describe a value as text: arrays and generators by digest, functions by module, name and bound values.
 
     Values can be bound by functools.partial, by a closure, or as attributes of an object with the default repr.
 
@@ -155,7 +155,7 @@ def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> Stat
 
 GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
-"""The largest numbers in the states of these NumPy generators; in those of others, numbers have up to 128 bits."""
+"""The largest numbers in the states of these NumPy generators; all other numbers have up to 128 bits."""
 
 
 def _check_generator(state: Any) -> None:
@@ -167,7 +167,7 @@ def _check_generator(state: Any) -> None:
 
 
 def _form(value: Any, name: str = "") -> Any:
-    """Return what the states of one generator have in common: names, types, shapes, and if numbers are in range."""
+    """Return what all states of one generator share: names, types, shapes, and whether numbers are in range."""
     if isinstance(value, dict):
         return {key: _form(item, key) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -202,7 +202,7 @@ def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any)
 
 
 def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], theirs: Any) -> None:
-    """Raise ValueError, naming the differences, if the checkpoint at `path` is of another run.  theirs : its run."""
+    """Raise ValueError, listing the differences, unless the checkpoint `path` has my fingerprint.  theirs : its own."""
     there = dict.fromkeys(mine) | (theirs if isinstance(theirs, dict) else {})
     if changed := [f"{name} {there[name]} there, {mine[name]} here" for name in mine if mine[name] != there[name]]:
         remedy = "Give the same arguments to resume it, or another folder to start over"

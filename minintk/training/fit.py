@@ -78,7 +78,7 @@ def fit(
     progress : print a line for each row, and the time left, to stderr.
 
     Before the first step, raises ValueError if the folder holds a damaged checkpoint or that of another run (model,
-    data, loss, optimiser or generator), RuntimeError, naming it, if another process trains there; otherwise as `train`.
+    data, loss, optimiser or generator), and RuntimeError if another process trains there.  Other errors: see `train`.
 
     >>> import minintk as mn
     >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
@@ -163,7 +163,7 @@ class _Folder:
         self.claim = claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
-        """Load (state, `_Record.about`), or (None, {}) from an empty folder; raise ValueError for another run's."""
+        """Load (state, `_Record.about`), or (None, {}) if the folder is empty; raise ValueError for another run."""
         for name in (CHECKPOINT_FILE, HISTORY_FILE):
             remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE
@@ -290,7 +290,7 @@ class _Record:
 
 @contextmanager
 def _interrupt_between_steps(run: Descent, folder: _Folder | None) -> Iterator[Callable[[], bool]]:
-    """Defer Ctrl-C until the step is over, and the run saved; a second Ctrl-C interrupts at once."""
+    """Defer Ctrl-C until the step is over and the run is saved; a second Ctrl-C interrupts at once."""
     before = signal.getsignal(signal.SIGINT)
     if folder is None or threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
         yield lambda: False

@@ -1,4 +1,4 @@
-"""Define states s and gradients g of flows: s = theta, g = grad L; or s = f on all points, g = K dL/df, fixed K."""
+"""Define states s and gradients g of flows: s = theta, g = grad L; or s = f on all points, g = K dL/df with fixed K."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Cotangent = Callable[[Array, Array], Array]
 
 
 class WeightSpace:
-    """s = theta, g = S J' dL/df with scales S; an ensemble is split over the cores.   whole : every step uses all x."""
+    """s = theta, g = S J' dL/df with scales S; ensembles are split over the cores.   whole : each step uses all x."""
 
     ndims: ClassVar[int] = 1  # number of axes of s for one network
 

@@ -47,12 +47,12 @@ def flow(
     theta : (P,) or (E, P), not modified; the members of an ensemble take the same steps.  x : (N, *input_shape), y :
     (N, C); both are read during the run and not copied.
     times : increasing; the last can be inf for a loss that reaches zero, `Hinge`.  A flow ends when the loss of every
-    member is exactly zero; members that reach zero first wait.  A flow never ends if no theta classifies every example;
+    member is exactly zero; members that reach it first wait.  A flow never ends if no theta classifies every example;
     if the gradient then vanishes, the moment has t = inf and is not `ended`.
     tau or mu : momentum flow with this tau, or with tau = t/mu; gradient flow by default.  At t = 0, v = 0 with tau,
     and v = -grad L with mu.
-    temperature : T of the stochastic flow.  `rng` draws batches of b = N / (T/dt (N - 1) + 1) examples, rounded, at
-    least 1, without replacement, one draw for all members.  If dt < T, b is 1 and the temperature is only dt.
+    temperature : T of the stochastic flow.  `rng` draws batches of b = N / (T/dt (N - 1) + 1) examples (rounded, at
+    least 1) without replacement, the same for all members.  If dt < T, b is 1 and the temperature is only dt.
     by : `Steps(low, high)` or `Solver(rtol, atol)`.  lr_scales : as for `train`: theta' = -S grad L with scales S.
     resume : the state of a moment of the same flow, with the same `times`.  The flow continues with the same bits: it
     yields that moment and all later ones, and resets `rng`.  `minintk.training.checkpoints` saves states.

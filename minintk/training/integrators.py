@@ -178,18 +178,18 @@ def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
 
 
 MAX_HALVINGS = 200
-"""After this many halvings of dt in a row, the change of the outputs must be a rounding error."""
+"""After this many halvings of dt in a row, any remaining change of the outputs must be a rounding error."""
 HUGE = 1e60
 """The longest first step, for outputs that never move."""
 TRAVELLED = 0.1
-"""The total path of the outputs after which their own bounds resolve the flow."""
+"""The path length of the outputs from which on the bounds on their changes suffice to resolve the flow."""
 
 
 class SteppedFlow:
     """A flow by `Steps` in progress.
 
     dt : the next step, unless a time to report comes first.  path : () or (E,), the sum of the largest changes of each
-    network's outputs.  h, b : the latest step and its number of examples.  seen : examples since all were evaluated.
+    network's outputs.  h, b : the latest step and its number of examples.  seen : examples since a full evaluation.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:
@@ -276,7 +276,7 @@ class SteppedFlow:
             self.value, self.ended = _value(loss, self.f, self.y, self.t)
 
     def _choose(self, goal: float) -> tuple[Array | None, Array, Array]:
-        """Make a step of a length h that the outputs allow; return (examples, velocity, changes of the outputs)."""
+        """Make a step as long as the outputs allow; return (examples, velocity, changes of the outputs)."""
         xp, settings, high = array_namespace(self.s), self.settings, self.by.high
         order = None if self.rng is None else self.rng.permutation(self.N)
         at, y, halvings, growing, cotangent = None, self.y, 0, self.steps == 0, settings.loss.cotangent
@@ -316,7 +316,7 @@ class SteppedFlow:
         return bool(xp.all(change <= (2 * self.by.early) ** 2 * size))
 
     def _young(self) -> Array:
-        """Return a mask of the networks that have moved, but only very little."""
+        """Return a mask of the networks whose outputs have moved, but by less than `TRAVELLED`."""
         return (self.path > 0) & (self.path < TRAVELLED)
 
     def _lengthen(self, change: float) -> None:

@@ -46,7 +46,7 @@ def kernel_descent(
     coefficients a of f = f_0 + K a: the network's weights are theta_0 + S J.vjp(a).  t = lr x steps; with momentum m
     the flow's time is t / (1 - m), see `analytic.gradient_descent`.
 
-    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError for Adam, as no kernel describes it.
+    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError for Adam, which no kernel describes.
     See Lee et al. 2019, supplement, for the discrete steps.
 
     >>> import numpy as np, minintk as mn
@@ -135,7 +135,7 @@ class FromKernel(Model):
 
 
 class InCoefficients(Jacobian):
-    """J v = K v on some rows `at`, J' u = u, the gradient in the metric K: their product gives K dL/df."""
+    """J v = K v on the rows `at`, and J' u = u, the gradient in the metric K, so that J J' dL/df = K dL/df."""
 
     def __init__(self, model: FromKernel, theta: Array, x: Array) -> None:
         self.model, self.size, self.like = model, model.size, theta

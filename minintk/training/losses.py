@@ -259,7 +259,7 @@ class Logistic(_Margin):
     True
     """
 
-    hessian_by_targets: ClassVar[bool] = False  # d2L/df2 does not depend on y, as y^2 = 1
+    hessian_by_targets: ClassVar[bool] = False  # d2L/df2 does not depend on y, since y^2 = 1
 
     def __call__(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)

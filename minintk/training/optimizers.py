@@ -129,8 +129,8 @@ class SGD(Optimizer):
 
     lr : a number, or a schedule (`minintk.training.schedules`).  `train` chooses full batches or mini-batches.
     towards : theta_0, (P,) or (E, P): u = theta - theta_0 decays, as in a model with weights u (Samarin et al. 2022,
-        eq. (2)); by default u = theta.  For mn.mse and `Linearized` descent converges to `solve_gram` with ridge = N
-        weight_decay; for mn.sum_of_squares, with half of that.
+        eq. (2)); by default u = theta.  With `Linearized` and mn.mse, descent converges to `solve_gram` with
+        ridge = N weight_decay; with mn.sum_of_squares, to the solution with half that ridge.
 
     Raises ValueError for a learning rate <= 0, momentum outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
 
@@ -198,8 +198,8 @@ class Adam(Optimizer):
         theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
 
     See Kingma, Ba 2015 and Loshchilov, Hutter 2019.  An L2 term inside g would also be divided by sqrt(r^), so the
-    decay is outside, with u as in `SGD`; its limit is not a ridge solution.  s are the parametrization's scales for
-    Adam. Gradients shrink with the width, and eps must stay far below them.  ``at(step)`` sets k.  memory : ([E], 2,
+    decay is outside, with u as in `SGD`; training does not converge to a ridge solution.  s : the scales for Adam.
+    Gradients shrink as the width grows, and eps must stay far below them.  ``at(step)`` sets k.  memory : ([E], 2,
     P), m and r.  Raises ValueError for lr, eps <= 0, b1, b2 outside [0, 1), weight_decay < 0, lr weight_decay >= 1.
 
     >>> import numpy as np

@@ -1,6 +1,6 @@
 """Train any model, one network or an ensemble, with a generator of snapshots: `train`.
 
-One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  Members are split over the cores.
+One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  Cores share an ensemble's members.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def train(
     resume : the state of a snapshot of the same run; training continues with the same bits, and resets `rng`.
     `minintk.training.checkpoints` writes states to disk; `fit` does all of this.
 
-    Warns if a squared loss cannot converge at this learning rate (`warn_if_unstable`), if a loss grows a thousandfold,
-    from its start or from that of f = 0, or if no snapshot is ever requested.  Raises FloatingPointError once the loss
-    is not finite; ValueError or TypeError for invalid arguments, before step 0.
+    Warns if a squared loss cannot converge at this learning rate (`warn_if_unstable`), if a loss grows a thousandfold
+    from its value at the start or at f = 0, or if no snapshot is ever requested.  Raises FloatingPointError once the
+    loss is not finite; ValueError or TypeError for invalid arguments, before step 0.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
@@ -126,7 +126,7 @@ Result = TypeVar("Result")
 
 
 class OnDemand(Iterator[Result]):
-    """An iterator that warns, when deleted, if it was never used, so that no run started.   call : its text."""
+    """An iterator that warns when deleted if it was never used, because no run started.   call : its text."""
 
     def __init__(self, results: Iterator[Result], call: str) -> None:
         self._results = results
@@ -134,7 +134,7 @@ class OnDemand(Iterator[Result]):
             f"{call} computes each result when it is asked for, and none was: nothing was trained. Write "
             f"`for snapshot in {call}: ...`, or `*_, end = {call}` for the last one alone"
         )
-        self._forgotten = weakref.finalize(self, warnings.warn, said, RuntimeWarning, 2)  # where it is dropped
+        self._forgotten = weakref.finalize(self, warnings.warn, said, RuntimeWarning, 2)  # points to its deletion
         self._forgotten.atexit = False
 
     def __next__(self) -> Result:
@@ -297,9 +297,9 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
-    at the worst lambda from 0 to lambda_max / N; one batch estimates both.  Linearised networks diverged at .8 to 1.5
-    times that rate (b = 2 to 32, momentum 0 and .9), so the warning comes at 1.5 times.  It costs three Lanczos steps
-    on a batch and four of its examples, eight above half the rate.  Only a schedule's first rate is checked.
+    at the worst lambda from 0 to lambda_max / N.  One batch gives estimates of k and lambda_max.  Linearised networks
+    diverged at .8 to 1.5 times that rate (b = 2 to 32, momentum 0 and .9), so we warn at 1.5 times.  This costs three
+    Lanczos steps on a batch and four of its examples, eight above half the rate.  Only a schedule's first rate counts.
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)
@@ -336,7 +336,7 @@ def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
 
 
 def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None, clear: float) -> float:
-    """Return a lower bound on lambda_max of J S J', from three Lanczos steps if < `clear`, else eight; 0 if inf."""
+    """Return a lower bound on lambda_max of J S J', by three Lanczos steps, or eight if it is >= `clear`; 0 if inf."""
     with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # eigvalsh and cotangents can raise it
         f, J = model.forward(theta, x)
 
