@@ -11,7 +11,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # n
 def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
     """Return what is wrong with the package `analytic` next to minintk, and the remedy; None if it is the shipped one.
 
-    A different package named `analytic`, installed over ours, replaces its `__init__.py`; uninstalling it deletes that.
+    A different package named `analytic`, installed over ours, replaces `__init__.py`; uninstalling it deletes the file.
 
     >>> other_analytic() is None
     True

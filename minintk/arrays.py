@@ -34,7 +34,7 @@ STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
 def array_namespace(*arrays: Array) -> Any:
     """Return the namespace `xp` of the arrays' library; raise TypeError for arrays of two libraries, or anything else.
 
-    The namespace is NumPy itself, which follows the array API standard, or array-api-compat's wrapper of another one.
+    The namespace is NumPy itself, which follows the array API standard, or array-api-compat's wrapper of another.
 
     >>> array_namespace(np.ones(3)).__name__
     'numpy'
@@ -83,7 +83,7 @@ def to_host(a: Array | float) -> np.ndarray[Any, Any]:
 
 
 def own(a: Array) -> Array:
-    """Return a copy of `a`, to be kept after the caller overwrites `a`.
+    """Return a copy of `a` that stays the same if the caller overwrites `a`.
 
     >>> a = np.zeros(2)
     >>> b = own(a)
@@ -128,7 +128,7 @@ def _gpu_remedy(error: Exception) -> str:
 def available_memory(xp: Any) -> int:
     """Return the bytes that can still be allocated where `xp` keeps its arrays (2**62 if the system does not say).
 
-    On the host, this is the free memory within control-group limits; on a GPU, the current one's within CuPy's limit.
+    On the host, this is the free memory within control-group limits; on a GPU, the current GPU's within CuPy's limit.
     """
     if library(xp) == "cupy":
         free, _total = import_module("cupy").cuda.runtime.memGetInfo()
@@ -139,7 +139,7 @@ def available_memory(xp: Any) -> int:
 
 
 def free_host_memory(meminfo: str | Path = "/proc/meminfo") -> int:
-    """Return the free bytes of this machine; all its memory if that is all we can read (macOS), otherwise 2**62."""
+    """Return the free bytes of this machine, or all its bytes if only these are known (macOS), or else 2**62."""
     try:
         fields = dict(line.split(":") for line in Path(meminfo).read_text(encoding="ascii").splitlines())
         return 1024 * int(fields["MemAvailable"].split()[0])
@@ -165,7 +165,7 @@ LIMITS = {
 def free_in_groups(root: str | Path = "/") -> int:
     """Return the bytes that this process's control groups (containers, SLURM) still allow; 2**62 without a limit.
 
-    A group's limit also covers the groups inside it, so the smallest limit counts.  root : the root of the file system.
+    A group's limit also covers the groups inside it, so the smallest limit applies.  root : the file system's root.
     """
     free = 2**62
     for group, files, usage, cached in limited_groups(str(root)):
@@ -177,7 +177,7 @@ def free_in_groups(root: str | Path = "/") -> int:
 
 @lru_cache
 def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
-    """Return (folder, limit files, usage file, cache's name) of groups with a limit; cached, as the search is slow."""
+    """Return (folder, limit files, usage file, cache's name) of groups with a limit, cached: the search is slow."""
     found = []
     for kind, group in control_groups(root, "memory"):
         limits, usage, cache = LIMITS[kind]
@@ -312,7 +312,7 @@ def rows_times(x: Array, W: Array) -> Array:
 
 
 def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """Return a view of `a` from its first number on, with this shape and these strides in bytes, which go unchecked.
+    """Return a view of `a` that starts at its first number; shape and strides (in bytes) are not checked.
 
     >>> a = np.arange(4.0)
     >>> strided(a, (3, 2), (8, 8))

@@ -6,7 +6,7 @@ and a numpy.random.Generator that draws directions.  Its AssertionError gives th
 
 Tolerances are derived, not chosen.  eps is the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
 sizes + N + 8) the number of roundings on a path through the network and back.  A result is off by at most m eps times
-the size of its terms.  That is |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta| for f.
+the size of its terms.  This is |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta| for f.
 
 To define a layer, write a frozen dataclass and register its shape rule and its finite rule.  The documentation's page
 "Extending" does so, and shows how `check_layer` reports a mistake.

@@ -42,7 +42,7 @@ def inside() -> bool:
 
 
 def alone(work: Callable[..., T], *args: Any) -> T:
-    """Call work(*args) such that `parallel` is a plain loop inside it."""
+    """Call work(*args); inside this call, `parallel` is a plain loop."""
     context = copy_context()
     context.run(_inside.set, True)
     return context.run(work, *args)

@@ -1,6 +1,6 @@
 """Hold the sizes at which fast paths begin and end, all in one object, measured on two cores with AVX-512.
 
-Work pays for a thread from about .5 ms on, so work of twice that or more is `cut`.
+A thread pays off for work of about .5 ms, so work of at least twice that is `cut`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 @dataclass
 class Thresholds:
-    """Numbers of multiplications, numbers in memory, or bytes, as the comments say."""
+    """Numbers of multiplications, of array elements, or of bytes: the comments say which."""
 
     plain: int = 2**18  # multiplications of a batch below which plain layers run, with BLAS's own threads
-    products: int = 2**24  # multiplications of a piece of a matrix product, or of several
+    products: int = 2**24  # multiplications in a piece of one or several matrix products
     compiled: int = 2**20  # multiplications of a convolution that justify loading Numba
     convolution: int = 2**24  # multiplications of a piece of a convolution,
     convolution_per_weight: int = 2**8  # plus this many for each weight, since every piece adds to all of them
-    share: int = 2**17  # numbers in the activations of a batch, per squared number of its shares,
+    share: int = 2**17  # numbers in a batch's activations, divided by the square of the number of shares,
     share_per_weight: int = 8  # plus this many in a share for each weight, since every share prepares all of them
     contraction: int = 2**24  # multiplications of a kernel contraction above which BLAS's own threads are used
     cotangents: int = 2**19  # numbers in the cotangents of a kernel's outputs that are taken together
@@ -26,10 +26,10 @@ class Thresholds:
     patches_bytes: int = 3 * 2**20  # bytes of patches that are formed and multiplied at a time,
     patches_bytes_gpu: int = 2**30  # and the same on a GPU
     normalised: int = 2**16  # numbers in BatchNorm's input that justify loading Numba
-    gathering: float = 1.5  # a convolution's gradient is gathered if this takes at most so many times its
-    gathered_channels: int = 16  # multiplications and its images have at least this many channels
-    cotangent_bytes: int = 6 * 10**6  # the largest cotangent before the outputs of a kernel are taken in parts
-    ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train together on a core
+    gathering: float = 1.5  # gather a convolution's gradient if that takes at most this many times its
+    gathered_channels: int = 16  # multiplications, and if its images have at least this many channels
+    cotangent_bytes: int = 6 * 10**6  # largest cotangent of a kernel's outputs that is not split into parts
+    ensemble_bytes: int = 24 * 2**20  # of activations and parameters of the members that train together on a core
     vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
 
 

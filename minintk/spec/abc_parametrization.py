@@ -1,4 +1,4 @@
-"""Compute how a network of width n scales with n, and how it trains as n grows (abc-parametrizations).
+"""Compute how the outputs and features of a network scale with its width n in training (abc-parametrizations).
 
     z = n^-a x w,    w ~ N(0, n^-2b),    rate of w: lr n^-c                       (Yang, Hu 2021, with a, b, c per role)
 
@@ -17,8 +17,8 @@ u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1), and that of the features by n
     kernel              stable, not trivial, and r > 0: f moves, features do not, the tangent kernel is constant
     maximal             stable, r = 0 for every l, and u = 0: every layer learns (Yang, Hu 2021, section 5)
 
-Their theorem has one c for all layers and is for gradient descent.  The same power counting gives the above for one c
-per layer, and for Adam, whose step is n^-c for any gradient (Yang, Littwin 2023).
+The theorem of Yang and Hu is for gradient descent with one c for all layers.  The same power counting gives these
+formulas for one c per layer, and for Adam, whose step is n^-c for any gradient (Yang, Littwin 2023).
 
 For any s in any layer, the shift a + s, b - s, c - 2 s (Adam: c - s) gives the same function and the same training.
 """
@@ -39,7 +39,7 @@ Regime = Literal["unstable", "trivial", "kernel", "feature learning"]
 
 PLACES: tuple[Place, Place, Place] = ("input", "hidden", "output")
 ROUNDING = 1e-9
-"""Exponents count as equal if they differ by less than this."""
+"""Exponents that differ by less than this are taken to be equal."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class ABC(Parametrization):
     """The parametrization with exponents a, b, c, each for (input, hidden, output).
 
     rule : the optimiser that c applies to, "sgd" or "adam"; with "adam" there are no rates for gradient descent.
-    The width n of a layer is its fan-out at the input, and its fan-in (channels, for a convolution) elsewhere.  The
-    constant rest of the fan-in goes into the standard deviation: std = sigma n^-b / sqrt(fan_in / n), and at the input
+    The width n of a layer is its fan-out at the input, and its fan-in (channels, for a convolution) elsewhere.  Other,
+    constant factors of the fan-in enter the standard deviation: std = sigma n^-b / sqrt(fan_in / n), and at the input
     sigma n^-b / sqrt(fan_in).  Biases of input and hidden layers scale like input weights; the output bias is constant.
 
     >>> ABC(a=(-0.5, 0, 0.5), b=(0.5, 0.5, 0.5), c=(0, 0, 0)).regime             # muP, as Yang and Hu print it

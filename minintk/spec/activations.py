@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Numbered(Activation):
-    """Base class of activations with arguments that are 0 or of size 1e-100 to 1e100 and do not make phi = 0."""
+    """Base class of activations whose arguments must be 0 or of size 1e-100 to 1e100, and must not make phi = 0."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class RectifiedMonomial(Activation):
 class Sign(Activation):
     """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0.  It has an NNGP kernel but no NTK, since E phi'^2 is infinite.
 
-    Angles after it grow like the square root of those before; from the second such layer on, so do rounding errors.
+    Small angles become multiples of their square roots; from the second such layer on, so do rounding errors.
     """
 
 
@@ -118,7 +118,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
 def Rbf(gamma: float = 1.0) -> Sin:
     """Return phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), which has the NNGP kernel exp(-gamma E (u - u')^2).
 
-    After the first Dense, u is the input times w_std / sqrt(d): a Gaussian kernel.  Raises ValueError for gamma <= 0.
+    After a Dense, u is the input times w_std / sqrt(d): the kernel is Gaussian.  Raises ValueError for gamma <= 0.
 
     >>> Rbf(2.0).b
     2.0
@@ -146,7 +146,7 @@ class Gaussian(Numbered):
 class Polynomial(Activation):
     """phi(x) = coef[0] + coef[1] x + coef[2] x^2 + ...; `Monomial` is a special case.
 
-    Raises ValueError unless coef is a tuple of finite numbers.  Its Hermite series is finite, so quadrature is exact.
+    Raises ValueError unless coef is a tuple of finite numbers.  The Hermite series is finite: quadrature is exact.
     """
 
     coef: tuple[float, ...]
@@ -174,8 +174,8 @@ def Monomial(degree: int) -> Polynomial:
 class Hermite(Activation):
     """phi = h_degree, the Hermite polynomial normalised to E h_degree(z)^2 = 1 for z ~ N(0, 1); degree from 0 to 100.
 
-    At variances q = q' = 1 its dual is c^degree.  Values come from a recurrence: a `Polynomial` would lose three digits
-    at degree 10 and nine at degree 30.  Raises ValueError for other degrees.
+    At variances q = q' = 1 and correlation c, its dual is c^degree.  Values come from a recurrence: a `Polynomial`
+    would lose three digits at degree 10 and nine at degree 30.  Raises ValueError for other degrees.
     """
 
     degree: int
@@ -196,7 +196,7 @@ class Sigmoid(Activation):
 
 @dataclass(frozen=True)
 class Softplus(Numbered):
-    """phi(x) = scale / beta * log(1 + exp(beta x)); Geiger et al. 2020 use 5 and 1.404383: E phi(N(0, 1))^2 = 1."""
+    """phi(x) = scale / beta * log(1 + exp(beta x)); 5 and 1.404383 (Geiger et al. 2020) give E phi(N(0, 1))^2 = 1."""
 
     beta: float = 1.0
     scale: float = 1.0

@@ -264,7 +264,7 @@ class AvgPool(Pooling):
     """y[p] = 1/|window| * sum_s x[stride p + s].  |window| is the full size of the window, even at the edges.
 
     window, stride : a number or a pair; stride defaults to window.  padding : as for `Conv2d`.
-    normalize_edges : divide by the number of the window's pixels that lie inside the image instead.
+    normalize_edges : if True, divide by the number of pixels in the window that lie inside the image.
     """
 
     _: KW_ONLY
@@ -278,9 +278,9 @@ class AvgPool(Pooling):
 
 @dataclass(frozen=True)
 class MaxPool(Pooling):
-    """y[p] = max_s x[stride p + s]; pixels outside the image do not count.  Only finite networks support it.
+    """y[p] = max_s x[stride p + s]; pixels outside the image are ignored.  Only finite networks support it.
 
-    In a tie, the first maximum in row-major order takes the derivative.  The arguments are those of `AvgPool`.
+    In a tie, the first maximum in row-major order has the derivative 1.  The arguments are those of `AvgPool`.
     """
 
 

@@ -33,8 +33,8 @@ Depth: in a network of L residual branches, SpectralMuP and MeanField scale a br
 | MeanField, its last weights    | 1/sqrt(L)         | 1                        | 1/sqrt(L)                    |
 | both, the weights before these | 1                 | 1                        | 1/sqrt(L)                    |
 
-A branch then adds terms of size 1/sqrt(L) and random sign at the start, and a step changes them by 1/L with one sign
-(Yang, Yu, Zhu, Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  The other rows leave the depth to w_std.
+At the start, branches then add terms of size 1/sqrt(L) with random signs; a step changes these by 1/L with equal signs
+(Yang, Yu, Zhu, Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  The other rows do not depend on L.
 
 To add a parametrization, subclass `Parametrization` and define `row`.  `minintk.spec.abc_parametrization` computes how
 its rows scale with the width and how training then behaves.
@@ -75,7 +75,7 @@ class Role:
 
     @property
     def depth(self) -> tuple[float, float]:
-        """Return 1/sqrt(L) for (the last weights of a branch, all weights of a branch); 1 for other weights."""
+        """Return two factors, for the last weights of a branch and for all weights of it: 1/sqrt(L), or else 1."""
         scale = self.branches**-0.5
         return scale if self.end else 1.0, scale
 
@@ -171,7 +171,7 @@ class SpectralMuP(Parametrization):
 
     A Gaussian W of deviation s has |W| = s (sqrt(fan_in) + sqrt(fan_out)).  Updates have low rank: the gradient's norm
     is sqrt(fan_in / fan_out), so lr ~ fan_out / fan_in; Adam's entries are +-lr, so |dW| = lr sqrt(fan_in fan_out) and
-    lr ~ 1/fan_in.  A bias counts as a matrix with fan_in = 1.  A convolution sums over K K positions, so
+    lr ~ 1/fan_in.  A bias is a matrix with fan_in = 1.  A convolution sums over K K positions, so
     |W| = s K (sqrt(C_in) + sqrt(C_out)): the same with fan_in = K K C_in, but the root is sqrt(C_out / C_in).
     The first weights start at 1/sqrt(fan_in) for any fan_out.  Inputs are not aligned with the weights, so features are
     of order one; the factor min(1, sqrt(n / d)) would make them small if the network is narrower than the inputs.
@@ -184,7 +184,7 @@ class SpectralMuP(Parametrization):
 
     base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s.
     A learning rate tuned there holds at every width (Yang et al. 2022, `mup`).  Each row is divided by the row
-    at width b and multiplied by the standard one.  Raises ValueError unless it is a whole number >= 1.
+    at width b and multiplied by the standard one.  Raises ValueError unless b is a whole number >= 1.
 
     >>> SpectralMuP(base_width=100).row(Role("weight"), 400, 400, sigma=1.0)
     Row(multiplier=1.0, std=0.05, lr=1.0, draw='normal', adam=0.25)

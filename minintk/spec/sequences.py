@@ -1,8 +1,8 @@
-"""Define layers for sequences (L, C).  Images (H, W, C) count as sequences of H W positions.
+"""Define layers for sequences (L, C).  Images (H, W, C) are read as sequences of H W positions.
 
 Sequences of unequal length share one array, padded with positions whose channels are all 0.  Layers without a bias and
 with phi(0) = 0 keep the padding at 0; a convolution does so where its window covers only padding.
-`GlobalSelfAttention(masked=True)` and `MaskedAvgPool` ignore padding; without masks it would mix with the rest.
+`GlobalSelfAttention(masked=True)` and `MaskedAvgPool` ignore padding; without masks it mixes with the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class GlobalSelfAttention(Layer):
         scaling="linear"    G = k k' / d_k, W_q = W_k        constant at infinite width, G = qk_std K(x, x)
         scaling="sqrt"      G = q k' / sqrt(d_k)             random at infinite width; the usual choice
 
-    The second has an infinite-width kernel only for zeta = mn.Identity(), as the number of heads grows too.
+    With "sqrt", an infinite-width kernel exists only for zeta = mn.Identity() and if the number of heads grows too.
 
     channels : the channels of y.   heads : h.   key_channels, value_channels : those of k and of v; default `channels`.
     zeta : "softmax", or a pointwise activation; with mn.Identity() attention is linear in G.

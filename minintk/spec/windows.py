@@ -2,7 +2,7 @@
 
     output pixel p reads  x[stride p - before + s],  s = 0 ... kernel - 1
 
-Outside the image, pixels are zero, or the image repeats (circular).  Infinite networks use this for pairs of pixels.
+Pixels outside the image are zero or, if circular, its repetitions.  Infinite networks read pairs of pixels likewise.
 
 >>> rows = axis("Conv2d", 28, kernel=5, stride=2, padding="same")
 >>> rows, rows.out

@@ -39,7 +39,7 @@ def mlp(
     depth: int, width: int, outputs: int, *, activation: Activation = RELU, w_std: float = SQRT2,
     b_std: float = 0.1**0.5,
 ) -> Sequential:  # fmt: skip
-    """Return `depth` hidden layers of `width` features, for vectors (d,); the defaults follow Lee et al. 2019.
+    """Return an MLP with `depth` hidden layers of `width` features on vectors (d,); defaults as in Lee et al. 2019.
 
     P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  Raises ValueError unless width and depth are whole numbers >= 1.
 
@@ -115,7 +115,7 @@ def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
 
 
 def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
-    """Return four 5 x 5 convolutions (padding 1, strides 2, 1, 2, 1, ReLU), average pooling and a Dense; no biases.
+    """Return four 5 x 5 convolutions (padding 1, strides 2, 1, 2, 1, ReLU), average pooling and Dense; no biases.
 
     See Geiger et al. 2020, appendix B, for 28 x 28 images and the NTK parametrization.  Kernel size, padding and the
     lack of biases follow the authors' public code, but w_std = sqrt(2) replaces its scaling of ReLU to unit variance.
