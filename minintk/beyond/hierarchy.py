@@ -61,13 +61,13 @@ def hierarchy(
     order : 2 freezes Theta, as in `Linearized`; 3 freezes O3; 4 freezes O4.  loss : a smooth loss, so not `Hinge`.
 
     Late in the training of narrow networks the frozen O3 or O4 can make the kernel's smallest eigenvalues negative: the
-    loss then grows, and FloatingPointError reports when it has no bound.  `flow` does not have this problem.
+    loss then grows, and FloatingPointError is raised if it has no bound.  `flow` does not have this problem.
 
     A time derivative takes one expansion of the network for order 3 and three for order 4, with C cotangents each.
     memory : bytes it can use, by default half the free memory; it grows as (M C)^2 and as P.  For ReLU and max-pooling
     the derivatives are those of the smooth piece of f around theta0.  Training moves about sqrt(n) of n units across
     their kinks; each changes the kernel by 1/n with either sign, so together they change it by n^-3/4.  This exceeds
-    the effect of O3 and O4, and neither includes it, so orders 3 and 4 are no more accurate than order 2 there.
+    the effect of O3 and O4, and neither includes it, so here orders 3 and 4 are no more accurate than order 2.
 
     Raises ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion,
     and MemoryError, with the bytes needed, if M C is too large.

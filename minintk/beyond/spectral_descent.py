@@ -23,7 +23,7 @@ from minintk.spec.parametrization import Rule
 from minintk.training.optimizers import Optimizer
 
 SWEEP = 3e-3
-"""One sweep of Newton-Schulz steps brings singular values between this fraction of the largest and the largest to 1."""
+"""One sweep of Newton-Schulz steps maps singular values of at least this fraction of the largest to 1."""
 TOLERANCE = 1e-3
 
 
@@ -107,7 +107,7 @@ def orthogonalised(G: Array) -> Array:
 
     Newton-Schulz steps start from X = G / |G|; they use only matrix products, scaled for singular values from low to 1
     (Chen, Chow 2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X| (Frobenius) is within the tolerance; then
-    every singular value is within half of it of 1, or within it of 0.  Singular values of G below about 1e-5 |G| in
+    every singular value is 1 to within half of it, or 0 to within it.  Singular values of G below about 1e-5 |G| in
     float32, or 1e-13 |G| in float64, can be rounding errors; they become 0.
 
     >>> import numpy as np

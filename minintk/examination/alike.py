@@ -44,10 +44,10 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
 
 
 def restarted(net: Network, theta: Array, how: Parametrization, fresh: bool) -> Network:
-    """Return the network in another parametrization, with initial weights of the same size as here at this width.
+    """Return the network in another parametrization with initial weights that have the same sizes at this width.
 
-    Each tensor keeps multiplier x deviation through w_std and b_std of its layer.  The deviation is that of `net.init`
-    if theta is `fresh` from it, else the root mean square in theta.  Raises ValueError for layers that lack these.
+    Each tensor keeps multiplier x standard deviation through w_std and b_std of its layer.  The deviation is that of
+    `net.init` if theta is `fresh` from it, else the rms in theta.  Raises ValueError for layers without w_std or b_std.
     """
     w = net.layout.unpack(theta)
     size = {t.name: t.row.multiplier * (t.row.std if fresh else rms(w[t.name])) for t in net.layout.tensors}

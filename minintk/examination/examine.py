@@ -31,12 +31,12 @@ FRACTION = 0.25
 WORK, MOST = 1e8, 256
 """Default limits: multiplications of a forward pass on all examples, and the number of examples."""
 STEPS, SHARPNESS, CURVED = 8, 5, 3
-"""Steps that cost as much as one stable rate; stable rates per sharpness; replicates with a measured Hessian."""
+"""Cost of a stable rate in training steps; cost of a sharpness in stable rates; replicates with a measured Hessian."""
 
 OTHERS = "it again on {} random halves of the examples, as theta is no draw of net.init", "{} others, drawn by net.init"
 MSE = "mean over examples of sum over outputs (f - y)^2 / 2; torch.nn.MSELoss, a mean over {} outputs: rates times {:g}"
 UNITS = {mse: MSE, softmax_cross_entropy: "that and the rates of torch.nn.CrossEntropyLoss"}
-"""Texts: the replicates, by their number; the losses, by the number of outputs C and C / 2."""
+"""Texts about the replicates (inserted: their number) and about the losses (inserted: C outputs and C / 2)."""
 
 
 def examine(
@@ -58,10 +58,10 @@ def examine(
 
     net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C); float32 is used.
     loss : the loss of the runs, which needs a `hessian`.  lr : the rate to examine, by default a quarter of each
-    network's largest stable rate.  steps : of each run, 200, or fewer if they are expensive.  examples : how many to
+    network's largest stable rate.  steps : of each run, 200 by default, or fewer if expensive.  examples : how many to
     use, drawn at random, at most 256.  replicates : at least 3.  widths : False skips networks of other widths.
-    seconds : limit for this thread.  Parts that would take longer are "undecided: too dear" in the notes; the verdict
-    needs none of them except steps.  progress : called with a line before each part; the first estimates the total.
+    seconds : limit on this thread's CPU time.  Parts that take longer are "undecided: too dear" in the notes; the
+    verdict needs only the steps.  progress : called with a line before each part; the first estimates the total.
 
     Raises TypeError for another model, ValueError for arguments that do not fit.
     See Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
@@ -157,7 +157,7 @@ def _afforded(
 ) -> tuple[int, int, int, bool, float]:
     """Return what the time allows: steps, points of the first run, Hessians, other widths; and the total seconds.
 
-    rate, kernel : seconds of each.  runs : in units of the first run; widths : of the networks of other widths.
+    rate, kernel : the seconds that each takes.  runs : all runs, in units of the first; widths : those at other widths.
     """
     for points, curved in ((8, CURVED), (2, 0)):
         kernels = points + (runs - 1) * min(points, 3)

@@ -1,6 +1,6 @@
 """Train a network beside its own linearisation and measure how far they diverge.
 
-    gap(t) = |f_t - f_lin,t| / max_s |f_lin,s - f_0|        on all examples and outputs; its maximum over the run counts
+    gap(t) = |f_t - f_lin,t| / max_s |f_lin,s - f_0|        on all examples and outputs; a run's gap is its maximum
 
 Both start at theta_0, with the same full batches, loss and rate.  f_lin = f_0 + J(theta_0) (theta - theta_0) (Lee et
 al. 2019, eq. 5).  The other distances are relative to the start: |Theta_t - Theta_0| / |Theta_0| of the tangent kernel
@@ -59,7 +59,7 @@ class Run:
 
     steps : (S,), with loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a
     loss was not finite or ended above ten times its start; all other fields are then missing, as for constant kernels.
-    at : (K,), steps at which kernel and rates, 2/lambda_max of J S J' L'', were taken.  sharpness : at start and end.
+    at : (K,), the steps of the measured kernels and rates, 2/lambda_max of J S J' L''.  sharpness : at start and end.
     """
 
     steps: Host
@@ -81,7 +81,7 @@ def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]
     models, every = (problem.net, Linearized(problem.net, problem.theta)), max(1, steps // POINTS)
     snaps, rows, diverged, first = list[Snapshot](), list[tuple[float, ...]](), False, np.zeros(0)
     with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)  # rates that are too large are to be found here
+        warnings.simplefilter("ignore", RuntimeWarning)  # the report covers rates that are too large
         start, loss, sgd = (problem.theta, problem.x, problem.y), problem.loss, SGD(lr)
         try:
             for one, lin in zip(*(train(model, *start, loss=loss, optimizer=sgd, steps=steps) for model in models)):

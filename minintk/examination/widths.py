@@ -23,7 +23,7 @@ from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import has_weights
 
 TARGET, FACTOR = 0.05, 4.0
-"""The target gap, and the largest ratio of interval ends that counts as an answer."""
+"""The target gap, and the largest ratio of interval ends for which a width is reported."""
 
 
 def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: bool = True) -> Any:
@@ -60,7 +60,7 @@ def narrowest(spec: s.Layer) -> int:
 class WidthLaw:
     """The gap against width, with gaps[i] : (S,) at widths[i].
 
-    width : the narrowest hidden layer of the network examined; `widths` are measured alike.  fit : None if nothing was
+    width : that of the narrowest hidden layer of the network examined, as in `widths`.  fit : None if nothing was
     measured.  needed : the width for 5 %, None if unknown.  why : the reason.
     """
 

@@ -12,7 +12,7 @@ from minintk.examination.signals import Signal, apart, rms, uneven
 from minintk.models.network import Network
 
 DEAD, SHARE = 0.5, 0.01
-"""Largest share of features equal for all examples; least share of the kernel in a layer, over an even share."""
+"""Largest share of features equal for all examples; smallest share of a layer in the kernel, over an equal share."""
 LEAST, MOST = 0.05, 20.0
 """The acceptable sizes of inputs and targets, and of hidden signals relative to the inputs."""
 ROUNDING = 2**-23

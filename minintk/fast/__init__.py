@@ -1,7 +1,7 @@
 """Compute networks on fast paths, with the results of the plain layers.
 
 `accelerate.faster` replaces a network's layers by faster ones that compute the same maps; inside `accelerate.shut`
-networks do without them.  Reading order:
+networks keep the plain layers.  Reading order:
 
     accelerate       which layers are replaced by what: ReLU after pooling, the fastest path for each convolution
     dense            large products split over the cores, thin ones by compiled loops

@@ -103,7 +103,7 @@ def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
 
 
 def exchangeable(before: Bound, layer: Bound) -> bool:
-    """Return True if the two layers commute: ReLU and MaxPool do, as ReLU is increasing."""
+    """Return True if the two layers commute: ReLU and MaxPool do, because ReLU is increasing."""
     return rectifies(before) and type(layer) is BoundMaxPool
 
 

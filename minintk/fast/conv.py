@@ -248,7 +248,7 @@ class BlockedConv:
 
     @staticmethod
     def of(plain: BoundConv) -> BlockedConv:
-        """Build it with the fastest patches."""
+        """Return the convolution on the fastest patches."""
         windows, channels = plain.windows, plain.parameters.W.shape[-2:]
         gathers = [] if plain.parameters.ends_sweep else Gather.of(windows, channels)  # type: ignore[arg-type]
         return BlockedConv(plain, Patches.of(windows, channels), gathers)  # type: ignore[arg-type]

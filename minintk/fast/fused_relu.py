@@ -81,7 +81,7 @@ class RectifiedConv:
 
     @property
     def layers(self) -> tuple[Bound, ...]:
-        """Return the layers that it replaces."""
+        """Return the layers that this one replaces."""
         return (self.relu, self.conv) if self.norm is None else (self.norm, self.relu, self.conv)
 
     @property

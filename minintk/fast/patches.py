@@ -63,7 +63,7 @@ class Patches:
 
     @cached_property
     def work(self) -> int:
-        """Return the multiplications per image; without patches, those with rows outside the image do not count."""
+        """Return the multiplications per image; without patches, those with rows outside the image are skipped."""
         a, numbers = self.windows.rows, self.blocks * self.kernel[1] * prod(self.channels) * self.B
         inside = range(a.before, a.before + a.size) if self.direct and not a.circular else range(sum(self.windows.size))
         return numbers * sum(p * a.stride + r in inside for p in range(a.out) for r in range(a.kernel))
@@ -107,7 +107,7 @@ class Patches:
 
     @property
     def cost(self) -> float:
-        """Return nanoseconds per pixel, forwards and back, on a core: copies and products with P (AVX-512, float32)."""
+        """Return nanoseconds per pixel on a core, forwards and back: copies and products of P (AVX-512, float32)."""
         (height, width), n = self.kernel, self.B * self.channels[1]
         run = width * self.channels[0]
         copies = 0.0 if self.whole else height * (2 * (8 + 0.35 * run) + 40 + 0.6 * run)

@@ -88,7 +88,7 @@ class SplitBatch:
     """A chain of layers that replaces the plain one.
 
     sweeps : the chain for the parts.  kernels : a chain of the same function, for kernels and for a GPU.
-    before, after : the shapes of one example.  numbers : the size of its activations.
+    before, after : the shapes of one example.  numbers : how many activations it has.
     """
 
     sweeps: BoundChain

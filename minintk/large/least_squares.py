@@ -73,7 +73,7 @@ def solve_gram(
     t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2); inf for the end.  A finite t uses the
         spectral filter (1 - exp(-t mu / N)) / mu in place of 1 / mu and, ten times slower, an eigendecomposition.
     rcond : for a singular J, w = J^+ (y - f_0), as in numpy.linalg.pinv: eigenvalues of J J' up to rcond times the
-        largest count as 0 (those of J, up to its square root).  This also needs the eigendecomposition.
+        largest are set to 0 (singular values of J: up to sqrt(rcond)).  This also needs the eigendecomposition.
     memory : a limit in bytes, by default nine tenths of the free memory; MemoryError states the required amount.
 
     The solution is refined with the model's own residual, r = y - f_0 - J w - ridge a, as long as r shrinks.  Only
@@ -162,7 +162,7 @@ def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobia
 def _filtered(
     model: Model, theta0: Array, k: Array, b: Array, J: ChunkedJacobian, ridge: float, cut: float, t: float
 ) -> Solution:
-    """Set a = g_t(J J' + ridge) b, g_t(mu) = (1 - exp(-t mu / N)) / mu, float64; 0 up to `cut` of the largest."""
+    """Set a = g_t(J J' + ridge) b, g_t(mu) = (1 - exp(-t mu / N)) / mu, float64; 0 up to `cut` max(mu)."""
     xp, N = array_namespace(b), b.shape[0]
     lam, Q = xp.linalg.eigh(k)
     mu = xp.maximum(lam, xp.zeros_like(lam)) + ridge

@@ -20,7 +20,7 @@ from minintk.models.network import Network
 from minintk.spec.shapes import UnsupportedLayer
 
 TOLERANCE = 1e-7
-"""Relative to the largest entry, in float64.  torch's Softplus deviates by 2e-9 / beta, a wrong layer by far more."""
+"""Relative to the largest entry, float64.  torch's Softplus deviates by 2e-9 / beta, but wrong layers by far more."""
 
 LARGER = 10.0, 1000.0
 """Further scales of the inputs besides 1.  They reveal bounds and thresholds, as in relu6 or softplus(threshold=)."""

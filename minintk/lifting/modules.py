@@ -26,11 +26,11 @@ class Piece:
 
     @property
     def layer(self) -> s.Layer:
-        """Return the layers as a single one."""
+        """Return the layers as a single layer."""
         return self.layers[0] if len(self.layers) == 1 else s.Sequential(*self.layers) if self.layers else s.Identity()
 
     def at(self, path: str) -> Piece:
-        """Return the layers as a single one, for the module at this path."""
+        """Return the layers as a single layer, for the module at this path."""
         return replace(self, layers=[self.layer], places=[path])
 
     def then(self, other: Piece) -> Piece:
@@ -43,7 +43,7 @@ class Piece:
 
 
 AUTODIFF = "take torch.func for its tangent kernel, or lift parts without it"
-"""The remedy for a module that is no layer here, whatever the spec."""
+"""The remedy for a module that has no counterpart here, whatever the spec."""
 
 
 def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...") -> UnsupportedLayer:

@@ -1,9 +1,9 @@
 """Pair the layers of a network with the arrays from which they are lifted, and transpose the arrays.
 
 Torch computes z = x A' + b, minintk z = m x W + c b.  A is transposed from (out, in, *window) to (*window, in, out) and
-divided by the multiplier m of the parametrization (1 for `PyTorch`).  Torch's images are channels-first, so Flatten
-lists features in the order (C, H, W), here (H, W, C): the rows of the next Dense are reordered.  Flax has minintk's
-axes and order.
+divided by the multiplier m of the parametrization (1 for `PyTorch`).  Torch's images are channels-first, so its
+Flatten lists features in the order (C, H, W), ours in (H, W, C): the rows of the next Dense are reordered.  Flax has
+minintk's axes and order.
 
 The scale gamma and offset beta of a normalisation become constants: a BatchNorm with frozen statistics mean' and r:
 
@@ -102,7 +102,7 @@ Group = dict[str, tuple[str, Any]]
 class Lifted(Network):
     """A network that was read from a module.   modules : {layer that takes arrays: path of its module}.
 
-    These paths locate its arrays; those of other networks are matched by their order.
+    These paths locate the arrays of its layers; the arrays of other networks are matched by order.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ def array(a: Any) -> Array:
 
 
 def turned(a: Array, order: Any, layout: Axes, *, back: bool = False) -> Array:
-    """Transpose (out, in, *window) to (*window, in, out) with features in the order (H, W, C), or `back`."""
+    """Transpose (out, in, *window) to (*window, in, out) with features in the order (H, W, C); `back` inverts this."""
     xp, turn = array_namespace(a), layout == "torch" and a.ndim > 1
     if turn and not back:
         a = xp.moveaxis(a, (0, 1), (-1, -2))

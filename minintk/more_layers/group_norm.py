@@ -3,7 +3,7 @@
 Mean and variance are over all pixels and a group of channels, for each example.  Both depend on x: as in LayerNorm,
 
 jvp     dy = r (dx - mean(dx) - y mean(y dx))
-vjp     the same map, since it equals its transpose
+vjp     the same map, which is its own transpose
 gram    0: there are no weights
 """
 

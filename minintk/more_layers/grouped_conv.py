@@ -122,7 +122,7 @@ class GroupedConvJacobian(LayerJacobian):
         return None if p.ends_sweep else p.m * layer.add(rows @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: GroupedConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Return S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m, by groups: dW at a time no larger than u."""
+        """Return S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m, by groups, with dW no larger than u."""
         same, layer = other is self and v is u, self.layer
         W, b = layer.parameters.squares(kernel)
         P, u = self.each_example(u)
@@ -155,7 +155,7 @@ def flat(dW: Array) -> Array:
 
 @dataclass(frozen=True)
 class BoundGroupedConv:
-    """A bound grouped convolution: its tensors, undilated windows of the same extent, shapes before and after it."""
+    """A bound grouped convolution: tensors, undilated windows of the same extent, and shapes before and after it."""
 
     parameters: WeightAndBias
     windows: Windows

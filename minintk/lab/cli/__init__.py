@@ -25,7 +25,7 @@ from minintk.lab.cli.options import COMMANDS, FAILED, INTERRUPTED, OK, UNDECIDED
 __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "OK", "UNDECIDED", "USAGE", "main"]
 
 ELSEWHERE = ("analytic.verify.command", "minintk.examination.command")
-"""Modules whose commands depend on the laboratory; deleted modules are skipped."""
+"""Modules outside the laboratory whose commands depend on it; deleted modules are skipped."""
 
 
 def commands() -> Iterator[tuple[str, Any]]:

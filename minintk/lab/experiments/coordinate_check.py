@@ -43,7 +43,7 @@ QUANTITIES: dict[Quantity, str] = {
 }  # fmt: skip
 """{quantity: the label of its axis}"""
 GROWN = 10.0
-"""Training counts as divergent if the loss grows by this factor."""
+"""Training is reported as divergent if the loss grows by this factor."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,7 +124,7 @@ class CoordinateCheck:
 
     @property
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
-        """The tensors with a wrong initial scale or learning rate; {} unless the check fails and singles some out.
+        """The tensors with a wrong initial scale or learning rate; {} unless the check fails and identifies some.
 
         It is also {} if training diverged at every width, since no exponent is then meaningful.
         """
@@ -227,7 +227,7 @@ def coordinate_check(
     parametrization : `SpectralMuP()` for specs.  optimizer : an optimiser, or a function network -> optimiser.
     seeds : networks per width, at least two.  steps : training steps, on all of x.
     budget : the largest number of networks per width, `seeds` by default.  While the verdict is undecided, the number
-    is doubled, and these looks share the intervals' level 0.05 as in `minintk.grade.exponent`.
+    is doubled, and these looks share the level 0.05 of the intervals, as in `minintk.grade.exponent`.
     tolerance : how far from 0 an exponent may be.
     rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : show a bar with the time left,
     on stderr.

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 WIDTHS, NO_SIZES = {"width", "n", "h", "D", "channels"}, {"seed", "repeat"}
-"""Prior: work is quadratic in a width, linear in other whole numbers, independent of seeds; a sweep corrects it."""
+"""Prior: work is quadratic in widths, linear in other whole numbers, independent of seeds.  Measurements correct it."""
 SCATTER, DOUBT = 0.2, 1.0
-"""Standard deviations of log seconds around the law, and of a power around its prior."""
+"""Standard deviations of log seconds around the law, and of a power p_k around its prior."""
 
 
 class Costs:
@@ -37,7 +37,7 @@ class Costs:
         self._left = np.ones(len(calls), bool)
 
     def ended(self, i: int, seconds: float | None = None) -> float:
-        """Return the fraction of all seconds done, with call i.  seconds : None if another process made this call."""
+        """Return the fraction of all seconds done after call i.  seconds : None if another process made this call."""
         if seconds:
             x, self._took[i] = self._sizes[i] / SCATTER, seconds
             self._squares += np.outer(x, x)

@@ -36,7 +36,7 @@ class Transfer:
     """Losses over widths and rates; see `learning_rate_transfer`.
 
     widths : the widths, or depths if `variable` is "L" instead of "n".
-    losses : (widths, rates, seeds), after training; a network that diverged counts with its initial loss.
+    losses : (widths, rates, seeds), after training; for a network that diverged, its initial loss.
     optima : the best rate at each width, with an interval from a bootstrap over seeds.
     shift : log2 of the factor by which the best rate changes if the width doubles: 0 if constant, -1 if lr ~ 1/n.
     """
@@ -56,7 +56,7 @@ class Transfer:
 
     @property
     def at_edge(self) -> tuple[int, ...]:
-        """The widths with a best rate that is the smallest or largest one tried: add rates beyond it."""
+        """The widths whose best rate is the smallest or largest one tried: add rates beyond it."""
         best = _logs(self.losses).mean(axis=-1).argmin(axis=-1)
         return tuple(n for n, i in zip(self.widths, best) if i in (0, len(self.rates) - 1))
 
@@ -70,7 +70,7 @@ class Transfer:
     def regret(self) -> float:
         """The loss at the best rate of another width, relative to the best loss, for the worst pair of widths.
 
-        Unlike the position of the minimum, `spread`, it is robust if a minimum is flat.
+        Unlike `spread`, which measures positions of minima, it is robust if a minimum is flat.
         """
         logs = _logs(self.losses).mean(axis=-1)
         return float(np.exp(np.max(logs[:, logs.argmin(axis=-1)] - logs.min(axis=-1)[:, None])))
@@ -229,7 +229,7 @@ def _optima(
 
 
 def _logs(losses: Host) -> Host:
-    """Return the log losses; a loss of exactly 0 (hinge) counts as the smallest positive number."""
+    """Return the log losses; a loss of exactly 0 (hinge) is replaced by the smallest positive number."""
     return np.log(np.maximum(losses, np.finfo(np.float64).tiny))
 
 

@@ -100,7 +100,7 @@ def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
 
 
 def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], s.Layer]:
-    """Return a function n -> spec of width n for a coordinate check: `depth` hidden layers, w_std = C^-1/2 last.
+    """Return a function n -> spec of width n for a coordinate check: `depth` hidden layers; w_std = C^-1/2 in the last.
 
     name : "mlp"; "cnn", 3 x 3 convolutions with n channels and the mean over pixels; "resnet", residual branches of two
     layers; or "module:function", your own function.  Raises ValueError for other names.
@@ -158,7 +158,7 @@ def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
 
 
 def images(name: str | Path, split: Literal["train", "test"] = "train", dtype: Any = np.float64) -> Dataset:
-    """Load MNIST or CIFAR-10: "mnist", "cifar10", or a folder with either's files; otherwise FileNotFoundError."""
+    """Load MNIST or CIFAR-10: "mnist", "cifar10", or a folder with its files; raise FileNotFoundError otherwise."""
     readers = {"mnist": datasets.mnist, "cifar10": datasets.cifar10}
     if name in readers:
         return readers[str(name)](split=split, dtype=dtype)

@@ -12,7 +12,7 @@ from typing import Any
 from minintk.files.reading import read_json
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-"""Present only in a checkout, not in an installed package."""
+"""The folder of the scripts, which is present only in a checkout, not in an installed package."""
 ENDS = '\nif __name__ == "__main__":\n    command_line(main, SIZES'
 """The last lines of each of these scripts."""
 
@@ -41,7 +41,7 @@ def rerun(
     are not repeated.  A script ends with this process, however this process ends.
 
     images : "digits", "mnist" or "cifar10"; "mnist" if only data= is given.  options : data, scale, device and part, as
-    in the scripts' own command lines; None leaves one out.
+    in the scripts' own command lines; None omits an option.
     """
     options = {"out": out, "set": images} | options
     arguments = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]
