@@ -34,7 +34,7 @@ STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
 def array_namespace(*arrays: Array) -> Any:
     """Return the namespace `xp` of the arrays' library; raise TypeError for arrays of two libraries, or anything else.
 
-    The namespace is NumPy itself, which follows the array API standard, or array-api-compat's wrapper of another.
+    The namespace is NumPy itself, which follows the array API standard, or array-api-compat's wrapper for others.
 
     >>> array_namespace(np.ones(3)).__name__
     'numpy'

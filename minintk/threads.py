@@ -142,7 +142,7 @@ def _place() -> tuple[int, int]:
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """Compute [work(item) for item in items] on all cores; raise the first error once the others have stopped.
-    Runs a plain loop inside the pool, for one core or item, and without threads.  With two items, BLAS has one thread.
+    Runs a plain loop inside the pool, for one core or item, or without threads.  With two items, BLAS has one thread.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
@@ -221,7 +221,7 @@ class single_threaded_blas(AbstractContextManager[None]):
 
 
 def _leave(key: int) -> None:
-    """Restore the thread counts after the last holder.  This sees a new holder, or the holder sees this restoring."""
+    """Restore the thread counts after the last holder; either this sees a new holder, or that one sees `_returning`."""
     _holders.pop(key, None)
     if _holders:
         return

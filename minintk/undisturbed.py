@@ -1,6 +1,6 @@
 """Import and compile in a thread where no signal handler runs.
 
-Python runs signal handlers in the main thread, between any two of its lines.  A handler in the middle of an import
+Python runs signal handlers in the main thread, between any two lines of code.  A handler in the middle of an import
 would find half a module, and a handler that raises would leave half a module behind.  Entering a compiler twice, or
 leaving it early, can end the process.  In its own thread such work runs to its end, whatever happens in the main
 thread, and its result is ready for the next call.

@@ -64,7 +64,7 @@ def hierarchy(
     loss then grows, and FloatingPointError is raised if it has no bound.  `flow` does not have this problem.
 
     A time derivative takes one expansion of the network for order 3 and three for order 4, with C cotangents each.
-    memory : bytes it can use, by default half the free memory; it grows as (M C)^2 and as P.  For ReLU and max-pooling
+    memory : bytes to use, by default half the free memory; the need grows as (M C)^2 and P.  For ReLU and max-pooling
     the derivatives are those of the smooth piece of f around theta0.  Training moves about sqrt(n) of n units across
     their kinks; each changes the kernel by 1/n with either sign, so together they change it by n^-3/4.  This exceeds
     the effect of O3 and O4, and neither includes it, so here orders 3 and 4 are no more accurate than order 2.
@@ -142,7 +142,7 @@ class Hierarchy:
         return self.model.expand(self.theta0, d, self.x, order)[1]
 
     def along(self, d: Array) -> Array:
-        """Return DTheta[d] = D^2f[d, .] S J' + J S D^2f[d, .]', with d rescaled to |theta0| against rounding errors."""
+        """Return DTheta[d] = D^2f[d, .] S J' + J S D^2f[d, .]', with d rescaled to |theta0| to limit rounding."""
         xp, (size, of) = self.xp, (self.xp.sum(a * a, axis=-1, keepdims=True) ** 0.5 for a in (d, self.theta0))
         some = (size > 0) & (of > 0)
         c = xp.where(some, of, 1 + of) / xp.where(some, size, 1 + of)

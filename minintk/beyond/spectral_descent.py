@@ -6,7 +6,7 @@
 G is the gradient of W, or its running sum v <- momentum v + G; d is 1 except in residual branches (`Role.depth`).  So
 the effective weights, multiplier included, move by lr sqrt(fan_out / fan_in) at every width in any parametrization, in
 one direction or in all of them.  The second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023,
-section 5).  Muon takes its norm's steepest step (Bernstein, Newhouse 2024; Jordan et al. 2024).  A kernel of K x K
+section 5).  Muon takes the norm's steepest step (Bernstein, Newhouse 2024; Jordan et al. 2024).  A kernel of K x K
 pixels is treated as the matrix (K K C_in, C_out), whose norm times K bounds the convolution's, and a bias as (1, n).
 """
 
@@ -106,8 +106,8 @@ def orthogonalised(G: Array) -> Array:
         X <- 3/2 a X - 1/2 a^3 X X'X,        a^2 = 3 / (1 + low + low^2),        low <- 1/2 a low (3 - a^2 low^2)
 
     Newton-Schulz steps start from X = G / |G|; they use only matrix products, scaled for singular values from low to 1
-    (Chen, Chow 2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X| (Frobenius) is within the tolerance; then
-    every singular value is 1 to within half of it, or 0 to within it.  Singular values of G below about 1e-5 |G| in
+    (Chen, Chow 2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X| (Frobenius) is below the tolerance tol;
+    then every singular value is within tol / 2 of 1 or within tol of 0.  Singular values of G below about 1e-5 |G| in
     float32, or 1e-13 |G| in float64, can be rounding errors; they become 0.
 
     >>> import numpy as np

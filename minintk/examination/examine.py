@@ -240,7 +240,7 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
 
 
 def _scaling(one: Problem, rate: float, fresh: bool, say: Callable[[str], None]) -> dict[str, str]:
-    """Return {layer: exponents of |h| and |dh| in the width, with the coordinate check's verdicts}; {} without any."""
+    """Return {layer: exponents of |h| and |dh| in the width, with the coordinate check's verdicts}; {} if none."""
     width = narrowest(one.net.spec)
     if width < 2 or one.net._couples:
         return {}

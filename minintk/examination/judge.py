@@ -89,7 +89,7 @@ def above(ends: Ends, border: float) -> bool | None:
 
 
 def regime(gap: Ends, kernel: Ends, learned: float, broken: str = "") -> tuple[Regime, str]:
-    """Return the verdict and its reason.  learned : the share of the way to y; broken : why no run can be judged."""
+    """Return the verdict and its reason.  learned : the fraction of the way to y; broken : why no run can be judged."""
     far, rich, moved = above(gap, LAZY), above(gap, RICH), above(kernel, RICH)
     if broken or learned < LEARNED:
         return "undecided", broken or f"only {100 * learned:.2g} % of the way to the targets was learned"

@@ -1,7 +1,7 @@
 """Compile loops with Numba and cache them on disk, with every byte checked (`pip install minintk[fast]`).
 
-Numba trusts its cache: a damaged file raises obscure errors or crashes the process.  Here each compiled loop is a file
-of its own, [SHA-256 of (key, code)] [code], and a file that does not match is compiled again.  The key includes the
+Numba trusts its cache: a damaged file raises obscure errors or crashes the process.  Here each compiled loop has its
+own file, [SHA-256 of (key, code)] [code]; a loop whose file does not match is compiled again.  The key includes the
 loop's source, the types of its arguments, Numba's version and the processor, so that no other version or machine finds
 the file.  If the folder is not writable, a warning appears and each process compiles again.
 """
@@ -33,7 +33,7 @@ PATIENCE = 1.0
 """Seconds of compiling after which the user is informed."""
 
 KEPT: list[Any] = []
-"""Keeps the loops alive whose `address` is in use."""
+"""The loops whose `address` is in use, to keep them alive."""
 
 intrinsic: Any = typed_intrinsic  # its declared type has a wrong number of arguments
 

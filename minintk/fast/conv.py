@@ -65,7 +65,7 @@ def chunks(piece: slice, step: int) -> list[slice]:
 def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
     """Compute P(x) V + b : (..., N, *windows.out, n), by chunks of examples; b : (..., 1, B n).
 
-    before : a map applied to x as compiled loops copy it into their frames; only if these loops run (`kernels`).
+    before : a map that compiled loops apply to x as they copy it into their frames; it needs these loops (`kernels`).
     """
     windows, R, N = patches.windows, patches.R, x.shape[-4]
     lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])

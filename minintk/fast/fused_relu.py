@@ -89,7 +89,7 @@ class RectifiedConv:
         return self.conv.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """Return y and J; runs layer by layer for an ensemble, a frozen norm, or if loops do not pay."""
+        """Return (y, J); run layer by layer for an ensemble or a frozen norm, or if loops do not pay off."""
         before, (first, *_) = self.conv.plain.before, self.tensors
         found: tuple[Array, Array] | None = None
         alone = x.ndim == 1 + len(before) and w[first.name].ndim == len(first.shape)

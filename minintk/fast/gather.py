@@ -3,9 +3,9 @@
     dx[e + s a] = sum_q u[a + d - q] W[t + s q]'        t = (e + before) mod s,   d = (e + before - t) / s
 
 This holds along each axis, for the pixels with remainder e modulo the stride s.  These pixels are thus a convolution of
-u with stride 1 and every s-th weight in reverse order, and fast convolutions compute it.  `Patches.add` instead adds to
-each pixel in memory, once per window that reads it.  We use it for few channels, where products are thin here, and
-for windows that reach far beyond a small image, where gathering takes more products.
+u with stride 1 and every s-th weight in reverse order, which fast convolutions compute.  `Patches.add` instead adds to
+each pixel in memory, once per window that reads it.  It is used for few channels, for which the products here would be
+thin, and for windows that reach far beyond a small image, for which gathering takes more products.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Gather:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> list[Gather]:
-        """Return those of all pixels, on the canvas of the image and its circular repetitions; [] if too expensive."""
+        """Return the parts of dx, on the canvas of the image and its circular repetitions; [] if they cost too much."""
         found: list[Gather] = []
         axes = [Axis(a.before + a.size + a.after, a.kernel, a.stride) if windows.circular else a
                 for a in (windows.rows, windows.columns)]  # fmt: skip

@@ -22,7 +22,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 
 def worth(x: Array, axes: int, loaded: bool = False) -> bool:
-    """Return True if x : (N, *shape) has `axes` axes (one network), Numba is here, and x is large or `loaded`."""
+    """Return True if x : (N, *shape) has `axes` axes (one network), Numba is available, and x is large or `loaded`."""
     return (
         x.ndim == axes
         and (loaded or x.size >= THRESHOLDS.normalised)
@@ -99,7 +99,7 @@ class CompiledBatchNorm(BoundBatchNorm):
         return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
 
     def measured(self, w: Weights, x: Array, loaded: bool = False) -> tuple[Array, Array] | None:
-        """Return the batch's (mean, r), (C,), stored in w; None if w already has some, or if compiling does not pay."""
+        """Return the batch's (mean, r), (C,), stored in w; None if w has them, or if compiling does not pay off."""
         if not worth(x, 1 + len(self.shape), loaded) or f"{self.name}.mean" in w:
             return None
         first = x[(0,) * (x.ndim - 1)]

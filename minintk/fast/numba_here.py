@@ -19,7 +19,7 @@ def numba_is_here() -> bool:
 
 
 def with_numba(module: str) -> Any:
-    """Import a module that needs Numba; return None without it, and warn if it fails to load (another NumPy)."""
+    """Import a module that needs Numba; return None without it, and warn if it fails to load (with another NumPy)."""
 
     def load() -> Any:
         try:

@@ -36,7 +36,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
          step: Any, taps: Any, T: Any) -> Any:  # fmt: skip
     """Compute y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
 
-    for `rows` rows r <= most from i on, and the columns c of this many vectors from o on.  item (bytes of a number),
+    for `rows` <= `most` rows r from i on, and the columns c of `vectors` vectors from o on.  item (bytes of a number),
     most and vectors are constants; x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, the number
     of k, first).  taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
     """

@@ -3,7 +3,7 @@
     Theta = sum_c Theta_c        the trace over outputs is a sum of traces over parts of them
 
 A part has fewer cotangents, so parts also save memory.  BLAS is limited to one thread for outputs, sweeps and kernels
-alike: its threads wait for each other by spinning, so a small product takes ten times as long as soon as another
+alike: its threads wait for each other by spinning, so a small product takes ten times as long when another
 program runs.  A pool that does not spin splits large products, batches and outputs instead.  Only the contraction of a
 large kernel, which nothing here splits, uses BLAS's threads.
 """
@@ -47,7 +47,7 @@ class SplitOutputsJacobian(ChainJacobian):
         return sum(others, first)
 
     def count(self, u: Array) -> int:
-        """Return how many parts pay, more for a large kernel: each part recomputes the Gram matrices of its inputs."""
+        """Return how many parts pay off.  Large kernels need more; each part recomputes Gram matrices of its inputs."""
         if not on_host(array_namespace(u)):
             return 1
         (total, widest), C = self.sizes, u.shape[0]

@@ -70,8 +70,8 @@ def solve_gram(
     """Solve least squares in function space, w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky factorisation in place.
 
     model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
-    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2); inf for the end.  A finite t uses the
-        spectral filter (1 - exp(-t mu / N)) / mu in place of 1 / mu and, ten times slower, an eigendecomposition.
+    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2); inf for the end.  A finite t replaces
+        1 / mu by the filter (1 - exp(-t mu / N)) / mu; this needs an eigendecomposition, which is ten times slower.
     rcond : for a singular J, w = J^+ (y - f_0), as in numpy.linalg.pinv: eigenvalues of J J' up to rcond times the
         largest are set to 0 (singular values of J: up to sqrt(rcond)).  This also needs the eigendecomposition.
     memory : a limit in bytes, by default nine tenths of the free memory; MemoryError states the required amount.

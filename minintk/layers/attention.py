@@ -100,7 +100,7 @@ class BoundHeads:
 
 
 def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Array, Array | None]:
-    """Return (A, zeta'(G) or None for softmax), G : (..., N, h, L, L).   seen : (..., N, L), False for padding."""
+    """Return (A, zeta'(G)), for softmax (A, None); G : (..., N, h, L, L).   seen : (..., N, L), False for padding."""
     xp = array_namespace(G)
     pairs = None if seen is None else seen[..., None, :, None] & seen[..., None, None, :]
     if zeta is not None:
@@ -114,7 +114,7 @@ def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Arr
 
 
 def reading(layer: s.GlobalSelfAttention, site: Site) -> tuple[tuple[s.Convolution, ...], s.Convolution, Site, Site]:
-    """Return the layers for keys, queries and values, the output layer, and the sites of the former and the latter."""
+    """Return the layers for keys, queries and values, the output layer, the site of the former and of the output."""
     *read, output = layer.parts(site.shape)
     before = replace(site, last=False, end=False)
     return tuple(read), output, before, replace(site, shape=out_shape(read[-1], site.shape), first=False)

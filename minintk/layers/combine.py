@@ -1,4 +1,4 @@
-"""Compose layers, y = l_k(... l_1(x)): dy runs forwards, u backwards, grams add; Flatten and Identity pass x on."""
+"""Compose layers, y = l_k(... l_1(x)): dy runs forwards, u backwards, and grams add; Flatten and Identity pass x on."""
 
 from __future__ import annotations
 

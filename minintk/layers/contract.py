@@ -1,8 +1,8 @@
 """Define the interface of a finite layer, and the layout of its weights in theta.
 
 `bind(layer, site, parametrization, name)` binds a layer of a spec to a network and returns a `Bound`.  Called with
-weights and inputs, it returns (y, J): the output, and the layer's Jacobian as linear maps.  J is a frozen object that
-holds only the arrays needed for
+weights and inputs, the `Bound` returns (y, J): the output, and the layer's Jacobian as linear maps.  J is a frozen
+object that holds only the arrays needed for
 
     jvp   (dw, dx) -> dy                   forwards: the change of the output
     vjp   u -> (dw, dx)                    backwards: the same map transposed
@@ -12,7 +12,7 @@ Arrays can have leading axes, which broadcast: x : ([E], N, *shape), weights ([E
 dw, dx have one more axis before these, (K, [E], ...).
 
 theta : (P,), or (E, P) for an ensemble of E networks, concatenates the tensors of all layers; a tensor of shape (a, b)
-is a view (a, b), or (E, a, b).  So differences, norms, optimisers and checkpoints work on one vector.
+is a view of it, (a, b) or (E, a, b).  Differences, norms, optimisers and checkpoints thus work on one vector.
 """
 
 from __future__ import annotations

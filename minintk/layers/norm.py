@@ -51,7 +51,7 @@ UNCALIBRATED = (
 
 
 def statistics(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array]:
-    """Return (mean, r) over these axes, which are kept with length 1."""
+    """Return (mean, r) over the given axes, which are kept with length 1."""
     xp = array_namespace(x)
     mean = xp.mean(x, axis=axes, keepdims=True)
     centred = x - mean

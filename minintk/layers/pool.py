@@ -41,7 +41,7 @@ class AvgPoolJacobian(LayerJacobian):
     layer: BoundAvgPool
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Apply the pooling to dx, as it is linear."""
+        """Apply the pooling, a linear map, to dx."""
         return None if dx is None else self.layer.mean(dx)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
@@ -151,7 +151,7 @@ class GlobalAvgPoolJacobian(LayerJacobian):
     shape: Shape
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Apply the pooling to dx, as it is linear."""
+        """Apply the pooling, a linear map, to dx."""
         return None if dx is None else global_mean(dx, self.shape)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:

@@ -140,7 +140,7 @@ def apart(a: Host, b: Host, size: float | None = None) -> float:
 def departs(
     layers: list[Host], slots: list[tuple[Slot, list[str]]], calls: dict[str, Host], places: Sequence[str | None] | None
 ) -> str:
-    """Name the module from which on network and module differ, if possible."""
+    """Name the first module at which the network and torch differ, if possible."""
     owners = [names[0].rpartition(".")[0] for _, names in slots]
     called = [name for name in calls if name in owners]
     for defined, name in zip(owners, called):

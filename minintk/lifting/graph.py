@@ -47,7 +47,7 @@ class Node:
 
     @property
     def inputs(self) -> list[Node]:
-        """Return the arrays among its arguments, in order."""
+        """Return the arrays among the node's arguments, in order."""
         return [a for a in nested((*self.args, *self.kwargs.values())) if isinstance(a, Node) and a.shape is not None]
 
     @property
@@ -352,7 +352,7 @@ def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
 
 
 def bound(node: Node, defaults: dict[str, Any]) -> Any:
-    """Return the options of a function, taken from its arguments after the first; None if it has others."""
+    """Return the options of a function, taken from its arguments after the first; None if some are unknown."""
     rest = node.args[1:]
     if len(rest) > len(defaults) or not set(node.kwargs) <= set(defaults):
         return None
@@ -368,7 +368,7 @@ def arguments(node: Node) -> str:
 
 
 def scale(node: Node, x: Node) -> s.Layer | None:
-    """Return x times or divided by a number as a layer; None for anything else."""
+    """Return the product or quotient of x and a number as a layer; None for anything else."""
     if len(node.args) != 2 or node.kwargs:
         return None
     number = node.args[1] if node.args[0] is x else node.args[0]

@@ -30,7 +30,7 @@ def lift(
     module: Any, input_shape: Sequence[int], *, spec: s.Layer | None = None, layout: Axes = "torch",
     parametrization: Parametrization | None = None, check: bool = True,
 ) -> tuple[Network, Array]:  # fmt: skip
-    """Return (net, theta), the network that computes what `module` does, with the same gradients in its weights.
+    """Return (net, theta), the network that computes what `module` does and has the same gradients.
 
     module : a torch.nn module in evaluation mode, its `state_dict()`, or a dictionary of arrays, nested or with dots in
         its names.  A layer has weight (kernel, scale, W, w) and bias (b), a BatchNorm also mean and var (running_mean,

@@ -57,7 +57,7 @@ class Slot:
     alone: bool
 
     def takes(self, keys: set[str]) -> bool:
-        """Return True if these are the names of the layer's arrays."""
+        """Return True if `keys` are the names of the layer's arrays."""
         if self.tensors:
             return keys == set(self.tensors)
         return keys - {"bias"} == {"weight"} if self.alone else keys - {"weight", "bias"} == {"mean", "var"}

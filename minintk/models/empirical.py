@@ -145,7 +145,7 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
-    """Return the examples per block, such that activations and cotangents of two and three copies of a kernel fit."""
+    """Return the examples per block: two blocks' activations and cotangents, and three copies of a kernel, must fit."""
     item = theta.dtype.itemsize * prod(theta.shape[:-1])  # one number per member
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)

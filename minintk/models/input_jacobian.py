@@ -53,7 +53,7 @@ class InputJacobian:
         return dx
 
     def dense(self) -> Array:
-        """Return df_c(x_n)/dx_n : ([E], N, C, *input_shape), outputs with respect to their own example."""
+        """Return df_c(x_n)/dx_n : ([E], N, C, *input_shape): each example's outputs with respect to its own input."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
         N, C = self.outputs

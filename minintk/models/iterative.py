@@ -71,10 +71,10 @@ class Moved:
 class IterativelyLinearized(Linearized):
     """The linearised model whose theta_0 is updated during training (iterative linearised training).
 
-    every : a whole number K >= 1: after every K steps; inf: never; an increasing sequence: after these steps; or
-    `Moved(fraction, probe)`: when the tangent features have moved by that fraction (checked for each member).
+    every : when to update theta_0: a whole number K >= 1 (after every K steps), inf (never), an increasing sequence
+    (after these steps), or `Moved(fraction, probe)` (when a member's tangent features have moved by that fraction).
     every = 1 is gradient descent on the model itself; every = inf is `Linearized`.
-    linearizations : () or (E,), the number of linearisation points so far.  Raises ValueError for another `every`.
+    linearizations : () or (E,), the number of linearisation points so far.  Raises ValueError for any other `every`.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -103,7 +103,7 @@ class IterativelyLinearized(Linearized):
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
-        K steps multiply the residual r in this direction by q = (1 - lr lambda)^K, like one step of the rate
+        Along its eigenvector, K steps multiply the residual r by q = (1 - lr lambda)^K, like one step of the rate
         a = (1 - q) / lambda.  Above lr lambda = 2, r grows until the curvature changes:
 
             r <- (1 - a lambda + a^2 r^2 / n) r,     lambda <- lambda + (a lambda - 4) a r^2 / n

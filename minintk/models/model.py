@@ -34,7 +34,7 @@ class Model(ABC):
     @property
     @abstractmethod
     def footprint(self) -> tuple[int, int]:
-        """Return the numbers kept per example when linearising: (those of all layers, those of the largest layer)."""
+        """Return how many numbers are kept per example when linearising: (in all layers, in the largest layer)."""
 
     @property
     def size(self) -> int:

@@ -79,7 +79,7 @@ class Network(Model):
         shapes = self.input_shape, *kept_shapes(self.spec, self.input_shape)
         sizes = [prod(shape) for shape in shapes]
         self._footprint = sum(sizes), max(sizes)
-        self._positions = max(prod(shape[:-1]) for shape in shapes)  # the most positions that share one weight
+        self._positions = max(prod(shape[:-1]) for shape in shapes)  # the most positions that share a weight
         self._couples = couples(self.spec)
         self.statistics: Weights = {}
         self.keys: np.ndarray[Any, Any] | None = None  # keys of the Dropout masks, ([E], 2): a seed and the steps taken
@@ -117,7 +117,7 @@ class Network(Model):
         return self._footprint
 
     def summary(self) -> str:
-        """Return a table of layers, output shapes per example and parameters, with the phase (`analytic.phase`).
+        """Return a table of the layers, their output shapes and parameters, with the phase (`analytic.phase`).
 
         >>> from minintk import Dense, ReLU, Sequential
         >>> net = Network(Sequential(Dense(512, w_std=2**0.5), ReLU(), Dense(10, w_std=2**0.5)), (64,))
@@ -166,7 +166,7 @@ class Network(Model):
 
         The masks depend on a key drawn from `rng` here, on the number of training steps taken, on the layer, and on an
         example's position in its batch.  `train` and `fit` use new masks at every step, and the same ones in a resumed
-        run.  A run computes its losses and outputs with masks; the network itself and `calibrate` use none.
+        run.  A run computes its losses and outputs with masks; calls of the network and `calibrate` use none.
 
         ensemble : E for theta (E, P), with separate masks for each member.
 
@@ -271,7 +271,7 @@ class Network(Model):
     def linearize(self, theta: Array, x: Array, wrt: Literal["x"]) -> tuple[Array, InputJacobian]: ...
 
     def linearize(self, theta: Array, x: Array, wrt: str = "theta", *, params: Params = None) -> tuple[Array, Any]:
-        """Return (f, J): the outputs ([E], N, C) and the Jacobian for theta, or for the inputs if wrt="x"."""
+        """Return (f, J): the outputs ([E], N, C) and their Jacobian with respect to theta, or x if wrt="x"."""
         if wrt == "theta":
             return super().linearize(theta, x, params=params)
         if wrt != "x" or params is not None:
@@ -295,7 +295,7 @@ class Network(Model):
         """Return (f, J) computed by these layers."""
         f, root = layers(self._weights(theta), x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None
-        if ensemble is not None and f.ndim == 2:  # without weights, all members agree
+        if ensemble is not None and f.ndim == 2:  # without weights, all members have the same f
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
 
         def part(at: slice) -> NetworkJacobian:

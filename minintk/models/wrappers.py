@@ -197,7 +197,7 @@ class Taylor(Anchored):
 
     Order 1 is `Linearized`.  The power series of t -> f(theta_0 + t d) is computed layer by layer; a training step
     costs about 5k/3 steps of the network.  Networks with kinks (ReLU, MaxPool) are expanded on their smooth piece at
-    theta_0.  Raises ValueError unless `order` is a whole number >= 1, UnsupportedLayer without an expansion.
+    theta_0.  Raises ValueError unless `order` is a whole number >= 1, UnsupportedLayer if a layer has no expansion.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))

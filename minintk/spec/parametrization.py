@@ -75,7 +75,7 @@ class Role:
 
     @property
     def depth(self) -> tuple[float, float]:
-        """Return two factors, for the last weights of a branch and for all weights of it: 1/sqrt(L), or else 1."""
+        """Return two factors, for the last weights of a branch and for all its weights: 1/sqrt(L), or else 1."""
         scale = self.branches**-0.5
         return scale if self.end else 1.0, scale
 

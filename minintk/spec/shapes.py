@@ -25,8 +25,8 @@ class Site:
     shape : the shape of one example before the layer, ``(d,)`` or ``(H, W, C)``.
     first : True if no weights come before it.  last : True if none come after it.  inputs : True if the derivative with
     respect to the network's inputs is needed, so that the backward sweep must continue past the first weights.
-    residuals : the number of residual branches in the network, 0 before they are counted.  branches : the same for a
-    layer inside a branch, 1 for other layers.  end : True if no weights come after it in its branch.
+    residuals : the number of residual branches in the network, 0 before they are counted.  branches : this number for
+    a layer inside a branch, 1 for other layers.  end : True if no weights come after it in its branch.
     """
 
     shape: Shape

@@ -1,4 +1,4 @@
-"""Draw each step's batch and random shifts of images, once per epoch and on the host, so that runs can resume."""
+"""Draw batches and random shifts of images, an epoch at a time and on the host, so that runs can resume."""
 
 from __future__ import annotations
 

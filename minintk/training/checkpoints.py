@@ -202,7 +202,7 @@ def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any)
 
 
 def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], theirs: Any) -> None:
-    """Raise ValueError, listing the differences, unless the checkpoint `path` has my fingerprint.  theirs : its own."""
+    """Raise ValueError, listing the differences, unless the fingerprint of the checkpoint, `theirs`, is `mine`."""
     there = dict.fromkeys(mine) | (theirs if isinstance(theirs, dict) else {})
     if changed := [f"{name} {there[name]} there, {mine[name]} here" for name in mine if mine[name] != there[name]]:
         remedy = "Give the same arguments to resume it, or another folder to start over"

@@ -74,7 +74,7 @@ def fit(
     checkpoint : a folder; ``checkpoint.npz`` and ``history.json`` are written there with every row and on Ctrl-C.  If
         it holds a checkpoint of this run, training resumes with the same bits as an uninterrupted run (on the same
         machine, libraries and number of threads).  A larger number of steps extends the run.
-        Only one process at a time may use the folder: docs/long-runs.md.
+        Only one process at a time may use the folder (see docs/long-runs.md).
     progress : print a line for each row, and the time left, to stderr.
 
     Before the first step, raises ValueError if the folder holds a damaged checkpoint or that of another run (model,
@@ -203,7 +203,7 @@ def evaluate(
 ) -> dict[str, float | list[float]]:
     """Compute {"loss": L, "accuracy": fraction of correct answers}, with lists of E numbers for an ensemble.
 
-    Examples are evaluated `batch_size` at a time.  The answer is the largest output, or the sign of a single output.
+    Evaluate `batch_size` examples at a time.  The prediction is the largest output, or the sign of a single output.
     "accuracy" is left out if the rows of y are not classes (one-hot, or -1 and 1).  Errors as for `model(theta, x)`.
 
     >>> import minintk as mn

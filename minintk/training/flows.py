@@ -46,8 +46,8 @@ def flow(
 
     theta : (P,) or (E, P), not modified; the members of an ensemble take the same steps.  x : (N, *input_shape), y :
     (N, C); both are read during the run and not copied.
-    times : increasing; the last can be inf for a loss that reaches zero, `Hinge`.  A flow ends when the loss of every
-    member is exactly zero; members that reach it first wait.  A flow never ends if no theta classifies every example;
+    times : increasing; the last can be inf if the loss can reach zero (`Hinge`).  A flow ends when the loss of every
+    member is exactly zero; members that reach it earlier wait.  A flow never ends if no theta classifies every example;
     if the gradient then vanishes, the moment has t = inf and is not `ended`.
     tau or mu : momentum flow with this tau, or with tau = t/mu; gradient flow by default.  At t = 0, v = 0 with tau,
     and v = -grad L with mu.

@@ -38,7 +38,7 @@ class History:
             raise ValueError(f"History expects whole numbers as steps, got {strange[0]!r:.40}")
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """Return a column, (rows,) or (rows, E), NaN where a row lacks it.  Raise KeyError if every row does."""
+        """Return a column, (rows,) or (rows, E), NaN where a row lacks it.  Raise KeyError if all rows lack it."""
         known = [np.shape(row[name]) for row in self.rows if name in row]
         if not known:
             raise KeyError(f"the history has no {name!r}: it has {', '.join(self.names) or 'no rows'}")
@@ -72,7 +72,7 @@ class History:
             return cls(json.loads(whole_file(file).decode()))
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Save a plot of loss, and of error for classes, by epoch or step; ensembles as means; needs a row."""
+        """Save a plot of the loss (for classes, also the error) by epoch or step, averaged over an ensemble."""
         if "loss" not in self.names:
             raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
         from matplotlib.figure import Figure

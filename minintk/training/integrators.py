@@ -30,13 +30,13 @@ class Steps:
         low < max_n |f_n(t + dt) - f_n(t)| < high
 
     A step that changes an output by more is rejected, and dt is halved.  If all change by less than `low`, dt doubles;
-    otherwise dt aims at changes of 0.8 high, but grows by at most a tenth per step.  See Geiger et al. 2020, eq. (18);
-    the f of `Centred` includes alpha.
+    otherwise dt aims at changes of 0.8 `high`, but grows by at most a tenth per step.  See Geiger et al. 2020, eq.
+    (18); the f of `Centred` includes alpha.
 
     With a small alpha, weights can grow while outputs hardly change.  So the first step changes J' y by at most a
-    fraction 2 early.  Then, until the outputs of every network have moved by 0.1 in total, dt grows by a fraction
-    `early` per step, or up to early t.  No step moves outputs further than twice their path so far.  By default a loss
-    in the feature regime halves within 0.6 % of the right time; with early = 1 it halves much later.
+    fraction 2 `early`.  Then, until the outputs of every network have moved by 0.1 in total, dt grows by a fraction
+    `early` per step, or up to `early` t.  No step moves outputs further than twice their path so far.  By default a
+    loss in the feature regime halves within 0.6 % of the right time; with early = 1 it halves much later.
 
     One step of length dt holds the gradient g at its initial value and solves for v exactly: v <- a v - (1 - a) g,
     theta <- theta + dt v.  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
@@ -101,7 +101,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """The loss, the times to report, the equation of motion and the integrator, checked."""
+    """The checked arguments of a flow: loss, times to report, equation of motion and integrator."""
 
     loss: Loss
     times: Any  # tuple[float, ...]
@@ -169,7 +169,7 @@ def run_flow(system: System, s: Array, y: Array, settings: FlowSettings) -> Iter
 
 
 def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
-    """Return (loss, True if every member's is exactly zero); raise FloatingPointError if it is not finite."""
+    """Return (loss, True if every member's is exactly zero); raise FloatingPointError if a loss is not finite."""
     xp = array_namespace(f)
     value = loss(f, y)
     if not bool(xp.all(xp.isfinite(value))):
@@ -182,7 +182,7 @@ MAX_HALVINGS = 200
 HUGE = 1e60
 """The longest first step, for outputs that never move."""
 TRAVELLED = 0.1
-"""The path length of the outputs from which on the bounds on their changes suffice to resolve the flow."""
+"""Once the outputs have moved this far in total, the bounds on their changes suffice to resolve the flow."""
 
 
 class SteppedFlow:
@@ -308,7 +308,7 @@ class SteppedFlow:
         return at, v, changes
 
     def _resolved(self, s: Array, at: Array | None, y: Array) -> bool:
-        """Return True if J' y, the gradient of the outputs along the targets, changed by at most a fraction 2 early."""
+        """Return True if J' y, the gradient of the outputs along y, changed by at most a fraction 2 `early`."""
         xp, axes = array_namespace(s), tuple(range(self.value.ndim, s.ndim))
         systems = self.system, self.system.after(s)
         here, there = (one.learn(a, at, y, lambda f, y: 0 * f + y)[1] for one, a in zip(systems, (self.s, s)))

@@ -1,4 +1,4 @@
-"""Compute losses of f : ([E], N, C) with targets y : (N, C), one per member, and the cotangents dL/df."""
+"""Compute losses of f : ([E], N, C) with targets y : (N, C), one loss per member, and the cotangents dL/df."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ from minintk.validate import number, real
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """theta <- theta + step(gradient).  For your own, write a frozen dataclass of its numbers, with `init` and `step`.
+    """theta <- theta + step(gradient).  To define your own, write a frozen dataclass with `init` and `step`.
 
     lr : the learning rate, a number or a schedule.
-    rule : "sgd" or "adam", whichever of the parametrization's learning-rate scales apply.
+    rule : "sgd" or "adam": which of the parametrization's learning-rate scales apply.
     towards : (P,) or (E, P), the point towards which weight decay pulls theta; None for 0.
 
     Raises ValueError for lr <= 0, momentum, b1 or b2 outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.

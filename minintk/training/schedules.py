@@ -21,7 +21,7 @@ from minintk.validate import number, whole
 
 
 class Schedule(ABC):
-    """Base class.  For your own schedule, write a frozen subclass dataclass with `__call__`, the rate of a step."""
+    """Base class.  To define your own, subclass it as a frozen dataclass with `__call__`, the rate of a step."""
 
     __slots__ = ()
 

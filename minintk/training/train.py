@@ -126,7 +126,7 @@ Result = TypeVar("Result")
 
 
 class OnDemand(Iterator[Result]):
-    """An iterator that warns when deleted if it was never used, because no run started.   call : its text."""
+    """An iterator that warns when deleted if it was never used, so that no run took place.   call : its text."""
 
     def __init__(self, results: Iterator[Result], call: str) -> None:
         self._results = results
@@ -209,7 +209,7 @@ class Descent:
     def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
         """Return (f, loss) of the next batch at theta, ([E], B, C) and () or (E,); then, if `learn`, take one step.
 
-        Raises FloatingPointError if the loss is not finite; on a GPU, checked every 50 steps, and with `check`.
+        Raises FloatingPointError if the loss is not finite; on a GPU, this is checked every 50 steps, and if `check`.
         """
         xp = array_namespace(self.theta)
         xb, yb = self.batches(self.step)
@@ -299,7 +299,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
     at the worst lambda from 0 to lambda_max / N.  One batch gives estimates of k and lambda_max.  Linearised networks
     diverged at .8 to 1.5 times that rate (b = 2 to 32, momentum 0 and .9), so we warn at 1.5 times.  This costs three
-    Lanczos steps on a batch and four of its examples, eight above half the rate.  Only a schedule's first rate counts.
+    Lanczos steps on a batch and on four of its examples, or eight above half the rate (of schedules, the first).
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)

@@ -82,7 +82,7 @@ class Scaling:
 class CoordinateCheck:
     """The result of `coordinate_check`.
 
-    rows : in the order of the layers, h and dh of each, then W and dW of each tensor, and dL/df at the start.
+    rows : h and dh of each layer, in order, then W and dW of each tensor, and dL/df at the start.
     variable : "n" for widths, "L" for depths.  diverged : the widths at which the loss grew.  notes : caveats.
     """
 
@@ -126,12 +126,12 @@ class CoordinateCheck:
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
         """The tensors with a wrong initial scale or learning rate; {} unless the check fails and identifies some.
 
-        It is also {} if training diverged at every width, since no exponent is then meaningful.
+        Also {} if training diverged at every width, since no exponent is then meaningful.
         """
         if self.verdict != "fail" or len(self.diverged) == len(self.widths):
             return {}
         start, rate = ([r for r in self.rows if r.quantity == q and r.verdict == "fail"] for q in ("W", "dW"))
-        if start and self.rule == "sgd":  # all layers' gradients are wrong, and unmoved weights have no rate
+        if start and self.rule == "sgd":  # wrong weights spoil all gradients: keep only tensors that did not move
             rate = [row for row in rate if row.fit is None]
         names, late = [row.name for row in start], [row.name for row in rate]
         both = {name: "start and rate" for name in names if name in late}
@@ -220,7 +220,7 @@ def coordinate_check(
 
     spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`, or L -> the spec with L residual
     branches, all of one width; then `widths` are depths.  Initial outputs should be small, with w_std = C^-1/2 in the
-    last layer: they fall as n^-1/2, which biases every exponent.
+    last layer, because they fall as n^-1/2, which biases every exponent.
     x : (N, *input_shape), y : (N, C); a few dozen examples are enough.
     A torch module, or (module, {parameter name: factor of its rate}), can replace a spec.  It is lifted with its own
     weights, or with those of a given parametrization.

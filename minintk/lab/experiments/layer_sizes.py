@@ -95,7 +95,7 @@ def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[C
 
 
 def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
-    """Return the name with its position replaced by `places`; unchanged if that is None, or the name has no layer."""
+    """Return the name with its position replaced by `places`; unchanged if that is None or no layer is named."""
     at, dot, rest = name.partition(".")
     if places is None or not at.isdigit():
         return name

@@ -144,7 +144,7 @@ def learning_rate_transfer(
     weights at every rate.  rng : draws weights and the bootstrap; numpy.random.default_rng(0) by default.
     progress : show a bar with the time left, on stderr.
 
-    The loss is that on all of x after the last step.  Invalid arguments raise ValueError or TypeError before training.
+    The loss is taken on all of x after the last step.  Invalid arguments raise ValueError or TypeError before training.
 
     >>> import minintk as mn
     >>> x, y = mn.datasets.digits(dtype=np.float32).subset(48, np.random.default_rng(0)).one_hot()

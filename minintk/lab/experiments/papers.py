@@ -37,7 +37,7 @@ def rerun(
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """Run the scripts one after the other, each on all cores, and yield (name, its numbers) as they finish.
 
-    The numbers are None for a script that failed.  Its progress and the reason are on stderr.  Runs recorded in `out`
+    The numbers are None for a script that failed.  Progress and reasons are on stderr.  Runs recorded in `out`
     are not repeated.  A script ends with this process, however this process ends.
 
     images : "digits", "mnist" or "cifar10"; "mnist" if only data= is given.  options : data, scale, device and part, as

@@ -121,7 +121,7 @@ def sweep(
     grid : {name: values}, numbers, text, True, False or None (inf is a number); every combination is a run.
     together : the name of one axis.  `work` receives several of its values at once, as a tuple, to train them along the
         ensemble axis, and returns a list with one result each.  batch : how many per call, by default all.
-    store : the folder for results.  It can hold runs of another grid of the same work.  Processes that use it at the
+    store : the folder for results.  It can hold runs of another grid of the same `work`.  Processes that use it at the
         same time share the calls; each returns the whole table.
     part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  Missing runs are then {} in the table,
         and ``results.json`` is written once none is missing.
@@ -131,7 +131,7 @@ def sweep(
     A run in which `work` raises FloatingPointError, as `mn.train` does if it diverges, is recorded as {"diverged":
     message}; if it ran together with others, each of them is rerun separately.  Any other error in `work` is raised
     again with the grid point added; finished runs, and runs that an executor has started, are kept.  Raises ValueError
-    if the store belongs to another work, for a damaged record, NaN in a result, or an invalid grid.  Functions are
+    if the store belongs to another `work`, for a damaged record, NaN in a result, or an invalid grid.  Functions are
     compared by name, and by the values that functools.partial, an object or a closure binds.  After editing a function,
     use another folder: the edit is not detected.
 
@@ -334,7 +334,7 @@ def _value(point: Point, name: Any, value: Any) -> Any:
 
 
 def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
-    """Set up the folder of a sweep and return it; raise ValueError if it belongs to another work."""
+    """Set up the folder of a sweep and return it; raise ValueError if it belongs to another `work`."""
     folder, mine = made_folder(store, "store="), {"format": 1, "work": identity(work)}
     for name in ("records", "claims"):
         (folder / name).mkdir(exist_ok=True)
