@@ -113,7 +113,7 @@ def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator
 def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
     """Check J v = d/ds f(theta + s v) at s = 0 by fourth-order differences, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h.
 
-    theta must be in float64, not on a kink.  Rounding changes the differences by m eps T 1.5 / h, where T = |f| + |J|
+    theta must be float64 and not at a kink.  Rounding changes the differences by m eps T 1.5 / h, where T = |f| + |J|
     |theta| is the size of f's terms.  Truncation adds h^4 / 30 times a fifth derivative, ten thousand times less at
     these steps.  A kink of ReLU can lie inside one stencil, so the law must hold at only one of three steps,
     h = 2^-12, 2^-15, 2^-18.  `minintk.Centred` computes alpha (f - f_0): alpha f and alpha f_0 are added and may nearly

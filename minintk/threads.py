@@ -133,7 +133,7 @@ _pool, _own = _Pool(), local()
 
 
 def _place() -> tuple[int, int]:
-    """Return (depth, frame) of the caller's caller.  Any other frame at least as deep has ended, even if it is kept."""
+    """Return (depth, frame) of the caller's caller.  Other frames at least as deep have ended, even if kept."""
     depth, caller = 0, id(frame := sys._getframe(2))
     while frame := frame.f_back:  # type: ignore[assignment]
         depth += 1
@@ -142,7 +142,7 @@ def _place() -> tuple[int, int]:
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """Compute [work(item) for item in items] on all cores; raise the first error once the others have stopped.
-    Runs a plain loop inside the pool, for one core or item, or without threads.  With two items, BLAS has one thread.
+    It is a plain loop inside the pool, for one core or item, or without threads.  With two items, BLAS has one thread.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]

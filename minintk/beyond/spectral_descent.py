@@ -3,11 +3,11 @@
     SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| is the spectral norm
     Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
-G is the gradient of W, or its running sum v <- momentum v + G; d is 1 except in residual branches (`Role.depth`).  So
-the effective weights, multiplier included, move by lr sqrt(fan_out / fan_in) at every width in any parametrization, in
-one direction or in all of them.  The second half of the spectral condition holds exactly (Yang, Simon, Bernstein 2023,
-section 5).  Muon takes the norm's steepest step (Bernstein, Newhouse 2024; Jordan et al. 2024).  A kernel of K x K
-pixels is treated as the matrix (K K C_in, C_out), whose norm times K bounds the convolution's, and a bias as (1, n).
+G is the gradient of W, or its running sum v <- momentum v + G; d is 1 except in residual branches (`Role.depth`).  The
+effective weights, multiplier included, thus move by lr sqrt(fan_out / fan_in) at every width in any parametrization:
+spectral descent in one direction, Muon in all.  The second half of the spectral condition holds exactly (Yang, Simon,
+Bernstein 2023, section 5).  Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al.
+2024).  K x K kernels are matrices (K K C_in, C_out), whose norm times K bounds the convolution's; biases are (1, n).
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def examine(
         try:
             first, rate, each = _costs(problems[0])
             most, every = 1 + (replicates - 1) * (1.0 if fresh else 0.5), widths * min(1.0, 128 / n) * len(hows)
-            every *= seeds * sum(factor**1.5 for factor in factors)  # small networks cost more than their work
+            every *= seeds * sum(factor**1.5 for factor in factors)  # small networks take longer than expected
             enough = _afforded(np.inf, rate, each, steps, least, most, every)[-1]
             steps, points, curved, wide, needed = _afforded(seconds, rate, each, steps, least, most, every)
             say(f"about {max(needed, 1):.0f} s on an idle machine")

@@ -44,7 +44,7 @@ class Statement:
     own: float = nan
 
     def text(self, number: float, unit: str = " %") -> str:
-        """Return a number of this kind as text with three digits."""
+        """Return a number as text with three digits, in this statement's unit."""
         return f"{100 * number:.3g}{unit}" if self.percent else f"{number:.3g}"
 
     def __str__(self) -> str:

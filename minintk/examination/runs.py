@@ -58,7 +58,7 @@ class Run:
     """The measurements of one run.
 
     steps : (S,), with loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a
-    loss was not finite or ended above ten times its start; other fields are then missing, as for constant kernels.
+    loss was not finite or ended above ten times its start; other fields are missing then and for constant kernels.
     at : (K,), the steps of the measured kernels and rates, 2/lambda_max of J S J' L''.  sharpness : at start and end.
     """
 

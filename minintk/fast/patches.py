@@ -31,7 +31,7 @@ Frame = tuple[int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]
 """Height and width of a canvas, and the position of an image down and right: (on the canvas, in the image, pixels)."""
 
 Before = tuple[Array, Array, Any]
-"""(mean, r, floor): the canvas gets max(r (x - mean), floor), mean and r repeated over pixels; x itself if empty."""
+"""(mean, r, floor): the canvas gets max(r (x - mean), floor), for mean, r repeated over pixels; x if they are empty."""
 
 
 def nothing_before(x: Array) -> Before:

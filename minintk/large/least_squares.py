@@ -218,7 +218,7 @@ def solve_lsqr(
 
 
 def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> tuple[Array, int, int]:
-    """Return (w, SciPy's reason to stop, steps).  Its few vectors stay on the host; jvp, vjp run where x is."""
+    """Return (w, SciPy's reason to stop, steps).  LSQR's vectors stay on the host; jvp, vjp run where x is."""
     from scipy.sparse.linalg import lsqr
 
     how = {"atol": tol, "btol": tol, "conlim": 0, "iter_lim": limit}

@@ -1,6 +1,6 @@
 """Pair the layers of a network with the arrays from which they are lifted, and transpose the arrays.
 
-Torch computes z = x A' + b, minintk z = m x W + c b.  A is transposed from (out, in, *window) to (*window, in, out) and
+Torch has z = x A' + b and minintk z = m x W + c b.  A is transposed from (out, in, *window) to (*window, in, out) and
 divided by the multiplier m of the parametrization (1 for `PyTorch`).  Torch's images are channels-first, so its
 Flatten lists features in the order (C, H, W), ours in (H, W, C): the rows of the next Dense are reordered.  Flax has
 minintk's axes and order.

@@ -32,7 +32,7 @@ class Moved:
 
     probe : (n, *input_shape), some training inputs, e.g. a tenth of a batch.  fraction : finite, > 0.
 
-    Raises ValueError for other arguments.
+    Raises ValueError for any other fraction or probe.
 
     >>> import minintk as mn
     >>> x, y = mn.datasets.digits().subset(40, np.random.default_rng(0)).parity()

@@ -129,8 +129,8 @@ class SGD(Optimizer):
 
     lr : a number, or a schedule (`minintk.training.schedules`).  `train` chooses full batches or mini-batches.
     towards : theta_0, (P,) or (E, P): u = theta - theta_0 decays, as in a model with weights u (Samarin et al. 2022,
-        eq. (2)); by default u = theta.  With `Linearized` and mn.mse, descent converges to `solve_gram` with
-        ridge = N weight_decay; with mn.sum_of_squares, to the solution with half that ridge.
+        eq. (2)); by default u = theta.  With `Linearized` and mn.mse, descent converges to the solution of
+        `solve_gram` with ridge = N weight_decay; with mn.sum_of_squares, to that with half this ridge.
 
     Raises ValueError for a learning rate <= 0, momentum outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
 

@@ -188,7 +188,7 @@ class Descent:
         self.memory = optimizer.init(self.theta)
         self.gradient, self.y = xp.full_like(self.theta, float("nan")), y
         self.written = False  # True once a sweep has filled the gradient
-        self.limit: float | None = inf  # warn about a larger loss; None: set the limit from the next loss
+        self.limit: float | None = inf  # the loss above which we warn; None: set it from the next loss
         self.parts = member_slices(model, self.theta, self.batches.size)
         self._check_every = 1 if on_host(xp) else 50  # reading the loss makes a GPU wait
 
@@ -297,9 +297,9 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
-    at the worst lambda from 0 to lambda_max / N.  One batch gives estimates of k and lambda_max.  Linearised networks
-    diverged at .8 to 1.5 times that rate (b = 2 to 32, momentum 0 and .9), so we warn at 1.5 times.  This costs three
-    Lanczos steps on a batch and on four of its examples, or eight above half the rate (of schedules, the first).
+    at the worst lambda from 0 to lambda_max / N; k and lambda_max are estimated on one batch.  Linearised networks
+    diverged at .8 to 1.5 times that rate (b = 2 to 32, momentum 0 and .9), so we warn at 1.5 times.  The cost is 3 or,
+    above half the rate, 8 Lanczos steps on a batch and four of its examples.  Only a schedule's first rate is checked.
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)

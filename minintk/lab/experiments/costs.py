@@ -28,7 +28,7 @@ class Costs:
             if name not in NO_SIZES and all(isinstance(v, (int, float)) and 0 < v < 1e300 for v in values):
                 columns.append(np.log(values))
                 powers.append(2.0 if name in WIDTHS else float(all(isinstance(v, int) for v in values)))
-            elif len(kinds := {*map(repr, values)}) <= 10:  # each value has a time of its own
+            elif len(kinds := {*map(repr, values)}) <= 10:  # one coefficient per value
                 columns += [np.array([repr(v) == kind for v in values], float) for kind in sorted(kinds)]
                 powers += [0.0] * len(kinds)
         self._sizes, self._powers = np.stack(columns, axis=1), np.array(powers)

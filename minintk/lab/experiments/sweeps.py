@@ -184,7 +184,7 @@ def sweep(
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """One call of `work`: its arguments, and the grid points that it computes, several at once or one."""
+    """One call of `work`: its arguments, and the one or more grid points that it computes."""
 
     folder: Path
     arguments: Point
