@@ -231,7 +231,7 @@ def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
     """Check that f, J v, J' u and the kernel in float32 have that dtype, and equal those in float64 up to rounding.
 
-    This needs a model that takes both dtypes, a Network.  A result may be off by m eps times the sum of its terms' size
+    The model must take both dtypes, as a Network does.  A result may be off by m eps times the sum of its terms' size
     and its response to a relative change of theta, measured as the largest for four random changes of size 2^-12.
     """
     small = np.float32

@@ -29,7 +29,7 @@ class Thresholds:
     gathering: float = 1.5  # gather a convolution's gradient if that takes at most this many times its
     gathered_channels: int = 16  # multiplications, and if its images have at least this many channels
     cotangent_bytes: int = 6 * 10**6  # largest cotangent of a kernel's outputs that is not split into parts
-    ensemble_bytes: int = 24 * 2**20  # of activations and parameters of the members that train together on a core
+    ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train together on a core
     vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
 
 

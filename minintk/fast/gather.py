@@ -71,7 +71,7 @@ class Gather:
 
     @cached_property
     def place(self) -> tuple[int, int, int, int]:
-        """Return its first pixel, down and right, and the steps to the next pixels."""
+        """Return the position of its first pixel, and the steps to the next pixels, down and right."""
         down, right = self.pixels
         return down.start, right.start, down.step, right.step
 

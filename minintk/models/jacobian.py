@@ -4,7 +4,7 @@
     vjp    u -> J' u         from a cotangent of the outputs to a gradient
     gram   J J'              (N, C, M, C); the tangent kernel also has learning rates (`minintk.models.empirical`)
 
-With an ensemble, every result has a leading axis E.  v and u can have another leading axis K, to map K of them at once.
+With an ensemble, every result has a leading axis E.  v and u can have another leading axis K, for K vectors at once.
 """
 
 from __future__ import annotations

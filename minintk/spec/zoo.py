@@ -147,8 +147,8 @@ def wide_resnet(
     norm : the layer before each ReLU, `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
     channels : the same number in every layer instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10, 1024
         channels, w_std = 1, norm=None).  b_std : scale of the dense layer's bias, 0 for no bias.
-    The paper's 36.5 million parameters for WRN-28-10 are 36,479,194 with the 17,952 scales and offsets of batch
-    normalisation and the dense layer's 10 biases, which this network omits.  Raises ValueError unless depth = 6 N + 4.
+    The paper's 36.5 million parameters for WRN-28-10 are 36,479,194, including 17,952 scales and offsets of batch
+    normalisation and 10 biases of the dense layer, which this network omits.  Raises ValueError unless depth = 6 N + 4.
 
     >>> import minintk as mn
     >>> mn.Network(wide_resnet(10, 1), (32, 32, 3)).size

@@ -187,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: dict[str, Any]) -> Any:
-    """Invert `_plain` for every dictionary in JSON; raise ValueError for dtypes other than those of numbers."""
+    """Invert `_plain` for every dictionary in JSON; raise ValueError for dtypes that are not numeric."""
     if value.keys() != {"array", "dtype"}:
         return value
     if value["dtype"] not in PLAIN:
