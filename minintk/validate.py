@@ -62,7 +62,7 @@ def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
 
 
 def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
-    """Return t in float64 on the host, () or (T,); raise ValueError unless all are numbers >= 0; inf is allowed.
+    """Return t in float64 on the host, () or (T,); raise ValueError unless all are numbers >= 0 (inf included).
 
     >>> times([0, np.inf])
     array([ 0., inf])

@@ -22,7 +22,7 @@ LOSSES = {"mse": mn.mse, "cross-entropy": mn.softmax_cross_entropy}
 
 
 def loaded(place: str, data: str, rng: np.random.Generator) -> tuple[Network, Any, Any, Any]:
-    """Return (net, theta, x, y) from FILE.py:NAME and data; lift a module; draw theta with `rng` if it is missing."""
+    """Return (net, theta, x, y) from FILE.py:NAME and data; modules are lifted; a missing theta is drawn with rng."""
     file, colon, name = place.rpartition(":")
     path = Path(file).expanduser()
     if not colon or not path.is_file():

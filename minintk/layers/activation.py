@@ -25,7 +25,7 @@ from minintk.spec.shapes import Site, UnsupportedLayer
 
 @dataclass(frozen=True)
 class ActivationJacobian(LayerJacobian):
-    """Holds x or y : ([E], N, *shape), whichever array phi' is computed from."""
+    """The Jacobian of phi; it holds x or y : ([E], N, *shape), whichever phi' is computed from."""
 
     point: Pointwise
     kept: Array

@@ -27,7 +27,7 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 @dataclass(frozen=True)
 class HeadsJacobian(LayerJacobian):
-    """Holds k, q and v of all heads, ([E], N, h, L, d); A; and zeta'(G), ([E], N, h, L, L), or None for softmax."""
+    """The Jacobian at k, q, v : ([E], N, h, L, d); it holds A and zeta'(G), ([E], N, h, L, L), or None for softmax."""
 
     layer: BoundHeads
     k: Array
@@ -141,7 +141,7 @@ def _(layer: s.GlobalSelfAttention, shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class MaskedAvgPoolJacobian(LayerJacobian):
-    """Holds m / sum m, ([E], N, *grid, 1)."""
+    """The Jacobian of MaskedAvgPool; it holds m / sum m, ([E], N, *grid, 1)."""
 
     share: Array
     axes: tuple[int, ...]

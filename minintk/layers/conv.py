@@ -29,7 +29,7 @@ def sum_rows(u: Array, c: float) -> Array:
 
 @dataclass(frozen=True)
 class ConvJacobian(LayerJacobian):
-    """Holds x : ([E], N, H, W, C) and W : ([E], K_h K_w C_in, C_out); patches are extracted again when needed."""
+    """The Jacobian at x : ([E], N, H, W, C) and W : ([E], K_h K_w C_in, C_out), which extracts patches when needed."""
 
     layer: BoundConv
     x: Array

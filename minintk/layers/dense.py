@@ -18,7 +18,7 @@ from minintk.spec.shapes import Site
 
 @dataclass(frozen=True)
 class DenseJacobian(LayerJacobian):
-    """Holds x : ([E], N, d) and W : ([E], d, n)."""
+    """The Jacobian of Dense at x : ([E], N, d) and W : ([E], d, n)."""
 
     layer: BoundDense
     x: Array

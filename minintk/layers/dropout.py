@@ -24,7 +24,7 @@ KEYS = "dropout"
 
 @dataclass(frozen=True)
 class DropoutJacobian(LayerJacobian):
-    """Holds the mask m : ([E], N, *shape), or 1 without masks."""
+    """The Jacobian of Dropout; it holds the mask m : ([E], N, *shape), or 1 without masks."""
 
     m: Array | float
 

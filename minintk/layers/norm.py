@@ -22,7 +22,7 @@ from minintk.spec.shapes import Shape, Site
 
 @dataclass(frozen=True)
 class NormJacobian(LayerJacobian):
-    """Holds y : ([E], N, *shape), r, the `axes` of the statistics (length 1 in r), and whether they are frozen."""
+    """The Jacobian at y : ([E], N, *shape).  axes : those of the statistics (length 1 in r).  frozen : dy = r dx."""
 
     y: Array
     r: Array

@@ -90,7 +90,7 @@ def _(layer: s.AvgPool, site: Site, parametrization: Parametrization, name: str)
 
 @dataclass(frozen=True)
 class MaxPoolJacobian(LayerJacobian):
-    """Holds a mask for each position s in a window: True if x[s] is the first maximum, (..., N, H', W', C)."""
+    """The Jacobian of MaxPool.   first[s] : (..., N, H', W', C), True if x[s] is the first maximum."""
 
     layer: BoundMaxPool
     first: list[Array]

@@ -97,7 +97,7 @@ def _(layer: GroupedConv2d, shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class GroupedConvJacobian(LayerJacobian):
-    """Holds x : ([E], N, H, W, C) and W : ([E], groups, K c, o); the patches are extracted again when needed."""
+    """The Jacobian at x : ([E], N, H, W, C) and W : ([E], groups, K c, o), which extracts patches when needed."""
 
     layer: BoundGroupedConv
     x: Array

@@ -64,7 +64,7 @@ class WeightSpace:
 
 
 class FrozenKernel:
-    """s = f on all points : ([E], M, C), g = K dL/df with K constant; N training points first; see `WeightSpace`."""
+    """s = f : ([E], M, C) on all points, the N training points first; g = K dL/df, K constant; see `WeightSpace`."""
 
     ndims: ClassVar[int] = 2
 

@@ -228,7 +228,7 @@ class Hinge(_Margin):
     """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) if y f < 1, else 0.
 
     It takes one output and y = -1 or 1.  With ``Centred(net, theta0, alpha)`` it is the loss of Geiger et al. 2020, eq.
-    (5): training starts alike for every alpha, and ends when all margins are at least 1.
+    (5): training starts in the same way for every alpha, and ends when all margins are at least 1.
 
     >>> import numpy as np
     >>> f, y = np.array([[0.5], [2.0]]), np.array([[1.0], [-1.0]])

@@ -54,7 +54,7 @@ def _swept(args: Namespace) -> dict[str, Any]:
 
 
 def _written(found: Any, args: Namespace, name: str) -> int:
-    """Print the report; write figure, report and numbers to NAME.png, NAME.txt, NAME.json; return the exit status."""
+    """Print the report, write figure, report and numbers to NAME.png, .txt and .json, and return the exit status."""
     print(found.report())
     folder = made_folder(Path(args.out).expanduser(), "out")
     picture, text = found.plot(), f"{found.report()}\n".encode()

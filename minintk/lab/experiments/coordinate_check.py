@@ -227,7 +227,7 @@ def coordinate_check(
     parametrization : `SpectralMuP()` for specs.  optimizer : an optimiser, or a function network -> optimiser.
     seeds : networks per width, at least two.  steps : training steps, on all of x.
     budget : the largest number of networks per width, `seeds` by default.  While the verdict is undecided, the number
-    is doubled, and these looks share the level 0.05 of the intervals, as in `minintk.grade.exponent`.
+    is doubled, and the looks share the level 0.05 of the intervals, as in `minintk.grade.exponent`.
     tolerance : how far from 0 an exponent may be.
     rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : show a bar with the time left,
     on stderr.
