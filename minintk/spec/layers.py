@@ -1,7 +1,7 @@
 """Describe a network as data (a spec): a tree of frozen dataclasses.
 
 A spec holds no arrays, draws no numbers and imports no array library.  It can be hashed, compared, printed and pickled.
-`minintk.Network` computes the finite network of a spec, `analytic.kernel` its infinite-width limit.
+`minintk.Network` is the finite network of a spec, and `analytic.kernel` computes its infinite-width limit.
 
 >>> from minintk.spec import ReLU
 >>> spec = Sequential(Dense(512, w_std=2**0.5, b_std=0.1), ReLU(), Dense(1))
