@@ -3,8 +3,8 @@
 Reading order:
 
     textbook     the recursion as the papers print it, in plain NumPy
-    vectors      the same for fully connected networks, exact and fast
-    images       the same over pairs of pixels
+    vectors      the recursion for fully connected networks, exact and fast
+    images       the recursion over pairs of pixels
     streaming    kernels on disk and in other processes
     kernel       the public interface: `kernel(spec)`
     training     closed-form training, Gaussian processes
@@ -16,4 +16,4 @@ Reading order:
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names and places: __init__.pyi
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names and modules: __init__.pyi

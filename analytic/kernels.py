@@ -61,7 +61,7 @@ class Derivatives(NamedTuple):
 
 
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
-    """Return the steps of the recursion for examples of `shape`; UnsupportedLayer if it does not hold for the spec."""
+    """Return the steps of the recursion for examples of `shape`; UnsupportedLayer if none holds for the spec."""
     by = tuple((lower.dispatch(type(layer)), pointwise.dispatch(type(layer))) for layer in every(spec))
     return _program(spec, parametrization, shape, by)
 
@@ -75,7 +75,7 @@ def every(layer: s.Layer) -> Iterator[s.Layer]:
 
 @lru_cache(maxsize=256)
 def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: tuple[Any, ...]) -> Program:
-    """Build the program; `by`, the layers' rules and functions, is a cache key, so that new registrations count."""
+    """Build the program; `by` (the layers' rules and functions) is a cache key, so new registrations take effect."""
     check_channels_last(spec, shape)
     steps = lower(spec, Site(shape), parametrization)
     run_law(steps, Law())
@@ -85,7 +85,7 @@ def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: 
 
 
 class Wider(Parametrization):
-    """Give the spec's layers the rows of a network 16 times as wide.  seen : (place, rate) of each row."""
+    """Give layers the parametrization's rows at 16 times their width.  seen : (place, rate) of each row."""
 
     def __init__(self, of: Parametrization) -> None:
         self.of, self.seen = of, set[tuple[str, float]]()
@@ -99,7 +99,7 @@ class Wider(Parametrization):
 
 @lru_cache(maxsize=256)
 def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
-    """Raise UnsupportedLayer if Theta depends on the hidden widths or phi jumps; ValueError for Adam's rates."""
+    """Raise UnsupportedLayer if Theta depends on the hidden widths or phi has jumps, ValueError for Adam's rates."""
     if any(isinstance(layer, s.Sign) for layer in every(spec)):
         raise UnsupportedLayer(
             "Sign has no tangent kernel: E phi'^2 is infinite, from its jump.  Take .nngp(...) of it, or mn.Erf() "
@@ -123,44 +123,44 @@ def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Sha
 class Kernel:
     """Compute the kernels of an infinitely wide network; `kernel` builds it.
 
-    All methods take examples x : (N, *shape), float32 or float64, of NumPy or CuPy, and return arrays of that library
+    All methods take NumPy or CuPy examples x : (N, *shape), float32 or float64, and return arrays of that library
     and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, or a few 1e-7 in float32, even for
-    nearly parallel, equal, opposite and zero rows.  `error` bounds two larger errors: of activations without a closed
-    form, and of layers that amplify rounding errors of small angles (chaotic phase: erf, tanh at w_std >= 3).  After
-    saturated sigmoids (erf, sin) with pre-activations u, Theta depends on angles as small as 1 / |u|.  Its error is up
-    to |u| times the precision if all rows are nearly parallel, and for sin between any two such rows.
+    nearly parallel, equal, opposite and zero rows.  `error` bounds two larger errors: that of activations without
+    closed forms, and that of layers that amplify rounding errors of small angles (chaotic phase: erf, tanh at w_std >=
+    3).  After saturated sigmoids (erf, sin) with pre-activations u, Theta depends on angles as small as 1 / |u|.  Its
+    error is up to |u| times the precision if all rows are nearly parallel, and for sin between any two such rows.
 
     Range: variances are 0 or from 1e-306 to 1e306 at every layer, inputs have |x| / sqrt(d) from 1e-153 to 1e153, and
-    results fit the inputs' precision.  Smaller rows count as 0 if there is a random bias.  Float32 results below 1e-38
-    have fewer digits.  Outside these ranges, a ValueError names the row.
+    results fit the inputs' precision.  Rows below the range count as 0 if there is a random bias.  Float32 results
+    below 1e-38 have fewer digits.  Outside these ranges, a ValueError names the row.
 
     If the network has convolutions or pooling, the recursion runs pixel by pixel on images (N, H, W, C) and sequences
-    (N, L, C).  The NNGP is as accurate there, and so is the NTK of images that are equal, opposite or black.  For other
-    images, the NTK depends on angles that are known only to the square root of the precision.  These lie between pixels
-    nearly opposite before a kink, nearly parallel after pooling, or in collinear windows of very different size.  Many
-    such angles cause errors of up to 1e-8 in the NTK (1e-3 in float32) and 1e-9 (1e-4) in later layers' NNGP.  Before a
-    saturated sigmoid, opposite images shifted by a bias have errors of |u|^2 times the precision. If root mean squares
-    of images have the ratio R, errors grow by R times float64's precision, unless the network is ReLU-like without
-    biases.  ValueError if R > 1e8, and for root mean squares below 1e-135 or above 1e149.
+    (N, L, C).  The NNGP is as accurate as for vectors, and so is the NTK of images that are equal, opposite or black.
+    For others, the NTK depends on angles that are known only to the square root of the precision.  They are angles
+    between pixels nearly opposite before a kink, nearly parallel after pooling, or in collinear windows of very
+    different size.  Many such angles cause errors of up to 1e-8 in the NTK (1e-3 in float32) and 1e-9 (1e-4) in later
+    layers' NNGP.  Before a saturated sigmoid, opposite images shifted by a bias have errors of |u|^2 times the
+    precision. If images' root mean squares differ by a factor R, errors grow by R times float64's precision, unless the
+    network is ReLU-like without biases.  ValueError if R > 1e8, and for root mean squares below 1e-135 or above 1e149.
 
     On a CPU the bits of the result depend only on inputs, libraries and processor, not on the number of threads or
     other work; `store` and `executor` give the same bits as the plain call.
 
-    With Numba (`pip install minintk[fast]`), image kernels of activations in closed form take a fifth of the time.
+    With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take a fifth of the time.
     Small kernels benefit only once Numba is loaded.
 
     x2 : M examples, by default x1.  With `minintk.Dropout`, x2 always has its own masks, so K(x, x) of an example
         with itself appears only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
     memory : bound in bytes on what the call adds to the process, results included; by default all free memory within
         the control group's limit.  Loading Numba takes another 130 MB once, and compiling for its disk cache 40 MB.
-        MemoryError, before the pairs are computed, if the result and the work do not fit.
-    out : an array for the result (for `both`, a pair) of its shape and precision, for instance a numpy.memmap.
+        MemoryError, before the pairs are computed, if the result and the working arrays do not fit.
+    out : an array (for `both`, a pair) of the result's shape and precision, for instance a numpy.memmap.
     store : a folder for the result and a record of the finished blocks.  If the process is killed, the same call
         resumes and gives the same bytes; processes with the same store share its blocks (docs/long-runs.md).  The
         result is a read-only numpy.memmap of nngp.npy or ntk.npy there.
     progress : called as progress(tiles done, tiles in total), from several threads but never concurrently.
-    executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; by default, the
-        threads of this process do.  Use it for other machines or many cores; on two cores, threads are as fast.
+    executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; by default, this
+        process's threads compute them.  Use it for other machines or many cores; on two cores, threads are as fast.
 
     TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
     """
@@ -201,7 +201,7 @@ class Kernel:
         return Both(*self._kernels(x1, x2, wanted, store, executor))
 
     def pixels(self, x1: Array, x2: Array | None = None, *, equal: bool = False, memory: int | None = None) -> Both:
-        """Compute both kernels, (N, M, H, W, H', W'), of all pairs of pixels of a network that ends in pixels.
+        """Compute both kernels, (N, M, H, W, H', W'), for all pairs of pixels of a network that ends in pixels.
 
             K(p, p') = E f(p) f'(p'),   Theta(p, p') = sum_theta S df(p)/dtheta df'(p')/dtheta
 
@@ -210,7 +210,7 @@ class Kernel:
 
         equal : True for equal pixels only, (N, M, H, W), which is fast if no earlier layer mixes pixels.  For sequences
         the shapes are (N, M, L, L') and (N, M, L).  memory : as for `nngp`.  ValueError if the network ends in vectors;
-        UnsupportedLayer if it has masks, as K(p, p) of x with itself then differs.
+        UnsupportedLayer if it has masks, because K(p, p) of x with itself then differs.
 
         >>> import numpy as np, minintk as mn
         >>> x = np.arange(6.0).reshape(1, 2, 3, 1)
@@ -240,7 +240,7 @@ class Kernel:
         return Both(*(xp.moveaxis(k.reshape((N, *grid, M, *grid)), 1 + len(grid), 1) for k in found))
 
     def diag(self, x: Array) -> Both:
-        """Compute the diagonals of both kernels, (N,) each, in O(N), without series: to rounding for any `error`.
+        """Compute the diagonals of both kernels, (N,) each, in O(N); no series is used, so only rounding remains.
 
         >>> import numpy as np, minintk as mn
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
@@ -252,10 +252,10 @@ class Kernel:
         return Both(xp.astype(rows.q, inputs.dtype), xp.astype(rows.theta, inputs.dtype))
 
     def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
-        """Compute the derivatives of both kernels by log w_std and log b_std, jointly for all layers, (N, M) each.
+        """Compute both kernels' derivatives with respect to log w_std and log b_std, jointly in all layers, (N, M).
 
         Central differences in float64 take the time of four kernels and have relative errors of about 1e-9.
-        MemoryError, before any work, if the result does not fit.  ValueError, with the examples' names, if a derivative
+        MemoryError, before any work, if the result does not fit.  ValueError, naming the examples, if a derivative
         overflows the inputs' precision.
 
         >>> import numpy as np, minintk as mn
@@ -291,8 +291,8 @@ class Kernel:
         """Return the kernel of f_1 + f_2 for independent networks (`minintk.Sum`): K_1 + K_2, Theta_1 + Theta_2.
 
         `c * k` and `k / c`, c > 0 : c K and c Theta, the kernel of sqrt(c) f.  `k * other` and `k ** 2` : elementwise
-        K_1 K_2 and Theta_1 K_2 + K_1 Theta_2, the kernel of f_1 f_2 (`minintk.Product`); it acts pixel by pixel if the
-        networks end in pixels.  The results have their own spec and work in posterior, ensemble and estimators.
+        K_1 K_2 and Theta_1 K_2 + K_1 Theta_2, the kernel of f_1 f_2 (`minintk.Product`), which acts pixel by pixel if
+        the networks end in pixels.  The results have their own spec and work in posterior, ensemble and estimators.
         ValueError if parametrizations differ or c <= 0; UnsupportedLayer for a sum if neither network ends in weights,
         and for a product if neither has any.
 
@@ -338,10 +338,10 @@ class Kernel:
     def error(self, x: Array) -> float:
         """Bound both kernels' errors for these rows at the worst angle, relative to sqrt(k(x, x) k(x', x')).
 
-        The bound is 2 sum_l e_l of the quadratures, which no layer amplifies; vectors add 4 eps sum_l (chi_{l+1} ...
-        chi_L)^1/2, as the chaotic phase amplifies rounding errors of angles (docs/guide/activations.md).  It is inf for
-        Sign, which has no chi.  If phi has kinks or large arguments, rows of correlation c have e_l |c|^1024 instead.
-        Other rows influence series and tiles, so a pair's value may change by up to the sum of both errors.
+        No layer amplifies the quadratures' errors e_l, so the bound is 2 sum_l e_l; vectors add 4 eps sum_l (chi_{l+1}
+        ... chi_L)^1/2, because chaos amplifies rounding errors of angles (docs/guide/activations.md).  Sign has no chi,
+        so the result is inf.  If phi has kinks or large arguments, rows of correlation c have e_l |c|^1024 instead.
+        Series and tiles depend on all rows, so two calls' values of one pair may differ by the sum of their errors.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
             return float("inf")
@@ -353,7 +353,7 @@ class Kernel:
         return program(self.spec, self.parametrization, shape)
 
     def _inputs(self, x1: Array, x2: Array | None) -> tuple[Examples, Program]:
-        """Check the inputs; return them with their steps.  With masks, x2 counts as other examples even if it is x1."""
+        """Check the inputs; return them with their steps.  With masks, x2 is treated as new data even if it is x1."""
         inputs = Examples(x1, x2)
         steps = self._program(inputs.example)
         return (inputs if x2 is None or not has_masks(steps) else Examples(x1, x2[:])), steps
@@ -364,7 +364,7 @@ class Kernel:
 
     def _kernels(
         self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None
-    ) -> list[Any]:  # of both kernels, None unless wanted
+    ) -> list[Any]:  # one entry per kernel, None unless wanted
         """Check the inputs, and compute the kernels by blocks, as images, or as vectors."""
         inputs, steps = self._inputs(x1, x2)
         if wanted.asked[1]:

@@ -30,14 +30,14 @@ class LearningCurve:
     def flow(self, t: Any) -> Host:
         """Return the test loss at times t, () or (T,), of gradient flow on the training loss from f = 0.
 
-        T steps of gradient descent at rate lr, lr lambda << 1, are t = T lr.  t = inf is the end of training, ridge(0).
-        ValueError unless t is a number >= 0 or a one-dimensional array of them.
+        T steps of gradient descent at rate lr, lr lambda << 1, correspond to t = T lr.  t = inf is the end of training,
+        ridge(0).  ValueError unless t is a number >= 0 or a one-dimensional array of them.
         """
         axis = times(t)
         return np.array([self._at(float(one)) for one in axis.ravel()]).reshape(axis.shape)
 
     def ridge(self, ridge: float = 0.0) -> float:
-        """Return the test loss of regression with k + ridge I, as in `eigenlearning`; ridge 0 ends gradient flow.
+        """Return the test loss of regression with k + ridge I, as in `eigenlearning`; ridge 0 gives `flow(inf)`.
 
         With infinitely many examples, ridge must be 0.  ValueError otherwise, and for negative ridge.
         """
@@ -57,7 +57,7 @@ class LearningCurve:
             F(T) = sum_j v_j^2 q_j^T + noise,    K(T) = sum_j z_j^2 q_j^T
             q_j = 1 - 2 lr z_j + lr^2 (1 + 1/batch) z_j^2,    z_j eigenvalues of A = Lambda^1/2 W W' Lambda^1/2
 
-        This is exact in the mean for Gaussian inputs and given W; sums over z_j are integrals over their limit.
+        This is exact in the mean for Gaussian inputs and given W; sums over z_j are computed as integrals in the limit.
         ValueError for finite examples=, an lr at which a step diverges, or steps other than integers from 0 to 10^6.
         """
         if not isinf(self.equivalent.N):
@@ -97,10 +97,10 @@ def learning_curve(
     over each level's functions.  noise : the variance of the label noise, in training and test.
 
     The formulas hold for Gaussian phi_k as width and examples grow; corrections are of order 1/width and 1/examples.
-    For real phi_k they are close, as for `eigenlearning`, which is the case width = inf, t = inf.  A network in the
-    lazy regime differs: its kernel fluctuates, but it has as many features as parameters.  ValueError unless powers are
-    (K,) and >= 0, noise is >= 0, and sizes are whole numbers or inf.  Sources: Bordelon, Atanasov and Pehlevan 2024
-    (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
+    For real phi_k, the formulas are close, as for `eigenlearning`, which is the case width = inf, t = inf.  A network
+    in the lazy regime differs: its kernel fluctuates, but it has as many features as parameters.  ValueError unless
+    powers are (K,) and >= 0, noise is >= 0, and sizes are whole numbers or inf.  Sources: Bordelon, Atanasov and
+    Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 
     >>> from analytic import power_law
     >>> modes, power = power_law(1.5, 1.8, count=10_000)

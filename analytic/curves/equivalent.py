@@ -8,7 +8,7 @@
 
 The residual r = v - Lambda^1/2 W theta of gradient flow obeys dr/dt = -A C r - A Z' eps / N.  Its Laplace transform is
 a resolvent, and at s = ridge / N, s r(s) is the residual of regression with the kernel and this ridge.  So one function
-of two variables, E(s, s') = s s' E[r(s) . r(s')] + sigma2, gives both.  With L_k = lambda_k / (lambda_k + kappa),
+of two variables, E(s, s') = s s' E[r(s) . r(s')] + sigma2, gives both losses.  Let L_k = lambda_k / (lambda_k + kappa):
 
     s = kappa (1 - sum L_k / N) (1 - sum L_k / n)                                kappa(s) on the cut plane
     q0 = kappa kappa' sum v_k^2 / ((lambda_k + kappa) (lambda_k + kappa'))       p = sum L_k L'_k
@@ -18,7 +18,7 @@ of two variables, E(s, s') = s s' E[r(s) . r(s')] + sigma2, gives both.  With L_
     g (n - p)   = q1 + m E / N
 
 n -> infinity gives kernel regression, N -> infinity the population gradient.  The page docs/learning-curves.md derives
-this.  (Bordelon, Atanasov and Pehlevan 2024; without time, Simon et al. 2023.)
+these formulas.  (Bordelon, Atanasov and Pehlevan 2024; without time, Simon et al. 2023.)
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Equivalent:
     sigma2: float
 
     def freedom(self, kappa: Host) -> tuple[Host, Host]:
-        """Return the degrees of freedom df = sum L_k, and their derivative by kappa, each of kappa's shape."""
+        """Return the degrees of freedom df = sum L_k, and their derivative with respect to kappa, in its shape."""
         inverse = 1 / (self.lam + kappa[..., None])
         df = inverse @ (self.h * self.lam) + self.rest / kappa
         return df, -(inverse**2) @ (self.h * self.lam) - self.rest / kappa**2

@@ -1,4 +1,4 @@
-"""Compute spectra of power laws, exponents of their learning curves, and the best split of a compute budget.
+"""Compute power-law spectra, exponents of their learning curves, and the best split of a compute budget.
 
     lambda_k = k^-alpha,    v_k^2 = k^-beta,    alpha, beta > 1
 
@@ -42,7 +42,7 @@ def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Hos
 
 @dataclass(frozen=True)
 class Exponents:
-    """Hold exponents of the loss minus the noise; each holds while the other sizes do not limit the loss.
+    """Hold exponents of the loss minus the noise; each is valid while the other sizes do not limit the loss.
 
     flow : in time, (beta - 1) / alpha.  sgd : in steps of one-pass SGD, min(flow, 2 - 1/alpha).
     width : min(beta - 1, alpha).  examples : min(beta - 1, 2 alpha), if there is no noise.
@@ -86,8 +86,8 @@ def compute_optimal(modes: Modes, power: Any, compute: Any, *, noise: float = 0.
     """Return the best width and its test loss for each budget compute = width x time of gradient flow, both (B,).
 
     The loss is minimised over log width, from width 1 to the budget, to 1 %.  For power laws in phase III, gradient
-    flow has the exponents of phase II, as phase III comes from the noise of SGD.  ValueError as for `learning_curve`,
-    and for a budget below 2.
+    flow has the exponents of phase II, because phase III comes from the noise of SGD.  ValueError as for
+    `learning_curve`, and for a budget below 2.
 
     >>> widths, losses = compute_optimal(*power_law(1.5, 1.8, 10_000), [100.0, 1000.0])
     >>> widths.round(), losses.round(3)

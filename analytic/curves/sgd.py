@@ -7,7 +7,7 @@ For Gaussian inputs, a step on b new examples gives on average, in the eigenbasi
     sum_j v_j^2 q(z_j)^T = (1 / 2 pi i) int q(z)^T (sum_k v_k^2 kappa / (lambda_k + kappa)) / z dz
     sum_j z_j^2 q(z_j)^T = (1 / 2 pi i) int q(z)^T (-z sum_k L_k) dz,        s(kappa) = -z
 
-Both are sums of powers q^T, so the equation is a linear recursion with one number per node and no sums over the past.
+Both sums are over powers q^T, so the equation is a linear recursion with one number per node and no sum over the past.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def loss(e: Equivalent, steps: int, lr: float, batch: int) -> Host:
 
 
 def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host, Host]:
-    """Return nodes z and the weights of F and of K; the imaginary part of a weighted sum is its value."""
+    """Return nodes z and the weights of F and of K; F and K are the imaginary parts of the weighted sums."""
     if isinf(e.n):
         return e.lam + 0j, 1j * e.v2, 1j * e.h * e.lam**2
     z, dz = contours.closed(3 / (lr * steps), 1.1 * most)

@@ -17,15 +17,15 @@ Eigenlearning: expand the target in the eigenfunctions, f = sum_i v_i phi_i.  Ke
 with ridge, finds f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
 
     kappa solves    sum_i lambda_i / (lambda_i + kappa) + ridge / kappa = n
-    E v^_i = L_i v_i,                    L_i = lambda_i / (lambda_i + kappa)          learnability: how much of mode i
+    E v^_i = L_i v_i,                    L_i = lambda_i / (lambda_i + kappa)          the learnability of mode i
     test error = E0 (sum_i (1 - L_i)^2 v_i^2 + noise),    E0 = n / (n - sum_i L_i^2)       mean squared, noise included
     training error = (ridge / (n kappa))^2 test error
 
 The first line is a conservation law: without ridge, the learnabilities of all modes add up to n for any kernel; this
 sum is exact for every draw.  The rest is exact for Gaussian eigenfunctions as n and the numbers of modes grow together.
 For pure noise, no ridge, 10 equal modes and n = 8, E0 = 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.
-Measurements show that it is close for real eigenfunctions. (Simon, Dickens, Karkada and DeWeese 2023; Bordelon, Canatar
-and Pehlevan 2020; Jacot et al. 2020.)
+For real eigenfunctions, these formulas are close to measurements. (Simon, Dickens, Karkada and DeWeese 2023; Bordelon,
+Canatar and Pehlevan 2020; Jacot et al. 2020.)
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Modes:
     """Hold eigenvalues by level l = 0, 1, ...
 
     eigenvalue : (K,).  multiplicity : (K,), the number of eigenfunctions that share it, a float since it can be huge.
-    rest : k(1) minus their sum, i.e. the trace of the omitted levels, or 0.
+    rest : k(1) minus the eigenvalues' sum, i.e. the trace of the omitted levels, or 0.
     """
 
     eigenvalue: Host
@@ -63,11 +63,11 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
     """Return the eigenvalues of degree 0 ... `degree` for uniform inputs on the sphere |x|^2 = d, d >= 2.
 
     kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1]; square-root singularities at +-1
-        are fine, as the quadrature is in the angle.
+        are fine, because the quadrature is in the angle.
     kind : which of the two kernels of a Kernel to use.
 
     An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this already
-    happens at low degrees, as the cosine of random inputs is small there.  ValueError for d < 2, a negative degree, or
+    happens at low degrees, because the cosine of random inputs is small.  ValueError for d < 2, a negative degree, or
     a kernel that is not finite.
 
     >>> modes = sphere_modes(lambda t: 1 + 3 * t, d=3, degree=2)     # 3 t = 3 x.x'/|x||x'|, three functions
@@ -168,7 +168,7 @@ def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> H
 
 
 def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
-    """Return (sum of values * polynomial, or 0 if that is rounding; the size of the rounding)."""
+    """Return (sum of values * polynomial, or 0 if that is only rounding; the size of the rounding)."""
     terms = values * polynomial
     total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
     return total if abs(total) > resolution else 0.0, resolution
@@ -210,7 +210,7 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
     """Return each level's learnability from n >= 1 random examples by regression with k + ridge I.
 
     Levels that `modes` omits (modes.rest in total) are too small to learn and act as ridge.  ValueError if an
-    eigenvalue is negative beyond rounding, and, without ridge, if n >= the number of modes, since then all is learned.
+    eigenvalue is negative beyond rounding, and, without ridge, if n >= the number of modes, since then all are learned.
 
     >>> modes = Modes(np.array([1.0, 0.1]), np.array([1, 100]))
     >>> learned = eigenlearning(modes, 20)

@@ -10,7 +10,7 @@ At another ridge, N examples have the same kappa, hence the same p and q0, but a
     ridge = delta + (N - n) kappa            E(N, ridge) = (q0 + sigma2) / (1 - p / N)
 
 N = n is generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  We refuse
-kappa < 1 / sum 1/mu, which n examples do not resolve.  The page docs/learning-curves.md derives this.
+kappa < 1 / sum 1/mu, which n examples do not resolve.  The page docs/learning-curves.md derives these formulas.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Text(Code):
         self.count = 0
 
     def name(self, a: Any) -> str:
-        """Return a symbol's name, or a constant cast to T, since a bare one would turn a float32 step into double."""
+        """Return a symbol's name, or a constant cast to T; an uncast one would turn a float32 step into double."""
         return a.name if isinstance(a, Symbol) else f"(T){float(a)!r}"
 
     def write(self, operation: str, *arguments: Any) -> Symbol:

@@ -17,7 +17,7 @@ from analytic.recursion.state import Block, Program
 from minintk.arrays import Array, raw_kernel, to_library
 
 THREADS = 128
-"""Threads of a block: that many columns of a line."""
+"""Threads of a block, one for each column of a line."""
 
 LINES = 2**16 - 1
 """CUDA's largest number of blocks along the second axis."""

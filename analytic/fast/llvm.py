@@ -48,7 +48,7 @@ class Vectors(Code):
         return Symbol(self, how(*values), arguments if operation == "*" else ())
 
     def fused(self, operation: str, a: Any, b: Any) -> Symbol | None:
-        """Fuse a + b or a - b with a product if one is a term; otherwise D would depend on whether Theta exists."""
+        """Fuse a + b or a - b if one term is a product; otherwise D would depend on whether Theta exists."""
         if isinstance(a, Symbol) and a.factors:
             b = b if operation == "+" else self.write("*", b, -1.0)
             return self.write("fmuladd", *a.factors, b)

@@ -87,7 +87,7 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
 def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
     """Copy the pixels' numbers into the layout of planes, (steps, lines width), with 0 beyond the last part of a line.
 
-    others : 1 if parts belong to `first` and the images after it, 0 if all belong to `first`.   column : the pixels'.
+    others : 1 if parts belong to `first` and the images after it, 0 if all belong to `first`.   column : pixels'.
     """
     N, steps, lines, _ = values.shape
     width, last = out.shape[1] // lines, parts.shape[0] - 1

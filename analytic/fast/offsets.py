@@ -1,16 +1,16 @@
 """Compute pixel pairs offset by offset: a plane of pairs (p, p + o) passes through all layers while it is in cache.
 
-A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  So before a pooling, which
-needs only their sum, pairs at different offsets o do not mix.  `Field` carries all pairs through one layer; `sums`
-carries the pairs at some offsets through all layers.
+A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  So pairs at
+different offsets o do not mix before a pooling, which then needs only the sum of all pairs.  `Field` carries all pairs
+through one layer; `sums` carries the pairs at some offsets through all layers.
 
     plane    one offset o_y across the lines: one line of pairs for each y with y and y + o_y inside
     line     the pairs at several offsets o_x along the lines, in sequence; small images share a line
     margins  around these, pairs with one pixel outside: D is q / 2 of the other, and Theta = 0
 
 All y and o_y share the places of a line.  So the numbers of pixels that an activation needs, sqrt(q / 2 unit), are laid
-out in this order once per image, with 0 for pixels outside.  A plane reads them as two long arrays.  On a GPU, a plane
-is a block of threads (`analytic.fast.gpu_kernels`), and a line holds the pairs at one offset.
+out in this order once per image, with 0 for pixels outside.  A plane reads them as two long arrays.  On a GPU, a block
+of threads computes a plane (`analytic.fast.gpu_kernels`), and a line holds the pairs at one offset.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """Return the read-out of D and Theta, (2, n, m), float64, for n images and m from `first` on; half if same."""
+        """Return the read-out of D and Theta, (2, n, m), float64, of n images and m from `first` on (half if same)."""
         assert self.readout is not None
         unit = self.readout.weights[2]
         if not on_host(self.xp):

@@ -26,8 +26,8 @@ __all__ = ["added_up", "bytes_of", "prepared", "steps_taken", "summed", "sums_su
 
 BYTES_WORTH_NUMBA = 2**24
 """Numba pays off above this many bytes of work in activations: 1/30 s without it, at most half of that with it.
-Loading Numba takes a quarter of a second and 130 MB once per process, and five seconds the very first time.  Whether it
-is already loaded is ignored, since results would then depend on history."""
+Loading Numba takes a quarter of a second and 130 MB once per process, and five seconds the very first time.  We ignore
+whether Numba is already loaded, because results would then depend on history."""
 
 
 AS_RELU = 3

@@ -40,7 +40,7 @@ def whole(axis: Axis) -> bool:
 
 @dataclass(frozen=True)
 class Readout:
-    """Read out planes of (H, W) pixels: poolings, then equal pixels or the single remaining one."""
+    """Read out planes of (H, W) pixels: apply poolings, then average equal pixels or take the single one left."""
 
     grid: tuple[int, int]
     pools: tuple[Pool, ...]
@@ -71,7 +71,7 @@ class Readout:
 
 
 def readout(program: Program, grid: tuple[int, int]) -> Readout | None:
-    """Return the read-out with which a program begins, if it reads planes of (H, W) pixels only through this one."""
+    """Return the read-out at the start of a program, or None if the program needs the planes of (H, W) pixels again."""
     pools = tuple(step for step in takewhile(lambda step: isinstance(step, Pool), program) if isinstance(step, Pool))
     rest = program[len(pools) :]
     one = bool(pools) and pools[-1].grid == (1, 1)

@@ -1,6 +1,6 @@
 """Write a program for pairs of vectors as a list of formulas, which are compiled for the host or for a GPU.
 
-A formula is one as in `analytic.recursion.scalar_forms`; it reads numbers of the left row and of the right row.
+Formulas are like those of `analytic.recursion.scalar_forms`; they read numbers of the left row and of the right row.
 Programs are cut into parts: steps without such a formula, user-defined steps and rows of zeros run in NumPy or CuPy.
 """
 

@@ -1,8 +1,8 @@
-"""Compute kernels of vectors with Numba (`pip install minintk[fast]`): a line of a tile passes all layers in cache.
+"""Compute kernels of vectors with Numba (`pip install minintk[fast]`): each line of a tile passes all layers in cache.
 
-NumPy moves a tile through the cache once per operation.  Here a line of a few hundred pairs passes one layer after
-another while it is in the nearest cache.  Every step is a formula of `analytic.fast.row_formulas`.  It is compiled once
-for all programs and called by address; one table holds the rows' numbers that it reads.
+NumPy moves a tile through the cache once per operation.  Here a line of a few hundred pairs passes through one layer
+after another while it is in the nearest cache.  Every step is a formula of `analytic.fast.row_formulas`.  It is
+compiled once for all programs and called by address; one table holds the rows' numbers that it reads.
 """
 
 from __future__ import annotations

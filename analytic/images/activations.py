@@ -27,8 +27,8 @@ class KinkedCoefficients(NamedTuple):
     """Hold the coefficients of alpha x + beta |x|.
 
     half, twice : sqrt(q / 2 unit), and twice that.   floor : lower bound of X, against division by 0: a quarter of a
-    rounding error at the angle pi, for the largest U.   opposite : pixels with A / X above this count as opposite; inf
-    if no two images are opposite.
+    rounding error at the angle pi, for the largest U.   opposite : pixels with A / X above this are treated as
+    opposite; inf if no two images are opposite.
     scale : factor of D and Theta; it differs from 1 only if their unit is too small or too large.
     zero : 1 for pixels with q = 0.   slope : phi'(0) for these, alpha for others.   Both are None if their Theta is 0.
     """
@@ -126,7 +126,7 @@ def form_of(step: Dual) -> Form | None:
 
 
 class FormCoefficients(NamedTuple):
-    """numbers : per pixel; the last is half its variance after the activation, > 0.   unit : the unit of D before."""
+    """numbers : of each pixel; the last is half its variance after the activation, > 0.   unit : D's unit before it."""
 
     form: Form
     numbers: tuple[PixelValues, ...]
@@ -159,7 +159,7 @@ def apply_form(row: FormCoefficients, field: Field) -> None:
 
 
 class DualCoefficients(NamedTuple):
-    """Hold any other activation's coefficients: row : its dual's; sqrt q and the scale of pixels before and after."""
+    """Hold other activations' coefficients.  row : the dual's; sqrt q and scale of pixels before and after the step."""
 
     row: Any
     before: PixelValues | None

@@ -2,14 +2,14 @@
 
     K' = A(x) K A(x')',   Theta' = A(x) Theta A(x')',   A(x) = zeta(w_k^2 K_0(x, x)),   K_0 : the inputs' kernel
 
-These sums replace a pooling's sums over windows, between the affine steps of values and outputs.  They hold for scaling
+These sums replace a pooling's sums over windows, between the affine steps of values and outputs.  They require scaling
 d_k^-1 with W_q = W_k: G = k k' / d_k, a mean over d_k features, converges to a constant.  Outputs depend on G through
-h d_v terms of random sign, and each key changes it by 1 / d_k, so neither keys nor earlier layers through them add to
+h d_v terms of random sign, and each key changes G by 1 / d_k, so neither keys nor earlier layers through keys add to
 Theta (Hron et al. 2020).  A needs all pairs of positions of each image with itself, in float64 (`Mixing`).
 
 With d_k^-1/2 and independent W_q, G stays Gaussian as the number of heads also grows: mean 0, E G_as G'_bt = K_q(a, b)
-K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians.  Softmax has no
-closed form for it, but the identity does (Hron et al. 2020, eq. (16)), with the values' K_v:
+K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians.  It has no
+closed form for softmax, but has one for the identity (Hron et al. 2020, eq. (16)), with the values' K_v:
     K'(a, b) = K_q(a, b) sum_st K_k(s, t) K_v(s, t)        Theta' by the product rule, as in a `Product`
 """
 
@@ -56,7 +56,7 @@ class Attend(Mixing):
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
         """Return A : (n, L, L), and (H, W) after the step.   K : (n, L, L), each image with itself.   q : (n, L)."""
-        with np.errstate(over="ignore", invalid="ignore"):  # raises below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             A = attention(self.gain * K[:, None], self.zeta, q > 0 if self.masked else None)[0][:, 0]
         if not bool(array_namespace(A).all(array_namespace(A).isfinite(A))):
             raise ValueError("GlobalSelfAttention: weights zeta(G) are not finite; scale the inputs, or qk_std, down")

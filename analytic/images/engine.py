@@ -34,7 +34,7 @@ from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2), if needed after each image with itself; errors as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2), if needed after those of each image with itself; errors as in `Wanted`."""
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
@@ -64,7 +64,7 @@ def image_diagonals(program: Program, inputs: Examples) -> RowState:
 
 
 NUMBERS_OF_ONE_THREAD = 2**20
-"""Fields up to this size use one thread, as switching threads between short NumPy calls costs more."""
+"""Fields up to this size use one thread: switching threads between short NumPy calls would cost more."""
 
 
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
@@ -74,7 +74,7 @@ def is_small(plan: ImagePlan, inputs: Examples) -> bool:
 
 
 BYTES_PER_GPU_BATCH = 2**27
-"""A GPU processes as many image pairs at once as need this many bytes for D, and as many again for Theta."""
+"""Bytes of D (and as many of Theta) of the image pairs that a GPU processes at once."""
 
 
 def pairs_at_once(plan: ImagePlan) -> int:
@@ -84,14 +84,14 @@ def pairs_at_once(plan: ImagePlan) -> int:
 
 
 NUMBERS_IN_TILE = 2**10
-"""If all pairs of pixels are wanted, kernels of this many pixels per side are assembled in float64 at once."""
+"""If all pairs of pixels are requested, kernels of up to this many pixels a side are assembled in float64 at once."""
 
 
 SHORTEST_TILE = 0.02
-"""Approximate minimum seconds of a tile on one core; for shorter tiles, preparing the images takes as long."""
+"""Approximate minimum seconds of a tile on one core; for shorter tiles, preparing the images would take as long."""
 
 SHORTEST_SUMMED = 5
-"""Tiles of summed planes last at least this many times longer, as all cores share one tile."""
+"""Tiles of summed planes last at least this many times longer, because all cores share one tile."""
 
 
 FASTER = 8
@@ -126,7 +126,7 @@ BYTES_OF_A_SERIES = 80_000
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Return the bytes of all threads except results, from measured maxima.   size : images per side of a tile."""
+    """Return all threads' bytes besides the results, from measured maxima.   size : images per side of a tile."""
     n, host = max(inputs.shape), on_host(plan.layout.xp)
     size = min(size or images_per_tile(plan, n), n)
     shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
@@ -213,7 +213,7 @@ def selves_at_once(double: ImagePlan, n: int) -> int:
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
-    """Carry every image of x1 with itself through all layers, in float64; x2's if `first`, its first index, is > 0."""
+    """Carry every image of x1 with itself through all layers, in float64; if `first` > 0, images of x2 from there."""
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
@@ -276,7 +276,7 @@ class ImageEngine:
     workspace: Any = None
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return the bytes, except results, for these inputs or a block of them."""
+        """Return the bytes besides the results, for these inputs or a block of them."""
         others = sum(8 * int(a.size) for pool in self.pools for pair in pool for a in pair)
         return others + working_memory(self.plan, inputs, self.size)
 

@@ -45,7 +45,7 @@ class Pixels:
 
 
 class Edges(NamedTuple):
-    """Hold what pairs with one pixel outside the image add to D and Theta, (2, n, H, W): q / 2 and 0.
+    """Hold contributions of pairs with one pixel outside the image to D and Theta, (2, n, H, W): q / 2 and 0.
 
     half : before the sums over a window; half_sum : after the sums across the lines.
     """
@@ -55,7 +55,7 @@ class Edges(NamedTuple):
 
 
 ROUNDINGS, ROUNDINGS_OF_SERIES = 8.0, 64.0
-"""Pooled pixels count as equal if D is below this many rounding errors: after formulas, and after a series."""
+"""Pooled pixels are treated as equal if D is below this many rounding errors: after formulas, and after a series."""
 
 
 class Field(ABC):

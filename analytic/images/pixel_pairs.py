@@ -1,7 +1,7 @@
 """Arrange pairs of pixels in a field, and apply window sums, pooling and flattening to them.
 
 Square     all pairs of pixels of some images x and x', as a matrix (pixels of all x, pixels of all x')
-Selves     the same, for each image paired with itself
+Selves     all pairs of pixels of each image with itself
 Diagonal   only equal pixels of some images x and x'
 """
 

@@ -27,10 +27,10 @@ def planes() -> Any:
 class ImagePlan:
     """Plan the kernels of a program for images of one shape.
 
-    scaled : True divides images by their norms.   recorded : True if each image is first paired with itself.
+    scaled : True if images are divided by their norms.   recorded : True if each image is first paired with itself.
     by_offsets : the number of leading steps that run plane by plane (`planes`), by Numba or on a GPU.
-    pixels : (E, F); results have the shape (E, N F, M F).  It is (P, 1) for P equal pixels at the end, and (1, P) for
-    all pairs of them.
+    pixels : (E, F); results have the shape (E, N F, M F).  They are (P, 1) for P equal pixels at the end, and (1, P)
+    for all pairs of them.
     """
 
     program: Program
@@ -59,7 +59,7 @@ class ImagePlan:
 
     @property
     def summed(self) -> bool:
-        """True if the leading steps leave only sums."""
+        """True if the leading steps reduce each pair of images to sums."""
         return bool(self.by_offsets and planes().sums_suffice(self.program, self.grid))
 
     @property

@@ -22,7 +22,7 @@ FLOAT32_MAX_RATIO = 1e4
 """Largest ratio of two images' variances for fields in float32."""
 
 FLOAT64_MAX_RATIO = 1e16
-"""The same for float64: R = 1e8, an error of 1e-8."""
+"""Largest ratio for fields in float64: R = 1e8, an error of 1e-8."""
 
 SMALLEST_OF_IMAGES = 1e-270
 """Smaller variances are too close to the number that replaces 0, unless images are scaled first."""
@@ -58,7 +58,7 @@ def first_variances(program: Program, inputs: Examples) -> Array:
 def field_precision(program: Program, inputs: Examples) -> Any:
     """Return the precision of fields: the images' own, or float64 if float32 cannot hold their variances.
 
-    ValueError, with their names, if float64 cannot hold two images together.
+    ValueError, naming the images, if float64 cannot hold two of them together.
     """
     xp, q = inputs.xp, first_variances(program, inputs)
     if scale_free(program) or not bool(xp.any(q > 0)):

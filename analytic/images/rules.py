@@ -47,7 +47,7 @@ class Window(ImageStep):
 
 
 class Mixing(ImageStep):
-    """Base class of steps that sum pairs of different pixels; they need each image with itself, before and after."""
+    """Base class of steps that sum pairs of different pixels; they need each image's kernel with itself."""
 
     @property
     @abstractmethod

@@ -278,7 +278,7 @@ def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
 class PoolCoefficients(NamedTuple):
     """T_H and T_W on both sides; own : half of D of each pooled pixel's window with itself, in the unit.
 
-    share : sum of a window's weights, 1 away from edges.  mean : of q / 2 over a window.  None if all shares are 1.
+    share : sum of a window's weights, 1 away from edges.  mean : of q / 2 over it.  Both are None if shares are 1.
     """
 
     before: PixelValues | None
@@ -290,7 +290,7 @@ class PoolCoefficients(NamedTuple):
 
 
 def averaging_matrix(xp: Any, axis: Axis, *, normalised: bool) -> Array:
-    """Return T : (out, size), float64: T x averages each window; zeros outside count unless normalised."""
+    """Return T : (out, size), float64: T x averages each window; zeros outside are included unless normalised."""
     T = window_matrix(axis)
     return to_library(T / (T.sum(axis=1, keepdims=True) if normalised else axis.kernel), xp)
 

@@ -2,7 +2,7 @@
 
 line_sum, across_sum     sum_s a[S p + s] along the last axis, or the one before it, for small arrays
 joint_sum                sum_s a[S p + s, S p' + s] along two axes that are shifted together
-shifted_sum              the same for stride 1 and one output per pixel, by sums of long arrays
+shifted_sum              joint_sum for stride 1 and one output per pixel, by sums of long arrays
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, sli
 def shifted_sum(
     a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array], start: int
 ) -> None:
-    """Compute `joint_sum` for a plain axis: all outputs of the second, those of the first from `start`; out is not a.
+    """Compute `joint_sum` for a plain axis: all of the second's outputs, the first's from `start`; out is not a.
 
     For each shift, all axes after the first form one contiguous run, which is faster than going line by line; entries
     that received a neighbouring line's numbers are then recomputed.  Positive shifts come first: the first write to
-    another array then starts on a cache line, without which NumPy takes three times as long.
+    another array then starts on a cache line; otherwise, NumPy takes three times as long.
     """
     (first, second), n, stop = along, a.shape[along[1]], start + out.shape[along[0]]
     run, step = prod(a.shape[first + 1 :]), prod(a.shape[second + 1 :])

@@ -92,8 +92,8 @@ def shares(f: Host) -> Host:
 def _best_scale(f: Host, Y: Host, w: Host) -> float:
     """Return the s that minimises sum_i w_i -log p_i(label of i), p = shares(f / s), to 1 %.
 
-    At most 2000 examples are used, or 100 for 200 classes or more: a single number needs no more, and each costs C.  An
-    extra example with equal shares of all labels keeps s away from 0 if f classifies every example correctly.
+    At most 2000 examples are used, or 100 for 200 classes or more: one scale needs no more, and each example costs
+    O(C).  An extra example with equal shares of all labels keeps s away from 0 if f classifies every example correctly.
     """
     some = slice(None, None, -(-len(f) // max(100, min(2000, 20_000 // f.shape[1]))))
     f, w = f[some], w[some]
@@ -184,8 +184,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
-        m_i : the mean target of the other examples.  The cost is one factorisation and N^3 / 3, with the ridge of the
-        whole set.  Examples of weight 0 are omitted.  ValueError for finite time, landmarks, or a singular G.
+        m_i : the mean target of the other examples.  The cost is one factorisation and N^3 / 3 operations; the ridge is
+        the whole set's.  Examples of weight 0 are omitted.  ValueError for finite time, landmarks, or a singular G.
         """
         check_is_fitted(self)
         if self._time != inf or self.landmarks is not None:
@@ -258,7 +258,7 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
 class NTKRegressor(_Regressor, _Trained):
     """Regress with the ensemble of infinitely wide networks, all layers trained by gradient flow up to a time.
 
-    spec : a `minintk` spec; without one, `depth` hidden layers with `activation`, w_std and b_std, for grids.
+    spec : a `minintk` spec; without one, `depth` hidden layers with `activation`, w_std and b_std, for grid search.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
     ridge : pull towards the initial weights, relative to the mean of Theta(x, x) unless relative=False; or "loo".
     landmarks : number or indices of examples for `solve(by="landmarks")`, which takes O(N M) and gives only the mean.
@@ -329,10 +329,10 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
 
 class NTKClassifier(_Classifier, _Trained):
-    """Classify with `NTKRegressor` on one column per class, 1 for its examples, otherwise 0; arguments as there.
+    """Classify with `NTKRegressor` on one column per class, 1 for its examples, otherwise 0; arguments are the same.
 
-    A class's probability is the share of outputs N(mean, scale_^2 I) in which it is largest.  scale_ has the least
-    log-loss on left-out means and one example of all labels: leave_one_out, or else generalised cross-validation.
+    A class's probability is the share of outputs N(mean, scale_^2 I) in which it is largest.  scale_ minimises the
+    log-loss on left-out means, by leave_one_out or else generalised cross-validation, and one example of all labels.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 41)[:, None]
@@ -344,7 +344,7 @@ class NTKClassifier(_Classifier, _Trained):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class NNGPClassifier(_Classifier):
-    """Classify like `NTKClassifier`, on the mean of `NNGPRegressor`; arguments as there."""
+    """Classify like `NTKClassifier`, with the mean of `NNGPRegressor`, and with its arguments."""
 
     ridge: float | Literal["loo"] = 1e-3
     _kind: ClassVar[Kind] = "nngp"
@@ -355,8 +355,8 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
     """Use K ("nngp") or Theta ("ntk") of a wide network as a kernel of `sklearn.gaussian_process`, with derivatives.
 
     w_std, b_std : factors on all w_std and b_std of the spec; without a spec, the scales of `depth` hidden layers.
-    Scikit-learn fits both by the evidence within their bounds ("fixed" excludes one; b_std=0 stays 0), from derivatives
-    (`Kernel.derivatives`); depth and activation are choices for a grid.  It combines with scikit-learn's kernels, e.g.
+    Scikit-learn maximises the evidence over both within their bounds ("fixed" excludes one; b_std=0 stays 0), using
+    `Kernel.derivatives`; depth and activation are choices for a grid.  It combines with scikit-learn's kernels, e.g.
     NetworkKernel() + WhiteKernel().  Outputs of erf are bounded by its scales: put ConstantKernel() * before it.
 
     >>> import numpy as np
@@ -402,7 +402,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return kernel(scaled(scaled(self.spec, "w_std", self.w_std), "b_std", self.b_std))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        """Return k(X, Y), (N, M); with eval_gradient (Y = None) also d / d log b_std, d log w_std, (N, N, free)."""
+        """Return k(X, Y), (N, M); with eval_gradient (Y = None) also d / d log b_std, d / d log w_std, (N, N, free)."""
         x, k = _examples(np.atleast_2d(X), self.image_shape), self._kernel()
         K = getattr(k, self.kind)(x, None if Y is None else _examples(np.atleast_2d(Y), self.image_shape))
         if not eval_gradient:

@@ -29,13 +29,13 @@ from minintk.progress import progress_of
 from minintk.threads import parallel
 
 PIECE = 2**22
-"""Bytes of a piece of K_nm in float64: it stays in cache between its two products, which takes a third of the time."""
+"""Bytes of a piece of K_nm in float64.  It stays in cache between its two products, which thus take a third as long."""
 
 TOGETHER = 64
 """Number of pieces whose products are held until they are summed."""
 
 ROWS = 2048
-"""Rows of a piece that is read once, if less than M: each piece reads and writes the sum of products, (M, M)."""
+"""Rows of a piece that is read once, if less than M; each piece updates the whole sum of products, (M, M)."""
 
 HELD = 2**32
 """K_nm stays in memory up to this many bytes and up to a quarter of the free memory."""

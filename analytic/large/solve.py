@@ -81,19 +81,19 @@ def solve(
     landmarks: Any = None, weight: Array | None = None, tol: float = 1e-8, store: Store = None,
     executor: Executor | None = None, progress: bool = False,
 ) -> Solved:  # fmt: skip
-    """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, for examples beyond the memory.
+    """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, for kernels that exceed the memory.
 
     kernel, x, y, ridge, kind : as in `posterior`; memory holds only a few panels of 2048 rows of the kernel.
     by : "cholesky" factorises the kernel on the host; if it is not positive definite, the error names the pivot.
         "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over f = k(., z) a; this
         is an approximation in O(N M).
-    landmarks, weight : for by="landmarks": number of examples to draw (default 5000), or indices; w, (N,), or ones.
+    landmarks, weight : for by="landmarks": number (default 5000) or indices of examples; w, (N,), by default ones.
     tol : the residual |y - (K + ridge I) a| / |y| at which steps end, for each column of y.
     store : a folder for the kernel, its factor and the state.  If the process is killed, the same call resumes and
         gives the same bytes (docs/large-kernels.md).  Without it, the factor is in memory (N^2 / 2 numbers), and each
         step recomputes the blocks of the kernel.
     executor : computes the blocks of the kernel, which the steps read from `store`.  A dask client's executor also
-        factorises, on its workers, which must see the folder (docs/clusters.md).
+        factorises, on its workers, which need access to the folder (docs/clusters.md).
     progress : show bars with the time left on stderr.
 
     ValueError for arguments that `posterior` refuses, landmarks that are not examples, a kernel that is not positive

@@ -1,4 +1,4 @@
-"""Compute kernels by blocks: in memory with an executor, or in a store on disk that survives kills and is shared.
+"""Compute kernels by blocks: in memory with an executor, or in a store on disk that survives kills and can be shared.
 
 A store is a folder (see docs/long-runs.md):
 
@@ -44,7 +44,7 @@ from minintk.threads import alone, single_threaded_blas
 KERNEL_NAMES = ("nngp", "ntk")
 
 Lines = dict[int, set[str]]
-"""{block number: rests of its lines, " " and the checksum of its bytes in each result}: one rest unless damaged."""
+"""{block number: rests of its lines (" " and the checksum of its bytes in each result)}; one rest unless damaged."""
 
 
 def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callable[[Host], Host]]]:
@@ -110,7 +110,7 @@ class KernelStore:
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
-            if any(other != self.record for other in self.folder.glob("record-*.txt")):  # ours may be brand-new
+            if any(other != self.record for other in self.folder.glob("record-*.txt")):  # our own record may be new
                 what = f"store {str(self.folder)!r} holds the kernel of another network, or of other inputs"
                 raise ValueError(f"{what}: choose another path, or delete it") from None
             return None
@@ -205,7 +205,7 @@ PIXEL_PAIRS_PER_BLOCK = 2**31
 """Largest number of pixel pairs in one block of a store, or of an executor."""
 
 SHORTEST, LONGEST = 0.1, 2.0
-"""Seconds per block: with less, its file costs as much; with more, workers wait for the last block."""
+"""Seconds per block: shorter blocks cost as much to store; after longer ones, workers wait for the last block."""
 
 MOST = 512
 """Maximum number of rows of blocks, which limits the lines of a record."""
@@ -233,8 +233,8 @@ def kernels_by_blocks(
     """Compute NNGP and NTK of x1 (and x2), in the store or in memory; the result is `Engine.run`'s, bit for bit.
 
     unit : rows of a tile.   begin : prepares all rows, if any block has to be computed.   evaluate : computes a block,
-    on any worker.   of : everything else that a block depends on.  TypeError if `executor` is none, and for arrays on a
-    device with an executor; ValueError for two places for one result; other errors as in `KernelStore` and `Wanted`.
+    on any worker.   of : everything else that a block depends on.  TypeError if `executor` is not one, and for arrays
+    on a device with an executor; ValueError if results have two places; other errors as in `KernelStore` and `Wanted`.
     """
     followed = pixel_pairs_followed(steps, inputs.example)
     most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
@@ -247,7 +247,7 @@ def kernels_by_blocks(
             raise TypeError("executor= is for arrays of NumPy; a GPU does not need it")
 
     def engine() -> Engine:
-        """Return an engine whose blocks fit into this process's memory next to it."""
+        """Return an engine whose blocks fit into this process's memory alongside it."""
         found = begin()
         if executor is None:
             n, m = inputs.shape

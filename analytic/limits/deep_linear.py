@@ -46,7 +46,7 @@ class Signal:
     """Hold a layer's signal h going up, or g going down, over T steps, row by row in time.
 
     size : r for h, C for g.   own, echo, cov : M, A and H for h; N, B and G for g, which obey the same equations.
-    sigma2 : variance scale of the preceding weights.   At the ends, where the signal is given, cov is all I and echo 0.
+    sigma2 : variance scale of the preceding weights.   At the ends the signal is given: cov is I at all times, echo 0.
     """
 
     def __init__(self, T: int, size: int, other: int, sigma2: float) -> None:
@@ -157,7 +157,7 @@ def deep_linear_limit(
     g = [Signal(T, C, r, above) for above in (*sigma2[1:], 0.0)]  # g^1 to g^{L+1}, the outputs
     F, gamma2 = np.zeros((T, r, C)), found.gamma0**2
     driven = np.zeros((T * r, T * C))  # lr e(s), one block per time
-    with np.errstate(over="ignore", invalid="ignore"):  # raises below
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
         for k in range(T):
             for at in range(1, len(h)):
                 h[at].advance(k, h[at - 1], driven, gamma2, g[at - 1], g[at])

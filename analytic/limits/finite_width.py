@@ -1,11 +1,11 @@
 """Compute exact first and second moments, at initialisation and finite width, of one input's output and tangent kernel.
 
-The network has no biases, and gates d: phi(z) = d(z) z, d depends only on the sign of z (ReLU, LeakyReLU, Abs, none).
+The network has no biases; phi(z) = d(z) z with gates d of the sign of z only (ReLU, LeakyReLU, Abs, none).
 z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, and delta^l = df/dz^l, and one output f:
 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
 
-The gates can be replaced by fair coins, independent of the weights.  Reversing a neuron's row of W^l and column of
+The gates can be replaced by fair coins, independent of the weights.  Negating a neuron's row of W^l and column of
 W^{l+1} flips its gate, while each term of the sum remains the same function of weights and gates.  What remains is a
 product of Gaussian matrices, averaged one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
 
@@ -73,10 +73,10 @@ SLOPES: dict[type[s.Layer], float] = {s.Identity: 1.0, s.ReLU: 0.0, s.Abs: -1.0}
 
 
 def finite_width(spec: s.Layer) -> FiniteWidth:
-    """Return the exact moments of a bias-free network of ReLU, LeakyReLU, Abs or nothing, at its spec's widths.
+    """Return the exact moments of a bias-free network of ReLU, LeakyReLU, Abs or no activations, at its spec's widths.
 
-    They are for one input, one output (hatTheta_cc), and the NTK parametrization, whose learning-rate scales are all 1.
-    UnsupportedLayer for biases and other layers; ValueError if there is no hidden layer.
+    The moments are for one input, one output (hatTheta_cc), and the NTK parametrization, whose learning-rate scales are
+    all 1.  UnsupportedLayer for biases and other layers; ValueError if there is no hidden layer.
 
     >>> import minintk as mn
     >>> for n in (10, 1000):
@@ -121,7 +121,7 @@ def depth_over_width(beta: float, gate: float = 2.0) -> float:
         e^(c beta) (1/3 + 4/3 (1/z - (1 - e^-z) / z^2)),    c = 3 gate - 1,    z = 3 gate beta
 
     This is the limit of `finite_width` as depth and width go to infinity together.  gate = m4 / m2^2 : 2 for ReLU,
-    which grows as e^(5 beta); 1 for linear networks, which grow as e^(2 beta).  ValueError unless beta >= 0 and gate >=
+    with growth e^(5 beta); 1 for linear networks, with growth e^(2 beta).  ValueError unless beta >= 0 and gate >=
     1, and if the result overflows.
 
     >>> [round(depth_over_width(beta), 3) for beta in (0.0, 0.1, 1.0)]

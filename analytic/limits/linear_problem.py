@@ -2,10 +2,10 @@
 
     f(x) = 1/(gamma0 sqrt(n)) f_net(x),    theta' = -gamma0^2 n grad L,    f_net : the spec in the NTK parametrization
 
-with hidden widths n -> infinity and gamma0 fixed.  The division makes outputs small, so features have to move to fit
-the targets; the learning rate gamma0^2 n compensates for this, so f starts with the tangent kernel of f_net.  gamma0
-controls how much features move: gamma0 -> 0 is the NTK's linearised training, gamma0 = 1 mean field (muP for these
-networks).  At width n the limit corresponds to
+with hidden widths n -> infinity and gamma0 fixed.  Dividing by sqrt(n) makes outputs small, so features have to move to
+fit the targets; the learning rate gamma0^2 n compensates for this, so f starts with the tangent kernel of f_net.
+gamma0 controls how much features move: gamma0 -> 0 is the NTK's linearised training; gamma0 = 1 is mean field (muP for
+these networks).  At width n the limit corresponds to
 
     model = mn.Centred(net, theta0, alpha=1 / (gamma0 * n**0.5)),    lr = (t / steps) / alpha**2
 
@@ -88,7 +88,7 @@ class LinearProblem:
 
 
 def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearProblem:
-    """Check the arguments and reduce them to the basis; only bias-free Dense layers; x : (N, d), y : (N, C)."""
+    """Check the arguments and reduce them to the basis; accept only bias-free Dense layers; x : (N, d), y : (N, C)."""
     dense, phi = hidden_layers(spec)
     if any(layer.b_std > 0 for layer in dense) or set(phi) != {s.Identity()}:
         raise UnsupportedLayer(

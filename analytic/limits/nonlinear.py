@@ -1,6 +1,6 @@
 """Compute feature learning at infinite width, for any activation and depth, from sampled neurons (mean-field theory).
 
-The scales are those of `analytic.limits.linear_problem`: f = 1/(gamma0 sqrt(n)) f_net minus its start, at the rate
+The scales are as in `analytic.limits.linear_problem`: f = 1/(gamma0 sqrt(n)) f_net minus its initial value, at rate
 lr gamma0^2 n.  The hidden layers are h^l, phi^l = phi(h^l); the drive is e = (y - f)/N.  The backward signal of each
 output is z^l at phi^l, and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over s run over earlier steps, examples
 and outputs.  A step adds lr gamma0 sigma_l/sqrt(n) sum g^{l+1} e phi^l' to W^l.  So, with chi = sigma_l/sqrt(n) W^l(0)
@@ -16,12 +16,11 @@ Gaussian fields u, r and responses to the signals that W^l(0) carried before (Bo
     xi  = r + gamma0 sigma_l^2 sum_{s<=k} B^{l+1}(k, s) phi^l(s)     B^l = <d g^l(k) / du(s)> / gamma0
     cov u = sigma_l^2 Phi^l,    cov r = sigma_l^2 G^{l+1},           f = <phi^L z^L> / gamma0
 
-Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0. It is 0 at the start, where z is independent of h,
-but not later.  For ReLU phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>,
+Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0: 0 at the start, when z is independent of h, but
+not later.  For ReLU phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>,
 gives the responses without phi'', as covariances of known samples.  For samples this is the conditional law of a
 Gaussian matrix given some of its products (`DeferredGaussian`).  So n samples are, in law, one network of width n whose
-(n, n) weights are never drawn.  They are as close to the limit as that network: n^(-1/2) for each sample, and c / n in
-the mean.
+(n, n) weights are never drawn.  Samples are n^(-1/2) from the limit, as in that network, and their mean c / n.
 
 Gradient flow up to a time t is the limit of lr -> 0 with lr * steps = t; descent is O(lr) away from it.
 """
@@ -80,13 +79,13 @@ class DeferredGaussian:
         self.WtP = self.WtP + v @ (u.T @ self.P)
 
     def _known(self, v: Array, Q: Array, WQ: Array, P: Array, WtP: Array) -> tuple[Array, Array]:
-        """Extend (Q, W Q) by directions of v that Q lacks; parts below 1e-7 of v count as rounding."""
+        """Extend (Q, W Q) by directions of v that Q lacks; parts below 1e-7 of v are treated as rounding."""
         xp = array_namespace(v, Q)
         q, size, _ = xp.linalg.svd(v - Q @ (Q.T @ v), full_matrices=False)
         q = q[:, size > 1e-7 * xp.linalg.vector_norm(v)]
         if q.shape[1] == 0:
             return Q, WQ
-        q, _ = xp.linalg.qr(q - Q @ (Q.T @ q))  # again, as the first difference of nearly equal vectors is inexact
+        q, _ = xp.linalg.qr(q - Q @ (Q.T @ q))  # again: the first difference of nearly equal vectors is inexact
         q = q * xp.where(q[0] < 0, -1.0, 1.0)  # the same signs on all machines
         z = self.draw(*q.shape)
         return xp.concat([Q, q], axis=1), xp.concat([WQ, P @ (WtP.T @ q) + z - P @ (P.T @ z)], axis=1)
@@ -101,7 +100,7 @@ class Trajectory:
     """Hold results after each of 0 ... K steps of descent on M examples: the training set, then x_test.
 
     f : (K + 1, M, C).  features : (K + 1, L, M, M), Phi^l(k, k) of hidden layer l = 1 ... L at index l - 1.
-    gradients : the same for tr G^l(k, k) / C.  ntk : (K + 1, M, M), sum_l (sigma_l^2 Phi^l + b_l^2) tr G^{l+1} / C.
+    gradients : likewise tr G^l(k, k) / C.  ntk : (K + 1, M, M), sum_l (sigma_l^2 Phi^l + b_l^2) tr G^{l+1} / C.
     """
 
     f: Array
@@ -224,8 +223,8 @@ def feature_learning_limit(
     spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(C)), with any activations, with or without biases; hidden
     widths do not matter.  x : (N, d), y : (N, C), x_test : (M, d).  gamma0 > 0 : how much features move; 1 is
     `mn.MeanField()`, and 0 would be `gradient_descent` with the NTK.  lr : t = lr * steps; at width n the weights' rate
-    is lr gamma0^2 n (`analytic.limits.linear_problem`).  It may also be `mn.SGD(lr, momentum)`, or `mn.Adam(lr)`: at
-    width n, that is `mn.Centred(net, theta0, 1 / gamma0)` with `mn.MeanField()`, the rate lr gamma0 and eps = 0.
+    is lr gamma0^2 n (`analytic.limits.linear_problem`).  `lr` can be `mn.SGD(lr, momentum)`, or `mn.Adam(lr)`: at
+    width n, Adam is `mn.Centred(net, theta0, 1 / gamma0)` with `mn.MeanField()`, the rate lr gamma0 and eps = 0.
     samples : neurons per hidden layer, in 16 groups whose spread gives standard errors of order samples^(-1/2); the
     bias, of order 16 / samples, is far smaller.
 
@@ -268,7 +267,7 @@ def feature_learning_limit(
 def _over_groups(problem: Problem, n: int, steps: int, rng: np.random.Generator, dtype: Any) -> FeatureLearningLimit:
     """Return means and standard errors over groups, computed in sequence."""
     xp, groups = array_namespace(problem.Z), (Group(problem, n, rng).descent(steps) for _ in range(GROUPS))
-    with np.errstate(over="ignore", invalid="ignore"):  # raises above
+    with np.errstate(over="ignore", invalid="ignore"):  # checked above
         runs = [[xp.stack(a) for a in zip(*group, strict=True)] for group in groups]
     every = [xp.stack(a) for a in zip(*runs, strict=True)]
     f, features, gradients, ntk = (xp.astype(xp.mean(a, axis=0), dtype) for a in every)

@@ -2,7 +2,7 @@
 
 To first order in the inverse widths, corrections of the layers add up, so it suffices to treat one finite layer at a
 time.  The layers below are a Gaussian process: the pre-activations z_j are independent for each neuron j, with the NNGP
-k and the NTK kappa of those layers.  The layers above are one too: the output is f = F(sigma(z_1), ..., sigma(z_n)),
+k and the NTK kappa of those layers.  So are the layers above: the output is f = F(sigma(z_1), ..., sigma(z_n)),
 
     F ~ GP(K(c, p, q)),  c = mean_j sigma(z_ja) sigma(z_jb),  p = mean_j sigma(z_ja)^2,  q = mean_j sigma(z_jb)^2
 
@@ -44,7 +44,7 @@ ORDER = 5
 """Number of derivatives of phi that the second derivatives of T need."""
 
 PRICE = ((1, 1, 1.0), (2, 0, 0.5), (0, 2, 0.5))
-"""Derivatives of E phi^(i) phi^(j) by covariance and both variances: E phi^(i+1) phi^(j+1) and so on (Price)."""
+"""Derivatives of E phi^(i) phi^(j) in the covariance and both variances: E phi^(i+1) phi^(j+1) and so on (Price)."""
 
 
 class Moments(NamedTuple):
@@ -84,7 +84,7 @@ def derivatives(phi: s.Layer, z: Host) -> list[Host]:
 
 
 def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
-    """Return derivatives of a layer's (c, p, q, rho) by those of the layer below, for `Jet.below`.
+    """Return derivatives of a layer's (c, p, q, rho) with respect to those below, for `Jet.below`.
 
     phi : the layer's derivatives at samples of its z.  kappa : w2 (c + rho) + b^2 of the layer below.
     """
@@ -111,7 +111,7 @@ def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FiniteLayer:
-    """Treat one finite layer, by the formulas at the top of this file.
+    """Apply the formulas at the top of this file to one finite layer.
 
     phi : sigma, s1, s2, s3, ... at samples of z, (S, P) each.  kappa : (P, P).  K, T : jets in this layer's means.  N :
     the size of the training set.

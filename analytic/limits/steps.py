@@ -6,7 +6,7 @@ Let g be the direction of a tensor, minus its gradient in units of 1 / (gamma0 n
     Adam    m <- b1 m + (1 - b1) g,    r <- b2 r + (1 - b2) g^2             W <- W + rate s m^ / sqrt(r^)
 
 s is 1/sqrt(fan-in) for weights of inputs and between layers, else 1.  These are Adam's scales in `mn.MeanField()`,
-where all features move by order one.  eps is 0, as gradients shrink with the width; 0 / 0 counts as 0.
+where all features move by order one.  eps is 0, because gradients shrink with the width; 0 / 0 is taken as 0.
 
 The velocity of square weights is a sum of u v' over steps, so momentum multiplies the factors u.  Adam's quotient acts
 on entries and has full rank, but it is a function of known vectors.  So W = W(0) + D.  As before, products with W(0)

@@ -120,11 +120,11 @@ class WidthCorrection:
         return V, np.exp(-np.minimum(b, d) * t) * _integral(abs(b - d), t), (V[:, None] - _integral(b + d, t)) / d
 
     def _times(self, t: Any) -> Host:
-        """Return the times as an array, (T,), cut at sixty times the slowest mode's time: later nothing changes."""
+        """Return the times as an array (T,), cut at sixty time constants of the slowest mode; nothing changes later."""
         return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
-        """Build from the limit and R estimates of its correction / unit, on the requested rows; P runs along `axis`."""
+        """Combine the limit and R estimates of its correction / unit, on the requested rows; P runs along `axis`."""
         P, N = self.T.shape
         parts = (limit, unit * found.mean(axis=0), unit * found.std(axis=0, ddof=1) / len(found) ** 0.5)
         rows = np.arange(N if P > N else 0, P)
@@ -149,9 +149,9 @@ def width_correction(
     parametrization.  x : (N, d), y : (N, 1), x_test : (M, d).  The result's `predict(t)` and `kernel(t)` give the limit
     and its correction, c / n if all widths are n; the next term is O(1/n^2).
 
-    samples : of a neuron's pre-activations, for each Gaussian average, rounded down to a power of two.  They are Sobol
-    points, shifted randomly 8 times by `rng` (default numpy.random.default_rng(0)); the scatter of these estimates
-    gives the error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
+    samples : draws of a neuron's pre-activations for each Gaussian average, rounded down to a power of two.  They are
+    Sobol points, shifted randomly 8 times by `rng` (default numpy.random.default_rng(0)); the scatter of these
+    estimates gives the error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
 
     UnsupportedLayer for other layers, several outputs, and activations with kinks: ReLU's O4 vanishes almost
     everywhere, but its mean needs E phi''^2, which is infinite.  ValueError for invalid shapes, and if the training

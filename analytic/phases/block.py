@@ -24,8 +24,8 @@ WIDTHS = "width", "channels"
 def repeated(spec: s.Layer) -> s.Sequential:
     """Return the block that a network repeats; if nothing repeats, the spec itself, as one block of a deeper network.
 
-    Widths may differ from block to block.  Of several runs of equal blocks the longest counts, and in it the shortest
-    block.  A spec that ends in layers like its first ones, Dense(..), Tanh(), Dense(1), is a block and an output.
+    Widths may differ from block to block.  Of several runs of equal blocks, choose the longest, and in it the
+    shortest block.  A spec that ends in layers like its first, Dense(..), Tanh(), Dense(1), is a block and an output.
 
     >>> repeated(s.Sequential(s.Dense(9), s.Tanh(), s.Dense(8), s.Tanh(), s.Dense(1)))
     Sequential(Tanh(), Dense(width=8, w_std=1.0, b_std=0.0, b_init='normal'))
@@ -87,7 +87,7 @@ def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) ->
 def on_vectors(layer: s.Layer) -> s.Layer:
     """Return the layer as it acts on examples whose pixels or positions are all equal, and stay equal.
 
-    UnsupportedLayer if a layer distinguishes pixels: zero padding, attention of another kind.
+    UnsupportedLayer if a layer distinguishes pixels: zero padding, unsupported kinds of attention.
     """
     match layer:
         case s.Convolution():

@@ -21,11 +21,11 @@ from minintk.spec.shapes import Site
 from minintk.validate import number
 
 SMALLEST, LARGEST, STEP, NOTHING = 1e-6, 1e6, 0.25, 1e-9
-"""The range of variances to search, the step in log q, and the relative distance from the edge that counts as 0."""
+"""The range of variances to search, the step in log q, and the relative distance from the edge that is treated as 0."""
 
 
 class Critical(NamedTuple):
-    """Hold w_std and b_std of all Dense layers, and the variance q* of pre-activations there."""
+    """Hold w_std and b_std of all Dense layers, and the resulting variance q* of pre-activations."""
 
     w_std: float
     b_std: float

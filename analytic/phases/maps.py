@@ -1,11 +1,11 @@
-"""Treat a block as a map of a variance q, of an angle at equal variances, and of the tangent kernel.
+"""Treat a block as three maps: of a variance q, of an angle at equal variances, and of the tangent kernel.
 
     q'     = Q(q)                   K'(x, x)
     p'     = P(q, p)                p = (1 - c) / 2, c = K(x, x') / q
     Theta' = chi Theta + A          chi = dK'(x, x') / dK(x, x'),  at x = x' and A(x, x)
 
-The recursion of kernels computes all three.  The slope chi comes from its equation for Theta.  The factor of
-Theta there, E phi'(u) phi'(u'), is the derivative of E phi(u) phi(u') in E u u' (Price's theorem).
+The recursion of kernels computes all three.  The slope chi is the factor of Theta in the last one.  For an
+activation it is E phi'(u) phi'(u'), the derivative of E phi(u) phi(u') with respect to E u u' (Price's theorem).
 """
 
 from __future__ import annotations

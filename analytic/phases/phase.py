@@ -26,10 +26,10 @@ from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import number, whole
 
 LOW, HIGH = 1e-16, 1e12
-"""A variance below LOW counts as going to 0, and one above HIGH as unbounded."""
+"""Variances below LOW are taken to converge to 0, and those above HIGH to be unbounded."""
 
 SAME, AT_THE_EDGE = 1e-13, 1e-9
-"""The relative change of variance that counts as none; the distance of chi_1 from 1 that counts as critical."""
+"""Relative change of variance that is treated as none; distance of chi_1 from 1 that is treated as critical."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
 
 
 def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:
-    """Return `Network.summary`'s line on the phase, or why there is none; nothing if there is no activation."""
+    """Return `Network.summary`'s line on the phase, or the reason why it has none; nothing if it has no activation."""
     if not any(isinstance(layer, s.Activation) for layer in every(spec)):
         return ()
     try:

@@ -1,4 +1,4 @@
-"""Compute closed forms for activations linear between kinks t_k, else constant: Hardtanh, ReLU6, Hardsigmoid.
+"""Compute closed forms for activations that are linear between kinks t_k, else constant: Hardtanh, ReLU6, Hardsigmoid.
 
 phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks h = t_k / s, l = t_l / s', U = s s',
 
@@ -9,7 +9,7 @@ phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks 
     e(b)    = exp(-(h^2 + l^2 - 2 h l cos b) / 2 sin(b)^2)                   (u = t_k and u' = t_l; Price's theorem)
 
 Unequal norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4.  If a > pi/2, this holds for u, -u' and phi(-x).
-As sum J_k = 0, we may subtract the values of W and e at l = 0 or h = 0, so large s or s' lose no digits.
+Because sum J_k = 0, we may subtract the values of W and e at l = 0 or h = 0, so large s or s' lose no digits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FAR, END = 40.0, 9.0
 
 
 def rule(nodes: int, power: int = 1) -> list[tuple[float, float]]:
-    """Return nodes and weights on (0, 1), denser near 0 for larger `power`, as e(b) can change at any angle."""
+    """Return nodes and weights on (0, 1), denser near 0 for larger `power`, because e(b) can change at any angle."""
     x, w = (np.polynomial.legendre.leggauss(nodes) + np.array([[1.0], [0.0]])) / 2
     return list(zip((x**power).tolist(), (w * power * x ** (power - 1)).tolist(), strict=True))
 
@@ -63,12 +63,12 @@ def lag(xp: Any, y: Array, parts: tuple[Array, Array], square: Array, far: Array
 
 
 def clipped(point: Pointwise) -> Form:
-    """Return the form of phi for vectors; zero rows count as left of a kink at 0, as in ReLU."""
+    """Return the form of phi for vectors; zero rows are treated as left of a kink at 0, as in ReLU."""
     kinks = np.sort(np.asarray(point.kinks, dtype=np.float64))
     J = np.diff(point.derivative(np, (kinks[1:] + kinks[:-1]) / 2), prepend=0.0, append=0.0).tolist()
 
     def rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
-        """Return all h, and s."""
+        """Return h of each kink, and s."""
         s = xp.sqrt(q)
         return *(xp.clip((t + (q == 0) * 1e-99) / xp.maximum(s, 1e-160), -FAR, FAR) for t in kinks.tolist()), s
 

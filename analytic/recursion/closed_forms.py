@@ -2,10 +2,10 @@
 
     v  = E phi(u)^2        p' = (1 - c') / 2, c' = E phi(u) phi(u') / sqrt(v v')        slope = E phi'(u) phi'(u')
 
-They hold for Gaussian u, u' of variances q, q' and covariance k. They are written in p = (1 - c)/2 and r = (1 + c)/2
-instead of k, as these stay exact for nearly parallel and nearly opposite rows.  Every formula for p' is a sum of terms
-that vanish with p and with q - q', so rounding changes no angle; computing p' as v - E phi phi' would lose digits.
-`scalar_forms` has the angle's part, also for images; `tests/oracles` has the papers' own forms, in 50 digits.
+The formulas hold for Gaussian u, u' of variances q, q' and covariance k. They are written in p = (1 - c)/2 and r = (1 +
+c)/2 instead of k, because these stay exact for nearly parallel and nearly opposite rows.  Every formula for p' is a sum
+of terms that vanish with p and with q - q', so rounding changes no angle; computing p' as v - E phi phi' would lose
+digits.  `scalar_forms` has the angle's part, also for images; `tests/oracles` has the papers' own forms, in 50 digits.
 Sources: Williams 1997 (erf), Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et
 al. 2020 (GELU).
 """
@@ -128,7 +128,7 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
 
         [(1 - e^-d)(1 + C e^-s) - C (e^-q - e^-q')^2 / 2 - (sqrt V - sqrt V')^2 / 2] / (2 sqrt(V V'))
 
-    which is (1 - c')/2 at p = 0, as d + s = q + q'.  For a cosine, c grows by pi/2; for C = 0, c' = e^-D.
+    which is (1 - c')/2 at p = 0, because d + s = q + q'.  For a cosine, c grows by pi/2; for C = 0, c' = e^-D.
     """
     C, b2, gain = cos(2 * c), b * b, a * a / 2
 
@@ -166,7 +166,7 @@ def textbook(name: str, kappa: Formula, kappa_dot: Formula) -> ClosedForm:
 
         kappa(q, q', k) = E phi(u) phi(u'),    kappa_dot(q, q', k) = E phi'(u) phi'(u')
 
-    The precision is that of a textbook: rounding k before applying the formula changes an angle a by eps / a.
+    The precision is limited: rounding k before applying the formula changes an angle a by eps / a.
     """
 
     def rows(xp: Any, q: Array, k: Numbers) -> Numbers:

@@ -1,12 +1,12 @@
 """Compute closed-form duals:  K' = E phi(u) phi(u'),  Theta' = Theta E phi'(u) phi'(u'),  (u, u') ~ N(0, K).
 
-Each is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.recursion.state`), so nearly parallel
+Each dual is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.recursion.state`), so nearly parallel
 pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
 
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
          from the inputs' angle               from their norms: 0 if q = q'
 
-This file has ReLU and its family, after Cho and Saul 2009; `analytic.recursion.closed_forms` has the others.
+This file defines ReLU and its family, after Cho and Saul 2009; `analytic.recursion.closed_forms` defines the others.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def seen(xp: Any, q: Array) -> Array:
 
 
 class HomogeneousRow(NamedTuple):
-    """Both are None if no q = 0 (`RowState.has_zero_rows`).   nonzero : 0 for a row with q = 0, else 1.
+    """Both factors are None if no q = 0 (`RowState.has_zero_rows`).   nonzero : 0 for a row with q = 0, else 1.
 
-    factor : for pairs with a q = 0, the product of both is E phi' phi', divided by sqrt(v / q) of a row with q > 0.
+    factor : if one q = 0, the product of two rows' factors is E phi' phi', divided by sqrt(v / q) of a row with q > 0.
     """
 
     nonzero: Array | None

@@ -3,7 +3,7 @@
 Variances q = E u^2 are squares of inputs, held in float64 for any precision of the inputs.  They keep all digits from
 SMALLEST_VARIANCE to LARGEST_VARIANCE at every layer.  If weights preserve orders of magnitude, this allows rows x with
 |x| / sqrt(d) from 1e-153 to 1e153.  Rows of zeros have their own formulas; if the first layer has a random bias,
-smaller rows count as zero.  A result must fit the inputs' precision: in float32, K and Theta up to 3e38.
+rows below this range count as zero.  A result must fit the inputs' precision: in float32, K and Theta up to 3e38.
 """
 
 from __future__ import annotations

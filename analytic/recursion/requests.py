@@ -20,7 +20,7 @@ SECONDS_PER_PAIR = 5e-9
 """Seconds that one core takes for a recursion step on a pair of pixels or vectors: measured 3e-9 to 2e-8."""
 
 FEWEST = 12
-"""Minimum number of rows of blocks, so that as many workers can share them."""
+"""Minimum number of rows of blocks, so that at least as many workers can share them."""
 
 ALWAYS_FREE = 2**25
 """Calls that need fewer bytes skip the check of free memory, which costs as much as a small kernel."""
@@ -58,7 +58,7 @@ class Examples:
         return array_namespace(self.x[0])
 
     def at(self, i: slice, j: slice) -> Examples:
-        """Select examples of each side, which keep their names."""
+        """Select examples of each side; they keep their names in messages."""
         part, (name, first), (other, second) = copy(self), self.begins[0], self.begins[0 if self.symmetric else 1]
         part.symmetric, part.begins = self.symmetric and i == j, ((name, first + i.start), (other, second + j.start))
         part.x = (self.x[0][i],) if part.symmetric else (self.x[0][i], self.x[-1][j])
@@ -74,7 +74,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Name the kernels that a call wants: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.Kernel`.
+    """Name the kernels that a call requests: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.Kernel`.
 
     warn : receives the bound on the quadratures' error.  pixels : (E, F) for arrays (E, N F, M F), as in `ImagePlan`.
     """

@@ -50,7 +50,7 @@ def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Progr
 class Mix(NamedTuple):
     """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as a point (cos psi, sin psi) on a circle.
 
-    turn . back = sin((psi_i - psi_j)/2), from the difference between two rows' mixtures.
+    turn . back = sin((psi_i - psi_j)/2), computed from the difference between two rows' mixtures.
     tau_a, tau_b : factors of tau in place of A and B if some q = 0 (`RowState.has_zero_rows`), else None.
     """
 
@@ -63,7 +63,7 @@ class Mix(NamedTuple):
 
 
 def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
-    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : of tau, if some q = 0."""
+    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : tau's, if some q = 0."""
     xp, q = array_namespace(after.q), after.q
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
@@ -418,7 +418,7 @@ def _(layer: s.Dropout, site: Site, parametrization: Parametrization) -> Program
 
 @dataclass(frozen=True)
 class Normalise(Step):
-    """Normalise layers.  At infinite width, a layer's features have mean 0 and variance q:
+    """Apply layer normalisation.  At infinite width, a layer's features have mean 0 and variance q:
 
         K' = K / sqrt((q + eps) (q' + eps)),   and likewise for Theta
 

@@ -1,4 +1,4 @@
-"""Define closed forms for one pair only once: NumPy, Numba and CUDA run the same formulas.
+"""Define each closed form once, for one pair; NumPy, Numba and CUDA run the same formulas.
 
 For pixels,
 
@@ -12,8 +12,8 @@ own u; they are computed once.  A formula takes both pixels' numbers and D.  Mos
 Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel pixels keep their angle.
 The parts from different norms are squares of differences of numbers.
 
-For vectors the same formulas take A and B from p and r, which keeps the angle exact at every ratio of norms; A as above
-has an error of eps times that ratio.  So vectors have a second formula for the part from different norms, in
+For vectors the same formulas take A and B from p and r, which keeps the angle exact at every ratio of norms; A computed
+as above has an error of eps times that ratio.  So vectors have a second formula for the part from different norms, in
 `closed_forms`, which also lists the sources.
 """
 
@@ -32,7 +32,7 @@ OPPOSITE_ROUNDINGS = 8.0
 
 
 class Arithmetic:
-    """Functions that formulas use besides + - * / >, elementwise on arrays.   eps, tiny : of the arrays' precision."""
+    """Functions that formulas use besides + - * / >, elementwise.   eps, tiny : those of the arrays' precision."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.eps, self.tiny = xp, float(xp.finfo(dtype).eps), float(xp.finfo(dtype).tiny)
@@ -74,7 +74,7 @@ Numbers = tuple[Any, ...]
 
 
 def nothing(*arguments: Any) -> Any:
-    """Raise TypeError: replaces `numbers` that need more than q, and `pair` of a form with its own `through`."""
+    """Raise TypeError, in place of `numbers` that need more than q, and `pair` of a form with its own `through`."""
     raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
 
 
@@ -142,7 +142,7 @@ class Kinked(Form):
         D'     = [c D + a k - U sin a] scale            Theta' = [c - a] scale Theta
 
     The numbers of a pixel are h = sqrt(q / 2 unit) and c h^2, 0 outside; k = (ratio, 2 rest, c, b2, scale).  D comes
-    from A, which is set to 2U for opposite pixels: as b2 2k = -2U, |x| then has D = 0 exactly.
+    from A, which is set to 2U for opposite pixels: since b2 2k = -2U, |x| then has D = 0 exactly.
     """
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
@@ -498,4 +498,4 @@ NORMALISED = Form("normalised", nothing, normalised_pair)
 
 KINDS = KINKED, LINEAR, ERF, GELU, RECTIFIED_SQUARE, SIGN, NORMALISED, sine(1, 1, 0), exponential(1, 1), gaussian(1, -1)
 FORMS = {form.name: form for form in KINDS}
-"""{name: a form of this kind}: kinds differ in code, forms of one kind only in their constants."""
+"""{name: a form of this kind}.  Kinds differ in code; forms of one kind differ only in their constants."""

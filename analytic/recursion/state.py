@@ -3,7 +3,7 @@
 For inputs x, x' and a layer's pre-activations u, u' with E u^2 = q, E u'^2 = q', E u u' = sqrt(q q') c, c = cos a:
 
     p   = (1 - c) / 2 = sin(a/2)^2        in place of c, so that nearly equal inputs keep all their digits
-    r   = (1 + c) / 2 = cos(a/2)^2        the same for nearly opposite inputs; None if 1 - p is exact enough
+    r   = (1 + c) / 2 = cos(a/2)^2        likewise for nearly opposite inputs; None if 1 - p is exact enough
     tau = Theta / (2 sqrt(q q'))          the tangent kernel, halved like 1 - c in p; None if not requested
 
 An absolute error eps in c changes a small angle by eps / a; a relative error eps in p changes it by eps * a.  Only p is
@@ -73,7 +73,7 @@ class RowState:
 class Law:
     """The known properties of the distribution of a layer's outputs.
 
-    gaussian : they are independent Gaussians of mean 0, so an activation can follow.
+    gaussian : the outputs are independent Gaussians of mean 0, so an activation can follow.
     fresh : they are sums over the layer's own weights, so uncorrelated with everything before those weights.
     alike : all features of a pixel have the same distribution, unlike those of inputs or of concatenated parts.
     own : they depend on the input of the branch only through its own weights, so they are independent of it.
@@ -143,7 +143,7 @@ def run_law(program: Program, law: Law) -> Law:
 
 
 def columns(xp: Any, *numbers: Array) -> Array:
-    """Stack numbers per row (N,) to (N, k); padded with zeros to k >= 2, as products with a single column are slow."""
+    """Stack numbers per row (N,) to (N, k); pad with zeros to k >= 2, because products with one column are slow."""
     out = xp.zeros((numbers[0].shape[0], max(2, len(numbers))), dtype=numbers[0].dtype)
     for k, number in enumerate(numbers):
         out[:, k] = number
@@ -192,7 +192,7 @@ def taken(row: Any, take: Take) -> Any:
 
 
 class Flat:
-    """List the arrays among the coefficients, one after another, and the Distances."""
+    """Collect the arrays among the coefficients, in order, and the Distances."""
 
     def __init__(self, row: Any) -> None:
         self.arrays: list[Any] = []
@@ -216,7 +216,7 @@ class Flat:
 
     @property
     def largest_square(self) -> float:
-        """Return the largest |y_i|^2/4 + |y_j|^2/4 of all Distances; errors in a `Block` are eps times that."""
+        """Return the largest |y_i|^2/4 + |y_j|^2/4 of all Distances; errors in a `Block` are eps times this."""
         return max((2 * float(array_namespace(d.left).max(d.left[:, -2])) for d in self.distances), default=0.0)
 
 

@@ -39,8 +39,8 @@ def product_rest(a: Array, b: Array, product: Array) -> Array:
 class Rows:
     """Hold the rows of x1, or of x2, ready for the product.
 
-    x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros; in float64, like
-    bias : (N, 1), B / sqrt(2), and centre : (d or d + 1,), a point near the mean of the rows' `unit`.
+    x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.   bias : (N, 1), B / sqrt(2).
+    centre : (d or d + 1,), a point near the mean of the rows' `unit`.  Scale, bias and centre are float64.
     single : True if float32 can hold scale.   kept : results of `pick` for all rows, in the precision of x.
     """
 

@@ -74,8 +74,8 @@ class Dynamics(ABC):
 
             f_t(x) = f_0(x) + Theta(x, X) a_t,    theta_t = theta_0 + J' a_t = theta_0 + J.vjp(a_t)
 
-        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are omitted, as they change
-        neither outputs nor weights.  Lee et al. 2019, eq. (8).
+        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are omitted, because they
+        change neither outputs nor weights.  Lee et al. 2019, eq. (8).
         """
         t = times(t)
         return self._result(t, self._gain(t), self._residual(f0), None)
@@ -156,7 +156,7 @@ class GradientFlow(Dynamics):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GradientDescent(Dynamics):
-    """Use g_t(mu) = (1 - e_t) / mu, e_t = (1 - z)^t, z = lr mu / N; with momentum m, e_t of the heavy ball:
+    """Use g_t(mu) = (1 - e_t) / mu, e_t = (1 - z)^t, z = lr mu / N; with momentum m, e_t is the heavy ball's:
 
     (e_t, w_t)' = M^t (1, 0)',    M = [[1 - z, -m], [z, m]],    e_(t+1) = (1 + m - z) e_t - m e_(t-1)
     """
@@ -173,7 +173,7 @@ class GradientDescent(Dynamics):
         z, t = xp.where(mu > 0, rate * mu, xp.full_like(mu, 2.0**-1000)), t[:, None]  # mu = 0: t rate
         ends = xp.isinf(t)
         t = xp.where(ends, xp.zeros_like(t), t)
-        with np.errstate(over="ignore", invalid="ignore"):  # raises below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             done = self._moved(z, t)
         if not bool(xp.all(xp.isfinite(done))):
             raise ValueError(f"gradient descent has overflowed at t = {float(xp.max(t)):g}: {self._bound()}")
@@ -183,7 +183,7 @@ class GradientDescent(Dynamics):
         """Return 1 - e_t, (T, n).  M^t is a product of M^(2^j), stored as D = M^(2^j) - I for the digits of small z.
 
         M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so nothing fails if two coincide (z = (1 +- sqrt(m))^2).
-        If they are near -1, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the start (1, -2).
+        If eigenvalues are near -1, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the start becomes (1, -2).
         """
         xp, m = array_namespace(z), self.momentum
         flips = z > 1 + m
@@ -261,7 +261,7 @@ def gradient_descent(
 def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
     """Return the largest stable rate of full-batch descent on L = 1/(2N) sum ||f - y||^2: 2 (1 + m) N / lambda_max.
 
-    k_train : the kernel of training.  (N, N) if all outputs share it: `analytic.kernel(spec).ntk(x)`, or the
+    k_train : the training set's kernel, (N, N) if all outputs share it: `analytic.kernel(spec).ntk(x)`, or the
         `minintk.ntk` of a network with one output.  For a network with C > 1 outputs, pass `minintk.ntk_full`,
         (N, C, N, C), not reshaped.  Its `minintk.ntk`, also (N, N), is the mean over outputs; the rate is then too
         large (1.2 to 4.5 times, measured), and descent diverges.

@@ -6,10 +6,10 @@ A kernel of n rows has rounding errors of about eps max_i k_ii in each entry, wh
 
     resolution = (n + 100) eps max_i k_ii
 
-An eigenvalue below that is either zero or lost in rounding.  It is certainly zero (a duplicated row, a zero row, fewer
-features than examples) if no other eigenvalue is below 100 times that bound.  Its direction q is then orthogonal to
-k(x, X) for every x, and contributes exactly nothing.  If the eigenvalues decay smoothly into the rounding instead, the
-final effect of their directions is unknown, and t = inf is an error.
+An eigenvalue below this resolution is either zero or lost in rounding.  It is certainly zero (a duplicated row, a zero
+row, fewer features than examples) if no other eigenvalue is below 100 times the bound.  Its direction q is then
+orthogonal to k(x, X) for every x, and contributes exactly nothing.  If the eigenvalues decay smoothly into the rounding
+instead, the final effect of their directions is unknown, and t = inf is an error.
 
 The factorisation uses float64 for every dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s against
 6.1 s, growing as N^3), and it would add errors of eps lam_max to the kernel's own rounding.
@@ -103,7 +103,7 @@ class Spectrum:
         return self.lam + self.ridge
 
     def reaches(self, k_test: Array) -> bool:
-        """Return True if k_test : (m, n) has a component, beyond rounding, in the directions that count as zeros.
+        """Return True if k_test : (m, n) has a component, beyond rounding, in the zero directions.
 
         With w = k_test k^+, the weights of the training set, an exact zero direction q satisfies
         |k_test q| <= resolution (1 + |w|): |w| times the error of k plus the error of k_test itself.
@@ -160,7 +160,7 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     check_definite(smallest, float(lam[-1]), tau, ridge)
     tau = max(tau, -smallest if ridge < -2 * smallest else 0.0)  # the kernel's own error, if visible
     zeros = int(xp.sum(lam + ridge <= tau))
-    exact = tau * eps(lam) / eps(k)  # exact zeros are computed as less than this
+    exact = tau * eps(lam) / eps(k)  # exact zeros come out smaller than this
     if zeros and float(xp.max(xp.abs(lam[:zeros]))) > exact:
         exact = tau
     certain = zeros in (0, n) or float(lam[zeros]) + ridge >= CERTAIN_JUMP * exact

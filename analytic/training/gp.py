@@ -27,7 +27,7 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Given:
-    """Wrap checked K and Theta, (n, n) each, as a kernel of the points 0 ... n - 1; x : (N,) holds such numbers."""
+    """Wrap checked K and Theta, (n, n) each, as a kernel of the points 0 ... n - 1; x : (N,) holds such indices."""
 
     K: Array
     Theta: Array
@@ -135,7 +135,7 @@ class Ensemble:
         return self._dynamics[kind]
 
     def check_memory(self, kind: Kind, M: int, covariances: int | None, factor: int | None = None) -> None:
-        """Raise MemoryError, before any work, if the rest of a prediction of M outputs does not fit.
+        """Raise MemoryError, before any work, if the rest of a prediction for M examples does not fit.
 
         covariances : the number of (M, M) arrays, None if only the mean is computed.  factor : bytes still needed for
             the kernel of this kind and its factorisation; the ensemble's own number by default.
@@ -208,11 +208,11 @@ def ensemble(
     """Return the ensemble of infinitely wide networks trained on (x, y) on L = 1/(2N) sum ||f - y||^2.
 
     kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example) and y : (N, C) are copied.  Alternatively, pass
-        existing kernels, empirical ones or from a store: (nngp, ntk), each (n, n) over all n points, read when needed
-        and not copied.  Then x : (N,) and x_test : (M,) are whole numbers, the points' rows.
+        existing kernels, empirical or from a store, as (nngp, ntk), each (n, n) over all n points; they are read when
+        needed and not copied.  Then x : (N,) and x_test : (M,) are the points' row indices.
     by : "flow" for gradient flow: with lr = 1, t = lr * steps; with the network's own lr, t = steps.  "descent" for
         gradient descent with this lr: t counts steps, and `momentum` is as in `gradient_descent`.  The two differ by
-        O(lr) at any time, and not at all at the end.
+        O(lr) at finite t, and not at all at t = inf.
     ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
     Each training kernel is evaluated and factorised once for all t: about 6 s at N = 4000 on two cores.

@@ -1,6 +1,6 @@
 """Condition the Gaussian process of a wide network on data with a Cholesky factor.
 
-It uses K for Bayes' rule with f ~ GP(0, K), Lee et al. 2019, eq. (13), or Theta for the ensemble at t = inf, eq. (16).
+Use K for Bayes' rule with f ~ GP(0, K), Lee et al. 2019, eq. (13), or Theta for the ensemble at t = inf, eq. (16).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Posterior:
     noise: Array | None = None
 
     def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
-        """Return the mean (M, C) at x_test : (M, *shape of an example), optionally with its spread, the same for all:
+        """Return the mean (M, C) at x_test : (M, *shape of an example), optionally with one spread for all outputs:
 
         cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
 
@@ -41,9 +41,9 @@ class Posterior:
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        It uses a Cholesky factor if the kernel has one (1 s at N = 4000 on two cores).  A singular kernel gives the
-        limit t = inf of `ensemble`, or a ValueError with the smallest eigenvalue if that does not exist.  MemoryError,
-        before any work, states the required and the free memory.
+        A positive definite kernel is solved by a Cholesky factor (1 s at N = 4000 on two cores).  A singular one gives
+        the limit t = inf of `ensemble`, or a ValueError with the smallest eigenvalue if the limit does not exist.
+        MemoryError, before any work, states the required and the free memory.
         """
         check_wanted(self.kind, cov, std)
         ens = self.ensemble
@@ -98,7 +98,7 @@ class Posterior:
         return -half_fit - int(C) * (half_log_det + int(N) / 2 * log(2 * pi))
 
     def sample(self, x_test: Array, size: int, rng: np.random.Generator) -> Array:
-        """Draw f at x_test, (size, M, C), on the host, alike for all array libraries; ValueError if indefinite."""
+        """Draw f at x_test, (size, M, C), on the host, the same for all array libraries; ValueError if indefinite."""
         whole("sample(size=...)", size)
         rng = generator(rng)
         self.ensemble.check(x_test)
@@ -195,7 +195,7 @@ def posterior(
     noise: Any = ridge
     one_noise = getattr(noise, "shape", ()) == ()
     trained = ensemble(kernel, x, y, ridge=noise if one_noise else 0.0)
-    trained.of(kind)  # TypeError if there is none
+    trained.of(kind)  # TypeError if the kernel lacks this kind
     if one_noise:
         return Posterior(trained, kind)
     xp = array_namespace(y, noise)

@@ -1,9 +1,9 @@
-"""Differentiate both kernels by log w_std and log b_std, jointly for all layers, by central differences:
+"""Differentiate both kernels with respect to log w_std and log b_std, jointly in all layers, by central differences:
 
     f'(0) = (f(h) - f(-h)) / 2h - h^2 f'''(0) / 6 + ...
 
 The kernels are exact to rounding at every angle, so differences have errors of about rounding / h + h^2 = 1e-10.
-Above a few hundred rows forward mode takes as long; its dTheta of nearly parallel rows after ReLU is off by 1e-8.
+Above a few hundred rows forward mode takes as long; its dTheta of nearly parallel rows after ReLU errs by 1e-8.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STEP = 1e-5
 """The step h in the logarithm."""
 
 ROWS_AT_ONCE, BYTES_OF_A_PAIR = 2048, 8 * 6
-"""Rows and columns of a block; bytes per pair (six numbers) except the result."""
+"""Rows and columns of a block; bytes per pair (six numbers) without the result."""
 
 
 def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array | None = None) -> list[Array]:

@@ -5,8 +5,8 @@ near their mean:
 
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
-A matrix product has an error of eps * |y|^2 in p, too large for nearly parallel pairs, as an error dp changes
-the angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`VectorEngine.angles`) are recomputed from
+A matrix product has an error of eps * |y|^2 in p, too large for nearly parallel pairs: an error dp changes
+their angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`VectorEngine.angles`) are recomputed from
 differences of their rows, in float64, and go through the layers as a `Listing`.  A float32 tile with many such pairs is
 recomputed entirely in float64.
 """
@@ -39,9 +39,9 @@ def tile_width(xp: Any, n: int) -> int:
     """Return the number of columns of a tile of an n x n matrix; on the host, a tile has twice as many rows.
 
     A tile and the layers' working arrays fit a core's cache.  A tile must be large enough to amortise packing in the
-    product.  Its ufuncs must take tens of microseconds, as a thread that waits for the interpreter lock sleeps longer.
-    A sixth of the matrix leaves one tile per core, and little below the diagonal.  240 fills whole vectors; a power of
-    two would let columns of a transposed tile share a few cache lines.
+    product.  Its ufuncs must take tens of microseconds, because waiting for the interpreter lock takes longer.
+    At a sixth of the matrix, every core has a tile, and little lies below the diagonal.  240 fills whole vectors; a
+    power of two would let columns of a transposed tile share a few cache lines.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
@@ -57,7 +57,7 @@ def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
 
 
 def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2): first the rows pass all layers, then the pairs; errors as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2): first rows pass through all layers, then pairs; errors as in `Wanted`."""
     engine = vector_engine(program, inputs, wanted.asked)
     wanted.warn(engine.rows.error)
     results = wanted.arrays(inputs, engine.working_memory(inputs))
@@ -78,13 +78,13 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread, as more change bits and wait for each other; small products use one anyway."""
+    """Limit BLAS to one thread: more threads change bits and wait for each other.  Small products use one anyway."""
     small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients per row
     return nullcontext() if small else single_threaded_blas()
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
-    """Carry rows through all layers; return them for the product, the diagonals, the plan, and if its dtype fits."""
+    """Carry rows through all layers; return (rows for the product, diagonals, plan, True if its dtype suffices)."""
     xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
     norms2 = square_norms(xp, parts)
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
@@ -107,9 +107,9 @@ BUFFERS = 12
 
 
 def working_memory(inputs: Examples, coefficients: int = 0) -> int:
-    """Return the bytes except results: the rows and all threads' tiles, in float64 if float32 is too coarse.
+    """Return the bytes besides the results: the rows and all threads' tiles, in float64 if float32 is too coarse.
 
-    coefficients : bytes of the rows' coefficients and of the work on them; by default an estimate.
+    coefficients : bytes of the rows' coefficients and of their computation; by default an estimate.
     """
     (N, M), size, host = inputs.shape, inputs.dtype.itemsize, on_host(inputs.xp)
     rows, tile = sum(x.shape[0] for x in inputs.x), 2 * tile_width(inputs.xp, max(N, M)) ** 2
@@ -131,13 +131,13 @@ def vector_diagonals(program: Program, inputs: Examples) -> RowState:
 
 @dataclass(frozen=True)
 class VectorEngine:
-    """Evaluate the kernels, or a block of them: the rows are done, and the pairs follow tile by tile.
+    """Evaluate the kernels, or a block of them: rows have passed all layers; pairs follow tile by tile.
 
     left, right : the rows of x1 and x2.   rows : the diagonals.   shape : (N, M).   asked : (NNGP, NTK).
     largest_square : the largest |y|^2/4 + |y'|^2/4 of the `Distances` that activations add to p if norms differ.
     symmetric : True if x2 = x1; only the upper triangle is computed.
     fine, coarse : the plan in float64 for single pairs, and in the inputs' precision for blocks.  coarse is None if
-        that precision cannot hold it; blocks then use float64 too.
+        that precision cannot hold the numbers; blocks then use float64 too.
     per_tile : rows and columns of a tile.   out : NNGP and NTK, during the run.
     """
 
@@ -154,7 +154,7 @@ class VectorEngine:
     out: tuple[Array | None, ...] = (None, None)
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return the bytes, except results, for these inputs or a block of them, using the known coefficients."""
+        """Return the bytes besides the results, for these inputs or a block of them, using the known coefficients."""
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
@@ -254,7 +254,7 @@ class VectorEngine:
                     out[rows, columns] = kernel
 
     def products(self, rows: slice, columns: slice, p: Array, scratch: Scratch) -> tuple[Array, Array]:
-        """Write p <- y . y', and return |y|^2/2 of rows and columns.  Rows that are not kept are prepared by blocks."""
+        """Write p <- y . y', and return |y|^2/2 of rows and columns.  Rows that are not kept are prepared in blocks."""
         xp, width = scratch.xp, self.left.centre.shape[0]
         new = (self.left.kept is None or p.dtype != self.left.x.dtype) and width <= scratch.size
         (right, n2), n = self.right.pick(columns, p.dtype), xp.empty(p.shape[0], dtype=p.dtype)

@@ -49,7 +49,7 @@ class Begin(Step):
 
 
 class EndRow(NamedTuple):
-    """gain : G and 2 G, with G = sqrt q of the outputs.   tau_gain : the same with `scale`, for Theta if some q = 0."""
+    """gain : G and 2 G, with G = sqrt q of the outputs.   tau_gain : the same from `scale`, for Theta if some q = 0."""
 
     gain: tuple[Array, Array]
     tau_gain: tuple[Array, Array] | None

@@ -1,4 +1,4 @@
-"""Compare real networks of growing width with infinite-width theory, with a verdict, as `minintk verify` does.
+"""Compare real networks of growing width with infinite-width theory and give a verdict, as `minintk verify` does.
 
     from analytic import verify
     result = verify.run(widths=(32, 64, 128, 256), activations=["erf"])
@@ -8,7 +8,7 @@
 Reading order:
 
     problem       the data and the networks' specs
-    networks      trains and measures networks of one width, and their distance from the theory
+    networks      trains networks of one width, and measures them and their distance from the theory
     scores        z-scores of an ensemble against the Gaussian process
     claims        the claims about exponents in the width, rows of results, and the verdicts
     experiment    the whole experiment: `run`
@@ -18,7 +18,7 @@ Reading order:
 and for `minintk verify --mup`, on networks whose features move:
 
     mup           rates, features, depth, weight decay, transfer
-    laws          the hierarchy of tangent kernels, the mean at finite width, the limit; `laws.run` runs all laws
+    laws          the hierarchy of tangent kernels, finite-width means, the limit; `laws.run` runs all laws
 """
 
 from analytic.verify.experiment import Result, run

@@ -4,14 +4,14 @@ A claim's exponent is fitted on the wider half of the widths.  At width n, a rel
 power shifts the local exponent by about c/n; on the wider half this is below MARGIN, which every verdict tolerates.
 
     equal       passes if the theory's exponent is within `critical` standard errors + MARGIN of the fitted one
-    at most     passes if the fitted exponent exceeds the bound by no more than that
+    at most     passes if the fitted exponent exceeds the bound by no more than this tolerance
     undecided   replaces a pass if `critical` standard errors exceed RESOLUTION, so that n^-1/2 looks like n^0
 
 `critical`, by Bonferroni's correction, bounds the probability that a run fails any test by chance: FAMILY_WISE_ERROR.
 
 Rows of `minintk verify --mup` are findings.  An exponent passes if its whole interval, at level CONFIDENCE, is within
-its tolerance of the theory's; it fails if no part of it is, and is undecided otherwise.  A mean passes within
-CRITICAL_Z standard errors.  A control is a wrong scale or theory, which the same measurement must reject.
+its tolerance of the theory's, fails if no part of the interval is, and is undecided otherwise.  A mean passes within
+CRITICAL_Z standard errors of the theory's.  A control is a wrong scale or theory, which the same test must reject.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 class Claim:
     """Hold a quantity that `analytic.verify.networks.errors` measures under `key`, and its exponent in theory.
 
-    formula : in HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked : True if the
-    exponent of kinked activations is only a bound.
+    formula : of the quantity, in HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked :
+    True if the exponent of kinked activations is only a bound.
     """
 
     key: str
@@ -215,7 +215,7 @@ def bounded(law: str, bound: float, value: float) -> Finding:
 
 
 def score(law: str, expected: float, found: float, error: float) -> Finding:
-    """Return a finding for a mean: its standard error, and its distance from the expected value in these."""
+    """Return a finding for a mean: its standard error, and its distance from the expected value in standard errors."""
     z = abs(found - expected) / error
     measured = f"{signed(found, 4)} ± {error:.4f}, z = {z:.1f}"
     return Finding(law, signed(expected, 4), measured, "pass" if z <= CRITICAL_Z else "fail")

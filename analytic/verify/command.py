@@ -74,7 +74,7 @@ def _verify_draws(args: Namespace) -> int:
 
 
 def _verify_mup(args: Namespace) -> int:
-    """Print each finding when it is ready, and the report at the end."""
+    """Print each finding as soon as it is ready, and the report at the end."""
     from analytic.verify import laws
     from analytic.verify.claims import overall
 

@@ -42,7 +42,7 @@ def draws(
 
 
 def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
-    """Return each seed's exponent, (S,), on the wider half of the widths; "trend": minus that on the narrower half."""
+    """Return each seed's exponent, (S,), on the wider half of the widths; "trend" subtracts the narrower half's."""
     sizes, half = found["widths"], len(found["widths"]) // 2
     errors = np.array(found["linearisation" if quantity == "trend" else quantity])
     wider = slopes(sizes[half:], errors[:, half:])
@@ -50,7 +50,7 @@ def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
 
 
 def interval(values: Any) -> tuple[float, float]:
-    """Return (mean, half the 95 % interval) of independent values by Student's t; infinite for a single one."""
+    """Return (mean, half the 95 % interval) of independent values by Student's t; infinite for a single value."""
     from scipy.special import stdtrit
 
     a, S = np.asarray(values), len(values)

@@ -5,10 +5,10 @@ rates below the critical one.  For the network f and its linearisation f_lin, tr
 
     sup_t |f_t - f_lin,t| = O(n^-1/2)
 
-Both are centred, f - f_0: the residual at the start is then the same for all seeds and widths, and exponents scatter
-three times less.  Both are trained with the same J', so a wrong J' would pass.  Therefore `backward` compares J' with
-differences of f, separately for each tensor.  Other distances that fall at least as n^-1/2 are `JUDGED`: how far kernel
-and weights move and, in NTK parametrization, how far kernel and outputs are from infinite width.
+Both outputs are centred, f - f_0: the initial residual is then the same for all seeds and widths, and exponents scatter
+three times less.  Both networks are trained with the same J', so a wrong J' would pass.  Therefore `backward` compares
+J' with differences of f, separately for each tensor.  `JUDGED` lists other distances that fall at least as fast as
+n^-1/2: how far kernel and weights move and, in NTK parametrization, how far kernel and outputs are from infinite width.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ CONTROLS = ("muP", "mean field", NO_WIDTH, ANOTHER, FACTOR)
 """Changes that break the law, so that the gate must reject every one.
 
 In muP and mean field, features move at every width.  NO_WIDTH is the standard parametrization at one rate for all
-widths, in five short steps: once all networks have learnt, the law holds for it too.  ANOTHER linearises at other
-weights than those at which training starts.
+widths, in five short steps: once all networks have learnt, the law holds for this control too.  ANOTHER
+linearises at weights other than the initial ones.
 """
 JUDGED = ("kernel movement", "weights", "kernel", "infinite width")
-"""Quantities besides the linearisation that `errors` measures, and that fall as n^-1/2 or faster."""
+"""Quantities that `errors` measures besides the linearisation's error; they fall as n^-1/2 or faster."""
 WIDTHS = (16, 32, 64, 128, 256)
 N_TEST = 4
 
@@ -129,7 +129,7 @@ class Draw:
 
 
 def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
-    """Make a draw, each part of it by `choose(options)`: a generator's choice (`by`), or hypothesis's.
+    """Make a draw, each part of it by `choose(options)`; `choose` comes from `by` or from hypothesis.
 
     >>> print(drawn(by(np.random.default_rng(1))))
     2 Sin(1, 1, 0) pool residual, w 1.00, NTK; cross-entropy, N 4, 40 steps at 0.1
@@ -162,7 +162,7 @@ class WrongFactor(Linearized):
 
 
 def record(control: str, draw: int, *, seed: int = 0, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
-    """Run the gate on draw number `draw`, for `minintk.sweep`; use one core, as other draws run in parallel."""
+    """Run the gate on draw number `draw`, for `minintk.sweep`; use one core, because other draws run in parallel."""
     with single_threaded_blas():
         return alone(gate, drawn(by(np.random.default_rng([seed, draw])), control), widths)
 
@@ -196,14 +196,14 @@ def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
 
 
 BACKWARD = 1e-4
-"""Largest relative error of u' J d, the median of three directions; in 450 correct cases rounding left 2e-6."""
+"""Largest accepted relative error of u' J d, median of three directions; rounding in 450 correct cases left 2e-6."""
 
 
 def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-6) -> dict[str, float]:
     """Return {tensor: relative error of (J' u) d against u' (f(theta + h d) - f(theta - h d)) / 2h}, d in that tensor.
 
-    u, d : random, with |d| = 1 so that no pre-activation moves far; median of three d, as one may cross a kink of phi.
-    A gradient that is halved, omitted or never computed is wrong by 1/2 or 1, in any tensor.
+    u, d : random, with |d| = 1 so that no pre-activation moves far.  One d may cross a kink of phi: hence the median of
+    three.  A gradient that is halved, omitted or never computed has an error of 1/2 or 1, in any tensor.
     """
     net, (x, _, _) = draw.network(width), draw.data()
     theta = net.init(rng)
@@ -224,7 +224,7 @@ def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-
 
 
 def critical_rate(draw: Draw, widths: Sequence[int], rng: np.random.Generator, members: int = 8) -> float:
-    """Return the largest rate, in units of `draw.rate`, at which sampled networks of the end widths are stable.
+    """Return the largest rate, in units of `draw.rate`, at which sampled networks of the extreme widths are stable.
 
     lr = 2 N / (c lambda_max),    c the largest curvature of the loss, lambda_max that of J S J', S the rates' scales
     """
@@ -233,7 +233,7 @@ def critical_rate(draw: Draw, widths: Sequence[int], rng: np.random.Generator, m
         net = draw.network(n)
         for theta in net.init(rng, ensemble=members):
             top = float(np.linalg.eigvalsh(ntk_full(net, theta, x).reshape(len(x) * C, -1))[-1])
-            bounds.append(2 * len(x) / (curvature * max(top, 1e-300) * draw.rate(n)))  # 0 if no signal arrives there
+            bounds.append(2 * len(x) / (curvature * max(top, 1e-300) * draw.rate(n)))  # top is 0 if no signal arrives
     return min(bounds)
 
 

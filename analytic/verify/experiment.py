@@ -77,7 +77,7 @@ class Trained:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Study:
-    """Hold one activation's results.  linearised : relative distance of a trained linearised net and closed form."""
+    """Hold one activation's results.  linearised : relative distance of a trained linearised network from theory."""
 
     rows: list[JudgedClaim]
     tests: list[Score]
@@ -136,8 +136,8 @@ def run(
     device : "cpu" or "gpu".  seed : the seed of all random numbers.
     progress : show a bar with the time left, on stderr.
 
-    With the defaults it takes about half a minute on two cores.  ValueError, FileNotFoundError or RuntimeError (no GPU)
-    for invalid settings, before any work.
+    With the defaults, the run takes about half a minute on two cores.  Raise ValueError, FileNotFoundError or
+    RuntimeError (no GPU) for invalid settings, before any work.
 
     >>> result = run(widths=(8, 16, 32), depth=1, activations=["erf"], seeds=4)
     >>> [row.claim.key for row in result.studies["erf"].rows][:3]
@@ -205,7 +205,7 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
     """Return LR times the analytic kernel's stability bound, but at most 0.8 times that of networks up to 128 units.
 
-    stages : (width, members, role) of all networks.  Kernels of narrow networks vary, so that some would diverge.
+    stages : (width, members, role) of all networks.  Kernels of narrow networks vary, so some networks would diverge.
     """
     own = []
     for width, members, role in stages:
@@ -262,5 +262,5 @@ class _Bench:
 
 
 def _work(width: int, members: int) -> float:
-    """Estimate the time that networks take, in arbitrary units; for depth 2, but close enough for others."""
+    """Estimate the time that networks take, in arbitrary units; for depth 2, but close enough for other depths."""
     return members * width * (width + 400.0)

@@ -1,6 +1,6 @@
 """Run `minintk verify --mup`: the laws of networks with moving features, and those beyond the frozen kernel.
 
-The problems beyond the kernel are fixed, so that a control's difficulty is known; the seed draws the networks.
+The problems beyond the kernel are fixed, so that a control's difficulty is known; the seed determines the networks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from minintk.training.train import train
 
 
 def orders(seed: int) -> Iterator[Finding]:
-    """Check that the frozen tangent kernel is off by 1/n after training, and by 1/n^2 if the hierarchy adds O3, O4."""
+    """Check that freezing the tangent kernel causes an error O(1/n), and the hierarchy with O3, O4 only O(1/n^2)."""
     N, E, widths = 8, 96, (64, 128, 256)
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
@@ -59,7 +59,7 @@ def orders(seed: int) -> Iterator[Finding]:
 
 
 def mean(seed: int) -> Iterator[Finding]:
-    """Check that the mean of trained networks is that of infinite width plus c / n, with the computed c."""
+    """Check that trained networks' mean output is the infinite-width mean plus c / n, with the computed c."""
     x, y = digits().pca(5).on_sphere().subset(6, np.random.default_rng(0)).parity()
     n, t, rng = 64, 1.0, np.random.default_rng([seed, 1])
     net = Network(zoo.mlp(1, n, 1, activation=s.Tanh(), w_std=1.5, b_std=0.1), x.shape[1:])
@@ -81,7 +81,7 @@ def mean(seed: int) -> Iterator[Finding]:
 
 
 def limit(seed: int) -> Iterator[Finding]:
-    """Check that muP networks approach the limit with moving features, and not training with the tangent kernel."""
+    """Check that muP networks approach the limit with moving features, and not tangent-kernel training."""
     x, y = digits().pca(4).on_sphere().subset(4, np.random.default_rng(2)).parity()
     y = 2 * y  # so that features move far
     steps, widths = 20, (64, 128, 256)
@@ -112,7 +112,7 @@ LAWS: dict[str, Callable[[int], Iterator[Finding]]] = {
 }  # fmt: skip
 """{name: seed -> findings}, in the order of docs/mup.md and docs/beyond-the-kernel.md."""
 LEVELS = "of 38 full runs with other seeds none failed a right row, and the 26 kept refused every control."
-"""Measured false alarms and power (benchmarks/levels.py), printed on the last line, as each law has its own level."""
+"""Measured false alarms and power (benchmarks/levels.py), printed last because each law has its own level."""
 COLUMNS = "law", "theory", "measured", "verdict", "seconds"
 
 
@@ -139,7 +139,7 @@ def cells(finding: Finding) -> tuple[str, ...]:
 
 
 def write(findings: Sequence[Finding], out: str | Path, command: str) -> Path:
-    """Write mup.json and mup.md, which has the table, to the folder `out`; return the path of mup.md."""
+    """Write mup.json and mup.md (the table) to the folder `out`; return the path of mup.md."""
     folder = made_folder(Path(out).expanduser(), "out")
     rows = [COLUMNS, ["---"] * len(COLUMNS), *([c.replace("|", "\\|") for c in cells(found)] for found in findings)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)

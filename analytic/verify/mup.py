@@ -78,7 +78,7 @@ def rates(seed: int) -> Iterator[Finding]:
 
 
 def laziness(seed: int) -> Iterator[Finding]:
-    """Check that kappa describes training: it is equal for muP and for the same training at one rate."""
+    """Check that kappa describes training: kappa is equal for muP and for the same training at one rate."""
     x, y = digits().standardise().subset(8, np.random.default_rng(seed)).parity()
     off, plain = 0.0, 0.0
     for n in (48, 200):
@@ -105,7 +105,7 @@ def coordinates(seed: int) -> Iterator[Finding]:
 
 
 def depth(seed: int) -> Iterator[Finding]:
-    """Check the same as the number of residual branches grows."""
+    """Check that the same quantities keep their size as the number of residual branches grows."""
     x, y = digits(dtype=np.float32).subset(32, np.random.default_rng(seed)).one_hot()
     at: Any = {"loss": mse, "widths": (4, 8, 16, 32), "seeds": 8, "budget": 32}
 
@@ -157,7 +157,7 @@ def decay(seed: int) -> Iterator[Finding]:
 
 
 def slowest(law: str, widths: Sequence[int], shares: Callable[[Network, int], Host]) -> Finding:
-    """Return the finding of the tensor whose exponent is furthest from 0."""
+    """Return the finding for the tensor whose exponent is furthest from 0."""
     nets = [network(n, 10, SpectralMuP(), b_std=0.0) for n in widths]
     found = np.array([[shares(net, k) for k in range(3)] for net in nets])  # (width, seed, tensor)
     rows = [exponent(law, 0.0, 0.02, widths, list(found[..., i])) for i in range(found.shape[-1])]
@@ -186,7 +186,7 @@ def transfer(seed: int) -> Iterator[Finding]:
 
 
 REGRET = 2.0
-"""Losses within this factor count as equal: seeds scatter by up to 1.5, and a rate that moves as 1/n costs 5."""
+"""Losses within this factor count as equal: seeds differ by up to 1.5; a best rate that moves as 1/n costs 5."""
 
 
 def kept(law: str, found: Transfer) -> Finding:

@@ -145,7 +145,7 @@ def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) ->
 def linearised_training_error(
     net: Network, problem: Problem, xp: Any, rng: np.random.Generator, *, lr: float, steps: int, every: int
 ) -> float:
-    """Return max |f_trained - f_closed| / max |f_closed| of a trained `Linearized` and eqs. (9) to (11): rounding."""
+    """Return max |f_trained - f_closed| / max |f_closed| of a trained `Linearized` against eqs. (9) to (11)."""
     theta0 = to_library(net.init(rng), xp)
     x, y, points = (to_library(a, xp) for a in (problem.x, problem.y, problem.points))
     model = Linearized(net, theta0)

@@ -6,8 +6,8 @@ For E members with outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
     covariance   rho (E - 1) (tr R - log det R - M),   R = Sigma^-1 S     ~ chi2(M (M + 1)/2),  S the sample covariance
 
 The first is exact for Gaussian outputs; the second (the likelihood ratio) holds up to O(1/E^2) with Bartlett's factor
-rho.  A tail probability p is reported as the z of a normal number.  E members cannot detect the O(1/n) effect of the
-width if sqrt(E) << n.
+rho.  A tail probability p is reported as the z with P(Z > z) = p for standard normal Z.  E members cannot detect the
+O(1/n) effect of the width if sqrt(E) << n.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LARGEST_Z = 37.0
 
 
 def mean_z(f: Host, mean: Host, cov: Host) -> float:
-    """Return z of the sample mean of f : (E, M), against N(mean, cov)."""
+    """Return the z-score of the sample mean of f : (E, M), against N(mean, cov)."""
     deviation = _whiten(cov, f.mean(axis=0) - mean)
     return z_of(chdtrc(len(mean), len(f) * float(deviation @ deviation)))
 
 
 def covariance_z(f: Host, cov: Host) -> float:
-    """Return z of the sample covariance of f : (E, M), E > M, against cov."""
+    """Return the z-score of the sample covariance of f : (E, M), E > M, against cov."""
     E, M = f.shape
     if E <= M:
         raise ValueError(f"a covariance of {M} points expects more than {M} members, got {E}")
@@ -39,7 +39,7 @@ def covariance_z(f: Host, cov: Host) -> float:
 
 
 def scale_z(k: Host, expected: Host) -> float:
-    """Return the two-sided z of the members' mean of <k_e, expected> / <expected, expected> - 1; k : (E, A, A)."""
+    """Return the two-sided z of the mean over members of <k_e, expected> / <expected, expected> - 1; k : (E, A, A)."""
     ratio = (k * expected).sum(axis=(-2, -1)) / (expected**2).sum() - 1
     t = abs(float(ratio.mean())) / (float(ratio.std(ddof=1)) / len(k) ** 0.5)
     return z_of(2 * stdtr(len(k) - 1, -t))

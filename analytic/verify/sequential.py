@@ -7,8 +7,8 @@ each round of SEEDS seeds, two statements are tested:
     refused   b <= REFUSED_ABOVE = -1/2 + MARGIN is rejected: the error falls more slowly than the law
     holds     b >= PASSED_BELOW is rejected: the error falls more than half as fast as the law
 
-Student's t of round i has a p-value that does not depend on other rounds.  As normal numbers z_i = Phi^-1(1 - p_i), of
-unit variance if b is the boundary, the rounds add up (Lehmacher, Wassmer 1999):
+The p-value p_i of Student's t in round i does not depend on other rounds.  If b is the boundary, z_i = Phi^-1(1 - p_i)
+is standard normal, and the rounds combine into one statistic (Lehmacher, Wassmer 1999):
 
     Z_k = (z_1 + ... + z_k) / sqrt(k),    cov(Z_j, Z_k) = sqrt(j / k) for j <= k
 
@@ -30,7 +30,7 @@ from minintk.arrays import Host
 
 LEVEL, ROUNDS, SEEDS, CRITICAL = 0.01, 8, 12, 2.847887
 LEVEL_OF_ALL, CRITICAL_OF_OTHERS = 0.02, 3.42
-"""The level of a draw with four other quantities, LEVEL + 4 x 8 P(Z > 3.42) <= .02, whenever it ends; and their z."""
+"""Level of a draw with four other quantities, LEVEL + 4 x 8 P(Z > 3.42) <= .02 at any round; critical z of the four."""
 MARGIN = 0.05
 REFUSED_ABOVE, PASSED_BELOW = -0.5 + MARGIN, -0.25
 
@@ -58,7 +58,7 @@ def z_scores(exponents: Host, boundary: float) -> Host:
 
 
 def decide(exponents: Host) -> tuple[Literal["holds", "refused", "undecided"], int]:
-    """Return (decision, rounds it took) from exponents : (K, S); if one look finds both, the refusal counts.
+    """Return (decision, rounds it took) from exponents : (K, S); if both are reached in one round, refusal wins.
 
     >>> rng = np.random.default_rng(0)
     >>> [decide(b + 0.3 * rng.standard_normal((ROUNDS, SEEDS))) for b in (-1.0, 0.0)]
@@ -73,7 +73,7 @@ def decide(exponents: Host) -> tuple[Literal["holds", "refused", "undecided"], i
 
 
 def refuses(exponents: Host) -> bool:
-    """Return True if another quantity's exponents : (K, S), after as many rounds, are above REFUSED_ABOVE.
+    """Return True if another quantity's exponents : (K, S), after K rounds, are significantly above REFUSED_ABOVE.
 
     >>> rng = np.random.default_rng(0)
     >>> [refuses(b + 0.3 * rng.standard_normal((2, SEEDS))) for b in (-0.5, 0.0)]
