@@ -1,13 +1,13 @@
-"""Tell authors by their sentences: compare infinitely wide attention with trained networks of finite width.
+"""Identify authors by their sentences: compare infinitely wide attention with trained networks of finite width.
 
     python3 make.py python examples/authors_by_attention.py [--out FILE.png] [--width 64] [--networks 4]
 
-The sentences are by Jane Austen and H. G. Wells, each word a random vector, padded with zeros to 20 words.  The network
-is a convolution over three words, ReLU, softmax attention of 4 heads with d_k^-1, ReLU, the mean over words, Dense, and
-every layer ignores padding.  Its NNGP kernel gives the posterior mean of a Gaussian process with noise; its NTK gives
-the infinitely wide network trained with momentum, with the networks' rate and steps (Hron et al. 2020).
-It prints test accuracies with 95 % intervals, and the distance of the networks' mean from the NTK's prediction, next to
-the part that the scatter of the networks explains.
+The sentences are by Jane Austen and H. G. Wells.  Each word is a random vector, and zeros pad sentences to 20 words.
+The layers are a convolution over three words, ReLU, softmax attention of 4 heads with d_k^-1, ReLU, the mean over words
+and Dense; all of them ignore padding.  The NNGP kernel gives the posterior mean of a Gaussian process with noise.  The
+NTK predicts the infinitely wide network, trained with the rate, momentum and steps of the finite ones (Hron et al.
+2020).  The script prints test accuracies with 95 % intervals.  It also prints the distance between the networks' mean
+and the NTK's prediction, beside the part of this distance that the scatter of the networks explains.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Do backpropagation by hand: check it against finite differences, then train a digit classifier with it.
+"""Check hand-written backpropagation against finite differences, then train a digit classifier with it.
 
     python3 make.py python examples/backprop_by_hand.py [--out FILE.png]
 
-The gradient of a loss is one backward sweep, grad L = J' dL/df.  Here it is compared with central differences
-(L(theta + h v) - L(theta - h v)) / 2h along random directions v: the error must fall as h^2 until rounding, of size
-eps / h, dominates.  Then the same gradient trains a 64-256-256-10 network on 1,500 digits, tested on the other 297.
+One backward sweep computes the gradient of a loss, grad L = J' dL/df.  Here it is compared with central differences
+(L(theta + h v) - L(theta - h v)) / 2h along random directions v: the error must fall as h^2 until rounding, of size eps
+/ h, dominates.  Then the same gradient trains a 64-256-256-10 network on 1,500 digits, tested on the other 297.
 """
 
 from __future__ import annotations

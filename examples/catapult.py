@@ -3,10 +3,10 @@
     python3 make.py python examples/catapult.py [--out FILE.png]
 
 lambda_0 is the sharpness at the start, the largest eigenvalue of the loss's Hessian.  A linear network with one hidden
-layer of width 512 learns the parity of 20 digits.  Below 2 / lambda_0 the loss falls.  Between 2 / lambda_0 and 4 /
-lambda_0 it grows until the weights have shrunk enough to bring the sharpness below 2 / lr, then it falls.  Above 4 /
-lambda_0 training diverges (Lewkowycz et al. 2020).  Such bounds hold for all widths if the sharpness does not depend on
-the width.  Its exponent, for tanh networks with two hidden layers, is 0 in muP and NTK, and up to 1 in standard.
+layer of width 512 learns the parity of 20 digits.  For rates below 2 / lambda_0 the loss falls.  Between 2 / lambda_0
+and 4 / lambda_0 the loss grows until the weights have shrunk enough to bring the sharpness below 2 / lr, then it falls.
+Above 4 / lambda_0 training diverges (Lewkowycz et al. 2020).  These bounds hold at all widths n if the sharpness does
+not depend on n.  It grows as n^b, for tanh networks with two hidden layers: b is 0 in muP and NTK, up to 1 in standard.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Run kernel regression with infinitely wide convolutional networks: pixels flattened, or pooled over the image.
+"""Run kernel regression with infinitely wide convolutional networks that flatten pixels or pool them over the image.
 
     python3 make.py python examples/cnn_kernel_regression.py [--out FILE.png]
     ... --set cifar10 --data DIR --train 2000 --test 2000 --depth 3 --end flatten
 
-The digits need no download; MNIST and CIFAR-10 come from the files in DIR.  The networks have `depth` convolutions of
-3 x 3 with ReLU, w_std = sqrt 2 and no biases, then Flatten or GlobalAvgPool, then Dense.  NNGP and NTK regression use
-targets one-hot - 0.1 without ridge: f = K(x, X) K(X, X)^-1 y.  For 2,000 CIFAR-10 images, Flatten and the NTK, Arora et
-al. 2019 report 40.9 % at depth 3 and 43.4 % at depth 6.
+The digits need no download; MNIST and CIFAR-10 come from the files in DIR.  The networks have `depth` convolutions of 3
+x 3 with ReLU, w_std = sqrt 2 and no biases, then Flatten or GlobalAvgPool, then Dense.  Both kernels, NNGP and NTK, fit
+the targets one-hot - 0.1 without ridge: f = K(x, X) K(X, X)^-1 y.  For 2,000 CIFAR-10 images, Flatten and the NTK,
+Arora et al. 2019 report 40.9 % at depth 3 and 43.4 % at depth 6.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Share the machinery of scripts that rerun a paper: settings, recorded runs, intervals, table rows, files.
+"""Provide what scripts that rerun a paper share: settings, recorded runs, intervals, table rows, files.
 
     SIZES = {"small": {"widths": (32, 64), "seeds": 3}, "evening": {...}, "paper": {...}}
 
@@ -18,8 +18,8 @@
 
 Every run of `work` is a record in the folder NAME.runs below --out: a script killed at any moment resumes from there,
 and a second call only plots.  On the CPU, runs are spread over the cores, one process with one BLAS thread on each.
-`work` depends only on its arguments, all numbers or text, and `s.sweep` takes constant ones as keywords.  A run that
-diverges is also recorded, as NaN in the table of runs.
+The result of `work` must depend only on its arguments, all numbers or text; pass constant arguments to `s.sweep` as
+keywords.  A run that diverges is recorded too: its entries in the table of runs are NaN.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Check coordinates: in which parametrization do all layers learn equally at every width?
+"""Run the coordinate check: in which parametrization do all layers learn equally at every width?
 
     python3 make.py python examples/coordinate_check.py [--out FILE.png]
 
 Networks with three hidden tanh layers learn digits for three steps of gradient descent.  In spectral muP and in the
-mean-field parametrization, features move by order one at every width; in the NTK parametrization they move less and
-less, and in the standard one they diverge.  The check also finds a planted error: a second layer whose initial weights
-are too large by n^(1/4).
+mean-field parametrization, features move by order one at every width; in the NTK parametrization their movement
+vanishes as the width grows, and in the standard parametrization it diverges.  The check also finds a planted error: a
+second layer whose initial weights are too large by n^(1/4).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Show the edge of stability: in full-batch descent the sharpness rises to 2 / lr, and stays there.
+"""Show the edge of stability: in full-batch gradient descent the sharpness rises to 2 / lr, and stays there.
 
     python3 make.py python examples/edge_of_stability.py [--out FILE.png]
 
 A tanh network learns 200 digits by gradient descent with learning rates of 2 / (1.5 s), 2 / (2 s) and 2 / (3 s), where
-s is the sharpness at the start: the largest eigenvalue of the loss's Hessian, `mn.diagnostics.sharpness`.  A minimum
-that is sharper than 2 / lr repels descent.  Training sharpens progressively until lr x sharpness = 2, and continues
-there with a loss that falls, but not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness
+s is the sharpness at the start: the largest eigenvalue of the loss's Hessian, `mn.diagnostics.sharpness`.  Gradient
+descent cannot converge to a minimum that is sharper than 2 / lr.  The sharpness grows until lr x sharpness = 2; from
+then on the loss still falls, but not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness
 exceeds the bounds of the other rates.
 """
 

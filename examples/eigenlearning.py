@@ -3,9 +3,9 @@
     python3 make.py python examples/eigenlearning.py [--out FILE.png]
 
 On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates (`analytic.cube_modes`).
-The theory's learnability of each level and its test error (`analytic.eigenlearning`) are compared with regression on
-random examples, at most a quarter of the cube as the theory assumes a continuum, and also on digits.  On the sphere the
-eigenvalues fall as l^-d for the NTK and l^-(d+2) for the NNGP kernel of ReLU (Bietti and Mairal 2019).
+`analytic.eigenlearning` predicts the learnability of each level and the test error.  Both are compared with regression
+on digits and on random points of the cube, at most a quarter of it, since the theory assumes a continuum.  On the
+sphere the eigenvalues fall as l^-d for the NTK and l^-(d+2) for the NNGP kernel of ReLU (Bietti and Mairal 2019).
 """
 
 from __future__ import annotations

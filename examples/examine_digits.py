@@ -1,9 +1,9 @@
-"""Examine three networks that learn digits: which regime, which rate, what moves, which width (`mn.examine`).
+"""Examine three networks that learn digits: their regime, learning rate, movement and width (`mn.examine`).
 
     python3 make.py python examples/examine_digits.py [--out FILE.png]
 
-All have two hidden tanh layers.  In the NTK parametrization, wide networks are lazy.  In the mean-field one, features
-move at every width.  In the third network, the last layer is initialised thirty times too large.
+All have two hidden tanh layers.  In the NTK parametrization, wide networks are lazy.  In the mean-field
+parametrization, features move at every width.  The third network's last layer is initialised thirty times too large.
 """
 
 from __future__ import annotations

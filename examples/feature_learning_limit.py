@@ -3,7 +3,7 @@
     python3 make.py python examples/feature_learning_limit.py [--out FILE.png]
 
 With outputs divided by gamma0 sqrt(n) and a learning rate times gamma0^2 n, features move in the limit n -> infinity
-(`analytic.limits.linear_problem`).  On five digits, networks approach this limit as n^(-1/2), and never NTK training.
+(`analytic.limits.linear_problem`).  On five digits, the distance to this limit falls as n^(-1/2).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 The mean of the tangent kernel hatTheta(x, x) is the analytic one at every width.  Its variance is also known exactly
 (`analytic.finite_width`): n Var / Theta^2 = 3 for one hidden layer, and it grows as e^(5 depth / width) (Hanin and Nica
-2020).  Each point is a mean over thousands of networks, with its z-score against theory.  For the variance this is the
-mean of (hatTheta - Theta)^2, with error bars from the same networks.
+2020).  Each point is a mean over thousands of networks, with its z-score against theory.  The variance is measured as
+the mean of (hatTheta - Theta)^2, with error bars from the same networks.
 """
 
 from __future__ import annotations

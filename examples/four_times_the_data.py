@@ -3,8 +3,8 @@
     python3 make.py python examples/four_times_the_data.py [--data mnist] [--out FILE.png]
 
 `analytic.predict_loss` sees n images.  Regression with the same kernel learns parity from 4n others at four ridges, and
-is tested on a third set: 12 cells, averaged over draws.  The control assumes that more data do not help: the sample's
-own loss at the same ridge.  Last, networks of width 512 learn the cells of two draws with weight decay.
+is tested on a third set.  Losses of the 12 cells (n, ridge) are means over draws.  The control predicts no gain from
+more data: the loss for n at the same ridge.  Networks of width 512 learn two draws of each cell, with weight decay.
 """
 
 from __future__ import annotations

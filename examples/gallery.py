@@ -4,8 +4,8 @@ For figures of rerun papers, see table.py.
 
     python3 make.py python examples/gallery.py [NAME ...] [--out docs/gallery]
 
-Each script runs in its own process, with its default sizes, so that all take about half an hour on two cores; given
-names, only these run.  NAME.png is reduced to 128 colours, a third of its size; NAME.txt holds what the script printed.
+Each script runs in its own process, with its default sizes; all of them take about half an hour on two cores.  With
+names, only these run.  NAME.png is reduced to 128 colours, a third of its size; NAME.txt holds the script's output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Follow the hierarchy of tangent kernels: frozen, outputs and kernel are off by 1/n; with O3 and O4 by 1/n^2.
+"""Follow the hierarchy of tangent kernels: a frozen kernel has errors of order 1/n, frozen O3 or O4 of order 1/n^2.
 
     python3 make.py python examples/kernel_hierarchy.py [--scale small|evening] [--out FILE.png]
 
@@ -8,7 +8,7 @@ and 4 (O4 frozen) is compared with the flow of the weights.  Distances are |Thet
 |f_T - theory|, geometric means over seeds.  Each pair of widths has a local exponent, with a 95 % interval over seeds.
 
 For ReLU, O3 and O4 are derivatives of one piece of the network.  Training moves about sqrt(n) units across their kinks,
-and each changes the kernel by 1/n with either sign: together n^-3/4, which no derivative at theta_0 can see.
+each changing the kernel by 1/n with random sign: together n^-3/4, which no derivative at theta_0 shows.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Follow the tangent kernel while a network learns: in the lazy regime it stays, in the feature regime it turns.
+"""Follow the tangent kernel while a network learns: fixed in the lazy regime, rotating in the feature regime.
 
     python3 make.py python examples/kernel_over_time.py [--out FILE.png] [--data DIR]
 
-Networks alpha (f - f_0) with two hidden layers of width h learn the parity of digits by flow, until every digit has
-margin 1.  At s = sqrt(h) alpha = 100 the kernel does not move: its eigenvectors and its alignment with the labels stay.
-At s = .1 the weights have to grow: the kernel turns to the labels until most digits are learned, and away from them
-while the last ones are learned.  Its effective rank then grows, and the first layer takes over the trace.
+Networks alpha (f - f_0) with two hidden layers of width h learn the parity of digits by gradient flow, until every
+digit has margin 1.  At s = sqrt(h) alpha = 100 the kernel stays fixed, as do its eigenvectors and its alignment with
+the labels.  At s = .1 the weights have to grow: the kernel rotates towards the labels until most digits are learned,
+then away from them.  Its effective rank then grows, and the first layer dominates its trace.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
     python3 make.py python examples/laziness.py [--out FILE.png]
 
-It compares two measures of laziness with width, for networks of two and three layers.  If outputs are divided by
-another sqrt(n), networks leave the lazy regime (Chizat, Oyallon and Bach 2019).
+It compares two measures of laziness with width, for networks of two and three layers.  If outputs are divided by one
+more factor sqrt(n), networks leave the lazy regime (Chizat, Oyallon and Bach 2019).
 
 The first is kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, in Taylor mode (`minintk.diagnostics.kappa`).  |D^2 f|
 is an operator norm.  With two layers D^2 f has a block for every neuron, so its norm is the largest of n independent
 numbers, which grows slowly and adds about .1 to the exponents -1/2 and 0 at these widths.
 
-The second is kernel movement at the time when the loss has fallen to a tenth.  kappa bounds its first order, which
-averages out over many neurons of random signs; the exponents are then -1 and 0.
+The second is the movement of the kernel until the loss has fallen to a tenth.  kappa bounds the first-order movement,
+which averages out over many neurons of random signs.  The exponents of the movement are then -1 and 0.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Random-feature models with n parameters learn a power law from N = 4n noisy examples; the figure shows their mean test
 loss and the formula at eight widths and times.  The distance between them falls as 1/n.  On digits, the spectrum of the
-tangent kernel on all images predicts what gradient flow learns from some.  Last comes the loss that width x time buys.
+tangent kernel on all images predicts what gradient flow learns from a subset.  Last, loss against width x time.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Scale features in depth: muP's scales for L residual branches keep |dh| of order one; those for width alone do not.
+"""Scale residual networks in depth: muP's scales for L branches keep |dh| of order one; width scales alone do not.
 
     python3 make.py python examples/learning_in_depth.py [--out FILE.png]
 
-Residual networks of width 128, with two layers in each branch, take three steps on 32 digits.  |dh| of the last sum,
-root mean square, is fitted as L^b.  `mn.SpectralMuP` starts the last weights of a branch at 1/sqrt(L) of their size and
-slows their rate by 1/L, and Adam's in a branch by 1/sqrt(L): then b = 0.  Without these scales, or with 1/sqrt(L) only
-at the start, L steps of one sign add up and |dh| grows (Yang, Yu, Zhu, Hayou 2023; Bordelon et al. 2023).
+Residual networks of width 128, with two layers in each branch, take three steps on 32 digits.  |dh|, the root mean
+square change of the last sum, is fitted as L^b.  `mn.SpectralMuP` multiplies the initial last weights of each branch by
+1/sqrt(L) and their rate by 1/L; Adam's other rates in a branch by 1/sqrt(L).  Then b = 0.  Without these scales, or
+with the initial one only, L steps of one sign add up and |dh| grows (Yang, Yu, Zhu, Hayou 2023; Bordelon et al. 2023).
 """
 
 from __future__ import annotations

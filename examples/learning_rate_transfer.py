@@ -3,8 +3,8 @@
     python3 make.py python examples/learning_rate_transfer.py [--out FILE.png]
 
 Perceptrons and convolutional networks learn digits by gradient descent and by Adam, at a range of rates.  In spectral
-muP the best rate is the same from the narrowest to the widest network.  In the standard parametrization it falls by up
-to a factor of two whenever the width doubles (Yang et al. 2022, figure 1, on small networks).
+muP the best rate is the same from the narrowest to the widest network.  In the standard parametrization the best rate
+falls by up to a factor of two whenever the width doubles (Yang et al. 2022, figure 1, on small networks).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Lift a convolutional network from torch's arrays: outputs and gradients are the same up to rounding.
+"""Lift a convolutional network from torch's arrays: outputs and gradients agree up to rounding.
 
     python3 make.py python examples/lift_from_torch.py [--out FILE.png]
 
 If torch is installed, its own modules compute the reference outputs and gradients; otherwise NumPy does, with
-channels-first sums and a finite difference along each gradient.  The weights were trained here and written in torch's
-axes by `mn.unlift`, so that direction is tested as well.  The kernel at these weights then classifies other digits.
+channels-first sums and a finite difference along each gradient.  The weights were trained here and converted to torch's
+axes by `mn.unlift`, which tests this direction too.  Their kernel then classifies other digits.
 """
 
 from __future__ import annotations

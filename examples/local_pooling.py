@@ -1,4 +1,4 @@
-"""Compare read-outs of convolutional kernels: pixels flattened (B = 1), pooled in windows of B x B, or over the image.
+"""Compare read-outs of convolutional kernels: pixels flattened (B = 1), pooled in B x B windows, or pooled globally.
 
     python3 make.py python examples/local_pooling.py [--out FILE.png]                      digits, in seconds
     ... --data DIR --train 1000 --test 1000 --layers 5 --windows 1 3 5 --store FOLDER      CIFAR-10, resumable

@@ -2,11 +2,11 @@
 
     python3 make.py python examples/mean_of_networks.py [--widths 128 256] [--out FILE.png]
 
-Networks learn the parity of five digits by gradient flow, and predict that of a sixth.  The tangent kernel of a finite
-network is noisy and moves, so their mean differs from infinite width by c / n; `analytic.width_correction` computes c.
+Networks learn the parity of five digits by gradient flow, and predict that of a sixth.  The tangent kernel at finite
+width is random and moves, so their mean differs from infinite width by c / n.  `analytic.width_correction` computes c.
 
-The networks come in pairs with opposite output weights, so that the initial outputs cancel.  They are compared with
-their linearisations; the mean of these comes from 40 times as many untrained networks.  The rest is O(1/n^2).
+The networks come in pairs with opposite output weights, so that the initial outputs cancel.  Networks are compared with
+their linearisations, whose mean is estimated from 40 times as many untrained networks.  The remainder is O(1/n^2).
 """
 
 from __future__ import annotations

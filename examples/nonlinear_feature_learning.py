@@ -1,10 +1,10 @@
-"""Compare nonlinear networks with moving features, at growing width, with the infinitely wide limit.
+"""Compare nonlinear networks that learn features, at growing width, with their infinitely wide limit.
 
     python3 make.py python examples/nonlinear_feature_learning.py [--out FILE.png]
 
-Two hidden layers in `mn.MeanField()` learn four digits, one of them odd, by descent and by Adam.  The limit is
-`an.feature_learning_limit`, by Monte Carlo over neurons.  Margins, the means of y f, differ from the limit's by c / n
-on average over networks of width n, by n^(-1/2) for one network; the tangent kernel follows the limit's.
+Two hidden layers in `mn.MeanField()` learn four digits, one of them odd, by descent and by Adam.  The limit,
+`an.feature_learning_limit`, is computed by Monte Carlo over neurons.  The distance of the margin, mean y f, to the
+limit falls as n^(-1/2) for one network, as 1/n for the average.  The tangent kernel follows that of the limit.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python3 make.py python examples/particle_flow.py [--out FILE.png]
 
 f(x) = mean a phi(w.x) over particles (w, a); with e = (y - f)/N, dw/dt = sum e a phi'(w.x) x, da/dt = sum e phi(w.x).
-n random particles are a network, infinitely many the mean-field limit (Mei et al. 2018), here 2^14 quasi-random ones.
+n random particles form a network; 2^14 quasi-random ones approximate the mean-field limit (Mei et al. 2018).
 """
 
 import argparse

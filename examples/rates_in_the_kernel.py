@@ -2,10 +2,10 @@
 
     python3 make.py python examples/rates_in_the_kernel.py [--out FILE.png]
 
-With rates lr S for each tensor, gradient descent moves f by the kernel J S J', which is `mn.ntk`.  Here networks take
-one tiny step: J S J' gives df / lr, while J J' is wrong by a power of the width.  kappa, the change of the Jacobian on
-the way to a solution, includes S as well, and falls with the width only if features do not move.  At infinite width J S
-J' is the NTK of `analytic.kernel`, the same for every width in the spec; networks approach it as n^-1/2.
+With the rate lr S for each tensor, gradient descent moves f by the kernel J S J', which `mn.ntk` computes.  Here
+networks take one tiny step: J S J' gives df / lr, while J J' is wrong by a power of the width.  kappa, the change of
+the Jacobian on the way to a solution, also includes S, and falls with the width only if features do not move.  At
+infinite width J S J' is the NTK of `analytic.kernel`, whatever width the spec names; networks approach it as n^-1/2.
 """
 
 from __future__ import annotations

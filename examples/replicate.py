@@ -1,10 +1,10 @@
-"""Rerun the rows of docs/papers with other networks: do the intervals cover, and are the verdicts stable?
+"""Rerun rows of docs/papers with other networks: are the intervals valid, and the verdicts stable?
 
     python3 make.py replicate [KEY ...] [--rows K] [--minutes M] [--data DIR] [--out DIR] [--first-seed S]
 
-It reruns judged scripts that took at most M minutes of one core, or the named results of docs/papers (e.g.
-lee_cnn-cifar10), cheap ones first, until K rows are reached.  Each runs again with its recorded settings, with seeds
-from S on.  It compares pairs of numbers that both have an interval, a ± half or (low to high).  If the intervals are
+It reruns judged scripts that took at most M minutes on one core, or the named results of docs/papers (e.g.
+lee_cnn-cifar10), cheap ones first, until K rows are reached.  Each script runs again with its recorded settings, with
+seeds from S on.  It compares two numbers if both have an interval, a ± half or (low to high).  If the intervals are
 right, 95 % of the differences lie within the root of the sum of squares of the two half-widths.  Numbers of one script
 share networks, so the count scatters more than a binomial one.  A verdict flips if "yes" becomes "no" or the reverse.
 Results are stored in docs/papers/replicated/SCRIPT-DATA.json, and the page of the papers shows the total.

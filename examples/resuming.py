@@ -1,7 +1,7 @@
 """Resume within runs: killed training continues from its last snapshot, with all its seeds.
 
-A sweep resumes with whole runs of `work`: a killed run starts again.  If a run takes hours, `fit` saves its state in
-the folder of `unfinished`, and `collected` saves the state of any run of snapshots with the values read from them.
+A sweep resumes between runs of `work`: a killed run starts again.  For runs that take hours, `fit` saves its state in
+the folder of `unfinished`.  `collected` saves the state of any sequence of snapshots, and the values read from them.
 """
 
 from __future__ import annotations

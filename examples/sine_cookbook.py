@@ -1,10 +1,10 @@
-"""Redo the cookbook of neural-tangents: five noisy points of a sine, the two posteriors, and networks next to them.
+"""Reproduce the cookbook of neural-tangents: five noisy points of a sine, the two posteriors, and trained networks.
 
     python3 make.py python examples/sine_cookbook.py [--out FILE.png]
 
-The data, the network and the regularisation are the notebook's.  `THEIRS` holds the means and standard deviations of
-neural-tangents 0.6.5 in float64, at every seventh of 50 points in [-pi, pi].  Its `diag_reg` is relative:
-ridge = diag_reg tr(K) / N.  Networks are compared with the theory of the ensemble after the same number of steps.
+The data, the network and the regularisation are those of the notebook.  `THEIRS` holds the means and standard
+deviations of neural-tangents 0.6.5 in float64, at every seventh of 50 points in [-pi, pi].  Its `diag_reg` is relative:
+ridge = diag_reg tr(K) / N.  The networks are compared with the theory of the ensemble after the same number of steps.
 """
 
 from __future__ import annotations

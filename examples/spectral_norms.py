@@ -4,9 +4,9 @@
 
 f(x) = W3 W2 W1 x with W1 : D x P, W2 : D x D, W3 : 1 x D, one example, sigma = 1/sqrt(P), 1/sqrt(D), 1/D and learning
 rates D/P, 1, 1/D: `mn.SpectralMuP`.  Norms of weights, features and their first updates grow with D as in the lecture's
-table.  One entry there is a bound that is not attained at initialisation: f itself, |h3| ~ D^-1/2, because W3 and h2
-are still independent.  Its first update is of order one.  The norm of a Gaussian matrix is at the edge of the
-Marchenko-Pastur law.
+table.  One entry of the table is a bound that is not attained at initialisation: f itself has |h3| ~ D^-1/2, because W3
+and h2 are still independent.  The first update of f is of order one.  The norm of a Gaussian matrix is at the edge of
+the Marchenko-Pastur law.
 """
 
 from __future__ import annotations

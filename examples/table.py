@@ -2,9 +2,9 @@
 
     python3 make.py python examples/table.py [NAME ...] [--data DIR] [--out DIR] [--first-seed S]
 
-It runs the entries of `PLAN`, each recorded in --out, so that an interrupted call resumes.  A result's rows are kept as
-docs/papers/KEY.json, its figure as KEY.png in 128 colours; then the pages are rewritten from everything kept there.
-Without --data only the packaged digits run.  With --ran nothing runs: the results in --out are kept.
+It runs the entries of `PLAN`, each recorded in --out, so that an interrupted call resumes.  It keeps a result's rows as
+docs/papers/KEY.json and its figure as KEY.png in 128 colours, then rewrites the pages from all kept results.  Without
+--data, only scripts on the packaged digits run.  With --ran no script runs: the results in --out are kept.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Measure how deep trainable networks can be: about six depth scales xi (`analytic.phase`), and more at the edge.
+"""Measure the depth to which networks are trainable: about six depth scales xi (`analytic.phase`), more at the edge.
 
     python3 make.py python examples/trainable_depth.py [--seed 1] [--out FILE.png]
 
 Networks in the ordered phase, where inputs become equal as e^(-depth / xi), learn 150 digits in 150 steps.  w_std sets
-xi, at b_std^2 = .05.  The depth at which half the digits are learned is interpolated; intervals are Student's t.
+xi, at b_std^2 = .05.  We interpolate the depth at which half the digits are learned.  Intervals are Student's t.
 
 Protocol: width, rate, steps and depths were chosen on other seeds.  Seed 1 was run once, after this was written down.
 (1) The mean of depth / xi over all settings is 6 +- 1.5.  (2) Doubling xi makes at least 1.2 times as many layers
-trainable, for each activation.  (3) At 12 times the smaller xi, .2 more of the digits are learned at the edge of chaos,
-xi = infinity (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).
+trainable, for each activation.  (3) At a depth of 12 times the smaller xi, networks at the edge of chaos, xi =
+infinity, learn .2 more of the digits (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).
 """
 
 from __future__ import annotations

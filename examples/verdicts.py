@@ -2,7 +2,7 @@
 
 A row "agrees" only if the whole interval of each number lies inside the paper's range plus a margin, and "differs" if
 one lies outside; otherwise it is undecided.  So more networks narrow an interval and never make a right number wrong.
-They would if a number had to equal the paper's exactly, as no finite width does.
+They would if a number had to equal the paper's exactly, because no number at finite width does.
 
     kind of number          margin          why
     exponent                .1              a relative correction c / n to a power shifts its fit over a decade of

@@ -1,10 +1,10 @@
-"""Redo a notebook of neural-tangents: a network and its linearisation at the start, trained on the same batches.
+"""Reproduce a notebook of neural-tangents: a network and its initial linearisation, trained on the same batches.
 
     python3 make.py python examples/weight_space_linearisation.py [--data DIR] [--out FILE.png]
 
 One hidden erf layer of width 512 trains with momentum 0.9, cross-entropy and batches of 128 for five epochs: on the
-packaged digits, or with --data on MNIST's 60,000 images, as in the notebook.  Its loss is a mean over examples and ten
-outputs, ours only over examples, so its rate 1 is 0.1 here, and losses are divided by ten for comparison.
+packaged digits, or with --data on MNIST's 60,000 images, as in the notebook.  The notebook's loss is a mean over
+examples and ten outputs, ours only over examples.  So its rate 1 is 0.1 here, and losses are divided by ten.
 """
 
 from __future__ import annotations

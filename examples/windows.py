@@ -1,4 +1,4 @@
-"""Define linearised training in windows, and the bounds on its rate, for iterative_linearisation.py.
+"""Provide linearised training in windows, and the bounds on its rate, for iterative_linearisation.py.
 
 A window of K steps from theta_0 moves theta by -lr J' sum_j L'(f_j), where f_j are the linear model's outputs.  To
 first order in the gradient g this is -A g with A = (1 - (1 - lr G)^K) / G, where G is the Gauss-Newton curvature:
@@ -10,9 +10,9 @@ Short windows   Steps along the top direction grow unless lr lambda < `Iterative
 Long windows    The linear model leaves the region where it is valid after a time K lr, and a window no longer lowers
                 the network's own loss.  The longest window that lowers the loss, from every point, falls as 1 / lr.
 
-A period and a rate inside both bounds should train.  Neither bound limits K = 1, which turns to flatter points if lr
-lambda > 2 (edge of stability; inside a window the curvature is frozen).  Nor do they limit K = infinity, which never
-meets the path's curvature.  So both survive rates at which finite K > 1 diverges.
+Training should succeed if its period and rate satisfy both bounds.  Neither bound limits K = 1, which moves to flatter
+points if lr lambda > 2 (edge of stability; inside a window the curvature is frozen).  Nor do the bounds limit K =
+infinity, which never reaches the curvature of the path.  So both survive rates at which finite K > 1 diverges.
 """
 
 from __future__ import annotations
