@@ -1,20 +1,20 @@
-"""The linearised LeNet solved exactly, and why the narrow one overfits (Samarin et al. 2022, tables 1 and 2).
+"""Solve the linearised LeNet exactly, and show why a narrow one overfits (Samarin et al. 2022, tables 1 and 2).
 
     python3 make.py python examples/exact_linearised_lenet.py [--out DIR] [--data DIR]
 
-It uses one output: the first class against all others.  It trains LeNet by SGD, its linearisation by SGD with weight
-decay towards theta_0, and the linearisation by least squares of minimum norm, from the Gram matrix J J'.  The exact
-solution fits every training image, yet at width 1 the paper finds it worse than SGD, 97.8 % against 99.61 %, and much
-worse on shifted digits, so SGD regularises.  A ridge should then bring the exact solution to SGD's accuracy.  So should
-gradient flow stopped at SGD's time, t = 2 lr steps / (1 - m), another filter on the eigenvalues of J J'.
+The task has one output: the first class against all others.  SGD trains LeNet, and its linearisation with weight decay
+towards theta_0.  The Gram matrix J J' gives the linearisation's minimum-norm least-squares solution.  This solution
+fits every training image, yet at width 1 the paper finds it worse than SGD, 97.8 % against 99.61 %, and much worse on
+shifted digits.  So SGD regularises, and a ridge should bring the exact solution to SGD's accuracy.  So should gradient
+flow stopped at SGD's time, t = 2 lr steps / (1 - m), which also filters the eigenvalues of J J'.
 
 At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  A small LeNet keeps P / N = 1.016, 3.9
 and 24 at widths 1, 2 and 5, on 867 digits or 1,960 images of MNIST; there the widths that the paper left out are cheap.
 interpolation_threshold.py explains width 1.  paper: LeNet-5 and 60,000 images, widths 1 to 60.
 
-Beyond 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then has a Cholesky factor,
-in panels of 2,048 rows, and the smallest gives the exact solution.  At 60,000 images and width 1 the factor takes 14.4
-GB, and a ridge about four hours of one core: three passes of J J' at 2.2 us a pair, half an hour for the factor.
+Beyond 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then needs a Cholesky
+factor, in panels of 2,048 rows, and the smallest ridge gives the exact solution.  At 60,000 images and width 1, a
+factor takes 14.4 GB, and a ridge four hours on one core: three passes of J J' at 2.2 us a pair, half an hour to factor.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@
 
 Four convolutions with ReLU, the mean over pixels and a dense layer, as alpha (f - f_0), learn the parity of digits in
 the feature regime, s = sqrt(h) alpha = .1, and in the lazy regime, s = 100.  The claims: lazy networks make more
-mistakes at every number h of channels; so do their averages, 1.7 times as many; averaging helps in both.
+mistakes at every number h of channels; their averages make 1.7 times as many; averaging helps in both regimes.
 
 As in the paper, training is a momentum flow with tau = 10, and batch sizes follow dt so that the temperature dt/b (1 -
-(b - 1)/(N - 1)) is constant.  The paper does not say which temperature; here it is 1e-4, at which a step takes from a
-few examples to most of them.  Digits of 8 x 8 pixels get 3 x 3 windows instead of 5 x 5.
+(b - 1)/(N - 1)) is constant.  The paper does not state the temperature; here it is 1e-4, at which batches range from a
+few examples to most of them.  For digits of 8 x 8 pixels, windows are 3 x 3 instead of 5 x 5.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""A network's final kernel holds what it learned (Geiger et al. 2020, figure 5 and appendix C).
+"""A network's final kernel holds what the network learned (Geiger et al. 2020, figure 5 and appendix C).
 
     python3 make.py python examples/frozen_final_kernel.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 It trains a network, freezes its final tangent kernel, and learns with this kernel again in function space, from f = 0.
-The claim: the frozen final kernel performs like the network.  The frozen initial kernel gives what the lazy network
-learns; in the feature regime this differs from what the network learns.
-
-To tell these apart requires a task on which features help.  On 200 of the 8 x 8 digits the frozen initial kernel does
-as well as the network, within .04 +- .98 points, which tests nothing.  Here the task is y = sign(x_1 x_2) of ten normal
-inputs: two directions matter, and no linear function helps.  With --data there are also real digits.  The paper's
-figure is of residual networks on CIFAR-10 at alpha = 1; ours are fully connected, at alpha = 1 and in both regimes.
+The claim: the frozen final kernel performs like the network.  The frozen initial kernel learns what the lazy network
+learns; in the feature regime this differs from what the network learns.   Only a task on which features help can
+distinguish the two kernels.  On 200 of the 8 x 8 digits the frozen initial kernel does as well as the network, within
+.04 +- .98 points, so they test nothing.  Here the task is y = sign(x_1 x_2) of ten normal inputs: only two directions
+matter, and no linear function helps.  With --data, it also runs on real digits.  The paper uses residual networks on
+CIFAR-10 at alpha = 1; ours are fully connected, at alpha = 1 and in both regimes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Provide what the scripts on Geiger et al. 2020 share: tasks, networks, flows, exponents.
+"""Provide what the scripts on Geiger et al. 2020 share: tasks, networks, gradient flows, exponents.
 
 The model is alpha (f(theta) - f(theta_0)) with loss 1/(alpha^2 N) sum hinge; s = sqrt(h) alpha separates feature
 learning, s << 1, from lazy learning, s >> 1.  Training is a momentum flow with tau = t/1000, until the loss of every

@@ -1,12 +1,12 @@
-"""Why the exact solution of a narrow linearised LeNet is poor: the interpolation threshold.
+"""Explain the poor exact solution of a narrow linearised LeNet by the interpolation threshold.
 
     python3 make.py python examples/interpolation_threshold.py [--out DIR] [--data DIR]
 
 In Samarin et al. 2022, tables 1 and 2, the network of width 1 has P = 60,941 weights for N = 60,000 equations.  Least
-squares is worst at the size at which it can just fit every example, N = rank J (double descent): there, more examples
-hurt.  Here a small LeNet has the paper's P / N = 1.016 on up to 867 digits, or 1,960 images of MNIST, and is compared
-with twice its width.  At width 1 the accuracy dips where N passes the rank of J, about two thirds of P because of dead
-and redundant units; at width 2 it always rises.
+squares is worst at the largest N at which it still fits every example, N = rank J (double descent).  Near this N, more
+examples hurt.  Here a small LeNet has the paper's P / N = 1.016 on up to 867 digits, or 1,960 images of MNIST, and is
+compared with one of twice its width.  At width 1 the accuracy dips when N passes the rank of J.  This rank is about two
+thirds of P, because of dead and redundant units.  At width 2 the accuracy rises with every N.
 """
 
 from __future__ import annotations

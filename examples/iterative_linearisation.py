@@ -1,16 +1,16 @@
-"""Iterative linearisation: a network whose features are updated only every K steps, and which rates it survives.
+"""Iterative linearisation: update a network's features only every K steps, and find the learning rates it survives.
 
     python3 make.py python examples/iterative_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
-It runs gradient descent on a LeNet that is linearised again every K steps: K = 1 is the network itself, and
-K = infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  It uses full
+It runs gradient descent on a LeNet that is linearised again every K steps: K = 1 is the network itself, and K =
+infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  It uses full
 batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training with finite K ends where the
-network ends.  At each renewal the accuracy drops, because the last step was right only for the old features.  At higher
-rates K = 1 and K = infinity learn and finite K > 1 diverges: windows.py derives the plotted bounds.
+network ends.  Each new linearisation lowers the accuracy, because the last step was right only for the old features.
+At higher rates K = 1 and K = infinity learn and finite K > 1 diverges: windows.py derives the plotted bounds.
 
 Rates refer to a loss that is a mean over examples: the paper's 1e-4 and 1e-5 are 5 and .5 if its loss is a sum.  Every
 run lasts a time t = lr x steps, and at least three windows.  small, evening: 60 images and 6 channels instead of all
-and 50, so that a window can run in function space, on J J'.
+images and 50 channels, so that a window can run in function space, on J J'.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Movement of kernel and weights in the feature regime (Geiger et al. 2020, figures 3 (a), 6 and table 1).
+"""Measure how far kernel and weights move in the feature regime (Geiger et al. 2020, figures 3 (a), 6 and table 1).
 
     python3 make.py python examples/kernel_movement_exponents.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 The theory: in the feature regime, s = sqrt(h) alpha << 1, all L + 1 layers grow by s^(-1/(L+1)) until outputs are of
 order one.  The kernel, of degree 2 L in the layers, grows by s^(-2/(1+1/L)).  Training ends later, when the last
-example has a margin of 1.  By then the others have more, and a smaller s gives larger outputs.  So kernel and weights
-are measured twice: when the root mean square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.
-The theory's exponents refer to the first.  They are approached slowly, as the initial weights are forgotten, and are
-fitted for each seed at s <= 1e-5, a bound chosen beforehand.
+example has a margin of 1.  By then the other margins exceed 1, and a smaller s gives larger outputs.  So kernel and
+weights are measured twice: when the root mean square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in
+the paper.  The theory's exponents refer to the first time.  Measured exponents approach them slowly, since the initial
+weights still matter.  We fit exponents for each seed at s <= 1e-5, a bound chosen beforehand.
 
 The argument needs layers that grow equally.  The gains, the largest singular values of W_l / sqrt(n), confirm this.
 """

@@ -1,15 +1,15 @@
-"""Movement of kernel and weights, from feature to lazy learning (Geiger et al. 2020, figures 3 (a), 6 and 9).
+"""Measure how far kernel and weights move, from feature to lazy learning (Geiger et al. 2020, figures 3 (a), 6 and 9).
 
     python3 make.py python examples/kernel_movement_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Both are measured at the end of training, against alpha and against s = sqrt(h) alpha.  The claims: in s, all widths
-have the same curve; the change of the kernel falls as s^-1 in the lazy regime, as does sqrt(h) |theta - theta_0| /
-|theta_0|. ReLU has a third regime in between, with slope -1/2, in which the network moves from one linear piece to the
-next. (The exponents of the feature regime are those of `kernel_movement_exponents.py`.)
+Both movements are measured at the end of training, against alpha and against s = sqrt(h) alpha.  The claims: in s, all
+widths have the same curve; in the lazy regime the change of the kernel falls as s^-1, and so does sqrt(h) |theta -
+theta_0| / |theta_0|. ReLU has a third regime in between, with slope -1/2, in which the network moves from one linear
+piece to the next. (The exponents of the feature regime are those of `kernel_movement_exponents.py`.)
 
-One claim does not hold as printed: that the lazy change of the kernel depends only on s.  Its first-order part is odd
-in the outgoing weights, so over many neurons it averages to 1/(sqrt(h) s) = 1/(h alpha).  At a fixed, large s it should
-therefore fall as h^(-1/2) once h is large.
+One claim does not hold as printed: that the lazy change of the kernel depends only on s.  The first-order part of this
+change is odd in the outgoing weights, so over many neurons it averages to 1/(sqrt(h) s) = 1/(h alpha).  At a fixed,
+large s it should therefore fall as h^(-1/2) once h is large.
 """
 
 from __future__ import annotations

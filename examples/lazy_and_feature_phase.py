@@ -2,12 +2,12 @@
 
     python3 make.py python examples/lazy_and_feature_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Networks are alpha (f - f_0) of width h.  The claims: only s = sqrt(h) alpha determines the regime, so that the two meet
-at alpha* ~ h^(-1/2); the lazy one is the frozen initial kernel.  Feature learning is better, but only slightly in wide
-fully connected networks on MNIST.  In both, the variance over initialisations falls as 1/h; averages hardly vary.
+Networks are alpha (f - f_0) of width h.  The claims: only s = sqrt(h) alpha determines the regime, so both meet at
+alpha* ~ h^(-1/2).  Lazy networks act as their frozen initial kernel.  Feature learning is better, but only slightly in
+wide fully connected networks on MNIST.  In both, variance over initialisations falls as 1/h; averages hardly vary.
 
 There are two tasks: y = sign(x_1 x_2) of ten normal inputs, where features help, and with --data the parity of real
-digits, where they hardly do.  At alpha* the error is halfway between both regimes, in geometric steps of s.
+digits, where they hardly do.  At alpha* the error is halfway between those of the two regimes, in geometric steps of s.
 """
 
 from __future__ import annotations

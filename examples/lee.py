@@ -1,4 +1,4 @@
-"""Provide what the scripts on Lee et al. 2019 share: data, networks, training steps, their closed form, exponents.
+"""Provide what the scripts on Lee et al. 2019 share: data, networks, training in steps and in closed form, exponents.
 
 About the paper's losses: its text has L = 1/2 sum ||f - y||^2 and its figures show means.  At the rates of its figures
 only means are stable: on 128 digits of MNIST a sum over the examples allows rates up to .005, but figure 1 uses 1.

@@ -1,4 +1,4 @@
-"""A convolutional network and its linearisation, full batches with momentum, two classes: Lee et al. 2019, figure S2.
+"""Compare a convolutional network with its linearisation, two classes, momentum: Lee et al. 2019, figure S2.
 
     python3 make.py python examples/lee_cnn.py [--out DIR] [--data DIR --set cifar10] [--scale evening]
 

@@ -2,10 +2,10 @@
 
     python3 make.py python examples/lee_convolutional_kernels.py [--out DIR] [--data DIR --set cifar10]
 
-Two 3 x 3 convolutions with ReLU, then Flatten or GlobalAvgPool and a dense layer, are not trained.  It measures |mean
-of M kernels - Theta| / |Theta| for networks with n channels, tangent and NNGP kernel: the law of large numbers over
-channels and networks makes it (n M)^(-1/2).  Flatten keeps the diagonal of pixel pairs, pooling averages them all
-(Novak et al. 2019; Arora et al. 2019).  The control compares the kernels with the other end's.
+The networks are two 3 x 3 convolutions with ReLU, then Flatten or GlobalAvgPool and a dense layer, and are not trained.
+We measure |mean of M kernels - Theta| / |Theta| for networks with n channels, for the tangent and NNGP kernels.  By the
+law of large numbers over channels and networks it is (n M)^(-1/2).  Flatten uses only pairs of equal pixels, pooling
+averages all pairs (Novak et al. 2019; Arora et al. 2019).  The control uses the analytic kernel of the other ending.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Cross-entropy, momentum and mini-batches: logits agree early and part late, Lee et al. 2019, figures S3 and S4.
+"""Train with cross-entropy, momentum and mini-batches: logits agree early, not late (Lee et al. 2019, figures S3, S4).
 
     python3 make.py python examples/lee_cross_entropy.py [--out DIR] [--data DIR] [--scale evening]
 
 The task is ten digits, with two hidden ReLU layers, sigma_w^2 = 2, sigma_b^2 = .1, batches of 64, momentum .9, eta = 1:
 lr = .1 for `mn.softmax_cross_entropy` (`lee_training.py`).  Network and linearisation share their start and batches.
 
-A squared loss pulls outputs, and any deviation, to their targets; cross-entropy lets the logits of a separated class
-grow without end.  So the deviation of the logits grows with them, and a network that deviates early ends far from its
-linearisation: the paper's figure S4.  Both are measured at fixed steps, early and at the end, and against the width.
+A squared loss pulls outputs to their targets, which removes any deviation.  Cross-entropy lets the logits of a
+separated class grow without bound, and their deviation with them.  So a network that deviates early ends far from its
+linearisation, as in the paper's figure S4.  We measure the deviation early and at the end, and against the width.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The outputs of a hundred networks in training, their mean and variance: Lee et al. 2019, figures 2 and S1.
+"""Compare a hundred networks in training with the predicted mean and variance: Lee et al. 2019, figures 2 and S1.
 
     python3 make.py python examples/lee_ensemble.py [--out DIR] [--data DIR]
 
 Tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias, eta = .5) learn a binary task and are followed on the line
 x(a) = a x_1 + (1 - a) x_2 between two training inputs of different classes.  Eqs. (14) and (15), with powers of I - lr
 Theta / N for the exponential, give mean and variance after any number of steps.  If only the top layer trains, eqs.
-(22), (23) do, and end at another distribution, the Bayesian posterior, eq. (13).  A single network follows f_0 + A_t (y
-- f_0(X)) from its own start (figure S1), up to O(n^(-1/2)).
+(22) and (23) give both, and the limit is the Bayesian posterior, eq. (13).  A single network follows f_0 + A_t (y -
+f_0(X)) from its own initial outputs (figure S1), up to O(n^(-1/2)).
 
 Each network gives one number for the mean, <f, mean> / <mean, mean> over line and steps, and one for the variance, the
-average of (f - mean)^2 / variance.  Both are 1 on average if the theory is right.  A part of order N / n is missing:
-the mean of 256 steps on 128 images of MNIST, top layer, is .84, .90, .93 of theory's at n = 128, 256, 1024.
+average of (f - mean)^2 / variance.  Both are 1 on average if the theory is right.  The theory neglects terms of order N
+/ n.  In 256 steps on 128 images of MNIST, top layer, the mean is .84, .90, .93 of theory's at n = 128, 256, 1024.
 """
 
 from __future__ import annotations

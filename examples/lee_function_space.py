@@ -1,17 +1,17 @@
-"""Momentum and cross-entropy on a network's frozen kernel, without the network: Lee et al. 2019, section 2.5.
+"""Train on a network's frozen kernel, with momentum and cross-entropy: Lee et al. 2019, section 2.5.
 
     python3 make.py python examples/lee_function_space.py [--out DIR] [--data DIR] [--scale evening]
 
-Ten digits are learned on full batches, with two hidden ReLU layers, sigma_w^2 = 2, sigma_b^2 = .1.  A network's initial
-tangent kernel determines its linearisation, and the network up to a distance that falls with the width:
+Networks learn ten digits on full batches, with two hidden ReLU layers, sigma_w^2 = 2, sigma_b^2 = .1.  A network's
+initial tangent kernel determines its linearisation, and the network up to a distance that falls with the width:
 
     squared loss, momentum      the heavy ball in closed form, a 2 x 2 matrix to the power t for each eigenvalue
     the same as lr -> 0         tau f'' + f' = -Theta grad L with tau = lr / (1 - m)^2, at time lr steps / (1 - m)
     cross-entropy               f' = -Theta (softmax(f) - y) / N, an ordinary differential equation, at time lr steps
     the same with batches       steps of the coefficients a in f = f_0 + Theta a, `mn.kernel_descent`
 
-Training is compared with each of them on test points, and the infinitely wide network's kernel with the network's own.
-At fixed tau, 1 - m and with it the distance of steps from the flow fall as lr^(1/2); without momentum the distance
+We compare training with each of them on test points, and the infinitely wide network's kernel with the network's own.
+At fixed tau, 1 - m falls as lr^(1/2), and so does the distance between steps and flow; without momentum the distance
 falls as lr.  The control is gradient descent in closed form, at momentum's effective late rate lr / (1 - m).
 """
 

@@ -7,10 +7,10 @@ CIFAR-10 (the parity of digits in the package), by full-batch descent.  Eqs. (8)
 from the tangent kernel of the same network at its start.  The analytic kernel predicts them too, but less accurately:
 a network's initial kernel is n^(-1/2) away from it, and then moves by less.
 
-The weights follow less closely.  A fraction n^(-1/2) of the ReLU units changes sign, and each of these changes its
-whole part of the Jacobian.  So the Jacobian moves by n^(-1/4), and with it the weights; the theorem's n^(-1/2) is for
-smooth activations.  (For two layers, 16 digits and n = 256 to 2048, Jacobian and weights have exponents -.33, -.30 +-
-.09 for ReLU and -.51, -.51 +- .10 for tanh.)
+The weights follow their linearisation less closely.  A fraction n^(-1/2) of the ReLU units changes sign, and each of
+these changes its whole part of the Jacobian.  So the Jacobian moves by n^(-1/4), and the weights deviate by as much.
+The theorem's n^(-1/2) is for smooth activations.  (For two layers, 16 digits and n = 256 to 2048, Jacobian and weights
+have exponents -.33, -.30 +- .09 for ReLU and -.51, -.51 +- .10 for tanh.)
 
 The paper's eta = .01 is stable on the mean over the examples (bound .38 for 256 images), not on their sum (.0015). The
 sizes small and evening cover the same times eta x steps in fewer steps; the closed form allows any step.

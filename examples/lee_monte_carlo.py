@@ -2,9 +2,9 @@
 
     python3 make.py python examples/lee_monte_carlo.py [--out DIR] [--data DIR]
 
-The networks have three hidden ReLU layers and are not trained.  It measures |mean of M kernels - Theta| / |Theta| for
-networks of width n, for the tangent and NNGP kernels.  The law of large numbers over n units and M networks makes it (n
-M)^(-1/2), as long as the finite-width bias of order 1/n is smaller.  ReLU without biases has no such bias.
+The networks have three hidden ReLU layers and are not trained.  We measure |mean of M kernels - Theta| / |Theta| for
+networks of width n, for the tangent and NNGP kernels.  By the law of large numbers over n units and M networks it is (n
+M)^(-1/2), unless the finite-width bias of order 1/n is larger.  ReLU networks without bias terms are unbiased.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""NTK and standard parametrization, all layers and the top one: Lee et al. 2019, figures S7 and S8.
+"""Compare NTK and standard parametrization, all layers and only the top layer: Lee et al. 2019, figures S7 and S8.
 
     python3 make.py python examples/lee_parametrizations.py [--out DIR] [--data DIR]
 
-Networks with three hidden ReLU layers learn a binary task, full batches, mean squared loss, in four ways:
+Networks with three hidden ReLU layers learn a binary task in four ways, on full batches, with mean squared loss:
 
     NTK        z = sigma_w x W / sqrt(fan-in) + sigma_b b
     standard   z = x W + b, with the variances in the weights: its tangent kernel grows with the width; the rate is a
@@ -10,9 +10,9 @@ Networks with three hidden ReLU layers learn a binary task, full batches, mean s
     matched    standard, with rates sigma_w^2 / fan-in for weights and sigma_b^2 for biases: exactly the NTK's runs
     top        NTK, only the top layer: the dynamics of the NNGP kernel
 
-Each follows the infinitely wide network with its own kernel: the mean squared error on test images is (mean - y)^2 +
-variance, eqs. (14), (15), and (22), (23) for the top layer.  All rates are a quarter of the infinitely wide network's
-largest stable rate.
+Each of them follows the infinitely wide network with the same kernel.  The mean squared error on test images is (mean -
+y)^2 + variance, by eqs. (14) and (15), or (22) and (23) for the top layer.  All rates are a quarter of the infinitely
+wide network's largest stable rate.
 """
 
 from __future__ import annotations

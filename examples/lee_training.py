@@ -1,4 +1,4 @@
-"""A network and its linearisation, trained alike: what the scripts for the deep networks of Lee et al. 2019 share.
+"""Train a network and its linearisation alike, for the scripts on the deep networks of Lee et al. 2019.
 
 About the paper's rate: its figures show means over the examples, and the authors' public code also takes the mean over
 the C outputs: 0.5 * mean((f - y)^2) and -mean(y * log_softmax(f)).  `mn.mse` and `mn.softmax_cross_entropy` are means

@@ -1,14 +1,14 @@
-"""Network against linearisation by width and number of examples: Lee et al. 2019, figure S5.
+"""Compare networks with their linearisations, by width and number of examples: Lee et al. 2019, figure S5.
 
     python3 make.py python examples/lee_width_and_data.py [--out DIR] [--data DIR]
 
 Three hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn a binary task.  The rms distance of the outputs on test
 images from the linearisation falls with the width.  Whether it grows with the number N of examples depends on when
-training stops.  To fit more examples equally well the weights must move further, as |theta - theta_0|^2 is about y'
-Theta^(-1) y.  So the distance at a given loss grows with N; at a given time eta x steps it hardly does.
+training stops.  Since |theta - theta_0|^2 is about y' Theta^(-1) y, the weights must move further to fit more examples
+equally well.  So the distance at a given loss grows with N; at a given time eta x steps it hardly grows.
 
-Each N is trained until the infinitely wide network has a tenth of its first loss; the other time is the step at which
-the smallest N reaches that point.
+For each N, training stops when the infinitely wide network has a tenth of its initial loss.  The fixed time is the step
+at which the smallest N reaches this loss.
 """
 
 from __future__ import annotations

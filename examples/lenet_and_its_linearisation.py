@@ -1,17 +1,17 @@
-"""LeNet against its own linearisation at growing width: the gap closes (Samarin et al. 2022, figures 2, 3 and 4).
+"""Compare LeNet with its linearisation at growing width: the gap closes (Samarin et al. 2022, figures 2, 3 and 4).
 
     python3 make.py python examples/lenet_and_its_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
-Both start from the same weights and see the same mini-batches: sum of squares on one-hot targets, momentum .9, batches
-of 32, PyTorch's initialisation, and a rate divided by ten after every 30 % of the epochs.  The network gains little
-from width, the linearisation gains much; shifting the digits widens the gap, most at small width.  The linearisation's
+Both start from the same weights (PyTorch's initialisation) and see the same batches of 32.  The loss is the sum of
+squares on one-hot targets, with momentum .9; the rate falls tenfold after every 30 % of the epochs.  The network gains
+little from width, its linearisation much.  Shifted digits widen the gap, most at small width.  The linearisation's
 weights are u = theta - theta_0, so its weight decay is towards theta_0; it is also trained at ten times the rate.
 
 About the rate: the paper's loss is sum_l (f_l - y_l)^2 and its rate .1.  The largest rate at which heavy-ball descent
-on that loss is stable for the linearisation, 2 (1 + m) / (2 lambda_max(Theta) / N), falls with the width.  It is below
-.1 from width 10 on (MNIST: about .5, .3, .15, .08 at widths 1, 2, 5, 10), so that rate on that loss cannot have trained
-widths 25 and 60.  It can if the loss is a mean over the ten classes (PyTorch's MSELoss): rate .01 here, and weight
-decay 5e-4 in place of 5e-5.
+on that loss is stable for the linearisation, 2 (1 + m) / (2 lambda_max(Theta) / N), falls with the width.  This rate is
+below .1 from width 10 on (MNIST: about .5, .3, .15, .08 at widths 1, 2, 5, 10), so .1 on that loss cannot have trained
+widths 25 and 60.  It can if the loss is a mean over the ten classes (PyTorch's MSELoss).  Rates are then .01 here, and
+weight decay 5e-4 in place of 5e-5.
 
 small, evening: 2,000 images for 10 epochs.  paper: all of them for 100 epochs, widths up to 60.
 """

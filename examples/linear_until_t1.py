@@ -1,11 +1,11 @@
-"""Until t1 the dynamics is linear, and outputs grow by sqrt(h) till then  (Geiger et al. 2020, figures 7 and 8).
+"""Until t1 the dynamics is linear, and outputs grow to order sqrt(h)  (Geiger et al. 2020, figures 7 and 8).
 
     python3 make.py python examples/linear_until_t1.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 At t1 the loss has halved.  The claims hold in the feature regime, s = sqrt(h) alpha << 1, with two layers: |f_t - f_0|
-grows as t up to about t1, for all s and h.  At a given fraction of t1 it is of order sqrt(h), not 1, as the sum over
-the last layer's neurons no longer averages out.  The reason is that all pre-activations move at the rate 1/(sqrt(h)
-alpha), in every layer.  This is measured at t = 0 in five layers, where |dz/dt| at alpha = 1 should fall as h^(-1/2).
+grows as t up to about t1, for all s and h.  At a given fraction of t1 it is of order sqrt(h), not 1, because the sum
+over the last layer's neurons no longer averages out.  The reason is that all pre-activations move at the rate
+1/(sqrt(h) alpha), in every layer.  At t = 0 in five layers, |dz/dt| at alpha = 1 should fall as h^(-1/2).
 
 The paper takes |f| over the test set; we take it over the training set.
 """

@@ -1,14 +1,14 @@
-"""Spectral muP: norms, laziness, features and rates as networks widen: Pleiss, lecture 11.
+"""Measure norms, laziness, features and rates in spectral muP as networks widen: Pleiss, lecture 11.
 
     python3 make.py python examples/mup_lecture.py [--out DIR] [--data DIR]
 
-Section 2 is about a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D, weights of 1/sqrt(P),
-1/sqrt(D), 1/D and rates D/P, 1, 1/D.  It gives norms of weights, of features and of their first steps.  Section 1
-derives kappa = |D^2 f| / |D f|^2 of two layers: D^-1/2 in the NTK scaling, which is lazy, and 1 in the mean-field one.
-The other rows are measured on images, with two hidden tanh layers.  Features move by the same amount at every width in
-muP, and by n^-1/2 in the NTK parametrization.  The best rate for narrow networks also suits wide ones.  f - f_0 is
-trained, since f_0 in muP falls as n^-1/2, and at n = 64 it is as large as y.  At n = 64, features of networks that
-train f move 1.6 times as far as at n = 512; those of f - f_0 move .9 times as far.
+Section 2 treats a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D, with standard deviations
+1/sqrt(P), 1/sqrt(D), 1/D and rates D/P, 1, 1/D.  It gives the norms of weights and features, and of their first steps.
+Section 1 derives kappa = |D^2 f| / |D f|^2 of two layers: D^-1/2 in the NTK scaling, which is lazy, and 1 in the
+mean-field one.  The other rows are measured on images, with two hidden tanh layers.  Features move by the same amount
+at every width in muP, and by n^-1/2 in the NTK parametrization.  The best rate for narrow networks also suits wide
+ones.  We train f - f_0, because f_0 in muP falls as n^-1/2 and is as large as y at n = 64.  In networks that train f,
+features move 1.6 times as far at n = 64 as at n = 512; with f - f_0, .9 times as far.
 """
 
 from __future__ import annotations

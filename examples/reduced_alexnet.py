@@ -1,15 +1,15 @@
-"""AlexNet against its linearisation, reduced: deeper, with a larger gap than LeNet (Samarin et al. 2022, figure 5).
+"""Compare a reduced AlexNet with its linearisation: a larger gap than LeNet's (Samarin et al. 2022, figure 5).
 
     python3 make.py python examples/reduced_alexnet.py [--out DIR] [--data DIR --set cifar10]
 
-Five convolutions and three fully connected layers with an eighth of AlexNet's channels, for small images.  As in the
-paper, it trains the network, its linearisation at the same rate, and the linearisation at ten times that rate, which
+It has five convolutions and three fully connected layers with an eighth of AlexNet's channels, for small images.  As in
+the paper, we train the network, its linearisation at the same rate, and the linearisation at ten times that rate, which
 suits it better.  All runs start from the same weights and see the same batches.  On the easy 8 x 8 digits the gap
 narrows with width; the paper's gap, on photographs of snakes, hardly does.
 
-About the initialisation: PyTorch's divides the signal by sqrt(6) in each of eight layers.  The network then needs
-thousands of steps to leave its plateau (here it does not within 15 epochs on 1,500 digits), which is too long for a
-laptop.  So the weights have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable one.
+About the initialisation: PyTorch's default divides the signal by sqrt(6) in each of eight layers.  The network then
+needs thousands of steps to leave its plateau, too long for a laptop (15 epochs on 1,500 digits are not enough).  So the
+weights have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable one.
 
 small: the 8 x 8 digits, or with --data --set cifar10 photographs.  paper: all of CIFAR-10, half of AlexNet's channels
 or more.  (The paper's own images, ten kinds of snake from ImageNet, are not free to use here.)

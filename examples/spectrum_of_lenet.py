@@ -1,12 +1,12 @@
-"""The tangent kernel of LeNet on 600 images: its effective rank is far below 6000, and larger for wider networks.
+"""Compute the tangent kernel of LeNet on 600 images: its effective rank is far below 6000, and grows with the width.
 
     python3 make.py python examples/spectrum_of_lenet.py [--out DIR] [--data DIR --set mnist|cifar10]
 
 J = grad f(w_0, X) has a row for each image and output.  Its effective rank is exp(-sum p log p), where p are the
 singular values of J over their sum (Roy and Vetterli 2007).  Samarin et al. 2022 plot it against width (figure 6), and
-the singular values themselves (figure 7).  The paper does not say whether the p are those of J or of the kernel J J',
-their squares. We give both; they order widths and shifts in the same way.  J itself is never formed: the kernel (6000,
-6000) is contracted layer by layer in float64, and its eigenvalues are the squared singular values.
+the singular values themselves (figure 7).  The paper does not say whether p uses the singular values of J or their
+squares, those of the kernel J J'.  We give both; they order widths and shifts equally.  J itself is never formed: the
+kernel (6000, 6000) is contracted layer by layer in float64, and its eigenvalues are the squared singular values.
 
 small, evening: 200 images at all widths, and 600 at width 1 except for the digits.  paper: 600 at all widths to 60.
 """

@@ -1,4 +1,4 @@
-"""When learning happens: the loss halves at t1 and is zero at t2  (Geiger et al. 2020, figure 3 (b, c)).
+"""Measure when networks learn: the loss halves at t1 and is zero at t2 (Geiger et al. 2020, figure 3 (b, c)).
 
     python3 make.py python examples/time_to_learn.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
@@ -7,9 +7,9 @@ dynamics are linear for t << t1 ~ alpha sqrt(h), then nonlinear.  In the lazy re
 
 How accurate is t1 ~ s?  After t ~ s the weights grow by lambda with d lambda/dt ~ lambda^L / s, which diverges at a
 finite time s tau: lambda ~ (tau - t/s)^(-1/(L-1)).  The output s lambda^(L+1) is of order one a little earlier, at t1 =
-s (tau - O(s^((L-1)/(L+1)))).  So the slope of log t1 in log s is below 1, and 1 - slope falls by 10^(1/3) = 2.15 per
-decade with two layers and by 10^(2/3) = 4.6 with five.  Exponents are fitted for each seed, per decade in s, and in h
-at fixed s. Weights inflate while outputs barely move, so the early flow takes steps of .2 % of t.
+s (tau - O(s^((L-1)/(L+1)))).  So the slope of log t1 against log s is below 1, and 1 - slope falls by 10^(1/3) = 2.15
+per decade with two layers and by 10^(2/3) = 4.6 with five.  Exponents are fitted for each seed, per decade in s, and in
+h at fixed s. Weights inflate while outputs barely move, so the early flow takes steps of .2 % of t.
 """
 
 from __future__ import annotations

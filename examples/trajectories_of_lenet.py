@@ -1,16 +1,16 @@
-"""Trajectories of LeNet and of its linearisation become alike in their statistics (Samarin et al. 2022, figure A.2).
+"""Trajectories of LeNet and its linearisation have statistics that become alike (Samarin et al. 2022, figure A.2).
 
     python3 make.py python examples/trajectories_of_lenet.py [--out DIR] [--data DIR]
 
 The paper finds that single outputs follow different paths, and that the statistics become more alike with width.  Here
-the outputs are those of the right class, on test images, after each epoch.  Both networks start from the same weights
-and see the same mini-batches, with the rates and the loss of lenet_and_its_linearisation.py.  The target is 1.  With
-the mean m and the deviation s over images, the distances are
+we compare outputs for the right class, on test images, after each epoch.  Both networks start from the same weights and
+see the same mini-batches, with the rates and the loss of lenet_and_its_linearisation.py.  The target is 1.  With the
+mean m and the deviation s over images, the distances are
 
     statistics   root mean square over epochs of ((m - m_lin)^2 + (s - s_lin)^2)^1/2
     paths        root mean square over images and epochs of (f - m) / s - (f_lin - m_lin) / s_lin
 
-The second is 0 if images keep their ranks among the others, and 2^1/2 if their ranks are independent.
+The second distance is 0 if images keep their ranks among the others, and 2^1/2 if their ranks are independent.
 """
 
 from __future__ import annotations
