@@ -2,8 +2,8 @@
 
     python3 make.py python course/attack.py [names] [--kernel | --hook | --none]
 
-An attempt in reading.py wins if its result contains the secret.  An attempt in acting.py wins if a file outside has
-changed, if the parent received a signal or another limit, or if a server was contacted.
+An attempt in reading.py wins if its result contains the secret.  An attempt in acting.py wins if it changed a file
+outside the sandbox or a limit of the parent, sent the parent a signal, or contacted a server.
 
 `--kernel` enables only Landlock and seccomp, `--hook` only the audit hook, as on systems without these; `--none`
 disables the sandbox, as a control: an attempt that fails there tests nothing.
@@ -35,7 +35,7 @@ FILES = HERE / "reading.py", HERE / "acting.py"
 
 
 def attempts() -> dict[str, Path]:
-    """Return {attempt: its file}."""
+    """Return {name of an attempt: the file that defines it}."""
     functions = [(one, path) for path in FILES for one in ast.parse(path.read_text(encoding="utf-8")).body]
     return {one.name: path for one, path in functions if isinstance(one, ast.FunctionDef) and one.name[0] != "_"}
 
@@ -113,7 +113,7 @@ print(f.{name}({place!r}))"""
 
 
 def attempt(name: str, path: Path, part: str = "whole") -> str:
-    """Return what the attempt achieved against this part of the sandbox, "" if nothing."""
+    """Return what the attempt achieved against this part of the sandbox, or "" if it failed."""
     with grounds() as (place, heard, token):
         if part == "whole":
             with Submission(path, seconds=5.0) as student:
@@ -133,7 +133,7 @@ def attempt(name: str, path: Path, part: str = "whole") -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the attempts that won, and a summary line; return 1 if one won."""
+    """Print the attempts that won, and a summary line; return 1 if any attempt won."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     part = next((word[2:] for word in words if word[2:] in PARTS), "whole")
     chosen = {name: path for name, path in attempts().items() if name in words or not {*words} - {f"--{part}"}}

@@ -46,7 +46,7 @@ ROOT = COURSE.parent
 
 
 def folders(names: Sequence[str] = ()) -> list[Path]:
-    """Return the assignments' folders: all, or those whose names begin with one of these.
+    """Return the folders of all assignments, or of those whose names begin with one of `names`.
 
     ValueError for a name that matches none.
     """
@@ -301,8 +301,8 @@ def needed() -> list[str]:
 def made(seed: str, folder: Path, kind: str = "") -> set[str]:
     """Add a kind of variant to those made for an assignment from this secret file, and return all of them.
 
-    kind : "own" for one variant per student, "one" for the same for all, "" to add none.  For @secret.txt they are in
-    secret.made.json beside it; a seed given in the command itself leaves no trace, and the set is empty.
+    kind : "own" for one variant per student, "one" for the same for all, "" to add none.  For @secret.txt the kinds are
+    stored in secret.made.json beside it.  For a seed given in the command nothing is stored, and the set is empty.
     """
     if not seed.startswith("@"):
         return set()
@@ -326,7 +326,7 @@ OTHER = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the folders that the arguments request; return 2 if these are wrong."""
+    """Make the folders that the arguments request; return 2 if the arguments are wrong."""
     parser = argparse.ArgumentParser(prog="course/build.py", description="Make the course's folders.")
     whats = ("student", "class", "instructor", "release")
     parser.add_argument("what", choices=whats, help="one folder, one for each name, zips for graders, one for students")

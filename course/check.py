@@ -127,7 +127,7 @@ HEADER = re.compile(r"^# (refused by|variant|isolated|alone)(?:: *(.*))?$")
 
 
 def header(text: str) -> dict[str, str]:
-    """Return {"refused by": ..., ...} from a wrong submission's first lines; ValueError if nothing refuses it."""
+    """Return {"refused by": ..., ...} from a wrong submission's first lines; ValueError without "refused by"."""
     found = {}
     for line in text.splitlines():
         if not (m := HEADER.match(line)):
@@ -139,7 +139,7 @@ def header(text: str) -> dict[str, str]:
 
 
 def wrong(folder: Path, assignment: Assignment, solution: str, more: Sequence[str] = ()) -> Iterator[Task]:
-    """Yield the folder's wrong submissions, each under one seed, and under seeds of `more` that draw what it needs."""
+    """Yield the folder's wrong submissions, each under one seed, and under fitting seeds of `more`."""
     names = [exercise.name for exercise in assignment.exercises]
     for path in sorted(folder.glob("wrong/*.py")):
         text = path.read_text(encoding="utf-8")
@@ -253,7 +253,7 @@ def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade what the arguments name, and print the table; return 0 if everything is as expected."""
+    """Grade what the arguments name, and print the table; return 0 if all results are as expected."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["release"]:
         return build(words)

@@ -5,8 +5,8 @@
     python3 make.py course similar hw1_backprop handed-in
 
 FOLDER holds a script, a notebook or a folder for each student, named like the student in the seed: ada@example.org.py.
-The table also lists what cannot be graded, with the reason, and names of names.txt without a hand-in.  The
-table has the columns that Canvas and Moodle read.
+The table also lists hand-ins that cannot be graded, with the reason, and students in names.txt without a hand-in.
+Canvas and Moodle can read its columns.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def alike(text: str, other: str, given: str = "") -> float:
 
 
 def scripts(folder: Path) -> dict[str, str]:
-    """Return {file: its text} of all scripts and notebooks below a folder, except wrong ones and the grader's own."""
+    """Return {file: its text} of all scripts and notebooks below a folder, except damaged ones and the grader's own."""
     files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "wrong" not in p.parts)
     found = {}
     for path in files:
@@ -81,7 +81,7 @@ def scripts(folder: Path) -> dict[str, str]:
 def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[float, str, str]]:
     """List (part, one, other), most alike first, for hand-ins that share at least `least` of their code.
 
-    The assignment's solutions are compared too.  Code given to every student does not count.
+    The assignment's solutions are compared too.  Code given to every student is ignored.
     """
     given = "\n".join(f"def {name}():\n    raise NotImplementedError" for name in functions(assignment))
     texts, known = scripts(folder), scripts(Path(assignment.folder))
@@ -97,7 +97,7 @@ def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[floa
 
 
 def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
-    """Return [points, points of each exercise ..., a remark, the sandbox] of a hand-in; 0 and why if not graded."""
+    """Return [points, points of each exercise ..., a remark, the sandbox]; 0 points and why if not graded."""
     try:
         path = chosen(place, functions(assignment)) if place.is_dir() else place
         found = grade(assignment, path, seed=seed)

@@ -5,14 +5,14 @@ Only NumPy may be imported. Never modify the inputs; float32 in gives float32 ou
 
 import numpy as np
 from variant import activation as ACTIVATION  # "relu", "tanh" or "softplus"
-from variant import gain as GAIN  # its factor
+from variant import gain as GAIN  # factor of the activation
 from variant import loss as LOSS  # "mean" or "sum" over the examples
 from variant import smoothing as SMOOTHING  # the part of the targets that all classes share
 from variant import weights as WEIGHTS  # "in_out": y = x W + b;  "out_in": y = x W' + b
 
 
 def dense(x, W, b):
-    """Map x (N, d), W as your handout has it, b (n,) to y (N, n) and a cache."""
+    """Map x (N, d), W in the layout of your handout, b (n,) to y (N, n) and a cache."""
     # BEGIN SOLUTION
     y = x @ (W if WEIGHTS == "in_out" else W.T) + b
     return y, (x, W)
@@ -63,7 +63,7 @@ def log_softmax(z):
 
 # BEGIN SOLUTION
 def targets(z, labels):
-    """Return 1 for the label, less the part that all classes share."""
+    """Return the targets (N, C): smoothing / C, plus 1 - smoothing at the label."""
     t = np.full_like(z, SMOOTHING / z.shape[1])
     t[np.arange(len(z)), labels] += 1 - SMOOTHING
     return t
@@ -118,7 +118,7 @@ def gradients(x, labels, params):
 
 
 def gradients_in_parts(x, labels, params, size):
-    """Return the same as `gradients`, from `size` examples at a time (fewer in the last part)."""
+    """Return the same as `gradients`, using `size` examples at a time (fewer in the last part)."""
     # BEGIN SOLUTION
     loss, total = 0, [np.zeros_like(p) for p in params]
     for i in range(0, len(x), size):
@@ -160,7 +160,7 @@ def sgd(p, g, v, lr, momentum):
 
 
 def train(x, labels, params, lr, momentum, steps):
-    """Take full-batch steps from velocities of 0; return the parameters, and the losses (steps,) before each step."""
+    """Take full-batch steps from velocities 0; return the parameters, and the loss before each step (steps,)."""
     # BEGIN SOLUTION
     velocity, losses = [np.zeros_like(p) for p in params], []
     for _ in range(steps):
@@ -176,7 +176,7 @@ def train(x, labels, params, lr, momentum, steps):
 
 
 def batch_noise(x, labels, params, batches, draws, seed):
-    """Return |g_B - g| / |g| of B random examples against all, for each B of K batches: (K, draws)."""
+    """Return |g_B - g| / |g| for each of K batch sizes B: gradients of B random and of all examples, (K, draws)."""
 
     # BEGIN SOLUTION
     def vector(at):

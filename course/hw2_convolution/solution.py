@@ -5,13 +5,13 @@ Only NumPy may be imported. Never modify the inputs; float32 in gives float32 ou
 
 import numpy as np
 from variant import average as AVERAGE  # "window": divided by size^2; "inside": by the pixels inside the image
-from variant import kernel as KERNEL  # "correlation": W[a, c] meets pixel s i + a; "convolution": W flipped
+from variant import kernel as KERNEL  # "correlation": W[a, c] multiplies pixel s i + a; "convolution": W flipped
 from variant import layout as LAYOUT  # "NHWC": images (N, H, W, C); "NCHW": (N, C, H, W); or another order
 
 
 # BEGIN SOLUTION
 def last(x):
-    """Return the images with their channels last, and back by `first`."""
+    """Return the images with their channels last; `first` is the inverse."""
     return x.transpose([LAYOUT.index(axis) for axis in "NHWC"])
 
 
@@ -39,7 +39,7 @@ def placed(u, a, c, stride):
 
 # END SOLUTION
 def conv(x, W, b, stride, pad):
-    """Map images x, W (k, l, C, n), b (n,) to images with n channels and a cache."""
+    """Map images x, W (k, m, C, n), b (n,) to images with n channels and a cache."""
     # BEGIN SOLUTION
     V = W if KERNEL == "correlation" else W[::-1, ::-1]
     X = padded(last(x), pad)
@@ -64,7 +64,7 @@ def conv_backward(u, cache):
 
 
 def max_pool(x, size, stride, pad):
-    """Return the largest entry of each window size x size, channel by channel, and a cache; padding never counts."""
+    """Return the largest entry of each size x size window, channel by channel, and a cache; never return padding."""
     # BEGIN SOLUTION
     X = padded(last(x), pad, -np.inf)
     w = windows(X, (size, size), stride)
@@ -74,7 +74,7 @@ def max_pool(x, size, stride, pad):
 
 
 def max_pool_backward(u, cache):
-    """Map u, of the shape of y, to dL/dx; of equal entries the first in reading order takes all."""
+    """Map u, of the shape of y, to dL/dx; of tied entries, only the first in reading order receives u."""
     # BEGIN SOLUTION
     X, which, size, stride, pad = cache
     u, dX = last(u), np.zeros_like(X)
@@ -85,7 +85,7 @@ def max_pool_backward(u, cache):
 
 
 def avg_pool(x, size, stride, pad):
-    """Return the mean of each window, divided as your handout says, and a cache."""
+    """Return the mean of each window, with the divisor of your handout, and a cache."""
     # BEGIN SOLUTION
     X = last(x)
     inside = windows(padded(np.ones_like(X), pad), (size, size), stride).sum(axis=(4, 5))
@@ -111,7 +111,7 @@ def avg_pool_backward(u, cache):
 
 
 def channel_noise(x, widths, draws, seed):
-    """Return the relative distance of pixel covariances in two random layers, for each of K widths: (K, draws)."""
+    """Return relative distances between the pixel covariances of two random layers, for K widths: (K, draws)."""
     # BEGIN SOLUTION
     C = last(x).shape[3]
     found = []

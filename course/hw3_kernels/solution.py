@@ -44,14 +44,14 @@ def moments(K, q, q_prime):
 
 
 def dual(K, q1, q2):
-    """Return E phi phi', E of the slopes, both (N, M), for covariances K (N, M) with variances q1 (N,), q2 (M,)."""
+    """Return T and T_dot, both (N, M), for covariances K (N, M) and variances q1 (N,), q2 (M,)."""
     # BEGIN SOLUTION
     return moments(K, q1[:, None], q2[None, :])
     # END SOLUTION
 
 
 def kernels(x1, x2, depth, w_std, b_std):
-    """Return NNGP and NTK, both (N, M), of x1 (N, d), x2 (M, d) and a network with `depth` hidden layers."""
+    """Return the NNGP kernel and the NTK, both (N, M), for `depth` hidden layers, x1 (N, d) and x2 (M, d)."""
     # BEGIN SOLUTION
     d = x1.shape[1]
     K, Theta = dense(x1 @ x2.T / d, np.zeros((len(x1), len(x2))), w_std, b_std)
@@ -103,7 +103,7 @@ def empirical_ntk(x1, x2, params, w_std, b_std):
 
 
 def sample(x, width, seeds, w_std, b_std):
-    """Return tangent kernels (S, N, N) of S networks with a hidden layer of this width, one for each seed; x (N, d)."""
+    """Return tangent kernels (S, N, N) of S networks of this width on x (N, d), one network for each seed."""
     # BEGIN SOLUTION
     found = []
     for seed in seeds:
@@ -118,7 +118,7 @@ def sample(x, width, seeds, w_std, b_std):
 
 
 def z_test(samples, theory, level):
-    """Return z (...) of samples (S, ...) against theory (...), and True if the two agree at this level, else False."""
+    """Return z (...) of samples (S, ...) against theory (...), and True if the two agree at this level."""
     # BEGIN SOLUTION
     z = (samples.mean(axis=0) - theory) / (samples.std(axis=0, ddof=1) / np.sqrt(len(samples)))
     p = erfc(np.abs(z) / np.sqrt(2))
@@ -127,7 +127,7 @@ def z_test(samples, theory, level):
 
 
 def experiment(x, width, seeds, w_std, b_std, level):
-    """Return z (N, N) of sampled tangent kernels against the infinite network's, and whether they agree; x (N, d)."""
+    """Return z (N, N) of sampled tangent kernels against the NTK, and True if the two agree; x (N, d)."""
     # BEGIN SOLUTION
     return z_test(sample(x, width, seeds, w_std, b_std), kernels(x, x, 1, w_std, b_std)[1], level)
     # END SOLUTION
@@ -146,14 +146,14 @@ def draw_functions(K, draws, seed):
 
 
 def condition(K, f, known, y):
-    """Turn draws f (N, S) of the prior into draws of the posterior with values y (k,) at the inputs `known` (k,)."""
+    """Turn prior draws f (N, S) into posterior draws, which take the values y (k,) at the inputs `known` (k,)."""
     # BEGIN SOLUTION
     return f + K[:, known] @ np.linalg.solve(K[np.ix_(known, known)], y[:, None] - f[known])
     # END SOLUTION
 
 
 def roughness(x, lags, draws, seed, w_std, b_std):
-    """Return the rms of f(x[i + lag]) - f(x[i]) around the circle x (N, 2): (2, K, draws), for K and for Theta."""
+    """Return the rms of f(x[i + lag]) - f(x[i]) around the circle x (N, 2): (2, K, draws), for NNGP and NTK."""
     # BEGIN SOLUTION
     found = []
     for kernel in kernels(x, x, 1, w_std, b_std):

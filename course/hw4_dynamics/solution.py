@@ -10,7 +10,7 @@ from variant import trained as TRAINED  # "all" layers of the ensemble, or the "
 from variant import weight as WEIGHT  # factor of the loss
 
 # BEGIN SOLUTION
-LOST = 1e-10  # as a fraction of the largest eigenvalue: anything smaller is rounding
+LOST = 1e-10  # fraction of the largest eigenvalue; smaller eigenvalues are rounding errors
 
 
 def divisor(N):
@@ -19,7 +19,7 @@ def divisor(N):
 
 
 def eigen(K):
-    """Return eigenvalues divided by the loss's divisor, those that are 0 set to 0, and eigenvectors."""
+    """Return eigenvalues over the loss's divisor, set to 0 if they are only rounding errors, and eigenvectors."""
     lam, V = np.linalg.eigh(K)
     return np.where(lam > LOST * lam[-1], lam, 0.0) / divisor(len(K)), V
 
@@ -30,7 +30,7 @@ def rows(K_test):
 
 
 def gain(lam, t):
-    """Return (1 - exp(-lam t)) / lam; if lam is 0: t, or 0 in the limit, as no result depends on it."""
+    """Return (1 - exp(-lam t)) / lam; for lam = 0 return t, or 0 if t = inf, where no result depends on it."""
     some = np.where(lam > 0, lam, 1.0)
     if np.isinf(t):
         return (lam > 0) / some
@@ -47,7 +47,7 @@ def matrix(K, t):
 
 
 def step(K, f, y, lr):
-    """Return the outputs (N, C) after a step of gradient descent: K (N, N), outputs f (N, C), targets y (N, C)."""
+    """Return the outputs (N, C) after one gradient descent step; K (N, N), outputs f (N, C), targets y (N, C)."""
     # BEGIN SOLUTION
     return f - lr / divisor(len(y)) * K @ (f - y)
     # END SOLUTION
@@ -61,14 +61,14 @@ def flow(K, y, t, f0):
 
 
 def max_learning_rate(K):
-    """Return the largest learning rate of gradient descent that does not diverge."""
+    """Return the largest learning rate at which gradient descent does not diverge."""
     # BEGIN SOLUTION
     return float(2 / eigen(K)[0][-1])
     # END SOLUTION
 
 
 def descent(K, y, lr, steps, f0):
-    """Return outputs (N, C) after a whole number of steps of gradient descent; ValueError if they would diverge."""
+    """Return outputs (N, C) after a whole number of gradient descent steps; raise ValueError if they would diverge."""
     # BEGIN SOLUTION
     if lr > max_learning_rate(K):
         raise ValueError(f"lr = {lr:g} diverges: it has to stay below {max_learning_rate(K):g}")
@@ -78,7 +78,7 @@ def descent(K, y, lr, steps, f0):
 
 
 def predict(K, K_test, y, t, f0, f0_test):
-    """Return outputs (M, C) of gradient flow on M other inputs; K_test as in your handout, f0_test (M, C)."""
+    """Return outputs (M, C) of gradient flow on M test inputs; K_test has your handout's layout, f0_test (M, C)."""
     # BEGIN SOLUTION
     return f0_test + rows(K_test) @ (matrix(K, t) @ (y - f0))
     # END SOLUTION
@@ -92,7 +92,7 @@ def weights(J, y, t, f0):
 
 
 def posterior(K, K_test, K_prior, y):
-    """Return mean (M, C) and covariance (M, M) of the Gaussian process: K (N, N), K_test, K_prior (M, M), y (N, C)."""
+    """Return the posterior mean (M, C) and covariance (M, M); K (N, N), K_test, K_prior (M, M), y (N, C)."""
     # BEGIN SOLUTION
     A = rows(K_test) @ np.linalg.inv(K)
     return A @ y, K_prior - A @ rows(K_test).T
@@ -116,7 +116,7 @@ def ensemble_mean(K, K_test, Theta, Theta_test, y, t):
 
 
 def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
-    """Return their covariance (M, M), the same for each output."""
+    """Return the covariance (M, M) of the outputs of these networks at time t, the same for each output."""
     # BEGIN SOLUTION
     A = taken(K, K_test, Theta, Theta_test, t)
     cross = A @ rows(K_test).T
@@ -139,7 +139,7 @@ def own_kernel(x):
 
 
 def learning_curve(x, y, sizes, draws, seed):
-    """Return squared error and fraction misclassified: trained on N of sizes, tested on the others: (2, K, draws)."""
+    """Return (2, K, draws): squared errors, and fractions misclassified, after training on N examples, N of K sizes."""
     # BEGIN SOLUTION
     K, found = own_kernel(x), []
     for N in sizes:

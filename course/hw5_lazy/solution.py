@@ -6,7 +6,7 @@ NumPy and SciPy may be imported. Never modify the inputs; everything is float64.
 import numpy as np
 from scipy.special import erf, stdtrit
 from variant import activation as ACTIVATION  # "tanh", "sin" or "erf"
-from variant import gain as GAIN  # its factor
+from variant import gain as GAIN  # factor of the activation
 from variant import loss as LOSS  # "mean" or "sum" over the examples
 from variant import norm as NORM  # "rms" or "max" over the examples
 
@@ -19,14 +19,14 @@ def phi(z):
 
 
 def slope(z):
-    """Return its derivative."""
+    """Return the derivative of the activation."""
     if ACTIVATION == "tanh":
         return GAIN * (1 - np.tanh(z) ** 2)
     return GAIN * (np.cos(z) if ACTIVATION == "sin" else 2 / np.sqrt(np.pi) * np.exp(-(z**2)))
 
 
 def draw(seed, n, s, d):
-    """Draw network number s of width n for inputs of d entries; return W (d, n), a (n,), all from N(0, 1)."""
+    """Draw network number s of width n for inputs of d entries: W (d, n), a (n,), with entries from N(0, 1)."""
     rng = np.random.default_rng([seed, n, s])
     return rng.standard_normal((d, n)), rng.standard_normal(n)
 
@@ -48,7 +48,7 @@ def vjp(x, W, a, u):
 
 
 def jvp(x, W, a, dW, da):
-    """Return the change of f (N,) to first order when W changes by dW (d, n) and a by da (n,): J (dW, da)."""
+    """Return J (dW, da), the first-order change of f (N,) when W changes by dW (d, n) and a by da (n,)."""
     # BEGIN SOLUTION
     d, n = W.shape
     z, dz = x @ W / np.sqrt(d), x @ dW / np.sqrt(d)
@@ -57,7 +57,7 @@ def jvp(x, W, a, dW, da):
 
 
 def f_lin(x, W0, a0, W, a):
-    """Evaluate the network linearised at (W0, a0) at the point (W, a): (N,)."""
+    """Evaluate at (W, a) the network linearised at (W0, a0): (N,)."""
     # BEGIN SOLUTION
     return outputs(x, W0, a0) + jvp(x, W0, a0, W - W0, a - a0)
     # END SOLUTION
@@ -90,7 +90,7 @@ def train(x, y, W, a, lr, steps):
 
 
 def train_lin(x, y, W0, a0, lr, steps):
-    """Do the same for the network linearised at (W0, a0), trained separately from there: (steps + 1, N)."""
+    """Train the network linearised at (W0, a0) from this point; return its outputs as `train` does, (steps + 1, N)."""
     # BEGIN SOLUTION
     rate = lr / len(y) if LOSS == "mean" else lr
     W, a, f = W0, a0, [outputs(x, W0, a0)]
@@ -103,7 +103,7 @@ def train_lin(x, y, W0, a0, lr, steps):
 
 
 def train_centred(x, y, W, a, alpha, lr, steps):
-    """Do the same for alpha (f(W, a) - f(W0, a0)) from its start, at the rate lr / alpha^2: (steps + 1, N)."""
+    """Train F = alpha (f - f_0) at the rate lr / alpha^2; return F as `train` returns f, (steps + 1, N)."""
     # BEGIN SOLUTION
     rate = (lr / len(y) if LOSS == "mean" else lr) / alpha**2
     f0 = outputs(x, W, a)
@@ -129,7 +129,7 @@ def deviation(x, y, W, a, lr, steps):
 
 
 def measure(x, y, widths, seeds, lr, steps, seed):
-    """Return deviations of the networks draw(seed, n, s, d), n of K widths, s = 0 ... seeds - 1: (K, seeds)."""
+    """Return the deviations (K, seeds) of the networks draw(seed, n, s, d), for K widths n and s = 0 ... seeds - 1."""
     # BEGIN SOLUTION
     d = x.shape[1]
     return np.array([[deviation(x, y, *draw(seed, n, s, d), lr, steps) for s in range(seeds)] for n in widths])
@@ -137,7 +137,7 @@ def measure(x, y, widths, seeds, lr, steps, seed):
 
 
 def fit(widths, values, confidence):
-    """Fit A n^b to values (K, S) at K widths; return b, and the low and high end of its interval: three numbers."""
+    """Fit A n^b to values (K, S) at K widths; return three numbers, b and the ends of its interval, low and high."""
     # BEGIN SOLUTION
     log_n = np.repeat(np.log(widths), values.shape[1])
     log_v = np.log(values).ravel()
@@ -151,7 +151,7 @@ def fit(widths, values, confidence):
 
 
 def verdict(low, high, theory, against):
-    """Return "pass" if the whole interval is nearer to theory than against, "fail" if none is, else "undecided"."""
+    """Return "pass" if the whole interval lies within the borders, "fail" if no part of it does, else "undecided"."""
     # BEGIN SOLUTION
     half = abs(theory - against) / 2
     if theory - half < low and high < theory + half:

@@ -16,7 +16,7 @@ SIGMA = {"input": 1.0, "hidden": 1.0, "output": 0.1}
 
 
 def draw(seed, n, s, d, C):
-    """Draw network number s of width n, d inputs, C outputs -> three arrays of N(0, 1), (d, n), (n, n) and (n, C)."""
+    """Draw network number s of width n, d inputs, C outputs: three arrays (d, n), (n, n), (n, C) from N(0, 1)."""
     rng = np.random.default_rng([seed, n, s])
     return [rng.standard_normal(shape) for shape in ((d, n), (n, n), (n, C))]
 
@@ -39,7 +39,7 @@ def table():
 
 
 def shifted(table, place, s):
-    """Return a table with a + s at `place`, which gives the same function at every step of training."""
+    """Return the table with a + s at `place` that gives the same function at every step of training."""
     # BEGIN SOLUTION
     a, b, c = table[place]
     return {**table, place: (a + s, b - s, c - (2 * s if OPTIMIZER == "sgd" else s))}
@@ -100,7 +100,7 @@ def step(x, y, weights, table, lr):
 
 
 def sizes(x, y, weights, table, lr, steps):
-    """Return (2, 3): the size of h1, h2, f after the last step, and that of their change since the start."""
+    """Return (2, 3): the sizes of h1, h2, f after the last step, and the sizes of their changes since the start."""
     # BEGIN SOLUTION
     start = forward(x, weights, table)
     for _ in range(steps):
@@ -128,7 +128,7 @@ def coordinate_check(x, y, widths, seeds, table, lr, steps, seed):
 
 
 def best_rate(rates, losses):
-    """Return the rate at the minimum of the parabola in log(rate) through the lowest loss (R,) and its neighbours."""
+    """Return the rate at the minimum of a parabola in log(rate), fitted to the lowest loss and its neighbours."""
     # BEGIN SOLUTION
     i = int(np.argmin(losses))
     if i in (0, len(rates) - 1):
