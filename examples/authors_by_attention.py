@@ -23,7 +23,7 @@ MOMENTUM, NOISE = 0.9, 0.1
 
 
 def network(width: int) -> mn.Sequential:
-    """Build convolution, attention and mean with `width` channels, and half as many in each head."""
+    """Build convolution, attention and mean with `width` channels, and half as many channels in each head."""
     attention = mn.GlobalSelfAttention(
         width, heads=4, key_channels=width // 2, value_channels=width // 2, qk_std=2.0, w_std=2**0.5, masked=True
     )
@@ -35,7 +35,7 @@ def main(
     out: str | None = None, sizes: tuple[int, ...] = (50, 100, 200), test: int = 400, width: int = 64,
     networks: int = 4, steps: int = 100, seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return accuracies by the number of training sentences; plot them into `out` if given."""
+    """Return accuracies for each number of training sentences; plot them into `out` if given."""
     rng = np.random.default_rng(seed)
     authors = mn.datasets.sentences().embed(20, 64, rng).pair("Austen", "Wells")
     one, two = authors.split(max(sizes), test, rng)

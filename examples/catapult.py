@@ -40,7 +40,7 @@ def launched(rate: float, seed: int, steps: int = 300) -> tuple[Any, float]:
 
 
 def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
-    """Return each network's initial sharpness, and that after 30 steps except in the standard parametrization."""
+    """Return each network's initial sharpness, and its sharpness after 30 steps except in standard parametrization."""
     net = mn.Network(mn.zoo.mlp(2, width, 1, activation=mn.Tanh(), w_std=1.0, b_std=0.0), (64,), PARAMETRIZATIONS[name])
     theta = net.init(np.random.default_rng([width]), ensemble=seeds)
     ends: dict[str, Any] = {"start": theta}
@@ -54,7 +54,7 @@ def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8) -> dict[str, float]:
-    """Return the networks' fate at each rate, and exponents in width with half their 95 % intervals."""
+    """Return peak, convergence and sharpness at each rate, and exponents in width with half their 95 % intervals."""
     results = dict[str, float]()
     runs, laws = {rate: [launched(rate, seed) for seed in range(seeds)] for rate in RATES}, {}
     for rate, each in runs.items():

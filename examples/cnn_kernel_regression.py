@@ -23,7 +23,7 @@ FILES = {"mnist": mn.datasets.mnist, "cifar10": mn.datasets.cifar10}
 
 
 def network(depth: int, end: mn.spec.Layer) -> mn.Sequential:
-    """Build `depth` times (3 x 3, ReLU), then `end`, then Dense."""
+    """Build `depth` 3 x 3 convolutions with ReLU, then `end`, then Dense."""
     block = [mn.Conv2d(64, 3, w_std=2**0.5), mn.ReLU()] * depth
     return mn.Sequential(*block, end, mn.Dense(10))
 

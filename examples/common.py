@@ -44,7 +44,7 @@ __all__ = [
 
 @lru_cache(maxsize=4)
 def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.datasets.Dataset, mn.datasets.Dataset]:
-    """Return random training and test images in float32, x : (N, H, W, C) in [0, 1]; fewer if too few exist.
+    """Return random training and test images in float32, x : (N, H, W, C) in [0, 1]; all images if there are too few.
 
     data : "digits", "mnist" or "cifar10".  Every call returns the same object, so do not write to its arrays.
     """
@@ -59,7 +59,7 @@ def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.data
 
 
 def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequential:
-    """Build LeNet-5 times `width`; for 8 x 8 images, one with 3 x 3 windows and as many channels and features."""
+    """Build LeNet-5 with `width` times its channels and features; for 8 x 8 images, with 3 x 3 windows."""
     if shape[0] != 8:
         return mn.zoo.lenet5(width, outputs, padding=2 if shape[0] == 28 else 0)
     layers: list[mn.spec.Layer] = []

@@ -27,7 +27,7 @@ PARAMETRIZATIONS = {
 
 
 def spec(n: int, plant: float = 0.0) -> mn.Sequential:
-    """Build three hidden layers; the weights of the second are larger by (n / 64)^plant."""
+    """Build three hidden layers; the second layer's weights have a factor (n / 64)^plant."""
     stds = (1.0, (n / 64) ** plant, 1.0)
     hidden = [layer for w_std in stds for layer in (mn.Dense(n, w_std=w_std), mn.Tanh())]
     return mn.Sequential(*hidden, mn.Dense(10, w_std=10**-0.5))

@@ -31,7 +31,7 @@ def data(n: int) -> tuple[Host, Host]:
 
 
 def path(fraction: float, n: int, width: int, steps: int, seed: int = 1) -> tuple[float, Host]:
-    """Return lr = 2 / (fraction s), and (step, lr x sharpness, loss) at forty moments of a run."""
+    """Return lr = 2 / (fraction s), and (step, lr x sharpness, loss) at forty steps of a run."""
     x, y = data(n)
     dense = [mn.Dense(w, b_std=0.1) for w in (width, width, 10)]
     net = mn.Network(mn.Sequential(dense[0], mn.Tanh(), dense[1], mn.Tanh(), dense[2]), (64,), mn.PyTorch())
@@ -59,7 +59,7 @@ def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 400
 
 
 def draw(out: str, runs: dict[float, tuple[float, Host]]) -> None:
-    """Plot sharpness against steps, each with its 2 / lr, and the losses."""
+    """Plot the sharpness of each run against steps, with the line 2 / lr, and the losses."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -43,7 +43,7 @@ def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, 
 
 
 def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25) -> dict[str, float]:
-    """Return the largest errors of learnability, those of test errors (relative), and exponents on the sphere."""
+    """Return the largest errors of learnabilities and (relative) of test errors, and the exponents on the sphere."""
     x, rng = np.array(list(product((-1.0, 1.0), repeat=10))), np.random.default_rng(1)
     modes = np.stack([x[:, rng.choice(10, level, replace=False)].prod(1) for level in LEVELS], axis=1)
     cube = [an.eigenlearning(an.cube_modes(an.kernel(spec()), 10), n, ridge=RIDGE) for n in sizes]

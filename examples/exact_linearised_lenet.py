@@ -46,7 +46,7 @@ SAYS = {"solver": "exact solution", "linearised": "linearised by SGD", "LeNet": 
 
 
 def solved(data: str, n_train: int, shift: int, width: int, seed: int, sgd_time: float) -> dict[str, Any]:
-    """Return test and training accuracy of the exact solution, with each ridge, and of flow stopped at SGD's time."""
+    """Return test and training accuracy of the exact solution, of each ridge, and of flow stopped at SGD's time."""
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     xp, found = array_namespace(x), {"P / N": net.size / len(x)}
     if len(x) > AT_ONCE and on_host(xp):
@@ -65,7 +65,7 @@ def solved(data: str, n_train: int, shift: int, width: int, seed: int, sgd_time:
 
 
 class Tangent:
-    """The tangent kernel at theta_0 in the form for `an.solve`: in panels, never as a whole."""
+    """The tangent kernel at theta_0, as `an.solve` reads it: in panels, never as a whole."""
 
     def __init__(self, net: mn.Network, theta0: mn.Array) -> None:
         self.net, self.theta0 = net, theta0

@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def cnn(shape: tuple[int, ...], channels: int) -> mn.Sequential:
-    """Build the paper's network; for 8 x 8 images with 3 x 3 windows instead of 5 x 5."""
+    """Build the paper's network; for 8 x 8 images, use 3 x 3 windows instead of 5 x 5."""
     if shape[0] != 8:
         return mn.zoo.geiger_cnn(channels)
     layers: list[mn.spec.Layer] = []
@@ -46,7 +46,7 @@ def cnn(shape: tuple[int, ...], channels: int) -> mn.Sequential:
 def tested_on(
     data: str, n_train: int, n_test: int, channels: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return outputs (M,) on the test images by seed, the mean size of a batch, and the time of zero loss."""
+    """Return each seed's outputs (M,) on the test images, the mean batch size, and the time of zero loss."""
     train, test = images(data, n_train, n_test)
     (x, y), (x_test, _) = (placed(*part.standardise(fit=train).parity()) for part in (train, test))
     net = mn.Network(cnn(x.shape[1:], channels), x.shape[1:])

@@ -44,7 +44,7 @@ def z(samples: Host, truth: float) -> float:
 def main(
     out: str | None = None, shapes: tuple[tuple[int, int], ...] = SHAPES, members: int = 20_000
 ) -> dict[str, float]:
-    """Return z-scores of mean and variance by depth and width; n Var / Theta^2 of one hidden layer, with its error."""
+    """Return z-scores of mean and variance by depth and width, and n Var / Theta^2 ± error for one hidden layer."""
     rng, found, points = np.random.default_rng(0), {}, []
     for depth, n in shapes:
         theory = an.finite_width(spec(depth, n))

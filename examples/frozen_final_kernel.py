@@ -40,7 +40,7 @@ FEW = 40
 def compared(
     n_train: int, n_test: int, depth: int, data: str, s: float, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return the test examples (M,) that the network, its frozen last and first kernels get wrong, and more by seed."""
+    """Return each seed's test errors (M,) of the network and of its frozen final and initial kernels, and more."""
     (x, y), (x_test, y_test) = (placed(*part) for part in task(data, n_train, n_test))
     net = network(width, depth)
     theta0 = start(net, seed)

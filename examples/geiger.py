@@ -48,7 +48,7 @@ def task(data: str, n_train: int, n_test: int, dtype: str = "float32") -> Task:
 
 
 def network(width: int, depth: int, activation: mn.spec.Layer = SOFTPLUS) -> mn.Network:
-    """Build `depth` hidden layers on 10 inputs, one output; zero initial biases; ReLU between weights of variance 2."""
+    """Build `depth` hidden layers, 10 inputs, one output; biases start at zero; after ReLU, weights have variance 2."""
     gain = sqrt(2) if isinstance(activation, mn.ReLU) else 1.0
     layers: list[mn.spec.Layer] = []
     for i in range(depth):
@@ -82,7 +82,7 @@ def flowing(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, *, until: float | None = None,
     times: Any = 1e7, by: mn.Steps = STEPS,
 ) -> Iterator[mn.Moment]:  # fmt: skip
-    """Yield the flow of alpha (f - f_0), alpha = s / sqrt(h), until its loss is zero, or its rms is `until`."""
+    """Yield the flow of F = alpha (f - f_0), alpha = s / sqrt(h), until the loss is zero or the rms of F `until`."""
     alpha = s / sqrt(net.layout.tensors[-2].shape[0])
     loss = mn.Hinge(alpha) if until is None else UntilOutput(alpha, until)
     return mn.flow(mn.Centred(net, theta0, alpha), theta0, x, y, loss=loss, times=times, mu=1000.0, by=by)

@@ -52,7 +52,7 @@ def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple
 
 
 def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Array:
-    """Return theta of the minimum-norm least-squares solution; if J J' is singular, by LAPACK on J, as in the paper."""
+    """Return the minimum-norm least-squares theta; if J J' is singular, use LAPACK on J, as in the paper."""
     try:
         return mn.solve_gram(net, theta0, x, y).theta
     except ValueError:

@@ -38,7 +38,7 @@ LOWEST = {"digits": (0.01, 30.0), "mnist": (0.003, 8.0), "cifar10": (0.003, 12.0
 
 @np.errstate(over="ignore", invalid="ignore")  # divergence raises its own error
 def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, seed: int) -> dict[str, Any]:
-    """Return final loss and test accuracy; accuracy before and after some renewals of the features, and their times."""
+    """Return final loss and test accuracy; accuracies before and after some feature updates, and their times."""
     net, theta, (x, y, x_test, y_test) = problem(data, n_train, channels, seed)
     steps = ceil(max(t / lr, 3 * K if inf > K else 15_000))
     windows = ceil(steps / K) if inf > K else 20
@@ -70,7 +70,7 @@ def main(
     s: Setting, periods: tuple[float, ...] = (1, 2, 5, 50, 500, 5000, 20_000, inf), n_train: int = 60,
     channels: int = 6, rates: int = 8, seeds: int = 1, lowest: tuple[float, float] | None = None,
 ) -> Found:  # fmt: skip
-    """Return the phase diagram of period and rate, its bound, and what all periods learn at the lowest rate."""
+    """Return the phase diagram of period and rate, its bound, and the accuracy of all periods at the lowest rate."""
     low, t = lowest or LOWEST[s.data]
     where: dict[str, Any] = {"data": s.data, "n_train": n_train, "channels": channels, "t": t}
     lrs, seed, K = [low * 2**r for r in range(rates)], range(seeds), np.array(periods)

@@ -32,7 +32,7 @@ N, KINKED = 8, 512  # number of examples; widest ReLU network (a flow across its
 
 
 def errors(phi: mn.Activation, n: int, seed: int) -> Any:
-    """Return (order, (kernel, outputs)): the distance of one network from the hierarchies at t = 2."""
+    """Return (orders, 2): distances of one network's kernel and outputs from the hierarchy of each order at t = 2."""
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
     layers = [layer for _ in range(2) for layer in (mn.Dense(n, w_std=2**0.5 if phi == mn.ReLU() else 1.0), phi)]

@@ -42,7 +42,7 @@ MARGIN = {"kernel": EXPONENT, "weights": 0.03}
 def moved(
     data: str, n_train: int, width: int, until: float | None, depth: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return relative changes of kernel and weights, gains and |W_l - W_l(0)| by layer (then 0), and the rms output."""
+    """Return relative changes of kernel and weights, gain and |W_l - W_l(0)| of each layer (then 0), rms output."""
     (x, y), (x_test, _) = task(data, n_train, 100, "float64")
     arrays = placed(x, y, x_test[:100])
     net = network(width, depth)

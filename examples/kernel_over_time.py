@@ -60,7 +60,7 @@ def draw(panels: Any, p: KernelPath, name: str) -> None:
 def main(
     out: str | None = None, data: str | None = None, width: int = 128, networks: int = 4, n: int = 100
 ) -> dict[str, float]:
-    """Return the kernel's movement in both regimes; its alignment, rank, first layer's share: first, largest, last."""
+    """Return the kernel's movement in both regimes; first, largest and last alignment, rank, first layer's share."""
     digits = mn.datasets.mnist(data) if data else mn.datasets.digits()
     x, y = digits.subset(n, np.random.default_rng(0)).pca(10).parity()
     paths = {name: path(s, width, networks, x, y) for name, s in REGIMES.items()}

@@ -39,7 +39,7 @@ GAP = 0.05  # alpha* is computed if the regimes' errors are further apart than t
 def outputs(
     n_train: int, n_test: int, depth: int, data: str, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return f (M,) on the test set by seed; s = 0 stands for infinity: the flow of the frozen initial kernel."""
+    """Return each seed's f (M,) on the test set; s = 0 means s = infinity, the flow of the frozen initial kernel."""
     (x, y), (x_test, _) = (placed(*part) for part in task(data, n_train, n_test))
     net = network(width, depth)
     theta0 = start(net, seed)

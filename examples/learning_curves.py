@@ -22,7 +22,7 @@ WIDTHS, TIMES, NOISE = (4, 8, 16, 32, 64, 128, 256, 512), np.geomspace(0.3, 1000
 
 
 def losses(lam: Host, v2: Host, n: int, rng: np.random.Generator) -> Host:
-    """Return the test loss (T,) of one random-feature model on N = 4n examples, averaged over signs of v and noise."""
+    """Return the test loss (T,) of one random-feature model on N = 4n examples, averaged over v's signs and noise."""
     features, z = np.sqrt(lam / n)[:, None] * rng.standard_normal((len(lam), n)), rng.standard_normal((4 * n, len(lam)))
     x = z @ features
     mu, Q = np.linalg.eigh(x.T @ x / (4 * n))
@@ -41,7 +41,7 @@ def mean_and_error(sample: Host) -> tuple[Host, Host]:
 
 
 def digits(sizes: tuple[int, ...], draws: int = 20) -> Host:
-    """Return gradient flow on the parity of digits over its theory, minus 1: means, standard errors, (sizes, 2, T)."""
+    """Return the relative error of the theory for gradient flow on digits: means and standard errors, (sizes, 2, T)."""
     x, y = mn.datasets.digits().on_sphere().parity()
     k = an.kernel(mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))).ntk(x)
     (modes, power), rng, found = an.data_modes(k, y), np.random.default_rng(2), []
@@ -54,7 +54,7 @@ def digits(sizes: tuple[int, ...], draws: int = 20) -> Host:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 16384) -> dict[str, float]:
-    """Return relative distances of simulated losses from theory, and the exponent of the loss in the budget."""
+    """Return relative distances of simulated losses from theory, and the exponent of the loss in the compute budget."""
     k, rng, apart, theory, late = np.arange(1, 1001.0), np.random.default_rng(1), [], [], []
     for n in widths:
         curve = an.learning_curve(an.Modes(k**-1.5, k**0), k**-1.8, width=n, examples=4 * n, noise=NOISE)

@@ -51,7 +51,7 @@ def resnet(L: int) -> mn.Layer:
 
 
 def last_sum(optimizer: Any, table: mn.Parametrization, depths: tuple[int, ...], seeds: int) -> Any:
-    """Return |dh| of the last sum at each depth, and its fit."""
+    """Return |dh| of the last sum at each depth, and the fitted power of the depth."""
     told: dict[str, Any] = {"parametrization": table, "widths": depths, "seeds": seeds, "loss": mn.mse}
     check = mn.coordinate_check(resnet, X, Y, optimizer=optimizer, **told)
     *_, found, _, _ = (row for row in check.rows if row.quantity == "dh")  # before the last activation and layer

@@ -27,7 +27,7 @@ STANDARD = {("SGD", "mlp"): 1 / 16, ("Adam", "mlp"): 1 / 128, ("SGD", "cnn"): 1 
 def main(
     out: str | None = None, widths: Mapping[str, tuple[int, ...]] = WIDTHS, seeds: int = 3, steps: int = 30, N: int = 96
 ) -> dict[str, float]:
-    """Return for each case the shift, log2 of the best rate's change per doubling, and the spread, max / min."""
+    """Return each case's shift, log2 of the best rate's change per doubling of the width, and its spread, max / min."""
     digits = mn.datasets.digits(dtype=np.float32).images().subset(N, np.random.default_rng(0))
     x, y = digits.one_hot()
     found: dict[str, mn.Transfer] = {}

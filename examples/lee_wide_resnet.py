@@ -51,7 +51,7 @@ def pair(data: str, channels: int, steps: int, n_train: int, n_test: int, seed: 
 
 
 def stays(data: str, channels: int, eta: float, model: str, steps: int, n_train: int, seed: int) -> dict[str, float]:
-    """Return the loss over a run's first and last tenth; raise if the final loss is not finite: also a record."""
+    """Return the loss over a run's first and last tenth; raise if the final loss is not finite."""
     train, test = ten_classes(data, n_train, 1, zero_mean=True)
     net = network(channels, train[0].shape[1:])
     theta0, x, y, x_test = placed(net.init(np.random.default_rng(seed), dtype=np.float32), *train, test[0])

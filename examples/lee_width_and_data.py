@@ -33,7 +33,7 @@ WHEN = ("at a tenth of the loss", "at one time")
 
 
 def length(data: str, N: int, share: float) -> tuple[float, int]:
-    """Return (lr, steps) on the first N examples: `share` of the largest stable rate, until a tenth of the loss."""
+    """Return (lr, steps) for the first N examples: `share` of the largest stable rate, steps to a tenth of the loss."""
     x, y, *_ = lee.problem(data, "binary", N, N_TEST)
     k = an.kernel(lee.spec("relu", 3, 1, b_std=B_STD)).ntk(x)
     lr = share * an.max_learning_rate(k)

@@ -83,7 +83,7 @@ def main(
     s: Setting, widths: tuple[int, ...], shifts: tuple[int, ...] = (), n_train: int = 2000,
     n_test: int = 2000, epochs: int = 10, seeds: int = 2,
 ) -> Found:  # fmt: skip
-    """Return accuracies of all kinds and the gaps by width and shift, with 95 % intervals; plot them against width."""
+    """Return all accuracies and gaps for each width and shift, with 95 % intervals; plot them against width."""
     shifts = shifts or {"digits": (0, 2), "mnist": (0, 7)}.get(s.data, (0,))
     axes: dict[str, Any] = {"shift": shifts, "width": widths, "kind": tuple(KINDS), "seed": range(seeds)}
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "n_test": n_test, "epochs": epochs}

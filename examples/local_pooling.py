@@ -28,7 +28,7 @@ RIDGES = 10.0 ** np.arange(-6, 0.1)
 
 
 def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset, ...]:
-    """Return training and test images in float32 with standardised channels: digits, or CIFAR-10's first."""
+    """Return training and test images in float32 with standardised channels: digits, or the first of CIFAR-10."""
     one, two = mn.datasets.digits(dtype=np.float32).split(150, 300, np.random.default_rng(0))
     if folder is not None:
         one, two = (mn.datasets.cifar10(folder, part, dtype=np.float32) for part in ("train", "test"))
@@ -36,7 +36,7 @@ def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset
 
 
 def outputs(K: Any, k: Any, y: Any) -> Any:
-    """Return k (K + ridge)^-1 y, with the ridge by leave-one-out: the error without i is a_i / (K^-1)_ii."""
+    """Return k (K + ridge)^-1 y, with the leave-one-out ridge: the error on i of a fit without i is a_i / (K^-1)_ii."""
     lam, Q = np.linalg.eigh(K.astype(np.float64))
 
     def solved(ridge: float) -> tuple[float, Any]:

@@ -48,7 +48,7 @@ def lazy(rule: str, width: int, seed: int) -> dict[str, float]:
 
 
 def ones(net: mn.Network) -> dict[str, float]:
-    """Return one rate for all weights, as the lecture's kappa is that of f as a function of theta."""
+    """Return one rate for all weights, because the lecture's kappa is that of f as a function of theta."""
     return dict.fromkeys(net.layout.slices, 1.0)
 
 

@@ -116,7 +116,7 @@ def replicated(again: dict[str, Any] | None) -> str:
 
 
 def judged(found: dict[str, Any]) -> bool:
-    """Return True if a result has rules: older results have none, as margins were set after seeing their networks."""
+    """Return True if a result has rules.  Older ones have none: margins were set after seeing their networks."""
     return "factors" in found
 
 
@@ -170,7 +170,7 @@ def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str], level: st
 
 
 def says_so(row: dict[str, Any]) -> str:
-    """Return the text of the last column: "" if the paper says nothing."""
+    """Return the text of the last column, or "" if the paper makes no claim."""
     return {True: "yes", False: "no", None: "undecided" if row["rule"] else ""}[row["agrees"]]
 
 

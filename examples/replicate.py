@@ -40,7 +40,7 @@ def intervals(text: str) -> list[tuple[float, float]]:
 
 
 def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, Any]:
-    """Count over the rows of one script: numbers with two intervals, differences beyond them, verdicts, flips."""
+    """Count, over one script's rows, numbers with two intervals, differences beyond these, verdicts and flips."""
     found: dict[str, Any] = {"numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
     for old, new in zip(before, after, strict=True):
         pairs = zip(intervals(old["here"]), intervals(new["here"]), strict=False)

@@ -27,9 +27,9 @@ SECONDS = 120.0
 
 @contextmanager
 def unfinished(*arguments: Any) -> Iterator[Path | None]:
-    """Give the folder of a run with these arguments, as checkpoint= of `fit`; removed once the run has ended.
+    """Give the folder of a run with these arguments, for checkpoint= of `fit`, and remove it once the run has ended.
 
-    It waits for a worker that is still at this run, although its starter was killed or has given the run up.
+    It waits for a worker that still computes this run after the process that started it was killed or gave up.
     """
     if not (place := os.environ.get(PLACE)):
         yield None

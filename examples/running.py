@@ -42,7 +42,7 @@ class Setting:
 
     name : the script's name.  out : folder for results, or None.  data : "digits" (inside the package), "mnist" or
     "cifar10".  part : (i, n), to make only that part of the runs, for job arrays.  workers : processes; 1 is this one.
-    first_seed : first value of the axes "seed" and "repeat"; another one tests the same claims on other networks.
+    first_seed : first value of the axes "seed" and "repeat"; another value tests the same claims on other networks.
     sizes, papers : the arguments of main, and those at the paper's own size.
     """
 

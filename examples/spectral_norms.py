@@ -27,7 +27,7 @@ THEORY = {
 
 
 def norms(D: int, networks: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return {name: (networks,)} for every norm in the table, and {tensor: |W| / edge, averaged}."""
+    """Return {name: (networks,)} for every norm in the table, and {tensor: mean of |W| / edge}."""
     rng = np.random.default_rng([seed, D])
     net = mn.Network(mn.Sequential(mn.Dense(D), mn.Dense(D), mn.Dense(1)), (P,), mn.SpectralMuP())
     theta = net.init(rng, ensemble=networks, dtype=np.float32)

@@ -50,7 +50,7 @@ def accuracies(phi: Any, w: float, depths: Host, width: int, networks: int, step
 
 
 def half(accuracy: Host, depths: Host) -> float:
-    """Return the depth at which the accuracy first falls below a half, interpolated linearly between depths."""
+    """Return the depth at which the accuracy first falls below 1/2, by linear interpolation between depths."""
     if (at := int(np.argmax(accuracy < 0.5))) == 0:  # already below a half at the first depth, or never
         return float(depths[0] if accuracy[0] < 0.5 else depths[-1])
     return float(np.interp(0.5, accuracy[[at, at - 1]], depths[[at, at - 1]]))

@@ -54,7 +54,7 @@ class Claim(NamedTuple):
 
     @property
     def more(self) -> float:
-        """Return the factor in seeds to decide if no mean moved: (standard errors it takes / those to the margin)².
+        """Return the factor in seeds for a decision if no mean moves: (standard errors needed / those to the margin)².
 
         It is negative if a mean lies outside, so that it would decide against the paper, infinite if a mean is on the
         margin, and NaN for an unfinished run.
@@ -141,7 +141,7 @@ def below(values: Iterable[Measured], bound: float = 0.0) -> Claim:
 
 
 def at_most(values: Iterable[Measured], power: float) -> Claim:
-    """Claim that each exponent is at most `power`, with the margin of exponents as allowance.
+    """Claim that each exponent is at most `power` plus the margin of exponents.
 
     >>> wide, right = Measured(-0.34, 0.17, df=8), Measured(-0.6, 0.1, df=8)
     >>> at_most([wide], -0.5).agrees, at_most([right], -0.5).agrees, at_most([right], -0.5).rule
@@ -170,7 +170,7 @@ def percent_of(claim: Claim) -> Claim:
 
 
 def sure(holds: bool, rule: str) -> Claim:
-    """Claim something that does not vary: a count, a limit, numbers equal up to rounding.
+    """Claim something without random error: a count, a limit, numbers equal up to rounding.
 
     >>> sure(1e-15 < 1e-10, "< 1e-10").agrees
     True

@@ -102,7 +102,7 @@ def descend(
 def along_the_path(
     data: str, n_train: int, channels: int, t: float, low: float, rates: int, seed: int
 ) -> dict[str, Any]:
-    """Return curvatures of descent at rate `low`; for each rate low 2^r the longest window 2^k that lowers the loss."""
+    """Return curvatures along descent at rate `low`; by rate low 2^r, the longest window 2^k that lowers the loss."""
     net, theta, (x, y, *_) = problem(data, min(n_train, 200), channels, seed)
     steps = ceil(t / low)
     curvature, allowed = [], [LONGEST] * rates
