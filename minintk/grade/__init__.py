@@ -2,15 +2,15 @@
 
 Reading order:
 
-    suspects      the mistakes that are known by name: a factor, a transpose, a shift, a flip, a missing part
-    compare       a result and the right one, and the findings of a check: which side, what it looks like
+    suspects      named mistakes: a factor, a transpose, a shift, a flip, a missing part
+    compare       a result against the right one, and the findings of a check
     gradient      a backward function and differences of its forward function
     checks        jvp, vjp and gram of a layer of this library, one by one
     slope         exponents from a sequential test, which adds seeds until the answer is certain
     exercise      cases, exercises, assignments, inputs that break naive code, variants drawn from a secret seed
-    worker        the student's process, which calls functions and knows no answers
-    submission    that process seen from outside, or the same without a process
-    run           grades a submission; writes JUnit's XML, Gradescope's results.json, a page
+    worker        the student's process, which calls functions and holds no answers
+    submission    the grader's side of that process, or the same without a process
+    run           one submission's grade, as JUnit XML, Gradescope's results.json and a page
 """
 
 from minintk.diagnostics.power_laws import Verdict

@@ -1,7 +1,7 @@
 """Check a layer's jvp, vjp and gram one by one, to find which of them is wrong, and how.
 
 `minintk.testing.check_layer` calls this when a law is broken.  Its laws relate jvp, vjp and gram, so they cannot tell
-which one is at fault; differences of the layer's output can.
+which of the three is wrong; differences of the layer's output can.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Compare a result with the right one, and report in a sentence what is wrong with it and the mistake's name.
+"""Compare a result with the right one, and describe what is wrong with it: a sentence and the mistake's name.
 
-Kind, shape, dtype and NaN are compared first, then the numbers, which are compared with typical mistakes.
+Kind, shape, dtype and NaN are compared first, then the numbers; wrong numbers are compared with typical mistakes.
 """
 
 from __future__ import annotations

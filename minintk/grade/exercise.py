@@ -60,7 +60,7 @@ class Gradient:
     """Requires backward(u, *args) or backward(u, cache) to give the gradients of forward(*args) -> y or (y, cache).
 
     Both functions are the submission's.  right : the function that forward has to compute, (*args) -> y.  By default it
-    is the submission's own forward, so a wrong one with the right gradient passes.  output : forward(*args), which a
+    is the submission's own forward, so a wrong one passes if its gradient is right.  output : forward(*args), which a
     recording holds in place of `right`.  large : arguments of any size, compared along a few random directions; a
     million entries make numerical differentiation run out of time.  dtype : True if float32 must stay float32.
     """
@@ -100,7 +100,7 @@ def _computed(right: Callable[..., Any], *args: Any) -> tuple[Any, list[int]]:
 class Law:
     """Any other check: check(student) calls `student.call("function", ...)` as it likes, and returns what is wrong.
 
-    It returns None or "" if all is well, otherwise a sentence, a Diagnosis, or a Verdict, which must be a pass.
+    It returns None or "" if all is well, otherwise a sentence or a Diagnosis; or a Verdict, which must be a pass.
     """
 
     title: str
@@ -136,7 +136,7 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Exercises, and the choices that the secret seed makes.
+    """Exercises, and the variants from which the secret seed draws.
 
     variants : {"activation": ("relu", "erf"), ...}: each seed draws one of each.  authors : choices of the course's own
     solutions, which no seed draws.  tells : True if submissions read the variant with `from variant import ...`.
@@ -207,7 +207,7 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
 def load(path: str | Path) -> Assignment:
     """Load the `assignment` in a folder's exercises.py or in another Python file, or what `record` wrote.
 
-    A student's folder has public.json in its place.  A bare name, hw1, is also looked for in ./course.  Raises
+    A student's folder has public.json instead.  A bare name such as hw1 is also looked for in ./course.  Raises
     FileNotFoundError if there is none, TypeError if it is something else, ValueError for a damaged recording.
     """
     files = [p / name for p in (Path(path), Path("course", path)) for name in ("", "exercises.py", "public.json")]

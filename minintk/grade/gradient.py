@@ -94,7 +94,7 @@ def check_pair(
 
 
 def derivative(f: Callable[[Sequence[Any]], Values], args: Sequence[Any], i: int) -> Values:
-    """Differentiate f by args[i] numerically: (*y.shape, *a.shape), NaN at kinks; f takes one sequence of arguments."""
+    """Differentiate f(args) numerically with respect to args[i]: (*y.shape, *a.shape), NaN at kinks."""
     a = args[i]
     h = H * ((float(np.sqrt(np.mean(a * a))) if a.size else 0.0) or 1.0)
     middle = f(args)
@@ -151,8 +151,8 @@ class _Check:
     def directions(self) -> None:
         """Compare the gradients of <u, y> with its slopes along random directions.
 
-        A wrong gradient would have to be right along a direction drawn after it was returned.  Only one of three
-        directions has to agree, since there can be a kink between two points of a line.
+        Directions are drawn after the gradient was returned, so a wrong one fails.  Only one of three directions has to
+        agree, since there can be a kink between two points of a line.
         """
         rng = np.random.default_rng()
         u = np.asarray(rng.standard_normal(self.f(self.args).shape))

@@ -1,8 +1,8 @@
 """Determine a power of the width: add seeds until the answer is certain enough, or the budget is spent.
 
-Theory predicts b, a mistake would give b'.  The verdict is a pass if the whole confidence interval of the exponent is
-within half of |b - b'| of b, and a fail if no part of it is.  It is undecided if the budget is spent first.  The level
-(the probability of a wrong verdict) is divided among the looks: level / 2, level / 4, and so on.
+Theory predicts the exponent b, a mistake would give b'.  The verdict is a pass if the whole confidence interval of the
+exponent is within half of |b - b'| of b, and a fail if no part of it is.  It is undecided if the budget is spent first.
+The level (the probability of a wrong verdict) is divided among the looks: level / 2, level / 4, and so on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def exponent(
     """Decide if measure(width, rng) scales as width^theory rather than as width^against.
 
     measure : returns one positive number for a width and a generator.  budget : the most seeds per width; the first
-    look takes 4, and each later look twice as many.  level : the largest probability of a wrong verdict.  rng :
+    look takes 4, and each later look doubles them.  level : the largest probability of a wrong verdict.  rng :
     default_rng(0) if None.
 
     The interval is Student's, around the fit of `minintk.diagnostics.power_law`: it accounts only for scatter.  A

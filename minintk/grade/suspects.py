@@ -99,7 +99,7 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
     """Collect numbers that factors can consist of: N and C, numbers of pixels and window entries, scalar arguments.
 
-    A 2 is left out, since it can come from anywhere.
+    A 2 is left out, since many mistakes produce it.
     """
     found: dict[str, float] = {}
     for name, value in numbers.items():

@@ -1,4 +1,4 @@
-"""Build the sandbox of the student's process before the submission is read: what it can open, call and use up.
+"""Build the sandbox of the student's process before the submission is read: limits on files, calls and resources.
 
 On Linux the kernel enforces the sandbox, and nothing inside the process can undo it.  Landlock allows opening files of
 Python and of the allowed packages, and writing to the process's own folder.  seccomp refuses the system calls that
