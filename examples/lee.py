@@ -30,7 +30,7 @@ HE, TANH = 2**0.5, 1.5**0.5
 
 @lru_cache(maxsize=8)
 def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> tuple[Host, Host, Host, Host]:
-    """Return (x, y, x_test, y_test) in float64, images as standardised vectors; the same arrays at every call.
+    """Return (x, y, x_test, y_test) in float64, images as standardised vectors.  Every call returns the same arrays.
 
     task : "classes", ten outputs, 9/10 for the class and -1/10 for the others; "binary", +-1 for the parity of digits,
     and for horse against aeroplane in CIFAR-10.
@@ -109,7 +109,7 @@ def at_steps(
 
 
 def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: float, steps: Sequence[int]) -> Host:
-    """Return f_lin of theta0, (P,), after `steps`, (T, len(points), C): eqs. (9) to (11), with powers for exp."""
+    """Return f_lin (T, len(points), C) of theta0 (P,) after `steps`: eqs. (9) to (11), with powers instead of exp."""
     theta0 = double(theta0)
     x, y, points = like(theta0, x, y, points)
     k, k_test = mn.ntk_full(net, theta0, x), mn.ntk_full(net, theta0, points, x)

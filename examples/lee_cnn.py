@@ -40,7 +40,7 @@ def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
 
 
 def work(data: str, channels: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Return the network's test outputs and its linearisation's after `marks(steps)`, and the distance between them."""
+    """Return test outputs of the network and of its linearisation after `marks(steps)`, and their distance."""
     side = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "cifar10": (32, 32, 3)}[data]
     x, y, x_test, y_test = (a.astype(np.float32) for a in problem(data, "binary", n, n))
     x, x_test = x.reshape(-1, *side), x_test.reshape(-1, *side)

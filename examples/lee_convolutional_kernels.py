@@ -39,13 +39,13 @@ def spec(end: str, channels: int) -> mn.Sequential:
 
 @lru_cache(maxsize=1)
 def theory(data: str, n: int) -> tuple[Any, dict[str, Any]]:
-    """Return images, and the NTK and NNGP kernels of both ends for them."""
+    """Return images, and their NTK and NNGP kernels for networks with each end."""
     x = placed(images(data, 200, 1)[0].standardise().x[:n])[0]
     return x, {name: [to_host(k) for k in an.kernel(spec(name, 1)).both(x)[::-1]] for name in ENDS}
 
 
 def work(data: str, end: str, n: int, channels: int, draws: int, repeat: int) -> dict[str, Any]:
-    """Return errors of the mean of 1, 4, 16, ... `draws` kernels, both kinds, and of the last for the other end."""
+    """Return errors of the means of 1, 4, 16, ... `draws` kernels, both kinds, and of the last for the other end."""
     x, limits = theory(data, n)
     other = next(name for name in ENDS if name != end)
     net = mn.Network(spec(end, channels), x.shape[1:])

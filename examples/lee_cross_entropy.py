@@ -40,14 +40,14 @@ def pair(data: str, width: int, steps: int, n_train: int, n_test: int, seed: int
 
 
 def times(steps: int) -> list[int]:
-    """Return the steps to look at, with EARLY among them."""
+    """Return the steps at which to measure, including EARLY."""
     return sorted({*marks(steps, 16), EARLY})
 
 
 def main(
     s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n_train: int = 60_000, n_test: int = 1000
 ) -> Found:
-    """Return deviations of the logits early and late, their growth, and accuracies; plot them against the steps."""
+    """Return early and late deviations of the logits, powers of growth, and accuracies; plot them against steps."""
     runs = s.sweep(
         pair, {"width": widths, "seed": range(seeds)}, data=s.data, steps=steps, n_train=n_train, n_test=n_test
     )

@@ -76,7 +76,7 @@ def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Hos
 
 
 def main(s: Setting, width: int, members: int, n_train: int, steps: int, eta: float = 0.5) -> Found:
-    """Return means and variances over the theory's, with intervals over networks; plot both kinds of figure."""
+    """Return the ratios of means and variances to the theory's, with intervals over networks; plot both figures."""
     x, y, *_ = lee.problem(s.data, "binary", n_train, 32)
     at = lee.powers(steps, 4)
     runs = s.sweep(

@@ -37,7 +37,7 @@ MOMENTUM, SHARE, STEP = 0.9, 0.04, 0.1
 
 
 def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Compare, for the squared loss, momentum training with its closed form, and this with its flow at three rates."""
+    """Compare, for the squared loss, momentum training with the closed form, and this form with flow at three rates."""
     p, at = Frozen(data, width, n, seed, MOMENTUM, zero_mean=True), marks(steps)
     lr, few = SHARE * p.bound, at[: len(at) // 2]
     form, limit = (p.closed(kernel, at, lr, MOMENTUM) for kernel in (p.kernel, p.limit))
@@ -72,7 +72,7 @@ def cross_entropy(data: str, width: int, n: int, steps: int, seed: int) -> dict[
 
 
 def on_kernel(p: Frozen, steps: int, loss: mn.Loss, lr: float, momentum: float, batch: int) -> Any:
-    """Return test outputs after steps on only the kernel, with the batches of generator 0, as in `Frozen.trained`."""
+    """Return test outputs after training on only the kernel with the batches of generator 0, as in `Frozen.trained`."""
     how: dict[str, Any] = {
         "loss": loss,
         "optimizer": mn.SGD(lr, momentum=momentum),
@@ -84,7 +84,7 @@ def on_kernel(p: Frozen, steps: int, loss: mn.Loss, lr: float, momentum: float, 
 
 
 def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) -> Found:
-    """Return distances of training from its theory by width, and of steps from flows; plot outputs and distances."""
+    """Return distances of training from theory at each width, and of steps from flows; plot outputs and distances."""
     grid = {"width": widths, "seed": range(seeds)}
     ball, cross = (s.sweep(work, grid, data=s.data, n=n, steps=steps) for work in (heavy_ball, cross_entropy))
     tables = {"heavy ball": (ball, "closed form", 0.5), "cross-entropy": (cross, "flow of its kernel", 1.0)}

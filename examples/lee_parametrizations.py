@@ -55,7 +55,7 @@ def rate(way: str, width: int, x: Any) -> float:
 
 
 def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the test loss after 0, 1, 2, 4, ... steps, the images wrong at the end, and some outputs at all times."""
+    """Return test losses after 0, 1, 2, 4, ... steps, misclassified images at the end, and some outputs at these."""
     x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     net, _, scales = network(way, width, x.shape[1])
     theta0, at = lee.start(net, seed), lee.powers(steps)
@@ -70,7 +70,7 @@ def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[
 
 
 def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
-    """Return test losses against theory, test errors of all ways, steps to learn; plot losses against steps."""
+    """Return test losses against theory, test errors and steps to learn of all four ways; plot losses against steps."""
     x, y, x_test, y_test = lee.problem(s.data, "binary", n_train, N_TEST)
     runs = s.sweep(
         work, {"way": WAYS, "seed": range(seeds)}, together="seed", data=s.data, n_train=n_train, steps=steps,
@@ -131,7 +131,7 @@ def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
 
 
 def spread(k: Any) -> float:
-    """Return the largest eigenvalue divided by the median."""
+    """Return the largest eigenvalue divided by the median eigenvalue."""
     values = np.linalg.eigvalsh(k)
     return float(values[-1] / np.median(values))
 

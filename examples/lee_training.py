@@ -45,7 +45,7 @@ def two_layers(width: int, shape: tuple[int, ...]) -> mn.Network:
 
 
 def marks(steps: int, number: int = 9) -> list[int]:
-    """Return the steps at which to look, evenly spaced on a logarithmic axis, with the last step."""
+    """Return the steps at which to measure, evenly spaced on a logarithmic axis, including the last step."""
     return sorted({round(step) for step in np.geomspace(1, steps, number)})
 
 
@@ -58,7 +58,7 @@ def trained(
     model: mn.Model, theta0: mn.Array, train: tuple[mn.Array, mn.Array], x_test: mn.Array, at: Sequence[int], *,
     loss: mn.Loss, optimizer: mn.SGD, batch: int | None = None, seed: int = 0,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return (losses, f): of each batch, (at[-1] + 1,), and at x_test after `at` steps, (len(at), M, C)."""
+    """Return the losses of all batches, (at[-1] + 1,), and f at x_test after the steps `at`, (len(at), M, C)."""
     how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch_size": batch}
 
     def run(resume: Any) -> Iterator[mn.Snapshot]:
@@ -78,7 +78,7 @@ def side_by_side(
     net: mn.Network, train: Pair, test: Pair, at: Sequence[int], *,
     loss: mn.Loss, lr: float, momentum: float, batch: int | None, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train one network and its linearisation at its own start, on the same batches.
+    """Train one network, and its linearisation at the initial weights, on the same batches.
 
     "distance" is rms (f - f_lin) after the steps `at`, "moved" rms (f_lin - f_0), "size" rms f_lin.  "accuracy" and
     "lin accuracy" are on the test points, "f" and "lin f" at one.  "loss" and "lin loss" are batch means.
@@ -125,18 +125,18 @@ class Frozen:
         momentum: float = 0.0,
         batch: int | None = None,
     ) -> Array:
-        """Return test outputs after the steps `at`, on full batches, or mini-batches from generator 0."""
+        """Return test outputs after the steps `at`, on full batches or on mini-batches from generator 0."""
         how: dict[str, Any] = {"loss": loss, "optimizer": mn.SGD(lr, momentum=momentum), "batch": batch}
         return trained(model, self.theta0, self.train, self.x_test, at, **how)[1]
 
     def closed(self, kernel: Array, at: Sequence[int], lr: float, momentum: float = 0.0) -> Array:
-        """Return the same for `mn.mse` in closed form; kernel : (M, N) or (M, C, N, C)."""
+        """Return test outputs for `mn.mse` in closed form; kernel : (M, N) or (M, C, N, C)."""
         n = len(self.x)
         form = an.gradient_descent(kernel[:n], self.y, lr=lr, momentum=momentum)
         return np.asarray(form.predict(np.array(at), kernel[n:], f0=self.f0[:n], f0_test=self.f0[n:]))
 
     def flow(self, kernel: Array, times: Sequence[float] | Array, loss: mn.Loss, tau: float | None = None) -> Array:
-        """Return the same at `times` of the differential equation."""
+        """Return test outputs at `times` from the differential equation."""
         run = mn.kernel_flow(kernel, self.f0, self.y, loss=loss, times=times, tau=tau, by=mn.Solver())
         return np.stack([moment.f[len(self.x) :] for moment in run][1:])
 

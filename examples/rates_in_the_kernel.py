@@ -1,4 +1,4 @@
-"""Include learning rates in the tangent kernel: a step is -lr J S J' (f - y) / N, also in muP and mean field.
+"""Include learning rates in the tangent kernel: a step moves f by -lr J S J' (f - y) / N, also in muP and mean field.
 
     python3 make.py python examples/rates_in_the_kernel.py [--out FILE.png]
 
