@@ -55,7 +55,7 @@ def rate(way: str, width: int, x: Any) -> float:
 
 
 def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return test losses after 0, 1, 2, 4, ... steps, misclassified images at the end, and some outputs at these."""
+    """Return test losses and some outputs after 0, 1, 2, 4, ... steps, and the images misclassified at the end."""
     x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     net, _, scales = network(way, width, x.shape[1])
     theta0, at = lee.start(net, seed), lee.powers(steps)
