@@ -45,7 +45,7 @@ def line(x: lee.Host, y: lee.Host) -> lee.Host:
 
 
 def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return f (T, 25) on the line after 0, 1, 4, ... steps of all layers or the top; "own" is f_0 + A_t (y - f_0(X))."""
+    """Return f (T, 25) on the line after 0, 1, 4, ... steps of all layers or the top, "own": f_0 + A_t (y - f_0(X))."""
     x, y, *_ = lee.problem(data, "binary", n_train, 32)
     on, at = line(x, y), lee.powers(steps, 4)
     net = mn.Network(lee.spec("tanh", 3, width), x.shape[1:])
