@@ -293,8 +293,8 @@ class Kernel:
         `c * k` and `k / c`, c > 0 : c K and c Theta, the kernel of sqrt(c) f.  `k * other` and `k ** 2` : elementwise
         K_1 K_2 and Theta_1 K_2 + K_1 Theta_2, the kernel of f_1 f_2 (`minintk.Product`), which acts pixel by pixel if
         the networks end in pixels.  The results have their own spec and work in posterior, ensemble and estimators.
-        ValueError if parametrizations differ or c <= 0; UnsupportedLayer for a sum if neither network ends in weights,
-        and for a product if neither has any.
+        Raises ValueError if parametrizations differ or c <= 0, UnsupportedLayer for a sum if neither network ends in
+        weights, and for a product if neither has weights.
 
         >>> import numpy as np, minintk as mn
         >>> one, two = kernel(mn.Dense(1)), kernel(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)))

@@ -115,7 +115,7 @@ def device_namespace(device: str) -> Any:
 
 
 def _gpu_remedy(error: Exception) -> str:
-    """Return the remedy for the missing part: a Python package, one of CUDA's libraries, or the driver with its GPU."""
+    """Return the remedy for the missing part: a Python package, one of CUDA's libraries, or a GPU and its driver."""
     extras = "pip install 'minintk[gpu]' (a driver for CUDA 12) or 'minintk[gpu13]' (CUDA 13)"
     if isinstance(error, ModuleNotFoundError):
         package = str(error.name).partition(".")[0]

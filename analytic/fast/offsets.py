@@ -108,7 +108,7 @@ class Steps:
     """Encode steps as numbers, which `numba_kernels.plane` reads.
 
     table : (kind, slot, numbers of the pixels, H - lines, ...) of each step.  A WINDOW adds (before, kernel) of each
-        axis.  A FORM adds its index in `forms` and its count of numbers, the last one for the margins.
+        axis.  A FORM adds its index in `forms`, and how many numbers it needs per pixel; the last serves the margins.
     factors : (ratio, 2 rest, the form's own).   values : per pixel, (n, h, w).
     forms : (name, count of numbers per pixel, count of factors).   taken : the last slot in use.
     """

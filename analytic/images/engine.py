@@ -164,7 +164,7 @@ def by_quadrature(program: Program) -> int:
 
 
 class PreparedImages:
-    """Hold images ready for the engine: one array per channel, the scales, the pixels."""
+    """Hold images prepared for the engine: an array per channel, a scale per image, and the mean squares of pixels."""
 
     def __init__(self, plan: ImagePlan, x: Array) -> None:
         xp, layout = plan.layout.xp, plan.layout

@@ -4,8 +4,8 @@ Gradient flow on L = 1/(2N) sum (f - y)^2, one output, t = lr * steps, r = f - y
 
     df_a = -1/N sum_b Theta_ab r_b    dTheta_ab = -1/N sum_c O3_abc r_c    dO3_abc = -1/N sum_d O4_abcd r_d
 
-At width n, Theta = T + O(n^-1/2) with T at infinite width, O3 and O4 are O(1/n), and later terms of this hierarchy
-are O(1/n^2) (Dyer and Gur-Ari 2020; Huang and Yau 2020).  At leading order r = e^{-T t / N} (f_0 - y) with f_0 ~ N(0,
+At width n, Theta = T + O(n^-1/2), where T is the kernel at infinite width; O3 and O4 are O(1/n), and later terms are
+O(1/n^2) (Dyer and Gur-Ari 2020; Huang and Yau 2020).  At leading order r = e^{-T t / N} (f_0 - y) with f_0 ~ N(0,
 K), K the NNGP, and the mean of f is kernel regression.  The first order adds C to this mean.  In the modes of T on the
 training set, with E_b = e^{-lam_b t} for the eigenvalues lam of T / N,
 
@@ -124,7 +124,7 @@ class WidthCorrection:
         return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
-        """Combine the limit and R estimates of its correction / unit, on the requested rows; P runs along `axis`."""
+        """Return the limit and its correction, `unit` times the mean of R estimates `found`; `axis` has length P."""
         P, N = self.T.shape
         parts = (limit, unit * found.mean(axis=0), unit * found.std(axis=0, ddof=1) / len(found) ** 0.5)
         rows = np.arange(N if P > N else 0, P)

@@ -207,7 +207,7 @@ def posterior(
 
 
 def cholesky(k: Array) -> Array:
-    """Return L with L L' = k, lower triangular, on the host over k's upper triangle; LinAlgError if k has none."""
+    """Return the lower triangular L with L L' = k, or raise LinAlgError; on the host it overwrites k."""
     xp = array_namespace(k)
     if not on_host(xp):
         return xp.linalg.cholesky(k)

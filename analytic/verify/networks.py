@@ -35,8 +35,8 @@ DTYPE = np.float32
 class Trajectory:
     """Hold measurements of networks of one width during training, on all A points, the training set first.
 
-    f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and the end.  nngp0 : (E, A, A), of the last
-    hidden layer's pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.
+    f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and the end.  nngp0 : (E, A, A), the
+    kernel of the last hidden layer's initial pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.
     """
 
     steps: Host

@@ -147,7 +147,7 @@ class Patches:
             x[...] = self.windows.crop(canvas)
 
     def unroll(self, W: Array) -> Array:
-        """Return V : (..., K, B C_out) of W : (..., K_h K_w C, C_out)."""
+        """Return V : (..., K, B C_out), with a copy of W : (..., K_h K_w C, C_out) for each of the B windows."""
         if self.B == 1:
             return W
         V = array_namespace(W).zeros((*W.shape[:-2], self.K, self.B * self.channels[1]), dtype=W.dtype)

@@ -41,10 +41,10 @@ class GraderError(RuntimeError):
 class Submission(AbstractContextManager["Submission"]):
     """A student's file, run at the first call; a context manager that ends its process.
 
-    path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : True for
-    its own process, in the sandbox of wall.py; False runs it here.  seconds : for one call.  memory : bytes of the
-    process.  allowed : packages that it can import besides NumPy and the standard library.  Raises FileNotFoundError if
-    there is no such file, ValueError for a damaged notebook.
+    path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : if True, it
+    runs in its own process, in the sandbox of wall.py; if False, in this one.  seconds : for one call.  memory : bytes
+    of the process.  allowed : packages that it can import besides NumPy and the standard library.  Raises
+    FileNotFoundError if there is no such file, ValueError for a damaged notebook.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "sub.py")

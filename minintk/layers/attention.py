@@ -100,7 +100,7 @@ class BoundHeads:
 
 
 def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Array, Array | None]:
-    """Return (A, zeta'(G)), for softmax (A, None); G : (..., N, h, L, L).   seen : (..., N, L), False for padding."""
+    """Return (A, zeta'(G)), or (A, None) for softmax; G : (..., N, h, L, L).  seen : (..., N, L), False for padding."""
     xp = array_namespace(G)
     pairs = None if seen is None else seen[..., None, :, None] & seen[..., None, None, :]
     if zeta is not None:
