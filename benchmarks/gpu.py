@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -120,11 +121,7 @@ def tests(device: str, quick: bool) -> Iterator[Seen]:
         lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
         if done.returncode not in (0, 5):  # 5: all tests are for another library
             print("\n".join(lines[-60:]), flush=True)
-        said = [
-            line.strip("= ").rpartition(" in ")[0]
-            for line in lines
-            if line.rstrip("= ").endswith("s") and " in " in line
-        ]
+        said = re.findall(r"\d+ (?:passed|failed|skipped).*(?= in )", done.stdout)
         name = f"{path.name}: {said[-1] if said else lines[-1]}"
         yield Seen(name, done.returncode in (0, 5), time=time.perf_counter() - start)
 

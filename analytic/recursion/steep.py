@@ -14,7 +14,7 @@ S and R are smooth in log(1 + p / p_0), p_0 = .1 / q, and are interpolated there
 
 from __future__ import annotations
 
-from math import ceil, log, log1p, log2, sqrt
+from math import ceil, log1p, log2, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,7 +121,7 @@ class Steep(NamedTuple):
         for k, (at, x, tau) in enumerate(ends):
             if not x.shape[0]:
                 continue
-            found = interpolated(part[:, 2 * k : 2 * k + 2], xp.log1p(x / self.p0), 0.0, log(1 + self.top / self.p0))
+            found = interpolated(part[:, 2 * k : 2 * k + 2], xp.log1p(x / self.p0), 0.0, log1p(self.top / self.p0))
             moved = x * found[:, 0]
             p[at] = moved if k == 0 else self.opposite - moved
             if r is not None:

@@ -76,6 +76,18 @@ def network(phi: mn.spec.Layer, *more: mn.spec.Layer) -> an.Kernel:
 ROUNDINGS = 60
 """Two layers: each of the functions is right to a rounding or two, and they follow one another."""
 
+
+def law_of_passes(phi: mn.spec.Layer, norms: str, dtype: str) -> None:
+    """Test x with itself and with others against NumPy; all steps are compiled, but for rows of zeros."""
+    x, y = inputs(norms, dtype)
+    kernel = network(phi)
+    with counted() as steps:
+        assert apart(kernel, x) < ROUNDINGS
+        assert apart(kernel, x, y) < ROUNDINGS
+    if norms != "zeros":
+        assert set(steps) == {"compiled"}
+
+
 TWO_PARTS = [
     mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(8, b_std=0.3))),
     mn.Sum(mn.Sequential(mn.Erf(), mn.Dense(8)), mn.Dense(8, w_std=0.7)),

@@ -15,7 +15,16 @@ from tests.analytic.recursion import test_closed_forms as closed_forms
 from tests.analytic.recursion import test_range_checks as scales
 from tests.analytic.recursion import test_unit_rows as degenerate
 from tests.kit.compiled import COMPILER, use_pairs
-from tests.kit.row_laws import CLOSED, ROUNDINGS, TWO_PARTS, apart, between, counted, inputs, network
+from tests.kit.row_laws import (
+    CLOSED,
+    ROUNDINGS,
+    TWO_PARTS,
+    apart,
+    between,
+    inputs,
+    law_of_passes,
+    network,
+)
 from tests.kit.thinned import thinned
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on this machine")
@@ -40,14 +49,7 @@ CASES = list(product(CLOSED, ("one", "many", "zeros"), ("float32", "float64")))
 
 @pytest.mark.parametrize(("phi", "norms", "dtype"), thinned(CASES, every=5))
 def test_a_launch_is_what_numpy_does(phi: Any, norms: str, dtype: str) -> None:
-    """All activations; x with itself and with others; and all steps are compiled, but for rows of zeros."""
-    x, y = inputs(norms, dtype)
-    kernel = network(phi)
-    with counted() as steps:
-        assert apart(kernel, x) < ROUNDINGS
-        assert apart(kernel, x, y) < ROUNDINGS
-    if norms != "zeros":
-        assert set(steps) == {"compiled"}
+    law_of_passes(phi, norms, dtype)
 
 
 @pytest.mark.parametrize("layer", TWO_PARTS, ids=lambda layer: type(layer).__name__)

@@ -19,7 +19,16 @@ from analytic.recursion.scalar_forms import Arithmetic
 from analytic.recursion.state import Block, Law, RowState, Step
 from analytic.vectors import plan
 from minintk.spec.shapes import out_shape
-from tests.kit.row_laws import CLOSED, ROUNDINGS, TWO_PARTS, apart, between, counted, inputs, network
+from tests.kit.row_laws import (
+    CLOSED,
+    ROUNDINGS,
+    TWO_PARTS,
+    apart,
+    between,
+    inputs,
+    law_of_passes,
+    network,
+)
 
 
 def evaluated(found: list[Text], begin: bool) -> Part:
@@ -56,14 +65,7 @@ def _as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("norms", ["one", "many", "zeros"])
 @pytest.mark.parametrize("phi", CLOSED, ids=repr)
 def test_a_formula_is_its_step(phi: Any, norms: str) -> None:
-    """All activations; x with itself and with others; and all steps have a formula, but for rows of zeros."""
-    x, y = inputs(norms, "float64")
-    kernel = network(phi)
-    with counted() as steps:
-        assert apart(kernel, x) < ROUNDINGS
-        assert apart(kernel, x, y) < ROUNDINGS
-    if norms != "zeros":
-        assert set(steps) == {"compiled"}
+    law_of_passes(phi, norms, "float64")
 
 
 @pytest.mark.parametrize("layer", TWO_PARTS, ids=lambda layer: type(layer).__name__)

@@ -12,7 +12,16 @@ from analytic.vectors import plan
 from tests.analytic.recursion import test_closed_forms as closed_forms
 from tests.analytic.recursion import test_range_checks as scales
 from tests.analytic.recursion import test_unit_rows as degenerate
-from tests.kit.row_laws import CLOSED, ROUNDINGS, TWO_PARTS, apart, between, counted, inputs, network
+from tests.kit.row_laws import (
+    CLOSED,
+    ROUNDINGS,
+    TWO_PARTS,
+    apart,
+    between,
+    inputs,
+    law_of_passes,
+    network,
+)
 
 pytest.importorskip("analytic.fast.vectors", reason="needs the extra fast")
 
@@ -39,14 +48,7 @@ def _however_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("norms", ["one", "many", "zeros"])
 @pytest.mark.parametrize("phi", CLOSED, ids=repr)
 def test_a_pass_is_what_numpy_does(phi: Any, norms: str, dtype: str) -> None:
-    """All activations; x with itself and with others; and all steps are compiled, but for rows of zeros."""
-    x, y = inputs(norms, dtype)
-    kernel = network(phi)
-    with counted() as steps:
-        assert apart(kernel, x) < ROUNDINGS
-        assert apart(kernel, x, y) < ROUNDINGS
-    if norms != "zeros":
-        assert set(steps) == {"compiled"}
+    law_of_passes(phi, norms, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
