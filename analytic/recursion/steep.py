@@ -99,7 +99,7 @@ class Steep(NamedTuple):
             scale = np.log(e) / 2 / np.maximum(np.expm1(np.log(e)), 1e-300)
             return np.sum(values * (w * np.exp(at))[..., None], axis=1) * scale[:, None]
 
-        few = np.array([1e-3, 1.0, 30.0]) * p0
+        few = np.minimum(np.array([1e-3, 1.0, 30.0]) * p0, top)
         off = [abs(a / b - 1) for p in few for a, b in zip(slopes(phi, s, p), slopes(phi, s, p, NODES + 4))]
         R = chebyshev(np, means, 0.0, log1p(top / p0))
         part = np.zeros((max(len(R), len(S)), 4))  # R and S near c = 1, then near c = -1

@@ -63,6 +63,15 @@ def test_kernels_at_every_angle(phi: Any, w_std: float) -> None:
         assert off(phi, w_std) < min(network(phi, w_std).error(circle()), 1e-11)
 
 
+@pytest.mark.parametrize("w_std", [0.5, 1.0, 2.0])
+def test_a_narrow_step_at_small_variances(w_std: float) -> None:
+    """The unit of p, .1 / q, is then as large as p can be."""
+    phi = mn.Softplus(beta=5.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert off(phi, w_std) <= network(phi, w_std).error(circle()) + 1e-12
+
+
 def test_kernels_in_float32() -> None:
     assert off(mn.Tanh(), 30.0, "float32") < 1e-5
 
