@@ -4,13 +4,17 @@
     python3 make.py release-check --rows "test|lint"  some rows
     python3 make.py release-check --table             the table of what ran so far, and nothing else
 
-A row that passed on this commit is not run again, unless `--again` asks for it.  Records are lines of
-`.release/rows.jsonl`, messages of each row are in `.release/NAME.log`.  Exit status 1 unless every row is green.
+A green row is not run again until a file that it reads changes, unless `--again` asks for it.  The rows in `PROGRAMS`
+read programs without docstrings and comments, so edited prose leaves them green.  All others read every tracked file.
+Records and table are in benchmarks/release.jsonl and release.md, which no row reads.  The messages of a row are in
+.release/NAME.log.  Exit status 1 unless every row is green.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import json
 import os
 import platform
@@ -25,6 +29,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".release"
+RECORD = ROOT / "benchmarks" / "release.jsonl"
+TABLE = RECORD.with_suffix(".md")
 MAKE = "make.py"
 PYTHONS = "3.11", "3.12", "3.13", "3.14"
 
@@ -52,13 +58,23 @@ ROWS: dict[str, list[str]] = {
 }
 """{row: arguments of Python, quick rows first within what belongs together}."""
 
+PROGRAMS = re.compile("verify|draw|mup|fuzz|storms|explore|mutants|replicate|reproduce|bench")
+"""Rows that read programs only."""
+HEAD = """# What a release has to pass
+
+`python3 make.py release-check` runs these rows and writes this table. A row is old if a file that it reads has changed
+since. Rows from verify to bench read programs without docstrings and comments; the others read every file.
+
+"""
+
 
 @dataclass(frozen=True)
 class Record:
-    """One run of a row.   status : that of the command; None where it cannot run here."""
+    """One run of a row.   status : that of the command, or None if it cannot run here;  files : see `files_hash`."""
 
     row: str
     commit: str
+    files: str
     status: int | None
     seconds: float
     at: str
@@ -66,11 +82,35 @@ class Record:
     said: str
 
 
-def commit() -> str:
-    """The commit that is checked out, with + where files differ from it."""
-    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    dirty = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return head.stdout.strip() + "+" * bool(dirty.stdout.strip())
+def git(*arguments: str) -> str:
+    """Return what a git command prints."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def program(text: str) -> str:
+    """Return the syntax tree of a Python file without its docstrings."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            body[:] = [n for n in body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
+    return ast.dump(tree)
+
+
+def files_hash(row: str) -> str:
+    """Return a hash of the files that the row reads, as they are now."""
+    found = hashlib.sha256()
+    for name in git("ls-files").splitlines():
+        file = ROOT / name
+        if file in (RECORD, TABLE) or not file.is_file():
+            continue
+        if not PROGRAMS.match(row):
+            found.update(name.encode() + file.read_bytes())
+        elif file.suffix == ".py" and not name.startswith(("tests/project/", "docs/", "course/")):
+            found.update((name + program(file.read_text("utf-8"))).encode())
+        elif name in ("pyproject.toml", "constraints.txt") or file.suffix == ".npz":
+            found.update(name.encode() + file.read_bytes())
+    return found.hexdigest()[:10]
 
 
 def python_of(row: str) -> str | None:
@@ -85,34 +125,37 @@ def python_of(row: str) -> str | None:
 def run(row: str) -> Record:
     """Run a row, its messages into its log."""
     python, start, at = python_of(row), time.monotonic(), time.strftime("%Y-%m-%d %H:%M")
+    head, files = git("rev-parse", "--short", "HEAD"), files_hash(row)
     where = f"Python {re.search(r'[0-9.]+$', row)[0] if 'newest' in row else platform.python_version()}"  # type: ignore[index]
     where += f", NumPy {version('numpy')}, SciPy {version('scipy')}" if "newest" not in row else ", newest packages"
     if python is None:
-        return Record(row, commit(), None, 0.0, at, where, "this Python is not on the PATH")
+        return Record(row, head, files, None, 0.0, at, where, "this Python is not on the PATH")
     if "newest" in row:
         shutil.rmtree(ROOT / ".venv-newest", ignore_errors=True)  # that of another Python
     log = FOLDER / f"{row}.log"
     with log.open("w", encoding="utf-8") as file:
         done = subprocess.run([python, *ROWS[row]], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, check=False)
     said = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return Record(row, commit(), done.returncode, time.monotonic() - start, at, where, said[-1][:160] if said else "")
+    seconds, last = time.monotonic() - start, said[-1][:160] if said else ""
+    return Record(row, head, files, done.returncode, seconds, at, where, last)
 
 
 def records() -> dict[str, Record]:
     """{row: its latest record}."""
-    file = FOLDER / "rows.jsonl"
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    lines = RECORD.read_text(encoding="utf-8").splitlines() if RECORD.exists() else []
     return {said["row"]: Record(**said) for said in map(json.loads, lines)}
 
 
 def table(found: dict[str, Record]) -> str:
     """All rows as a table of Markdown."""
+    now = {kind: files_hash(kind) for kind in ("lint", "verify")}
     lines = ["| row | result | minutes | commit | when | with | last line |", "| --- " * 7 + "|"]
     for row in ROWS:
         if (r := found.get(row)) is None:
             lines.append(f"| {row} | not run | | | | | |")
             continue
         result = "not here" if r.status is None else "green" if r.status == 0 else f"red ({r.status})"
+        result += ", old" * (r.status is not None and r.files != now["verify" if PROGRAMS.match(row) else "lint"])
         said = r.said.replace("|", "/")
         lines.append(f"| {row} | {result} | {r.seconds / 60:.1f} | {r.commit} | {r.at} | {r.where} | {said} |")
     return "\n".join(lines)
@@ -129,13 +172,14 @@ def main() -> int:
     found = records()
     asked = [] if options.table else [row for row in ROWS if re.search(options.rows, row)]
     for row in asked:
-        here, old = commit(), found.get(row)
-        if old and old.status == 0 and old.commit == here and "+" not in here and not options.again:
+        old = found.get(row)
+        if old and old.status == 0 and old.files == files_hash(row) and not options.again:
             continue
         print(f"release-check: {row}", file=sys.stderr, flush=True)
         found[row] = run(row)
-        with (FOLDER / "rows.jsonl").open("a", encoding="utf-8") as file:
+        with RECORD.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(found[row])) + "\n")
+        TABLE.write_text(HEAD + table(found) + "\n", encoding="utf-8")
     print(table(found))
     return int(any(row not in found or found[row].status for row in ROWS if not options.rows or row in asked))
 

@@ -14,7 +14,10 @@ from tests.project import release
 def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two rows, one of which fails; both leave a mark at each run."""
     monkeypatch.setattr(release, "FOLDER", tmp_path)
-    monkeypatch.setattr(release, "commit", lambda: "abc1234")
+    monkeypatch.setattr(release, "RECORD", tmp_path / "release.jsonl")
+    monkeypatch.setattr(release, "TABLE", tmp_path / "release.md")
+    monkeypatch.setattr(release, "git", lambda *arguments: "abc1234")
+    monkeypatch.setattr(release, "files_hash", lambda row: "unchanged")
     monkeypatch.setattr(release, "python_of", lambda row: None if row == "newest-3.99" else sys.executable)
     marks = tmp_path / "marks"
     script = f"import sys; a = sys.argv[1]; open({str(marks)!r}, 'a').write(a); print('said', a); sys.exit(a == 'b')"
@@ -42,11 +45,47 @@ def test_what_is_green_is_not_run_again(
     assert rows.read_text() == "abba"
 
 
-def test_another_commit_or_changed_files_are_run_again(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for head, marks in (("abc1234", "a"), ("fff0000", "aa"), ("fff0000+", "aaa"), ("fff0000+", "aaaa")):
-        monkeypatch.setattr(release, "commit", lambda head=head: head)
+def test_changed_files_are_run_again(
+    rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for files, marks in (("unchanged", "a"), ("unchanged", "a"), ("changed", "aa"), ("unchanged", "aaa")):
+        monkeypatch.setattr(release, "files_hash", lambda row, files=files: files)
         assert called(monkeypatch, "--rows", "a") == 0
         assert rows.read_text() == marks
+    monkeypatch.setattr(release, "files_hash", lambda row: "changed")
+    capsys.readouterr()
+    called(monkeypatch, "--table")
+    assert "| a | green, old |" in capsys.readouterr().out
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with a program, its page and a record of the release check."""
+    files = {"code.py": 'def f():\n    """Say one."""\n    return 1\n', "page.md": "One.", "records": "", "table": ""}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    monkeypatch.setattr(release, "RECORD", tmp_path / "records")
+    monkeypatch.setattr(release, "TABLE", tmp_path / "table")
+    monkeypatch.setattr(release, "git", lambda *arguments: "\n".join(files))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "changes"),
+    [
+        ("code.py", 'def f():\n    """Return one."""\n    return 1  # always\n', {"test"}),
+        ("code.py", 'def f():\n    """Say one."""\n    return 2\n', {"test", "mutants"}),
+        ("code.py", 'def f():\n    """Say one."""\n    return "1"\n', {"test", "mutants"}),
+        ("page.md", "Two.", {"test"}),
+        ("records", "{}", set()),
+        ("table", "| a | green |", set()),
+    ],
+)
+def test_prose_makes_no_row_of_programs_old(checkout: Path, file: str, text: str, changes: set[str]) -> None:
+    before = {row: release.files_hash(row) for row in ("test", "mutants")}
+    (checkout / file).write_text(text)
+    assert {row for row, old in before.items() if release.files_hash(row) != old} == changes
 
 
 def test_the_table_alone_runs_nothing(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
