@@ -2,7 +2,7 @@
 
     python3 make.py release-check                     all rows, hours of work; a later call resumes where one ended
     python3 make.py release-check --rows "test|lint"  some rows
-    python3 make.py release-check --table             the table of what ran so far, and nothing else
+    python3 make.py release-check --table             only write the table of what ran so far
 
 A green row is not run again until a file that it reads changes, unless `--again` asks for it.  The rows in `PROGRAMS`
 read programs without docstrings and comments, so edited prose leaves them green.  All others read every tracked file.
@@ -166,7 +166,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make.py release-check", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", default="", metavar="PATTERN", help="rows whose names match")
     parser.add_argument("--again", action="store_true", help="also those that are green on this commit")
-    parser.add_argument("--table", action="store_true", help="run nothing")
+    parser.add_argument("--table", action="store_true", help="only write the table")
     options = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     found = records()
@@ -179,7 +179,7 @@ def main() -> int:
         found[row] = run(row)
         with RECORD.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(found[row])) + "\n")
-        TABLE.write_text(HEAD + table(found) + "\n", encoding="utf-8")
+    TABLE.write_text(HEAD + table(found) + "\n", encoding="utf-8")
     print(table(found))
     return int(any(row not in found or found[row].status for row in ROWS if not options.rows or row in asked))
 
