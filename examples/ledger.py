@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from running import SIZE
@@ -14,6 +15,8 @@ POWER_OF_N = {
     "spectrum_of_lenet": 2, "interpolation_threshold": 3, "exact_linearised_lenet": 2,
 }  # fmt: skip
 """The power of the training images in a script's time, if not 1: mini-batches by the step, kernels, solves."""
+UNDER_WAY = Path(__file__).resolve().parents[1] / "docs" / "papers" / "under-way"
+"""Runs at the paper's size, in the folders that `sweep` makes."""
 LEDGER = """
 ## The ledger of sizes
 
@@ -21,9 +24,10 @@ Ours, the paper's in brackets where it differs, and the largest factor between t
 the paper's size in hours of one core: the minutes measured here, times the ratio of N x width² x steps x seeds x depth.
 Widths are summed over those that ran. N enters squared for kernels, and not at all for mini-batches. A price is right
 within a factor of 3: the law was off by that much for the six scripts that ran on digits and on MNIST or CIFAR-10. This
-command runs a script at that size, and resumes in OUT after an interruption:
+command runs a script at that size, and resumes in OUT after an interruption. The runs that are under way there are in
+docs/papers/under-way, and go on with this folder as OUT:
 
-    minintk reproduce NAME --data DIR --set mnist --scale paper --device cpu --out OUT
+    minintk reproduce NAME --data DIR --set mnist --scale paper --first-seed 60000 --device cpu --out OUT
 
 | script | rows | N | width | steps | seeds | most | min here | hours at the paper's size |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -83,7 +87,9 @@ def ledger(results: Mapping[str, dict[str, Any]]) -> str:
         data = "CIFAR-10" if found["data"] == "cifar10" else "MNIST"
         largest = max(found["factors"].values(), default=1.0)
         cells = [f"{found['script']}, {data}", len(found["table"]), *(beside(found, kind) for kind in SIZE)]
-        cells += [f"{max(largest, 1.0):.3g}", f"{found['core seconds'] / 60:.1f}", f"{hours(found):,.2g}"]
+        runs = len([*UNDER_WAY.glob(f"{found['script']}.runs/*/records/*.json")]) if found["data"] == "mnist" else 0
+        price = f"{hours(found):,.2g}" + f" ({runs} runs done)" * bool(runs)
+        cells += [f"{max(largest, 1.0):.3g}", f"{found['core seconds'] / 60:.1f}", price]
         text += f"| {' | '.join(map(str, cells))} |\n"
     return text
 

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -88,6 +89,7 @@ def git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
+@cache
 def program(text: str) -> str:
     """Return the syntax tree of a Python file without its docstrings."""
     tree = ast.parse(text)
@@ -99,6 +101,8 @@ def program(text: str) -> str:
 
 def files_hash(row: str) -> str:
     """Return a hash of the files that the row reads, as they are now."""
+    elsewhere = ["docs/", "course/", "tests/project/"] + ["benchmarks/"] * (row != "bench")
+    elsewhere += ["examples/"] * (row not in ("replicate", "reproduce"))
     found = hashlib.sha256()
     for name in git("ls-files").splitlines():
         file = ROOT / name
@@ -106,7 +110,7 @@ def files_hash(row: str) -> str:
             continue
         if not PROGRAMS.match(row):
             found.update(name.encode() + file.read_bytes())
-        elif file.suffix == ".py" and not name.startswith(("tests/project/", "docs/", "course/")):
+        elif file.suffix == ".py" and not name.startswith(tuple(elsewhere)):
             found.update((name + program(file.read_text("utf-8"))).encode())
         elif name in ("pyproject.toml", "constraints.txt") or file.suffix == ".npz":
             found.update(name.encode() + file.read_bytes())
@@ -148,14 +152,14 @@ def records() -> dict[str, Record]:
 
 def table(found: dict[str, Record]) -> str:
     """All rows as a table of Markdown."""
-    now = {kind: files_hash(kind) for kind in ("lint", "verify")}
+    now = {row: files_hash(row) for row in found}
     lines = ["| row | result | minutes | commit | when | with | last line |", "| --- " * 7 + "|"]
     for row in ROWS:
         if (r := found.get(row)) is None:
             lines.append(f"| {row} | not run | | | | | |")
             continue
         result = "not here" if r.status is None else "green" if r.status == 0 else f"red ({r.status})"
-        result += ", old" * (r.status is not None and r.files != now["verify" if PROGRAMS.match(row) else "lint"])
+        result += ", old" * (r.status is not None and r.files != now[row])
         said = r.said.replace("|", "/")
         lines.append(f"| {row} | {result} | {r.seconds / 60:.1f} | {r.commit} | {r.at} | {r.where} | {said} |")
     return "\n".join(lines)
