@@ -20,12 +20,13 @@ UNDER_WAY = Path(__file__).resolve().parents[1] / "docs" / "papers" / "under-way
 LEDGER = """
 ## The ledger of sizes
 
-Ours, the paper's in brackets where it differs, and the largest factor between them. The price is that of a script at
-the paper's size in hours of one core: the minutes measured here, times the ratio of N x width² x steps x seeds x depth.
-Widths are summed over those that ran. N enters squared for kernels, and not at all for mini-batches. A price is right
-within a factor of 3: the law was off by that much for the six scripts that ran on digits and on MNIST or CIFAR-10. This
-command runs a script at that size, and resumes in OUT after an interruption. The runs that are under way there are in
-docs/papers/under-way, and go on with this folder as OUT:
+Each cell has our size, and the paper's in brackets if it differs. The column "most" has the largest factor between
+them. The last column estimates the hours that a script needs at the paper's size on one core: the minutes measured here
+times the ratio of N x width² x steps x seeds x depth. The square of the width is summed over all widths of a script. N
+enters squared for kernels, and not at all for mini-batches. For the six scripts that ran on digits and on MNIST or
+CIFAR-10, these estimates were off by a factor of 3 at most. The command below runs a script at that size and resumes in
+OUT after an interruption. Finished parts of such runs are in docs/papers/under-way; to continue them, set OUT to this
+folder:
 
     minintk reproduce NAME --data DIR --set mnist --scale paper --first-seed 60000 --device cpu --out OUT
 
@@ -35,12 +36,13 @@ docs/papers/under-way, and go on with this folder as OUT:
 UNDECIDED = """
 ## What would decide the undecided rows
 
-Standard errors fall as the root of the number of seeds. If no mean moves, the seeds that decide a row are those used
-times the square of a ratio: the standard errors that its level needs over those to the nearest margin. The hours are
-the script's minutes above times this factor. If the mean lies outside, more seeds decide against the paper at our
-width. For new seeds at the sizes above, run the script with `--seeds SEEDS --first-seed 40000`.
+Standard errors are proportional to the inverse root of the number of seeds. If no mean moves, a row needs the seeds
+used here times the square of a ratio. Its numerator is the number of standard errors that the level requires, and its
+denominator the number between the mean and the nearest margin. The hours are the script's minutes above times this
+factor. If the mean lies outside the margin, more seeds decide against the paper at our width. For new seeds at the
+sizes above, run the script with `--seeds SEEDS --first-seed 40000`.
 
-| claim | script | here | rule | decided by | hours of one core | then |
+| claim | script | here | rule | decided by | hours on one core | then |
 | --- | --- | --- | --- | --- | --- | --- |
 """
 
@@ -102,7 +104,7 @@ def undecided(results: Mapping[str, dict[str, Any]]) -> str:
             if not row["rule"] or row["agrees"] is not None:
                 continue
             if row["more"] is None or abs(row["more"]) > 1e4:
-                why = "training until it converges" if row["more"] is None else "no number of seeds: on the margin"
+                why = "training until it converges" if row["more"] is None else "none: the mean is on the margin"
                 price, needs = inf, (why, "", "")
             else:
                 price, times = abs(row["more"]) * found["core seconds"] / 3600, max(1.0, abs(row["more"]))

@@ -28,33 +28,37 @@ NEAR = 4.0
 HEAD = """\
 # The papers, run again
 
-Claims of the papers that this library implements, measured again: the paper's number, ours, and what its interval
-covers. ± is half of a 95 % interval by Student's t, over seeds (other networks), over test images (the same network on
-other images), or over both. One script stands behind each figure. This command reruns them all and writes these pages:
+These pages measure claims of the papers that this library implements. They give the paper's number, our number and
+what its interval covers. The symbol ± precedes half the width of a 95 % interval by Student's t. The interval is over
+seeds (other networks), over test images (the same network on other images), or over both. Each figure comes from one
+script. This command reruns all scripts and writes these pages:
 
     python3 make.py python examples/table.py --data DIR
 
-**Agrees** means: each of a row's intervals lies inside what the column "rule" says, two one-sided tests with one level
-of 5 % for all numbers of the row (Holm). **Differs**: one interval lies outside. **Undecided**: neither, and more seeds
-or width would decide it; so does a run that has not converged. The rules' margins, fixed before the runs:
+A row **agrees** with the paper if each of its intervals lies inside the range in the column "rule". These are two
+one-sided tests at a level of 5 % for all numbers of the row together (Holm). A row **differs** if one interval lies
+outside. Otherwise it is **undecided**, and more seeds or a larger width would decide it. A run that has not converged
+is also undecided. The margins of the rules were fixed before the runs:
 
 | kind of number | margin | why |
 | --- | --- | --- |
-| exponent, bound on one | .1 | a correction c / n shifts a fit over a decade of widths by a tenth at our widths |
-| ratio to theory | 10 % | the same correction |
-| loss, curve; accuracy | 5 %; 2 points | curves so close are drawn as one |
-| larger, falls, grows | none | the paper gives a direction |
-| small, far below | a half | the least that the word can mean |
+| exponent, or a bound on one | 0.1 | at our widths, a correction c / n shifts a fit over a decade of widths by 0.1 |
+| ratio to theory | 10 % | the same correction shifts the ratio |
+| loss or curve | 5 % | closer curves look like one |
+| accuracy | 2 points | closer curves look like one |
+| larger, falls, grows | none | the paper gives only a direction |
+| small, far below | a factor of 2 | the word can hardly mean less |
 
-The size of a run is the largest of four factors, the paper's over ours: training images, width, steps, seeds.
+The size of a run is the paper's size divided by ours: the largest of the ratios for training images, width, steps and
+seeds.
 
 """
-RULES = "Rows and figures of [the papers, run again](index.md), which has the rules and the counts.\n\n"
+RULES = "These are rows and figures of [the papers, run again](index.md). That page has the rules and the counts.\n\n"
 DIGITS = """\
 # The papers on 8 x 8 digits
 
-The same scripts on the digits inside the package, for a machine without the data. [The papers](index.md) has MNIST and
-CIFAR-10, the rules, and the counts; these rows repeat its claims at a small size and count nowhere.
+The same scripts run on the digits inside the package, so they need no other data. They repeat the claims of [the
+papers' page](index.md) at a small size, and its counts leave them out. That page has MNIST, CIFAR-10 and the rules.
 
 """
 
@@ -78,7 +82,7 @@ def page(results: dict[str, dict[str, Any]], docs: dict[str, str], again: dict[s
         said = (says.count(answer) for answer in ("yes", "no", "undecided", ""))
         text += f"| [{paper}]({PAGES[paper]}.md) | {' | '.join(map(str, (*counts, *said)))} |\n"
     if waiting := [len(found["table"]) for key, found in results.items() if key not in ruled]:
-        text += f"\n{sum(waiting)} rows of {len(waiting)} scripts wait for new networks: below, without a verdict.\n"
+        text += f"\n{sum(waiting)} rows of {len(waiting)} scripts wait for new networks, and have no verdict below.\n"
     pages = "\n".join(PAGES[paper] for paper in by_paper(results, docs))
     toc = f"\n```{{toctree}}\n:hidden:\n\n{pages}\ndigits\n```\n"
     return text + replicated(again) + ledger(ruled) + undecided(ruled) + differing(ruled) + toc
@@ -107,11 +111,11 @@ def replicated(again: dict[str, Any] | None) -> str:
         return ""
     share = again["beyond"] / max(1, again["numbers"])
     return (
-        f"\nRun again with other networks (`python3 make.py replicate --data DIR`): {again['scripts']} scripts. Of "
+        f"\nWe ran {again['scripts']} scripts again with other networks (`python3 make.py replicate --data DIR`). Of "
         f"{again['numbers']} numbers, {again['beyond']} ({share:.1%}) differ by more than the root of the sum of "
-        "squares of both halves; of independent ones 5 % would. "
-        f'Of {again["verdicts"]} verdicts {len(again["flips"])} turned from "yes" to "no" or back, '
-        f"and {again['changed']} changed at all.\n"
+        "squares of both half-widths. Of independent numbers 5 % would. "
+        f'Of {again["verdicts"]} verdicts, {len(again["flips"])} changed from "yes" to "no" or back, '
+        f"and {again['changed']} changed in any way.\n"
     )
 
 
@@ -166,7 +170,7 @@ def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str], level: st
         parts = [f"{factor:.3g} ({what})" for what, factor in found.get("factors", {}).items() if factor != 1]
         size = f"the paper's size over ours: {', '.join(parts)}" if parts else "the paper's size"
         how = f"{size}; seeds from {found['first seed']}" if judged(found) else f"scale {found['scale']}"
-        yield f"\n{data}, {how}; {minutes:.1f} minutes of one core, [examples/{name}.py](../../examples/{name}.py).\n"
+        yield f"\n{data}, {how}; {minutes:.1f} minutes on one core, [examples/{name}.py](../../examples/{name}.py).\n"
 
 
 def says_so(row: dict[str, Any]) -> str:

@@ -263,6 +263,6 @@ def test_a_rerun_is_compared_number_by_number(shared: Any, tmp_path: Path) -> No
     assert [flip["after"] for flip in found["flips"]] == [texts[0][1]]
     (tmp_path / "one.json").write_text(json.dumps({"counts": found}))
     said = page.replicated(page.added(tmp_path))
-    assert "1 scripts. Of 3 numbers, 1 (33.3%) differ" in said
-    assert "Of 3 verdicts 1 turned" in said
+    assert ". Of 3 numbers, 1 (33.3%) differ" in said
+    assert "Of 3 verdicts, 1 changed from" in said
     assert not page.replicated(page.added(tmp_path / "nowhere"))
