@@ -1,38 +1,38 @@
-"""One command each for what one does with this checkout; only Python 3.11 or newer is assumed, nothing installed.
+"""Run the tasks of this checkout, one command each.  Python 3.11 or newer suffices; no other installation is needed.
 
-    python3 make.py verify [options]    real networks against infinite-width theory, on real digits
-    python3 make.py test [options]      the tests (options go to pytest: -k name, -x, ...)
-    python3 make.py test-all            the tests, the slow ones too
-    python3 make.py explore [options]   the property tests with fresh random examples: --minutes 20, options to pytest
-    python3 make.py lowest [options]    the tests at the oldest versions that pyproject.toml admits, on Python 3.11
-    python3 make.py newest [options]    the tests at the newest versions there are; --pre: pre-releases too
-    python3 make.py lint                ruff, mypy, and the words and claims of docstrings and pages
-    python3 make.py format              let ruff lay out the code
-    python3 make.py bench [options]     the benchmarks against peers
+    python3 make.py verify [options]    compare real networks with infinite-width theory, on real digits
+    python3 make.py test [options]      run the tests (options go to pytest: -k name, -x, ...)
+    python3 make.py test-all            run all tests, including the slow ones
+    python3 make.py explore [options]   run the property tests on fresh examples (--minutes 20, options of pytest)
+    python3 make.py lowest [options]    run the tests with the oldest versions in pyproject.toml, on Python 3.11
+    python3 make.py newest [options]    run the tests with the newest versions (--pre: with pre-releases too)
+    python3 make.py lint                run ruff and mypy, and check the words and claims of docstrings and pages
+    python3 make.py format              format the code with ruff
+    python3 make.py bench [options]     run the benchmarks against peers
     python3 make.py mutants [options]   change the numerical modules a little and see whether the tests notice
-    python3 make.py deletions [names]   the core's tests without each satellite, and without all of them
-    python3 make.py docs                the documentation, into site/
-    python3 make.py lite                the notebooks in a JupyterLite, which runs in a browser, into site/lite
-    python3 make.py replicate [options] rows of docs/papers again with other networks: coverage, flipped verdicts
-    python3 make.py course [options]    grade the course's own submissions (minutes; for maintainers); hw1: one
-    python3 make.py package [options]   the wheel and the sdist, tried on each Python of the PATH; --only 3.12: on one
-    python3 make.py release-check       everything that a release has to pass, row by row: hours; a later call resumes
-    python3 make.py browser             the documentation of site/ in a real browser: widths, formulas, links, search
-    python3 make.py python [arguments]  Python with the project installed, in the folder that you are in
-    python3 make.py clean               remove caches and build outputs (.venv stays: delete it to start over)
+    python3 make.py deletions [names]   run the core's tests without each satellite, and without all of them
+    python3 make.py docs                build the documentation into site/
+    python3 make.py lite                build a JupyterLite with the notebooks, which runs in a browser, into site/lite
+    python3 make.py replicate [options] repeat rows of docs/papers with other networks: coverage, flipped verdicts
+    python3 make.py course [options]    grade the course's own submissions, in minutes (hw1: only this assignment)
+    python3 make.py package [options]   build wheel and sdist, and try them on each Python of the PATH (--only 3.12)
+    python3 make.py release-check       check everything that a release has to pass, in hours; a later call resumes
+    python3 make.py browser             test the pages of site/ in a real browser: widths, formulas, links, search
+    python3 make.py python [arguments]  run Python with the project installed, in the current folder
+    python3 make.py clean               remove caches and build outputs, but not .venv (delete it to start over)
 
 The first run makes a virtual environment in .venv and installs the project and what the command needs.  Later runs
-reuse it, and update it if pyproject.toml or constraints.txt changed.  Nothing is installed outside the checkout, so an
-externally managed Python (PEP 668) is fine.  A Python that comes without ensurepip gets its virtual environment from
-virtualenv, which pip places in .bootstrap.  pip's own settings (a mirror, a proxy, PIP_INDEX_URL) are honoured.
+reuse it, and update it if pyproject.toml or constraints.txt has changed.  Nothing is installed outside the checkout, so
+an externally managed Python (PEP 668) is fine.  If Python lacks ensurepip, pip installs virtualenv into .bootstrap, and
+virtualenv makes the environment.  pip's own settings (a mirror, a proxy, PIP_INDEX_URL) are honoured.
 
-.venv holds the versions of constraints.txt, with which everything is known to pass: a warning is an error there.  With
-other versions warnings are only reported, since what a library deprecates is not this checkout's fault.  So it is for
-`lowest` and `newest` (in .venv-lowest and .venv-newest), a Python newer than constraints.txt, or an index that lacks
-one of them.
+.venv contains the versions in constraints.txt.  All tests are known to pass with them, so warnings are errors there.
+With other versions, warnings are only reported, because deprecations in a library are not this checkout's fault.  This
+applies to `lowest` and `newest` (in .venv-lowest and .venv-newest), to a Python newer than those in constraints.txt,
+and to an index that lacks one of the versions.
 """
 
-# Old Pythons must be able to parse this file, to be told that they are too old: no newer syntax here.
+# Old Pythons must be able to parse this file, so that it can report that they are too old: use no newer syntax here.
 
 import argparse
 import contextlib
@@ -52,15 +52,15 @@ VENV = ROOT / ".venv"
 BOOTSTRAP = ROOT / ".bootstrap"
 CONSTRAINTS = ROOT / "constraints.txt"
 OLDEST = (3, 11)
-UNTRIED = (3, 15)  # from here on constraints.txt knows no versions
+UNTRIED = (3, 15)  # the first version of Python that constraints.txt does not cover
 
-# raised once by finite float32 products that were right; 40,000 products beside NaN and inf in BLAS's buffers did not
+# Correct float32 products raised it once; 40,000 products next to NaN and inf in BLAS's buffers did not raise it.
 SPURIOUS = "ignore:invalid value encountered in matmul:RuntimeWarning"
-PYTEST = ["-m", "pytest", "-n", "auto", "--maxprocesses=4", "--dist=worksteal"]  # neighbours share what they set up
-THOROUGH = "--hypothesis-profile=thorough"  # more random examples, by tests/conftest.py
+PYTEST = ["-m", "pytest", "-n", "auto", "--maxprocesses=4", "--dist=worksteal"]  # neighbouring tests share fixtures
+THOROUGH = "--hypothesis-profile=thorough"  # more random examples; defined in tests/conftest.py
 AFRESH = ["-c", "import shutil; [shutil.rmtree(name, ignore_errors=True) for name in ('site', 'build/doctrees')]"]
 
-# command -> (extras of pyproject.toml that it needs, the Python command lines; the user's options join the last one)
+# command -> (extras of pyproject.toml that it needs, Python command lines); the user's options go to the last line
 COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "verify": ([], [["-m", "minintk", "verify"]]),
     "test": (["test"], [PYTEST]),
@@ -90,17 +90,17 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
 }
 
 LITTER = (".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist", "site", "jupyter_execute")
-# not .hypothesis: what `explore` found
+# .hypothesis is kept, because it stores what `explore` found
 
 
 class Failed(Exception):
-    """The environment could not be made; the message says what to do."""
+    """An environment that cannot be made; the message says what to do."""
 
 
 def environment() -> Dict[str, str]:
-    """The variables for child processes: the caller's, less those that make Python look outside .venv.
+    """Return the caller's variables for child processes, except those that make Python look outside .venv.
 
-    Bytecode is kept, whatever the caller says: the tests start hundreds of processes, which would compile all again.
+    Child processes always write bytecode, because the tests start hundreds of them and each would compile everything.
     """
     drop = ["PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"]
     drop.append("PYTHONDONTWRITEBYTECODE")
@@ -110,7 +110,7 @@ def environment() -> Dict[str, str]:
 
 
 def call(command: List[str], quiet: bool = False, here: bool = False) -> int:
-    """Run a command from the checkout, or from the caller's folder; its exit status, 127 if it cannot be started."""
+    """Run a command in the checkout or (here=True) the caller's folder; return its status, 127 if it cannot start."""
     pipe = subprocess.DEVNULL if quiet else None
     try:
         return subprocess.call(command, cwd=None if here else str(ROOT), env=environment(), stdout=pipe, stderr=pipe)
@@ -119,7 +119,7 @@ def call(command: List[str], quiet: bool = False, here: bool = False) -> int:
 
 
 def folder(versions: str) -> Path:
-    """The virtual environment that holds these versions: "pinned", "lowest" or "newest"."""
+    """Return the virtual environment for these versions: "pinned", "lowest" or "newest"."""
     return VENV if versions == "pinned" else VENV.with_name(VENV.name + "-" + versions)
 
 
@@ -129,7 +129,7 @@ def venv_python(versions: str = "pinned") -> str:
 
 
 def find_python(unfit: str = "sys.version_info < {0!r}".format(OLDEST)) -> str:
-    """A Python that runs and is not unfit, and so new enough: .venv's, or one on the PATH."""
+    """Return a Python that runs and is not unfit: the one of .venv, or one on the PATH."""
     names = ["python3.13", "python3.12", "python3.14", "python3.11", "python3", "python"]
     candidates = [venv_python()] + [found for found in map(shutil.which, names) if found]
     for python in candidates:
@@ -157,13 +157,13 @@ def project_table() -> Dict[str, Any]:
 
 
 def requirements_digest() -> str:
-    """Changes whenever the environment has to: what is asked for, in which versions, and where the checkout lies."""
+    """Return a digest of the requirements, their versions and the path of the checkout; it changes with any of them."""
     asked = json.dumps([project_table(), CONSTRAINTS.read_text(encoding="utf-8"), str(ROOT)], sort_keys=True)
     return hashlib.sha256(asked.encode()).hexdigest()
 
 
 def lower_bounds(extras: List[str]) -> str:
-    """Constraints that hold what pyproject.toml names at the oldest version it admits: name>=1.2 as name==1.2."""
+    """Return constraints that pin what pyproject.toml requires to the oldest versions: name>=1.2 to name==1.2."""
     project = project_table()
     named = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
     return "".join(line.replace(">=", "==") + "\n" for line in named)
@@ -175,7 +175,7 @@ def alone() -> Iterator[None]:
     with open(str(ROOT / ".venv.lock"), "w") as lock:
         try:
             import fcntl
-        except ImportError:  # Windows: two first runs at the same time are up to the user there
+        except ImportError:  # Windows has no fcntl: there the user must not start two first runs at the same time
             yield
         else:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -183,7 +183,7 @@ def alone() -> Iterator[None]:
 
 
 def create_venv(place: Path) -> None:
-    """A fresh environment with pip in it: from the standard library, else from virtualenv, put into .bootstrap."""
+    """Make a fresh environment with pip, by the standard library or else by virtualenv, installed into .bootstrap."""
     if call([sys.executable, "-m", "venv", "--clear", str(place)], quiet=True) == 0:
         return
     if call([sys.executable, "-m", "pip", "--version"], quiet=True) != 0:
@@ -202,9 +202,9 @@ def create_venv(place: Path) -> None:
 
 
 def install(extras: List[str], versions: str, options: List[str]) -> bool:
-    """The project, editable, with its extras, into an environment; whether it holds the versions of constraints.txt."""
+    """Install the project, editable, and its extras; return True if all versions are those of constraints.txt."""
     place, python = folder(versions), venv_python(versions)
-    started = place / "installing"  # left behind by an interrupted run: that environment is made again
+    started = place / "installing"  # an interrupted run leaves this file behind; the environment is then made again
     if started.exists() or call([python, "-c", "import pip"], quiet=True) != 0:
         say("making a virtual environment in " + place.name)
         create_venv(place)
@@ -227,9 +227,9 @@ def install(extras: List[str], versions: str, options: List[str]) -> bool:
 
 
 def ensure(extras: List[str], versions: str, options: List[str]) -> bool:
-    """Make an environment hold the project with these extras, and say whether in the versions of constraints.txt.
+    """Make sure that an environment contains the project and these extras; return True if its versions are pinned.
 
-    Nothing is to be done where its stamp says that it does; the newest versions are looked for every time.
+    An environment with a current stamp needs no work, except that `newest` always looks for newer versions.
     """
     digest = requirements_digest()
     stamp = folder(versions) / ("installed-" + "-".join(["minintk", *extras]))
@@ -246,7 +246,7 @@ def ensure(extras: List[str], versions: str, options: List[str]) -> bool:
 
 
 def offline(what: str) -> str:
-    """The message for a failed download."""
+    """Return the message for a failed download."""
     return (
         "could not install " + what + "; pip's message stands above.\n"
         "No network?  The first run needs one; a mirror or proxy set for pip (PIP_INDEX_URL, pip config) is used.\n"
@@ -258,21 +258,21 @@ def offline(what: str) -> str:
 
 
 def say(text: str) -> None:
-    """A line about what this script does, apart from the commands' own output."""
+    """Print a line about what this script does, on stderr, separate from the commands' own output."""
     print("make.py: " + text, file=sys.stderr, flush=True)
 
 
 def explore(line: List[str], options: List[str]) -> int:
-    """Rounds of the property tests, each with a seed of its own, until the time is up; then how to replay what failed.
+    """Repeat the property tests with new seeds until the time is up; then print how to repeat the failures.
 
-    Hypothesis prints the smallest example it found, and keeps it in .hypothesis/examples, where the next round starts.
+    Hypothesis prints the smallest failing example and stores it in .hypothesis/examples, where the next round begins.
     """
     parser = argparse.ArgumentParser(prog="make.py explore", allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=10.0, help="no round begins later than that")
     own, others = parser.parse_known_args(options)
     end, rounds, status = time.monotonic() + 60 * own.minutes, 0, 0
     failed = []  # type: List[str]
-    while status < 2 and (rounds == 0 or time.monotonic() < end):  # 2 and more: interrupted, or nothing to run
+    while status < 2 and (rounds == 0 or time.monotonic() < end):  # 2 or more: interrupted, or there are no tests
         seed = "--hypothesis-seed={0}".format(random.SystemRandom().randrange(2**32))
         status = call([*line, seed, *others])
         rounds, failed = rounds + 1, failed + ([seed] if status else [])
@@ -283,7 +283,7 @@ def explore(line: List[str], options: List[str]) -> int:
 
 
 def clean() -> int:
-    """Remove caches and build outputs; .venv stays."""
+    """Remove caches and build outputs, but not .venv."""
     for name in LITTER:
         shutil.rmtree(str(ROOT / name), ignore_errors=True)
     for folder in ("minintk", "analytic", "tests", "examples", "benchmarks", "course", "docs"):
@@ -293,7 +293,7 @@ def clean() -> int:
 
 
 def main(arguments: List[str]) -> int:
-    """Run the command named first; the exit status is the first one that is not 0."""
+    """Run the command named first; return the first exit status that is not 0."""
     if arguments and arguments[0] == "clean":
         return clean()
     if not arguments or arguments[0] not in COMMANDS:

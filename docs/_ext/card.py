@@ -1,9 +1,9 @@
-"""Draw the logo and the card that a shared link shows: a Gaussian process of trained networks, and some of them.
+"""Draw the logo, and the card that a shared link shows: the Gaussian process of trained networks, and some of them.
 
     python3 make.py python docs/_ext/card.py
 
-The data are five points of a sine.  The band holds 95 % of infinitely wide networks trained on them (`an.ensemble`);
-the lines are networks of width 512, trained by `mn.train`.  The logo is a posterior.
+The data are five points of a sine.  The band contains 95 % of infinitely wide networks trained on them (`an.ensemble`).
+The lines are networks of width 512, trained by `mn.train`.  The logo shows a posterior.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def band() -> tuple[Any, Any]:
 
 
 def trained(count: int = 8) -> Any:
-    """Return outputs (count, 161) of networks trained until nothing moves."""
+    """Return the outputs (count, 161) of networks trained until their outputs no longer change."""
     net = mn.Network(spec, (1,), parametrization=mn.NTK())
     theta0 = np.stack([net.init(np.random.default_rng(s)) for s in range(count)])
     lr = 0.5 * an.max_learning_rate(an.kernel(spec).ntk(x))
@@ -63,7 +63,7 @@ def card(mean: Any, half: Any) -> None:
 
 
 def logo() -> None:
-    """Draw logo.svg: the posterior of three points, mean and two standard deviations, as paths in a square of 64."""
+    """Draw logo.svg: the mean and two standard deviations of a posterior given three points, in a square of 64."""
     points, at = np.array([[-1.0], [0.1], [1.0]]), np.linspace(-1.55, 1.55, 61)[:, None]
     kernel = an.kernel(mn.Sequential(mn.Dense(512, w_std=3.0, b_std=0.3), mn.Erf(), mn.Dense(1, w_std=1.4)))
     gp = an.posterior(kernel, points, values := np.array([[-0.55], [0.7], [-0.3]]))

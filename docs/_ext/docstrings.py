@@ -1,15 +1,15 @@
 """Render plain-text docstrings in the documentation: formulas, tables and examples keep their form.
 
-A block, the lines between two blank ones, is one of these:
+A block consists of the lines between two blank lines.  It is one of these:
 
-    an example        from >>> on
-    set out           indented, or in columns: a formula or a table; shown as written, in fixed width
-    arguments         `name : what it is`, whose text goes on until the next name; shown as a list
+    an example        begins with >>>
+    set out           indented or in columns, as a formula or a table; shown as written, in fixed width
+    arguments         `name : what it is`, followed by text until the next name; shown as a list
     a heading         underlined with dashes
-    prose             the rest
+    prose             everything else
 
-In prose and in arguments, * is a product and [0, 1] an interval: only `code` in backticks and a single *stressed* word
-are markup.  A name in backticks becomes a link if the reference has it.
+In prose and in arguments, * is a product and [0, 1] is an interval.  Only `code` in backticks and a single *stressed*
+word are markup.  A name in backticks becomes a link if the reference contains the name.
 """
 
 import re
@@ -28,7 +28,7 @@ RAISED = re.compile(r"^\w+(?:Error|Layer)\b")
 
 
 def escaped(text: str) -> str:
-    """Return plain text as reStructuredText, with … for three dots: a summary would end at the first of them."""
+    """Return plain text as reStructuredText, with … for three dots, since a summary would end at the first dot."""
     return (
         re.sub(r"([\\*_|`])", r"\\\1", STRESSED.sub("\0\\1\1", text.replace("...", "…")))
         .replace("\0", "*")
@@ -37,7 +37,7 @@ def escaped(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Render a paragraph: plain text, except for code in backticks."""
+    """Render a paragraph as plain text, except for code in backticks."""
     out = []
     for i, piece in enumerate(CODE.split(re.sub(r"\s+", " ", text.strip()))):
         code = piece.strip("`")
@@ -48,13 +48,13 @@ def inline(text: str) -> str:
             out.append(f":py:obj:`{code} <{SHORT.get(first, first) if dot else code}{dot}{rest}>`")
         else:
             out.append(f"``{code}``")
-        if i % 2:  # markup ends at a space or at punctuation, `x`s does not
+        if i % 2:  # markup must be followed by a space or punctuation, so `x`s does not work
             out.append("\\ ")
     return "".join(out).removesuffix("\\ ")
 
 
 def blocks(text: str) -> Iterator[list[str]]:
-    """The lines between blank ones; what follows on >>> belongs to the example."""
+    """Yield the lines between blank lines; what follows >>> belongs to the example."""
     block: list[str] = []
     for line in [*text.splitlines(), ""]:
         starts = line.lstrip().startswith(">>>") and not (block and block[0].lstrip().startswith(">>>"))
@@ -121,11 +121,11 @@ def restructured(text: str) -> list[str]:
 
 
 def on_docstring(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
-    """Change the lines of each docstring in place; autodoc calls this."""
+    """Change the lines of each docstring in place; called by autodoc."""
     lines[:] = restructured("\n".join(lines))
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Register the extension; Sphinx calls this."""
+    """Register the extension; called by Sphinx."""
     app.connect("autodoc-process-docstring", on_docstring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,6 @@
-"""Write pages that would go stale if written by hand: one for each internal module, and the gallery.
+"""Write pages that would become outdated if written by hand: one for each internal module, and the gallery.
 
-Sphinx calls this before it reads its sources; git ignores the pages written here.
+Sphinx calls this module before it reads its sources.  Git ignores the pages written here.
 """
 
 import ast
@@ -25,7 +25,7 @@ from tests.project.surface import MODULES, public  # noqa: E402
 DOCS = ROOT / "docs"
 
 PUBLIC = ("minintk", "analytic")
-"""Each name that these packages export has its own page."""
+"""Packages whose exported names have a page each."""
 
 SHOWN = (
     "minintk.datasets", "minintk.diagnostics", "minintk.grade", "minintk.more_layers", "minintk.spec.zoo",
@@ -60,7 +60,7 @@ def modules() -> list[str]:
 
 
 def importable(name: str) -> bool:
-    """True if a module can be imported here: `numba_kernels` needs an extra, `gpu_kernels` a device."""
+    """True if a module can be imported here: `numba_kernels` needs an extra, and `gpu_kernels` needs a device."""
     try:
         importlib.import_module(name)
     except ImportError:
@@ -69,7 +69,7 @@ def importable(name: str) -> bool:
 
 
 def reachable(name: str) -> bool:
-    """True if the name refers to the module; `analytic.kernel` is the function of that name."""
+    """True if the name refers to the module; `analytic.kernel` refers to the function of that name."""
     parent, _, leaf = name.rpartition(".")
     return inspect.ismodule(getattr(importlib.import_module(parent), leaf, None))
 
@@ -112,7 +112,7 @@ def names() -> None:
 
 
 def exported() -> dict[int, str]:
-    """Return {id: name} of everything with a page in the public reference."""
+    """Return {id: name} of every object with a page in the public reference."""
     found = {}
     for module in map(importlib.import_module, (*PUBLIC, *SHOWN)):
         for name in getattr(module, "__all__", ()):
@@ -127,7 +127,7 @@ def exported() -> dict[int, str]:
 
 
 def on_skip(app: Any, what: str, name: str, thing: object, skip: bool, options: Any) -> bool | None:
-    """Omit public members from internal pages; autodoc calls this for each member."""
+    """Omit public members from internal pages; called by autodoc for each member."""
     here = app.env.current_document.docname
     if what == "module" and here.startswith("reference/internals/") and id(thing) in app.minintk_exported:
         return True
@@ -135,7 +135,7 @@ def on_skip(app: Any, what: str, name: str, thing: object, skip: bool, options: 
 
 
 def filenames() -> dict[str, str]:
-    """Return {name: file} for public names that differ only in case, as some file systems cannot tell them apart."""
+    """Return {name: file} for public names that differ only in case, which some file systems do not distinguish."""
     names = [f"{package}.{name}" for package in PUBLIC for name in importlib.import_module(package).__all__]
     count = Counter(name.lower() for name in names)
     return {name: f"{name}-class" for name in names if count[name.lower()] > 1 and name.rpartition(".")[2][0].isupper()}
@@ -165,7 +165,7 @@ FIRST = ("backprop_by_hand",)
 
 
 def order(path: Path) -> tuple[int, str]:
-    """Return a sort key: examples for newcomers first, then the others."""
+    """Return a sort key that puts examples for newcomers first."""
     return FIRST.index(path.stem) if path.stem in FIRST else len(FIRST), path.stem
 
 
@@ -216,11 +216,11 @@ COPIED |= {
     path.relative_to(ROOT).as_posix(): "course/kit-" + path.relative_to(ROOT / "course").as_posix().replace("/", "-")
     for path in sorted((ROOT / "course").rglob("*.md"))
 }
-"""Pages that belong in the repository; the site shows a copy whose links lead to the same files."""
+"""Pages of the repository that the site shows as copies, whose links lead to the same files."""
 
 
 def copied(source: str, target: str) -> None:
-    """Return a page of the repository as a page of the site; FileNotFoundError for a broken link."""
+    """Return a page of the repository as a page of the site; raise FileNotFoundError for a broken link."""
     home, page = (ROOT / source).parent, DOCS / target
 
     def link(found: re.Match[str]) -> str:
@@ -258,7 +258,7 @@ def as_handed_out(path: Path, text: str) -> str:
 
 
 def notebooks() -> None:
-    """Write course/notebooks.md: all notebooks of course/, to download and, if the repository is known, for Colab."""
+    """Write course/notebooks.md: all notebooks of course/ for download and, if the repository is known, for Colab."""
     source = (
         tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {}).get("Source")
     )
@@ -279,7 +279,7 @@ def notebooks() -> None:
 
 
 def on_start(app: Any, config: Any) -> None:
-    """Write all pages; Sphinx calls this once its configuration is read."""
+    """Write all pages; called by Sphinx once its configuration is read."""
     config.autosummary_filename_map = filenames()
     app.minintk_exported = exported()
     internals()
@@ -291,7 +291,7 @@ def on_start(app: Any, config: Any) -> None:
 
 
 def on_source(app: Any, page: str, source: list[str]) -> None:
-    """Redirect links to a page in course/ to the site's copy; Sphinx calls this for each page that it reads."""
+    """Redirect links to a page in course/ to the site's copy; called by Sphinx for each page that it reads."""
     home = (DOCS / page).parent
 
     def link(found: re.Match[str]) -> str:
@@ -303,16 +303,16 @@ def on_source(app: Any, page: str, source: list[str]) -> None:
 
 
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Remove the links back from listings of source; Sphinx calls this for each page that it writes.
+    """Remove the links back from listings of source code; called by Sphinx for each page that it writes.
 
-    They name an object by the module that defines it, but `minintk.models.empirical.ntk` is listed as `minintk.ntk`.
+    These links name an object by its defining module, but `minintk.models.empirical.ntk` is listed as `minintk.ntk`.
     """
     if page.startswith("_modules/") and "body" in context:
         context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])
 
 
 def on_collect(app: Any) -> list[Any]:
-    """Omit modules without source, like `builtins`; Sphinx calls this before it writes the listings."""
+    """Omit modules without source, such as `builtins`; called by Sphinx before it writes the listings."""
     listed = getattr(app.env, "_viewcode_modules", {})
     for name in [name for name, entry in listed.items() if not entry]:
         del listed[name]
@@ -320,7 +320,7 @@ def on_collect(app: Any) -> list[Any]:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Register the extension; Sphinx calls this."""
+    """Register the extension; called by Sphinx."""
     app.connect("config-inited", on_start)
     app.connect("source-read", on_source)
     app.connect("autodoc-skip-member", on_skip)

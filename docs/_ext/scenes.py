@@ -1,6 +1,6 @@
 """Define the directive `scene`: a recorded scene of docs/scenes with sliders, drawn by Plotly in the browser.
 
-The page holds the record as JSON, and plotly.js comes from the Python package, so pages need no server.
+A page contains the record as JSON, and plotly.js comes from the Python package, so pages need no server.
 """
 
 from importlib.resources import files
@@ -33,21 +33,21 @@ class Scene(Directive):
 
 
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Add the scripts to a page with a scene."""
+    """Add the scripts to every page that contains a scene."""
     if doctree is not None and any('class="scene"' in node.astext() for node in doctree.findall(nodes.raw)):
         for name in SCRIPTS:
             app.add_js_file(name, loading_method="defer")
 
 
 def on_built(app: Any, error: Exception | None) -> None:
-    """Copy plotly.js beside the site's own scripts."""
+    """Copy plotly.js to the folder of the site's own scripts."""
     if error is None and app.builder.format == "html":
         script = files("plotly") / "package_data" / SCRIPTS[0]
         (Path(app.outdir) / "_static" / SCRIPTS[0]).write_bytes(script.read_bytes())
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Register the extension; Sphinx calls this."""
+    """Register the extension; called by Sphinx."""
     app.add_directive("scene", Scene)
     app.connect("html-page-context", on_page)
     app.connect("build-finished", on_built)

@@ -1,19 +1,19 @@
 """Measure networks and their kernels, for one network or an ensemble, on NumPy or CuPy.
 
-The files are independent, but several use power_laws and layer_io:
+Several files use power_laws and layer_io; otherwise they are independent:
 
     kernels            kernel_movement, weight_movement                   relative change of the kernel and the weights
                        effective_rank                                     the effective number of eigenvalues
-                       alignment, target_alignment                        of kernels with each other and with the labels
+                       alignment, target_alignment                        alignment with another kernel or with labels
     kernel_over_time   kernel_over_time, KernelPath                       the kernel along a run, and each layer's share
     times              t1, t2                                             times at which the loss is halved, or zero
     curvature          kappa                                              nonlinearity of f on the way to a solution
                        sharpness                                          the largest eigenvalue of the loss's Hessian
     layer_io           trace                                              the input and output of each layer
-    weight_norms       spectral_norm(s), natural_norms, gaussian_norms    norms: measured, required, at initialisation
+    weight_norms       spectral_norm(s), natural_norms, gaussian_norms    measured, required and initial norms
                        update_alignment                                   alignment of updates with features
-                       spectrally_normalised                              weights with exactly muP's norms
-    power_laws         power_law                                          exponents with intervals
+                       spectrally_normalised                              weights that have exactly the norms of muP
+    power_laws         power_law                                          exponents with confidence intervals
 """
 
 from minintk.diagnostics.curvature import Kappa, kappa, sharpness

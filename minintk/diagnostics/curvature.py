@@ -1,22 +1,22 @@
-"""Compute second derivatives in the parameters: kappa, the change of J on the way to a solution, and the sharpness.
+"""Compute curvature in the parameters: kappa, the relative change of J on the way to a solution, and the sharpness.
 
     kappa = |f - y| |D^2 f| / |D f|^2                            lazy if kappa << 1 (Chizat, Oyallon and Bach 2019)
     H v = J' (d2L/df2) J v + D^2(r . f)[v, .],     r = dL/df held fixed
 
-|D f| and |D^2 f| are the operator norms of the first and second derivatives with respect to the parameters, sup |J v|
-and sup |D^2 f[v, v]| over |S^-1/2 v| = 1, where S holds the learning-rate scales.  Gradient descent with rates lr S on
-theta is descent with rate lr on S^-1/2 theta, so lengths are measured there.  |D f|^2 is the largest eigenvalue of J S
-J', the sharpness that of S^1/2 H S^1/2; both are the same for equivalent parametrizations.
+|D f| and |D^2 f| are the operator norms of the first and second derivatives in the parameters: the maxima of |J v| and
+|D^2 f[v, v]| over |S^-1/2 v| = 1, where S holds the learning-rate scales.  Gradient descent with the rates lr S is
+descent with the rate lr on S^-1/2 theta, so lengths are measured in S^-1/2 theta.  |D f|^2 and the sharpness are the
+largest eigenvalues of J S J' and S^1/2 H S^1/2.  Both are the same for equivalent parametrizations.
 
 A step of size |f - y| / |D f| solves the problem to first order and changes J by |D^2 f| times that size; kappa is this
 change relative to |D f|.  It falls as n^-1/2 in the NTK scaling and stays of order 1 in muP and mean field.
 
-Descent around a minimum is stable for lr x sharpness < 2 (Cohen et al. 2021: the edge of stability; Lewkowycz et al.
-2020: the catapult).  The model linearised at theta has H = J' (d2L/df2) J, and `max_learning_rate` is 2 divided by the
-largest eigenvalue of this H.
+Gradient descent around a minimum is stable if lr x sharpness < 2 (edge of stability: Cohen et al. 2021; catapult:
+Lewkowycz et al. 2020).  The model linearised at theta has the Hessian H = J' (d2L/df2) J.  `max_learning_rate` returns
+2 divided by the largest eigenvalue of this H.
 
-D^2 f[v, .] is the derivative at d = v of the second-order term of f(theta + d), computed in Taylor mode
-(`minintk.models.taylor`), exact up to rounding, eps |D f|.  ReLU and max-pooling contribute no curvature at kinks.
+D^2 f[v, .] is the derivative, at d = v, of the second-order term of f(theta + d).  It is computed in Taylor mode
+(`minintk.models.taylor`) and is exact up to rounding, eps |D f|.  Kinks of ReLU and max-pooling add no curvature.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from minintk.validate import number, real, whole
 
 @dataclass(frozen=True)
 class Kappa:
-    """kappa = residual x curvature / slope^2, with curvature = |D^2 f|, slope = |D f|, residual = |f - y|."""
+    """kappa = residual x curvature / slope^2, where curvature = |D^2 f|, slope = |D f| and residual = |f - y|."""
 
     kappa: float
     curvature: float
@@ -48,13 +48,13 @@ def kappa(
     model: Model, theta: Array, x: Array, y: Array | None = None, *, starts: int = 4, steps: int = 30,
     scales: Mapping[str, float] | None = None,
 ) -> Kappa:  # fmt: skip
-    """Compute |f - y| |D^2 f| / |D f|^2 at theta : (P,), on x : (N, *input_shape); without y, |D^2 f| / |D f|^2.
+    """Compute kappa = |f - y| |D^2 f| / |D f|^2 at theta : (P,) on x : (N, *input_shape); y=None sets |f - y| to 1.
 
     ARPACK computes |D f| from J S J'.  |D^2 f| = sup u . D^2 f[v, w] is maximised over u, v and w in turn, `steps`
-    times, from `starts` fixed starting points; the result is the best local maximum found, at most |D^2 f|.
-    scales : S by tensor, as for `mn.ntk`; by default the parametrization's for gradient descent.  Raises ValueError for
-    arguments that do not fit and if J is zero, FloatingPointError if J' J overflows, and UnsupportedLayer for a model
-    without an expansion.
+    times, from `starts` fixed starting points.  The result is the best local maximum found, at most |D^2 f|.
+    scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's scales.  Raises ValueError for arguments
+    that do not fit or if J is zero, FloatingPointError if J' J overflows, and UnsupportedLayer for a
+    model without an expansion.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x
@@ -78,7 +78,7 @@ def kappa(
         raise ValueError("kappa expects outputs that depend on theta: J is zero here")
     best = 0.0
     for start in range(starts):
-        draw = np.random.default_rng(start).standard_normal(model.size)  # fixed; it breaks the symmetries of a network
+        draw = np.random.default_rng(start).standard_normal(model.size)  # random to break the network's symmetries
         v, _ = _unit(to_library(draw.astype(str(theta.dtype)), xp))
         best = max(best, _ascend(model, theta, x, v, steps, J, S**0.5))
     return Kappa(residual * best / slope**2, best, slope, residual)
@@ -94,7 +94,7 @@ def _check_one(model: Model, theta: Array, x: Array) -> None:
 
 
 def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacobian, root: Any) -> float:
-    """Maximise u . D^2 f[v, w] = <v, H_u w>, H_u = D^2 (u . f), over each of u, v, w in turn.  root : S^1/2."""
+    """Maximise u . D^2 f[v, w] = <v, H_u w> over u, v and w in turn, with H_u = D^2 (u . f).  root : S^1/2."""
     w, value = v, 0.0
     second = _Second(model, theta, x, v, J, root)
     for _ in range(steps):
@@ -136,12 +136,12 @@ def sharpness(
     model: Model, theta: Array, x: Array, y: Array, *, loss: Any, scales: Mapping[str, float] | None = None,
     rtol: float = 1e-6,
 ) -> float:  # fmt: skip
-    """Return the largest eigenvalue of S^1/2 H S^1/2 at theta : (P,), H the Hessian of the loss on x.
+    """Return the largest eigenvalue of S^1/2 H S^1/2 at theta : (P,), where H is the Hessian of the loss on x.
 
-    x : (N, *input_shape), y : (N, C).  loss : `mn.mse` or another loss with a `hessian`.  scales : as for `kappa`. rtol
-    : relative tolerance of the eigenvalue, from ARPACK's Lanczos steps on exact products; its vectors are on the host.
+    x : (N, *input_shape).  y : (N, C).  loss : `mn.mse` or another loss with a `hessian`.  scales : as for `kappa`.
+    rtol : relative tolerance of the eigenvalue.  ARPACK computes it on the host by Lanczos steps with exact products.
     Raises ValueError or TypeError for arguments that do not fit, UnsupportedLayer for a model without an expansion,
-    FloatingPointError if products with H overflow, RuntimeError if ARPACK does not converge.
+    FloatingPointError if products with H overflow, and RuntimeError if ARPACK does not converge.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x, L = (f - y)^2 / 2
@@ -172,18 +172,18 @@ def max_learning_rate(
 ) -> float:  # fmt: skip
     """Return the largest stable learning rate of full-batch gradient descent: 2 (1 + m) / lambda_max of J S J' L''.
 
-    J S J' : (N C, N C) is the tangent kernel of all outputs, `ntk_full`, and L'' = d2L/df2 at f = model(theta, x), 1/N
-    for `mn.mse`, which gives 2 (1 + m) N / lambda_max(ntk_full).  (The largest eigenvalue of `mn.ntk`, the mean over
-    outputs, can be C times smaller.)  Above this rate the model linearised at theta diverges.
+    J S J' : (N C, N C) is the tangent kernel of all outputs, `ntk_full`.  L'' is d2L/df2 at f = model(theta, x).  For
+    `mn.mse`, L'' = 1/N and the result is 2 (1 + m) N / lambda_max(ntk_full).  The largest eigenvalue of `mn.ntk`, which
+    averages over outputs, can be C times smaller.  Above the returned rate, the model linearised at theta diverges.
 
-    theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another loss with a `hessian`.  y : (N, C), if L'' depends
-    on the targets (it does for no loss here).  momentum : m in [0, 1) of the heavy ball, as in `mn.SGD`.
-    scales : S by tensor, as for `mn.ntk`; by default the parametrization's for gradient descent.
-    rtol : relative tolerance of the eigenvalue, from ARPACK's Lanczos steps; no kernel is formed.  The 20 Lanczos
-    vectors on the host have the length of the outputs, N C, for a squared loss, and otherwise that of theta.
+    theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another loss with a `hessian`.  y : (N, C).  Needed only
+    if L'' depends on the targets, which is the case for no loss of minintk.  momentum : the momentum m in [0, 1) of the
+    heavy ball, as in `mn.SGD`.  scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's scales.
+    rtol : the relative tolerance of the eigenvalue.  ARPACK computes it by Lanczos steps, without forming a kernel.  It
+    keeps 20 vectors on the host, of length N C for a squared loss and P otherwise.
 
-    Raises ValueError or TypeError for arguments that do not fit, ValueError if every rate is stable as J S J' L'' is
-    zero, FloatingPointError if products overflow, RuntimeError if ARPACK does not converge to rtol.
+    Raises ValueError or TypeError for arguments that do not fit, ValueError if J S J' L'' is zero,
+    FloatingPointError if products overflow, and RuntimeError if ARPACK does not converge to rtol.
 
     >>> import minintk as mn
     >>> net, x = mn.Network(mn.Dense(3), (2,)), np.eye(2)
@@ -207,7 +207,7 @@ def max_learning_rate(
     def on_outputs(u: Array) -> Array:
         return loss.hessian(f, y, J.push(S * _pulled(J, u.reshape(f.shape))))
 
-    def on_parameters(v: Array) -> Array:  # if L'' is a matrix, J S J' L'' is not symmetric; S^1/2 J' L'' J S^1/2 is
+    def on_parameters(v: Array) -> Array:  # symmetric even if L'' is a matrix, unlike J S J' L''
         return S**0.5 * _pulled(J, loss.hessian(f, y, J.push(S**0.5 * v)))
 
     product, like = (on_parameters, theta) if loss.curvature is None else (on_outputs, f)
@@ -218,7 +218,7 @@ def max_learning_rate(
 
 
 def _check_descent(model: Model, theta: Array, x: Array, loss: Any, scales: Mapping[str, float] | None) -> Any:
-    """Return S, (P,) or 1.0; raise TypeError or ValueError unless network, N >= 1 examples and a smooth loss fit."""
+    """Return S, (P,) or 1.0; raise TypeError or ValueError unless the network, the examples and the loss fit."""
     _check_one(model, theta, x)
     if isinstance(loss, type) or not hasattr(loss, "hessian"):
         raise TypeError(f"loss expects one with hessian(f, y, v), such as mn.mse, got {loss!r}")
@@ -235,7 +235,7 @@ def _scales(model: Model, theta: Array, scales: Mapping[str, float] | None) -> A
 
 def _pulled(J: Jacobian, u: Array) -> Array:
     """Return J' u : (P,), which can overflow; `_largest_eigenvalue` checks this."""
-    out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # a layer that forgets to write leaves NaN
+    out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # NaN remains if a layer forgets to write
     J.pull(u, out)
     return out
 

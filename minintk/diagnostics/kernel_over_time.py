@@ -17,13 +17,14 @@ from minintk.validate import whole
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelPath:
-    """The kernel Theta_t at S times, compared with the initial one, Theta_0; all on the host.
+    """The kernel Theta_t at S times, compared with the initial kernel Theta_0.  All arrays are on the host.
 
-    t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred, of Theta_t with y y', at most 1.
-    effective_rank : between 1 and N.  eigenvalues : the k largest, descending.  overlap : |U_0' U_t|^2 / j for the
-    spaces U of the first j = 1 ... k eigenvectors: 1 if the space does not move, about j / N for a random space, and
-    meaningless if eigenvalues j and j + 1 are equal.  share : {layer: its fraction of the trace}, which sum to 1.  All
-    are (S, [E]), but eigenvalues and overlap are (S, [E], k).
+    t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred alignment with y y', at most 1.
+    share : {layer: its fraction of the trace}; the fractions sum to 1.  effective_rank : between 1 and N.
+    eigenvalues : the k largest ones, descending.  overlap : |U_0' U_t|^2 / j for the spaces U of the first j
+    eigenvectors, with j from 1 to k.  It is 1 if the space does not move and about j / N for a random space, and
+    meaningless if eigenvalues j and j + 1 are equal.  Eigenvalues and overlap have the shape (S, [E], k); the other
+    arrays have the shape (S, [E]).
     """
 
     t: Host
@@ -41,12 +42,12 @@ class KernelPath:
 def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k: int = 5) -> KernelPath:
     """Compute the `KernelPath` of a model's NTK along a run, on x : (N, *input_shape) with labels y : (N, C).
 
-    run : snapshots of `mn.train` or moments of `mn.flow`, theta : ([E], P); the first is the start.  If the model's
-    anchor moves, each snapshot's model is used.  k : the number of eigenvectors, at most N.
+    run : snapshots of `mn.train` or moments of `mn.flow` with theta : ([E], P).  The first one defines Theta_0.  If the
+    model's anchor moves, each snapshot's model is used.  k : the number of eigenvectors, at most N.
 
-    Each of the S points needs a kernel on N examples for every layer with weights, and two decompositions of an N x N
+    Each of the S times needs a kernel on N examples for every layer with weights, and two decompositions of an N x N
     matrix.  Choose a few hundred examples, and snapshots at increasing distances.
-    Raises TypeError for a run without theta, ValueError for an empty run; otherwise as `ntk` and `target_alignment`.
+    Raises TypeError for a run without theta, ValueError for an empty run, and errors of `ntk` or `target_alignment`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))

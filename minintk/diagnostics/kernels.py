@@ -10,7 +10,7 @@ from minintk.models.model import Model, check_model
 def relative_distance(a: Array, b: Array) -> Array:
     """Return |a - b|_F / |b|_F over the last two axes; for kernels ([E], N, M) the result is () or (E,).
 
-    It is inf if only b is zero, 0 if both are.  Raises ValueError for other shapes and for values that are not finite.
+    Returns inf if only b is zero, 0 if both are zero.  Raises ValueError for other shapes, infinite and NaN values.
 
     >>> import numpy as np
     >>> round(float(relative_distance(np.diag([3.0, 4.0]), np.diag([4.0, 4.0]))), 6)
@@ -25,7 +25,7 @@ def relative_distance(a: Array, b: Array) -> Array:
 
 
 def _relative(moved: Array, start: Array, axes: tuple[int, ...]) -> Array:
-    """Return |moved| / |start|; inf if only start is zero, 0 if both are."""
+    """Return |moved| / |start|: inf if only start is zero, 0 if both are zero."""
     xp = array_namespace(moved, start)
     top = xp.maximum(*(xp.max(xp.abs(a), axis=axes, keepdims=True) for a in (moved, start)))
     top = xp.where(top > 0, top, xp.ones_like(top))  # scaling avoids overflow and underflow of squares
@@ -35,10 +35,11 @@ def _relative(moved: Array, start: Array, axes: tuple[int, ...]) -> Array:
 
 
 def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Array:
-    """Return |Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F, the NTK on x : (N, *input_shape); () or (E,).
+    """Return the relative movement of the NTK on x, |Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F; () or (E,).
 
-    theta0, theta : (P,) or (E, P).  In the width n, O(n^-1/2) is proven for smooth activations (Lee et al. 2019, eq.
-    17), n^-1 is the leading order, and ReLU has about n^-3/4, measured.  Short inputs move it more: see docs/lazy.md.
+    theta0, theta : (P,) or (E, P).  For smooth activations, Lee et al. 2019 (eq. 17) prove O(n^-1/2) in the width n,
+    and the leading order is n^-1.  For ReLU, measurements give about n^-3/4.  The kernel moves more for short inputs:
+    see docs/lazy.md.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -52,7 +53,7 @@ def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Arra
 def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Array]:
     """Return {tensor name: |w - w_0| / |w_0|}, each () or (E,); theta0, theta : (P,) or (E, P).
 
-    Names are those of the layout, "0.W", "2.b".  A tensor that left zero gives inf; one that stayed at zero gives 0.
+    Names are those of the layout, such as "0.W".  A tensor gives inf if it left zero, and 0 if it stayed at zero.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -69,11 +70,11 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
 
 
 def effective_rank(k: Array) -> Array:
-    """Return exp(H(p)), p = sigma / sum sigma, H the entropy: () or (E,), 1 to min(N, M)   (Roy and Vetterli 2007).
+    """Return exp(H(p)), where H is the entropy and p = sigma / sum sigma: () or (E,), from 1 to min(N, M).
 
-    k : ([E], N, M), or a full kernel ([E], N, C, M, C), read as (N C, M C).  sigma are its singular values; n equal
-    ones give n.  For J J' they are the squared singular values of the Jacobian; compare Samarin et al. 2020, figure 6.
-    Raises ValueError for a zero matrix.
+    k : ([E], N, M), or a full kernel ([E], N, C, M, C), read as (N C, M C).  sigma : its singular values.  If n of them
+    are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For J J', they are the squared singular
+    values of the Jacobian; compare Samarin et al. 2020, figure 6.  Raises ValueError for a zero matrix.
 
     >>> import numpy as np
     >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)
@@ -98,9 +99,9 @@ def effective_rank(k: Array) -> Array:
 def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
     """Return <K, L>_F / (|K|_F |L|_F), () or (E,), of kernels ([E], N, N); 1 for positive multiples of each other.
 
-    centred : first replaces K by H K H with H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  For A
-    A' and B B' with A, B : (N, features) from `Network.layer_outputs`, this is linear CKA, in [0, 1] and invariant to
-    rotations of either (Kornblith et al. 2019).  Raises ValueError if a kernel is zero, also after centring.
+    centred : replace K by H K H with H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  For A A' and
+    B B' with A, B : (N, features) from `Network.layer_outputs`, this is linear CKA, which is in [0, 1] and invariant to
+    rotations of A or B (Kornblith et al. 2019).  Raises ValueError if a kernel is zero or becomes zero by centring.
 
     >>> import numpy as np
     >>> k = np.array([[2.0, 1.0], [1.0, 2.0]])
@@ -124,7 +125,7 @@ def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
 
 
 def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
-    """Return the `alignment` of k : ([E], N, N) with y y', where y : (N, C); () or (E,), at most 1.
+    """Return the `alignment` of k : ([E], N, N) with y y' for y : (N, C); () or (E,), at most 1.
 
     Kernel-target alignment measures how well the kernel agrees with the labels (Cristianini et al. 2001).
 

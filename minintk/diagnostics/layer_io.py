@@ -1,6 +1,6 @@
-"""Record the input and output of every layer with weights, and of sums and other branches, by name.
+"""Record by name the input and output of every layer with weights, and of sums and other branches.
 
-Names follow the layout: "0" owns "0.W" and "0.b", "2.branch.1" owns "2.branch.1.W"; "2" is the residual sum.
+Names follow the layout: "0" owns "0.W" and "0.b", "2.branch.1" owns "2.branch.1.W", and "2" is the residual sum.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from minintk.models.network import Network
 
 
 class Passage(NamedTuple):
-    """A layer's input and output, h = layer(x): x : ([E], N, *shape before), h : ([E], N, *shape after)."""
+    """The input x : ([E], N, *shape before) and the output h = layer(x) : ([E], N, *shape after) of a layer."""
 
     x: Array
     h: Array
 
 
 def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
-    """Return {name: input and output of the layer}, in the order of the layers; arguments as for `net(theta, x)`.
+    """Return {name: input and output of the layer} in the order of the layers; the arguments are those of `net`.
 
     >>> import numpy as np, minintk as mn
     >>> branch = mn.Sequential(mn.Tanh(), mn.Dense(8))

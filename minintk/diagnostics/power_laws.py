@@ -15,7 +15,7 @@ Outcome = Literal["pass", "fail", "undecided"]
 
 
 def judged(interval: tuple[float, float], least: float, most: float) -> Outcome:
-    """Return pass if the whole interval is in [least, most], fail if no part of it is, else undecided.
+    """Return "pass" if the whole interval is in [least, most], "fail" if no part of it is, and "undecided" otherwise.
 
     >>> [judged(interval, -0.1, 0.1) for interval in ((-0.05, 0.05), (0.05, 0.15), (0.15, 0.25))]
     ['pass', 'undecided', 'fail']
@@ -30,8 +30,8 @@ def judged(interval: tuple[float, float], least: float, most: float) -> Outcome:
 class PowerLaw:
     """The fit v = A n^b of `power_law`.
 
-    exponent : b.  prefactor : A.  error : the standard error of b.  interval : (low, high) for b, at `confidence`.
-    widths : (K,).  draws : (R, 2), log A and b of the R bootstrap fits.
+    exponent : b.  prefactor : A.  error : the standard error of b.  interval : (low, high) for b at level `confidence`.
+    widths : (K,).  draws : (R, 2), with log A and b of the R bootstrap fits.
     """
 
     exponent: float
@@ -70,15 +70,16 @@ def power_law(
 
         log v_ns = A + b log n + e_ns,    least squares over all widths n and seeds s
 
-    Each width is thus weighted by its number of seeds.  The interval is a bootstrap over seeds: deviations e from the
-    mean of each width are scaled by sqrt(S/(S-1)), since the mean is estimated.  They are pooled, resampled for every
-    width and seed, and refitted.  The scatter of a few seeds is itself uncertain, so the spread of the refitted lines
-    is multiplied by the ratio of Student's t, with sum_n (S_n - 1) degrees of freedom, to the normal quantile.  Pooling
-    assumes equal scatter of log v at all widths.  Deviations of the means from the line do not enter the interval.
+    Each width is thus weighted by its number of seeds.  The interval is a bootstrap over seeds.  The deviations e from
+    the mean of each width are scaled by sqrt(S/(S-1)), because the mean is estimated.  They are pooled and resampled
+    for every width and seed, and the line is refitted.  The scatter of a few seeds is itself uncertain, so the spread
+    of the lines is multiplied by the ratio of Student's t, with sum_n (S_n - 1) degrees of freedom, to the normal
+    quantile.  Pooling assumes equal scatter of log v at all widths.  The interval ignores deviations of the means from
+    the line.
 
-    widths : (K,), at least two different ones.  values : K arrays, values[i] : (S_i,) at widths[i], with at least two
-        seeds at one width.  rng : the bootstrap's generator, numpy.random.default_rng(0) by default.
-    Raises ValueError for values that are not positive and finite, for too few of them, and for resamples < 1.
+    widths : (K,), with at least two different widths.  values : K arrays; values[i] : (S_i,) are measured at widths[i].
+        At least one width needs two seeds.  rng : the bootstrap's generator, numpy.random.default_rng(0) by default.
+    Raises ValueError for values that are not positive and finite, for too few values, and for resamples < 1.
 
     >>> rng = np.random.default_rng(1)
     >>> widths = [64, 128, 256, 512]
@@ -122,7 +123,7 @@ def power_law(
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval (low, high) at `confidence`."""
+    """A number and its interval (low, high) at level `confidence`."""
 
     value: float
     interval: tuple[float, float]
@@ -134,7 +135,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of a sequential test: seeds per width, looks, last confidence; of a single fit: exponent, interval."""
+    """Outcome of a sequential test (seeds, looks, last confidence) or of a single fit (exponent, interval)."""
 
     outcome: Outcome
     text: str

@@ -1,4 +1,4 @@
-"""Compute times to learn, after Geiger et al. 2020, section 5."""
+"""Compute the times that training takes to halve the loss and to end, after Geiger et al. 2020, section 5."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from minintk.arrays import Array, check_finite, check_floating, to_host
 
 
 def t1(t: Array, loss: Array) -> Any:
-    """Return the first time at which the loss is half the loss at t[0], () or (E,), on the host; inf if there is none.
+    """Return the first time at which the loss is half its initial value: () or (E,), on the host; inf if there is none.
 
-    t : (T,), increasing.  loss : (T,) or (T, E), interpolated linearly between two times.
-    For the alpha-scaled hinge loss this means alpha^2 L(t1) = 1/2, as in Geiger et al. 2020 (figure 3).
+    t : (T,), increasing.  loss : (T,) or (T, E).  The loss is interpolated linearly between two times.  For the
+    alpha-scaled hinge loss, t1 is the time with alpha^2 L(t1) = 1/2, as in Geiger et al. 2020 (figure 3).
 
     >>> float(t1(np.array([0.0, 1.0, 2.0]), np.array([4.0, 3.0, 1.0])))
     1.5
@@ -31,10 +31,10 @@ def t1(t: Array, loss: Array) -> Any:
 
 
 def t2(t: Array, loss: Array) -> Any:
-    """Return the first time at which the loss is zero, () or (E,), on the host; inf if there is none.
+    """Return the first time at which the loss is zero: () or (E,), on the host; inf if there is none.
 
     t : (T,), increasing.  loss : (T,) or (T, E).  The hinge loss can reach zero in finite time; a squared loss and
-    cross-entropy do not.  The result is one of the t: loss is not linear just before zero, so do not interpolate.
+    cross-entropy do not.  The result is an element of t, because the loss is not linear just before it reaches zero.
 
     >>> float(t2(np.array([0.0, 1.0, 2.0]), np.array([4.0, 0.0, 0.0])))
     1.0
@@ -46,7 +46,7 @@ def t2(t: Array, loss: Array) -> Any:
 
 
 def _curve(t: Array, loss: Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return t : (T,) and loss : (T, ...) on the host in float64, checked."""
+    """Check t : (T,) and loss : (T, ...), and return them in float64 on the host."""
     for name, a in (("t", t), ("loss", loss)):
         check_floating(name, a)
         check_finite(name, a)

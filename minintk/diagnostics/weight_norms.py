@@ -1,11 +1,11 @@
 """Compute spectral norms of weights and of their updates, as in muP's spectral condition.
 
     |W| = max |W h| / |h|        of the operator in the network, z = multiplier * h W
-    natural                      sqrt(fan_out / fan_in), which keeps entries of order one at order one
+    natural                      sqrt(fan_out / fan_in), which maps entries of order one to entries of order one
     Gaussian                     multiplier std (sqrt(fan_in) + sqrt(fan_out)), the |W| of a large Gaussian matrix
 
-A convolution acts on whole images of its size in the network; a bias is the matrix (1, n), with the Euclidean norm. See
-Yang, Simon, Bernstein 2023, condition 1.
+A convolution acts on whole images with the size that they have in the network.  A bias is a matrix (1, n), whose norm
+is the Euclidean norm.  See Yang, Simon, Bernstein 2023, condition 1.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Map = Callable[[Array], Array]
 def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     """Return |W|, the largest singular value of W : ([E], m, n); () or (E,).
 
-    It takes Lanczos steps of W'W: the largest Ritz value is a lower bound at least as accurate as that of power
-    iteration. It stops if eight steps increase this value by less than rtol / 4.
+    The largest Ritz value after Lanczos steps of W'W is a lower bound at least as accurate as that of power iteration.
+    The iteration stops when eight steps increase this value by less than rtol / 4.
 
     >>> round(float(spectral_norm(np.diag([3.0, 1.0, 2.0]))), 6)
     3.0
@@ -61,9 +61,10 @@ def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
 def largest_singular_value(
     apply: Map, adjoint: Map, start: Array, ndims: int, rtol: float = RTOL, clear: float = 0.0
 ) -> Array:
-    """Return the norm of a linear map, () or (E,), by Lanczos from `start` : ([E], *shape), shape with `ndims` axes.
+    """Return the norm of a linear map, () or (E,), by Lanczos steps from start : ([E], *shape).
 
-    clear : stop after 3 steps if below it; for 400 tangent kernels, 3 steps found .54 to 1 of the squared norm.
+    ndims : the number of axes of shape.  clear : stop after 3 steps if the estimate is below it.  For 400 tangent
+    kernels, 3 steps found .54 to 1 of the squared norm.
     """
     xp, last = array_namespace(start), tuple(range(-ndims, 0))
     size = prod(start.shape[start.ndim - ndims :])
@@ -107,14 +108,14 @@ Weighted = BoundDense | BoundConv
 
 
 def acting(layer: Weighted, W: Array, x: Array) -> tuple[Array, Any]:
-    """Return (z, J) of a weight tensor in its layer, where z = multiplier * x W for x : ([E], N, *before)."""
+    """Return z = multiplier * x W and its Jacobian for the weights W of a layer and x : ([E], N, *before)."""
     p = layer.parameters
     alone: Any = replace(layer, parameters=replace(p, b=None, ends_sweep=False))
     return alone({p.W.name: W}, x)
 
 
 def _norm_on_images(layer: BoundConv, W: Array, rtol: float) -> Array:
-    """Return |W| of a convolution on images of its size in the network, () or (E,)."""
+    """Return |W| of a convolution on images with the size that they have in the network, () or (E,)."""
     shape = (1, *layer.before)
     start = fixed_start(W, shape, -len(layer.parameters.W.shape))
     _, J = acting(layer, W, start)
@@ -122,9 +123,9 @@ def _norm_on_images(layer: BoundConv, W: Array, rtol: float) -> Array:
 
 
 def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[str, Array]:
-    """Return {tensor name: |W|}, each () or (E,), of operators with multiplier; convolutions act on their images.
+    """Return {tensor name: |W|}, each () or (E,), of the operators in the network, which include the multiplier.
 
-    theta : ([E], P), parameters, or a difference of parameters for the norms of updates.
+    Convolutions act on their images.  theta : ([E], P), parameters, or differences of parameters for norms of updates.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(400), mn.Tanh(), mn.Dense(1)), (16,))
@@ -152,7 +153,7 @@ def _places(net: Network) -> dict[str, Weighted]:
 
 
 def _sides(t: Tensor, places: Container[str]) -> tuple[int, int, int]:
-    """Return (fan-in, fan-out, window) of a tensor: 1 and n for a bias, channels and K K for a convolution."""
+    """Return (fan-in, fan-out, window) of a tensor: (1, n, 1) for a bias, (C_in, C_out, K K) for a convolution."""
     window = prod(t.shape[:-2]) if t.name in places else 1
     return prod(t.shape[:-1]) // window, t.shape[-1], window
 
@@ -160,7 +161,7 @@ def _sides(t: Tensor, places: Container[str]) -> tuple[int, int, int]:
 def natural_norms(net: Network) -> dict[str, float]:
     """Return {tensor name: sqrt(fan_out / fan_in)}: sqrt(C_out / C_in) for a convolution, sqrt(n) for a bias.
 
-    It is the target of |W|, |dW| (Yang, Simon, Bernstein 2023, condition 1).  Raises TypeError unless net is a Network.
+    These are the required orders of |W| and |dW| (Yang, Simon, Bernstein 2023, condition 1).  net must be a Network.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
@@ -174,9 +175,9 @@ def natural_norms(net: Network) -> dict[str, float]:
 def gaussian_norms(net: Network) -> dict[str, float]:
     """Return {tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: |W| of large Gaussian weights.
 
-    This is the edge of the Marchenko-Pastur law; a random |W| differs from it by O(n^-2/3).  window = K K for a
-    convolution: its Fourier transform is a Gaussian matrix at each frequency (with circular padding and stride 1;
-    otherwise approximately).  For a bias it is multiplier std sqrt(n).  Raises TypeError unless net is a Network.
+    This is the edge of the Marchenko-Pastur law; a random |W| differs from it by O(n^-2/3).  A convolution has window =
+    K K, because its Fourier transform is a Gaussian matrix at each frequency (with circular padding and stride 1;
+    otherwise approximately).  A bias has multiplier std sqrt(n).  Raises TypeError unless net is a Network.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
@@ -194,10 +195,10 @@ def gaussian_norms(net: Network) -> dict[str, float]:
 def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dict[str, Array]:
     """Return {weight name: |dW h| / (|dW| |h|)}, each () or (E,): 1 if the update acts on features with its full norm.
 
-    dW = W - W_0 from theta, theta0 : ([E], P).  h : ([E], N, *before) is the layer's input at theta0.  Norms are root
-    mean squares over the examples.  For h independent of dW, a wide layer would give 1/sqrt(n).  Gradients align with
-    the features that produce them, so the spectral norm is the right measure (Yang, Simon, Bernstein 2023, section 3).
-    Raises ValueError for weights that did not move, and for features that are zero.
+    theta, theta0 : ([E], P).  dW = W - W_0, and h : ([E], N, *before) is the layer's input at theta0.  Norms are root
+    mean squares over the examples.  If h were independent of dW, a wide layer would give 1/sqrt(n).  Gradients align
+    with the features that produce them, so the spectral norm is the right measure (Yang, Simon, Bernstein 2023, section
+    3).  Raises ValueError for weights that did not move, and for features that are zero.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(500), mn.Tanh(), mn.Dense(500), mn.Tanh(), mn.Dense(1)), (3,))
@@ -225,7 +226,7 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
 def spectrally_normalised(net: Network, theta: Array, *, rtol: float = 1e-5) -> Array:
     """Scale every weight tensor of theta to |W| = sqrt(fan_out / fan_in), multiplier included; keep the biases.
 
-    theta : ([E], P).  The result meets the spectral condition at every width, within `rtol`, not only in the limit.
+    theta : ([E], P).  The result meets the spectral condition within `rtol` at every width, not only in the limit.
     Raises ValueError for weights that are zero.
 
     >>> import minintk as mn

@@ -1,4 +1,4 @@
-"""Make other networks similar to the one examined, in their BatchNorms and in the size of their initial weights."""
+"""Make other networks similar to the examined network, in their BatchNorms and in the size of their initial weights."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from minintk.spec.parametrization import Parametrization
 
 
 def refrozen(net: Network, theta: Array, one: Problem) -> Network:
-    """Return `net` at theta, of any width, with its BatchNorms frozen on one.x as those of the problem's network are.
+    """Return `net` at theta, of any width, with its BatchNorms frozen on one.x like those of the problem's network.
 
-    A frozen BatchNorm gives r (z - mean), which on x has the deviation s = r / r(z) and the mean m = r (mean(z) -
-    mean). For another z', r' = s r(z') and mean' = mean(z') - m / r' give s and m again.  A BatchNorm with the same
-    mean and r for all features, as before training or in the scale of a LayerNorm, keeps them.
+    A frozen BatchNorm computes r (z - mean).  On x, its output has the deviation s = r / r(z) and the mean m = r
+    (mean(z) - mean).  For another z', r' = s r(z') and mean' = mean(z') - m / r' give the same s and m.  A BatchNorm
+    keeps its mean and r if they are equal for all features, as before training or in the scale of a LayerNorm.
     """
 
     def batch(net: Network, theta: Array, name: str, frozen: dict[str, Array]) -> list[Array]:
@@ -29,7 +29,7 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
         return [w[f"{name}.mean"], w[f"{name}.r"]]
 
     frozen, theirs = dict[str, Array](), one.net.statistics
-    for name in dict.fromkeys(key.rpartition(".")[0] for key in theirs):  # in order: later layers read what is frozen
+    for name in dict.fromkeys(key.rpartition(".")[0] for key in theirs):  # in order: frozen layers feed later ones
         mean, r = theirs[f"{name}.mean"], theirs[f"{name}.r"]
         now, own = batch(net, theta, name, frozen)
         if on_data := any(len(set(to_host(a).tolist())) > 1 for a in (mean, r)):
@@ -46,8 +46,8 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
 def restarted(net: Network, theta: Array, how: Parametrization, fresh: bool) -> Network:
     """Return the network in another parametrization with initial weights that have the same sizes at this width.
 
-    Each tensor keeps multiplier x standard deviation through w_std and b_std of its layer.  The deviation is that of
-    `net.init` if theta is `fresh` from it, else the rms in theta.  Raises ValueError for layers without w_std or b_std.
+    Each tensor keeps multiplier x standard deviation through w_std and b_std of its layer.  If theta is `fresh` from
+    `net.init`, its deviation is used, otherwise the rms in theta.  Raises ValueError for layers without w_std or b_std.
     """
     w = net.layout.unpack(theta)
     size = {t.name: t.row.multiplier * (t.row.std if fresh else rms(w[t.name])) for t in net.layout.tensors}

@@ -29,14 +29,14 @@ from minintk.validate import generator, number, whole
 FRACTION = 0.25
 """The default rate, as a fraction of a run's largest stable rate at the start."""
 WORK, MOST = 1e8, 256
-"""Default limits: multiplications of a forward pass on all examples, and the number of examples."""
+"""Default limits on the multiplications of a forward pass on all examples, and on the number of examples."""
 STEPS, SHARPNESS, CURVED = 8, 5, 3
-"""Cost of a stable rate in training steps; cost of a sharpness in stable rates; replicates with a measured Hessian."""
+"""Cost of a stable rate in training steps, cost of a sharpness in stable rates, number of replicates with a Hessian."""
 
 OTHERS = "it again on {} random halves of the examples, as theta is no draw of net.init", "{} others, drawn by net.init"
 MSE = "mean over examples of sum over outputs (f - y)^2 / 2; torch.nn.MSELoss, a mean over {} outputs: rates times {:g}"
 UNITS = {mse: MSE, softmax_cross_entropy: "that and the rates of torch.nn.CrossEntropyLoss"}
-"""Texts about the replicates (inserted: their number) and about the losses (inserted: C outputs and C / 2)."""
+"""Texts about the replicates (with their number inserted) and about the losses (with C outputs and C / 2 inserted)."""
 
 
 def examine(
@@ -44,26 +44,26 @@ def examine(
     steps: int | None = None, examples: int | None = None, replicates: int = 5, widths: bool = True,
     seconds: float = 80.0, rng: np.random.Generator | None = None, progress: Callable[[str], None] | None = None,
 ) -> Report:  # fmt: skip
-    """Return a `Report` on how this network trains on these examples: `.regime`, `.findings`, `.statements`, text.
+    """Return a `Report` on how this network trains on these examples: regime, findings, statements and a text.
 
         gap = max_t |f_t - f_lin,t| / max_t |f_lin,t - f_0|
 
     The network and its linearisation at theta are trained in the same way, by gradient descent on full batches.
-    Intervals come from replicates: networks with other initial weights if theta looks like a draw of `net.init`,
-    otherwise the same network on random halves of the examples.
+    Intervals come from replicates.  If theta looks like a draw of `net.init`, the replicates are networks with other
+    initial weights.  Otherwise they are the same network on random halves of the examples.
 
-    regime : "lazy" for a gap below 5 %; "rich" for a gap and a movement of the tangent kernel above 25 %; "between";
-    "undecided" if a 95 % interval contains a threshold, or if the runs do not train.  findings : each has a kind:
-    "unstable", "dead", "badly scaled" or "short".
+    regime : "lazy" for a gap below 5 %; "rich" if the gap and the movement of the tangent kernel are above 25 %;
+    "between" otherwise.  It is "undecided" if a 95 % interval contains a threshold or the runs do not train.
+    findings : each has a kind: "unstable", "dead", "badly scaled" or "short".
 
-    net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape), y : (N, C); float32 is used.
-    loss : the loss of the runs, which needs a `hessian`.  lr : the rate to examine, by default a quarter of each
-    network's largest stable rate.  steps : of each run, 200 by default, or fewer if expensive.  examples : how many to
-    use, drawn at random, at most 256.  replicates : at least 3.  widths : False skips networks of other widths.
+    net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape).  y : (N, C).  float32 is
+    used.  loss : the loss of the runs; it needs a `hessian`.  lr : the rate to examine.  Defaults to a quarter of each
+    network's largest stable rate.  steps : the number per run.  Defaults to 200, or fewer if they are expensive.
+    examples : how many to draw at random, at most 256.  replicates : at least 3.  widths : False skips other widths.
     seconds : limit on this thread's CPU time.  Parts that take longer are "undecided: too dear" in the notes; the
-    verdict needs only the steps.  progress : called with a line before each part; the first estimates the total.
+    verdict needs only the steps.  progress : called with a line before each part; the first one estimates the total.
 
-    Raises TypeError for another model, ValueError for arguments that do not fit.
+    Raises TypeError for another model and ValueError for arguments that do not fit.
     See Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
 
     >>> import minintk as mn
@@ -93,7 +93,7 @@ def examine(
     factors, seeds = ((0.5, 1.0, 2.0), 4) if 4 * cost < 1 else ((0.25, 0.5, 1.0), 4)
     if 32 * cost < 1:
         factors, seeds = (0.5, 1.5, 4.0), 8
-    with warnings.catch_warnings(), np.errstate(all="ignore"):  # an overflow is a finding
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # an overflow becomes a finding
         warnings.simplefilter("ignore", RuntimeWarning)
         problems = _replicas(Problem(net, theta, x, y, loss), replicates, fresh, rng)
         seen = [signals(one.net, one.theta, one.x)[0] for one in problems]
@@ -155,9 +155,9 @@ def _costs(one: Problem) -> tuple[float, float, float]:
 def _afforded(
     seconds: float, rate: float, kernel: float, steps: int, least: int, runs: float, widths: float
 ) -> tuple[int, int, int, bool, float]:
-    """Return what the time allows: steps, points of the first run, Hessians, other widths; and the total seconds.
+    """Return what fits in the time: steps, points of the first run, Hessians, other widths; and the total seconds.
 
-    rate, kernel : the seconds that each takes.  runs : all runs, in units of the first; widths : those at other widths.
+    rate, kernel : their seconds.  runs, widths : the costs of all runs and of other widths, relative to the first run.
     """
     for points, curved in ((8, CURVED), (2, 0)):
         kernels = points + (runs - 1) * min(points, 3)
@@ -191,7 +191,7 @@ def _checked(net: Any, theta: Array, x: Array, y: Array) -> tuple[Network, Array
 
 
 def _replicas(first: Problem, replicates: int, fresh: bool, rng: np.random.Generator) -> list[Problem]:
-    """Return the problem and its replicates: other initial weights, or complementary halves of the examples."""
+    """Return the problem and its replicates with other initial weights or on complementary halves of the examples."""
     found, order, half = [first], np.arange(0), len(first.x) // 2
     while len(found) < replicates:
         if fresh:
@@ -209,7 +209,7 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
     found = dict[str, Statement]()
 
     def state(key: str, name: str, how: str, values: Sequence[Any], percent: bool = False) -> None:
-        own = np.nan if len(values) < len(runs) and runs[0].kernel is None else float(values[0])  # yours diverged
+        own = np.nan if len(values) < len(runs) and runs[0].kernel is None else float(values[0])  # run 0 diverged
         found[key] = Statement(name, *interval([float(v) for v in values], fresh), how, percent, own)
 
     state("rate", "largest stable rate at the start", "SGD: 2 / lambda_max(J S J' L'')", bounds)
@@ -240,7 +240,7 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
 
 
 def _scaling(one: Problem, rate: float, fresh: bool, say: Callable[[str], None]) -> dict[str, str]:
-    """Return {layer: exponents of |h| and |dh| in the width, with the coordinate check's verdicts}; {} if none."""
+    """Return {layer: exponents of |h| and |dh| in the width, with verdicts of the coordinate check}; {} if none."""
     width = narrowest(one.net.spec)
     if width < 2 or one.net._couples:
         return {}
@@ -256,7 +256,7 @@ def _scaling(one: Problem, rate: float, fresh: bool, say: Callable[[str], None])
                 lambda m: widened(spec, m / width), one.x[:32], one.y[:32], optimizer=SGD(rate / 4),
                 parametrization=one.net.parametrization, loss=one.loss, widths=sizes, seeds=4,
             )  # fmt: skip
-    except (ValueError, TypeError, FloatingPointError, RuntimeError, ModuleNotFoundError):  # also without the lab
+    except (ValueError, TypeError, FloatingPointError, RuntimeError, ModuleNotFoundError):  # the last without the lab
         return {}
     rows = {(row.quantity, row.name): f"{row} {row.verdict}" for row in check.rows}
     names = dict.fromkeys(row.name for row in check.rows if row.quantity == "dh")

@@ -24,16 +24,16 @@ Ends = tuple[float, float]
 LAZY, RICH = 0.05, 0.25
 """The thresholds of the regimes."""
 PARTS = "share", "weights", "features"
-"""The keys of statements about a single layer begin with these."""
+"""The first words of the keys of statements about a single layer."""
 LEARNED = 0.1
-"""The least progress towards y that counts as training."""
+"""The smallest progress towards y that counts as training."""
 
 
 @dataclass(frozen=True)
 class Statement:
     """A measured number with its 95 % interval.  how : what was measured.  percent : True to show it in %.
 
-    value : the mean over your network and the others, or only yours.  own : yours, nan if its run diverged.
+    value : the mean over your network and the others, or only yours.  own : yours, nan if the run diverged.
     """
 
     name: str
@@ -65,8 +65,8 @@ def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
     """Return the value and its 95 % interval from R replicates, the first of which is the network examined.
 
     drawn : True if the others have other initial weights; the value is the mean, with standard error s / sqrt(R).
-    Otherwise they are the same network on random halves of the examples; the value is the first, and its standard error
-    is s of the halves (delete-half jackknife; Shao, Wu 1989).  We use Student's t, of logarithms if all values are > 0.
+    Otherwise they are the same network on halves of the examples; the value is the first, with standard error s of the
+    halves (delete-half jackknife; Shao, Wu 1989).  Student's t is applied to logarithms if all values are > 0.
     """
     from scipy.special import stdtrit
 
@@ -89,7 +89,7 @@ def above(ends: Ends, border: float) -> bool | None:
 
 
 def regime(gap: Ends, kernel: Ends, learned: float, broken: str = "") -> tuple[Regime, str]:
-    """Return the verdict and its reason.  learned : the fraction of the way to y; broken : why no run can be judged."""
+    """Return the verdict and its reason.  learned : the progress towards y.  broken : why no run can be judged."""
     far, rich, moved = above(gap, LAZY), above(gap, RICH), above(kernel, RICH)
     if broken or learned < LEARNED:
         return "undecided", broken or f"only {100 * learned:.2g} % of the way to the targets was learned"

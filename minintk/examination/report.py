@@ -39,7 +39,7 @@ class Report:
 
     regime : "lazy", "between", "rich" or "undecided", and the reason.  findings : detected problems.  statements :
     {key: number with its interval}.  signals : by layer at the start, for the network examined.  run : its run.  laws :
-    gap against width.  scaling : {layer: exponents of the coordinate check}.  rate : the learning rate of the runs.
+    the gap against width.  scaling : {layer: exponents of the coordinate check}.  rate : the learning rate of the runs.
     """
 
     regime: Regime
@@ -57,7 +57,7 @@ class Report:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Return what to do about the findings, the rate, the widths and the regime, one sentence each."""
+        """Return one sentence on what to do about each finding, and about the rate, the widths and the regime."""
         found = [finding.advice for finding in self.findings]
         if (safe := self.statements.get("safe")) is not None and self.run is not None and self.run.rates.size:
             bound, start = min(safe.interval[0], float(self.run.rates.min())), self.statements["rate"].value
@@ -69,7 +69,7 @@ class Report:
         return (*dict.fromkeys(found), MEANS[self.regime])
 
     def layers(self) -> list[Sequence[str]]:
-        """Return one row per layer, with the columns LAYERS."""
+        """Return one row for each layer, with the columns LAYERS."""
         rows = list[Sequence[str]]()
         for name, one in self.signals.items():
             keys = f"share {name}", f"weights {name}.W", f"features {name}"
@@ -110,7 +110,7 @@ class Report:
     def write(self, out: str | Path) -> Path:
         """Write examine.html, examine.txt, examine.json and the figures to the folder `out`; return the page's path.
 
-        All figures are drawn before any file is written.
+        All figures are drawn before the first file is written.
         """
         from minintk.examination.figures import figures
         from minintk.files.pages import page
@@ -132,7 +132,7 @@ class Report:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a plain-text table, each column as wide as its widest cell; nothing if there are no rows."""
+    """Yield the lines of a plain-text table with columns as wide as their widest cell; nothing if there are no rows."""
     wide = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows) if rows else ():
         yield "  ".join(f"{cell:<{n}}" for cell, n in zip(row, wide, strict=True)).rstrip()

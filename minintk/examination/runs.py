@@ -2,9 +2,9 @@
 
     gap(t) = |f_t - f_lin,t| / max_s |f_lin,s - f_0|        on all examples and outputs; a run's gap is its maximum
 
-Both start at theta_0, with the same full batches, loss and rate.  f_lin = f_0 + J(theta_0) (theta - theta_0) (Lee et
-al. 2019, eq. 5).  The other distances are relative to the start: |Theta_t - Theta_0| / |Theta_0| of the tangent kernel
-(its maximum along the run), |h_T - h_0| / |h_0| of each layer's inputs, and |w_T - w_0| / |w_0| of each tensor.
+Both models start at theta_0 and train with the same full batches, loss and rate.  The linearisation is f_lin = f_0 +
+J(theta_0) (theta - theta_0) (Lee et al. 2019, eq. 5).  Other distances are relative to the start: |Theta_t - Theta_0| /
+|Theta_0| (largest over the run), |h_T - h_0| / |h_0| of each layer's inputs, and |w_T - w_0| / |w_0| of each tensor.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from minintk.training.optimizers import SGD
 from minintk.training.train import Snapshot, train
 
 POINTS, RTOL = 20, 1e-2
-"""The number of snapshots kept of a run; the relative tolerance of eigenvalues."""
+"""The number of snapshots kept of a run, and the relative tolerance of eigenvalues."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A network at theta : (P,), trained on x : (N, *input_shape), y : (N, C) with full batches."""
+    """A network at theta : (P,) that is trained on x : (N, *input_shape) and y : (N, C) with full batches."""
 
     net: Network
     theta: Array
@@ -57,9 +57,9 @@ class Problem:
 class Run:
     """The measurements of one run.
 
-    steps : (S,), with loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a
-    loss was not finite or ended above ten times its start; other fields are missing then and for constant kernels.
-    at : (K,), the steps of the measured kernels and rates, 2/lambda_max of J S J' L''.  sharpness : at start and end.
+    steps : (S,).  loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a loss
+    was not finite or ended above ten times its start.  Other fields are then missing, as for constant kernels.
+    at : (K,), steps of the measured kernels and rates 2/lambda_max of J S J' L''.  sharpness : at the start and end.
     """
 
     steps: Host
@@ -77,11 +77,11 @@ class Run:
 
 
 def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]]:
-    """Train both models; return losses and gap at every step, and POINTS snapshots of the network at most."""
+    """Train both models; return losses and gap at every step, and at most POINTS snapshots of the network."""
     models, every = (problem.net, Linearized(problem.net, problem.theta)), max(1, steps // POINTS)
     snaps, rows, diverged, first = list[Snapshot](), list[tuple[float, ...]](), False, np.zeros(0)
     with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)  # the report covers rates that are too large
+        warnings.simplefilter("ignore", RuntimeWarning)  # the report describes rates that are too large
         start, loss, sgd = (problem.theta, problem.x, problem.y), problem.loss, SGD(lr)
         try:
             for one, lin in zip(*(train(model, *start, loss=loss, optimizer=sgd, steps=steps) for model in models)):
@@ -99,7 +99,7 @@ def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]
 
 
 def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: int, hessian: bool) -> Run:
-    """Train both models and measure everything, with the kernel and stable rate at `points` points of the run.
+    """Train both models and measure everything; measure the kernel and the stable rate at `points` points of the run.
 
     start : the stable rate at the start.  hessian : False skips the sharpness.
     """
@@ -110,7 +110,7 @@ def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: i
     at = [snaps[i] for i in sorted({round(i) for i in np.linspace(0, len(snaps) - 1, points)})]
     try:
         kernel = kernel_over_time(net, at, x, problem.y, k=min(10, x.shape[0]))
-    except ValueError:  # a constant kernel, as when only biases learn, has no alignment
+    except ValueError:  # a constant kernel has no alignment, as when only biases learn
         return run
     rates = np.array([start, *(problem.stable_rate(s.theta) for s in at[1:])])
     sharp = tuple(problem.sharpness(theta) for theta in (problem.theta, end)) if hessian else ()

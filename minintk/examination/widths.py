@@ -2,8 +2,8 @@
 
     gap = A n^b,    n* = (0.05 / A)^(1/b)
 
-The gaps of a few seeds at three widths are fitted (`power_law`); the bootstrap fits give the interval of n*.  No n* is
-reported if this interval spans more than a factor of 4, or if b could be positive.
+The gaps of a few seeds at three widths are fitted by `power_law`.  The bootstrap fits give the interval of n*.  No n*
+is reported if this interval spans more than a factor of 4, or if b could be positive.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import has_weights
 
 TARGET, FACTOR = 0.05, 4.0
-"""The target gap, and the largest ratio of interval ends for which a width is reported."""
+"""The target gap, and the largest ratio of the interval's ends for which a width is reported."""
 
 
 def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: bool = True) -> Any:
-    """Return the spec with `factor` times as many features and channels in all layers with weights but the last.
+    """Return the spec with `factor` times as many features and channels in all layers with weights except the last.
 
     Sizes are rounded and at least 1.  Depthwise convolutions stay depthwise.  sizes : a list to which the original
     widths are appended.  last : True if no weights come after the spec.
@@ -51,7 +51,7 @@ def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: 
 
 
 def narrowest(spec: s.Layer) -> int:
-    """Return the smallest width of a hidden layer, or 0 if there is none."""
+    """Return the smallest width of a hidden layer, or 0 if there is no hidden layer."""
     widened(spec, 1, found := list[int]())
     return min(found, default=0)
 
@@ -60,8 +60,8 @@ def narrowest(spec: s.Layer) -> int:
 class WidthLaw:
     """The gap against width, with gaps[i] : (S,) at widths[i].
 
-    width : that of the narrowest hidden layer of the network examined, as in `widths`.  fit : None if nothing was
-    measured.  needed : the width for 5 %, None if unknown.  why : the reason.
+    width : the width of the narrowest hidden layer of the examined network, like the `widths`.  fit : None
+    if nothing was measured.  needed : the width for 5 %, or None if it is unknown.  why : the reason.
     """
 
     parametrization: str
@@ -95,7 +95,7 @@ def gaps_by_width(
 ) -> WidthLaw:  # fmt: skip
     """Train networks of these widths and their linearisations, each at `fraction` of its own stable rate.
 
-    They start like the network examined at its width (`restarted`) and have its examples and BatchNorms.
+    Initial weights have the sizes of the examined network (`restarted`); examples and BatchNorms are the same.
     """
     width, gaps, name = narrowest(one.net.spec), list[Host](), repr(how)
     if not width:

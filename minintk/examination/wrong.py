@@ -1,4 +1,4 @@
-"""Report what is wrong with a network, from the signals at the start and from the runs."""
+"""Report what is wrong with a network, from the signals at the start and from the training runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from minintk.examination.signals import Signal, apart, rms, uneven
 from minintk.models.network import Network
 
 DEAD, SHARE = 0.5, 0.01
-"""Largest share of features equal for all examples; smallest share of a layer in the kernel, over an equal share."""
+"""Largest share of constant features, and smallest share of a layer in the kernel, relative to an equal share."""
 LEAST, MOST = 0.05, 20.0
-"""The acceptable sizes of inputs and targets, and of hidden signals relative to the inputs."""
+"""The smallest and largest acceptable size of inputs and targets, and of hidden signals relative to the inputs."""
 ROUNDING = 2**-23
 """Hidden signals below this share of the inputs are dead: float32 loses them in a sum with the inputs."""
 OUTPUT, UNEVEN = 3.0, 100.0
@@ -49,7 +49,7 @@ def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) 
     if (by := uneven(first.x)) > UNEVEN:
         text = f"one column of x spreads {by:.3g} times as far as the median column"
         yield Finding(bad, text, "Standardise the columns: (x - x.mean(0)) / x.std(0).")
-    hidden = [name for name in names[:-1] if ".branch." not in name]  # a branch can be small compared with its shortcut
+    hidden = [name for name in names[:-1] if ".branch." not in name]  # a branch can be much smaller than its shortcut
     sizes = {name: [one[name].size / max(size, 1e-300) for one in seen] for name in hidden}
     middle = {name: float(np.median(found)) for name, found in sizes.items()}
     wrong = [name for name, found in middle.items() if 0 < found < LEAST or found > MOST]
@@ -70,7 +70,7 @@ def along(
 ) -> Iterator[Finding]:
     """Yield findings from the runs: instability, layers that do not learn, and runs that are too short.
 
-    rates : the learning rates of the runs.  given : True if the caller chose them.
+    rates : the learning rates of the runs.  given : True if the caller chose the rates.
     """
     bound, count, rate = statements["rate"], len(runs), rates[0]
     passed = [run.rates.size > 0 and float(run.rates.min()) < lr for run, lr in zip(runs, rates, strict=True)]

@@ -2,15 +2,15 @@
 
 Reading order:
 
-    suspects      named mistakes: a factor, a transpose, a shift, a flip, a missing part
-    compare       a result against the right one, and the findings of a check
-    gradient      a backward function and differences of its forward function
-    checks        jvp, vjp and gram of a layer of this library, one by one
-    slope         exponents from a sequential test, which adds seeds until the answer is certain
-    exercise      cases, exercises, assignments, inputs that break naive code, variants drawn from a secret seed
-    worker        the student's process, which calls functions and holds no answers
-    submission    the grader's side of that process, or the same without a process
-    run           one submission's grade, as JUnit XML, Gradescope's results.json and a page
+    suspects      recognise mistakes: a factor, a transpose, a shift, a flip, a missing part
+    compare       compare a result with the right one; define the findings of a check
+    gradient      compare a backward function with differences of its forward function
+    checks        check jvp, vjp and gram of a layer of this library, one by one
+    slope         determine exponents by a sequential test, which adds seeds until the answer is certain
+    exercise      define cases, exercises and assignments, inputs that break naive code, and secret variants
+    worker        run the student's process, which calls functions and contains no answers
+    submission    call a submission in that process, or without a process
+    run           grade one submission, and write JUnit XML, Gradescope's results.json and a page
 """
 
 from minintk.diagnostics.power_laws import Verdict

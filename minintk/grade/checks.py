@@ -1,7 +1,7 @@
 """Check a layer's jvp, vjp and gram one by one, to find which of them is wrong, and how.
 
-`minintk.testing.check_layer` calls this when a law is broken.  Its laws relate jvp, vjp and gram, so they cannot tell
-which of the three is wrong; differences of the layer's output can.
+`minintk.testing.check_layer` calls this module when a law is broken.  Its laws relate jvp, vjp and gram, so they cannot
+identify the wrong one; differences of the layer's output can.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _named(bound: Bound, weights: Sequence[Values]) -> dict[str, Any]:
 
 
 def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) -> tuple[list[Any], list[int]]:
-    """Return (gradients by vjp in arrays that held `fill`, the arguments it changed: -1 for u, and numbers of args)."""
+    """Return the gradients that vjp writes to arrays of `fill`, and the positions of changed arguments (-1 for u)."""
     _, J = bound(_named(bound, args[1:]), args[0])
     given = _named(bound, [np.full_like(a, fill) for a in args[1:]])
     dx, changed = watched(lambda u, *_: J.vjp(u, dict(given)), (u, *args))
@@ -69,7 +69,7 @@ def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) ->
 
 
 def _turned(bound: Bound, args: Sequence[Values]) -> Callable[..., tuple[Any, list[int]]]:
-    """Build the vjp that matches jvp, from jvp along each entry of each argument, recorded once."""
+    """Build the vjp that matches jvp.  It records jvp once along each entry of each argument."""
     _, J = bound(_named(bound, args[1:]), args[0])
     rows = []
     for a in args:
@@ -84,7 +84,7 @@ def _turned(bound: Bound, args: Sequence[Values]) -> Callable[..., tuple[Any, li
 
 
 def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict[str, Finding]:
-    """Return {tensor: how its gradient is written wrongly}, from calls of vjp with arrays that hold 0, then 1."""
+    """Return {tensor: the error in how its gradient is written}, from vjp on arrays that contain 0, then 1."""
     y, _ = bound(_named(bound, args[1:]), args[0])
     (zero, _), (one, _) = (_pull(bound, np.ones_like(y), args, fill) for fill in (0.0, 1.0))
     found = {}
@@ -98,7 +98,7 @@ def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict
 
 
 def _gram(layer: Layer, shape: Any, parametrization: Parametrization, rng: np.random.Generator) -> list[Finding]:
-    """Compare gram with J J' from jvp and vjp, which have passed; find the tensor with a missing part."""
+    """Compare gram with J J' from jvp and vjp, which have passed; find the tensor whose part is missing."""
     end = [Flatten()] if len(out_shape(layer, shape)) > 1 else []
     net = Network(Sequential(layer, *end), shape, parametrization)
     theta, x = rng.standard_normal(net.size), rng.standard_normal((3, *shape))

@@ -1,6 +1,6 @@
-"""Compare a result with the right one, and describe what is wrong with it: a sentence and the mistake's name.
+"""Compare a result with the right one, and describe an error by a sentence and the name of the mistake.
 
-Kind, shape, dtype and NaN are compared first, then the numbers; wrong numbers are compared with typical mistakes.
+Kind, shape, dtype and NaN are compared first, then the numbers.  Wrong numbers are compared with typical mistakes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All errors that a check found; it is empty, hence false, if the check passes.
+    """All errors that a check found.  A diagnosis without errors is empty and therefore false.
 
     >>> said = Diagnosis((Finding("db", "sign", "right but for the sign"),))
     >>> said.passed, str(said), said.causes
@@ -66,9 +66,9 @@ def compare(
 ) -> Diagnosis:
     """Diagnose `got` against the right `want`: arrays, numbers, strings, None, or tuples and dicts of them.
 
-    rtol : the largest difference of numbers, relative to the largest of `want`; by default 1e-9 in float64 and 1e-4 in
-    float32, a million rounding errors in either.  suspects : {description of a mistake: the wrong result}.  dtype :
-    True if float32 must stay float32.
+    rtol : the largest difference of numbers, relative to the largest number of `want`.  Defaults to 1e-9 in float64 and
+    1e-4 in float32, well above rounding errors.  suspects : {description of a mistake: the wrong result}.
+    dtype : True if float32 must stay float32.
 
     >>> print(compare("kernel", np.array([1.0, 5.0]), np.array([1.0, 2.0]), suspects={"no bias": np.array([1.0, 5.0])}))
     kernel: it looks like this: no bias
@@ -98,7 +98,7 @@ def compare(
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """Return {place: the value there}, for tuples, lists and dicts."""
+    """Return {place: the value there} for tuples, lists and dicts."""
     if isinstance(value, Mapping):
         return dict(value)
     return dict(enumerate(value)) if isinstance(value, tuple | list) else None
@@ -131,7 +131,7 @@ def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, 
 
 
 def differs(got: Values, want: Values, lead: int = 0) -> str:
-    """Describe the worst entry in words; lead : the number of the output's axes, for a derivative."""
+    """Describe the worst entry in words.  lead : for a derivative, the number of axes of the output."""
     off = np.abs(got - want)
     at = np.unravel_index(int(np.argmax(np.where(np.isfinite(off), off, -1.0))), off.shape)
     rough = float(off[at]) / (float(np.abs(want).max()) or 1.0)

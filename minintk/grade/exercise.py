@@ -1,6 +1,6 @@
-"""Define an assignment: exercises, cases, hard inputs and variants, all drawn from a secret seed.
+"""Define an assignment: its exercises, cases, hard inputs and variants, all drawn from a secret seed.
 
-A case states what is called and which result is right; answers stay on the grader's side.  See
+A case specifies a call and its right result.  The results stay on the grader's side.  See
 docs/course/writing-an-exercise.md.
 """
 
@@ -31,10 +31,10 @@ Examples = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Requires function(*args) to return `want`: arrays, numbers, strings, or tuples and dicts of them.
+    """Require that function(*args) returns `want`: arrays, numbers, strings, or tuples and dicts of them.
 
-    rtol : the tolerance relative to the largest of `want`; see `minintk.grade.compare`.
-    suspects : {description: the wrong result}, the mistakes that this exercise invites, reported by name.
+    rtol : the tolerance relative to the largest number of `want`; see `minintk.grade.compare`.
+    suspects : {description: the wrong result} for mistakes that this exercise invites; they are reported by name.
     """
 
     function: str
@@ -46,7 +46,7 @@ class Values:
     dtype: bool = True
 
     def run(self, student: Submission) -> Diagnosis:
-        do = "call" if isinstance(self.want, tuple | list) else "output"  # without the cache of a forward function
+        do = "call" if isinstance(self.want, tuple | list) else "output"  # "output" drops a forward function's cache
         got, changed = student.ask(do, self.function, self.args)
         said = compare(self.function, got, self.want, rtol=self.rtol, suspects=self.suspects, dtype=self.dtype)
         names = student.ask("parameters", self.function)[0] if changed else ()
@@ -57,12 +57,12 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """Requires backward(u, *args) or backward(u, cache) to give the gradients of forward(*args) -> y or (y, cache).
+    """Require that backward(u, *args) or backward(u, cache) gives the gradients of forward(*args) -> y or (y, cache).
 
-    Both functions are the submission's.  right : the function that forward has to compute, (*args) -> y.  By default it
-    is the submission's own forward, so a wrong one passes if its gradient is right.  output : forward(*args), which a
-    recording holds in place of `right`.  large : arguments of any size, compared along a few random directions; a
-    million entries make numerical differentiation run out of time.  dtype : True if float32 must stay float32.
+    The submission defines both functions.  right : the function (*args) -> y that forward has to compute.  Defaults to
+    the submission's own forward; then a wrong forward passes if its gradient is right.  output : forward(*args), which
+    a recording stores instead of `right`.  large : True to compare only slopes along a few random directions, for
+    arguments with too many entries for numerical differentiation.  dtype : True if float32 must stay float32.
     """
 
     forward: str
@@ -92,15 +92,15 @@ class Gradient:
 
 
 def _computed(right: Callable[..., Any], *args: Any) -> tuple[Any, list[int]]:
-    """Return the result of `right` in the dtype of its arguments, in the form of a submission's answer."""
+    """Return the result of `right` in the dtype of its arguments and in the form of a submission's answer."""
     return np.asarray(right(*args), dtype=next(a.dtype for a in args if floating(a))), []
 
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """Any other check: check(student) calls `student.call("function", ...)` as it likes, and returns what is wrong.
+    """Any other check: check(student) makes any calls `student.call("function", ...)` and returns what is wrong.
 
-    It returns None or "" if all is well, otherwise a sentence or a Diagnosis; or a Verdict, which must be a pass.
+    It returns None or "" if nothing is wrong, otherwise a sentence or a Diagnosis.  It can also return a Verdict.
     """
 
     title: str
@@ -115,15 +115,15 @@ class Law:
 
 
 Case = Values | Gradient | Law
-"""One test of a submission: `title` says what is tested, `run(student)` what is wrong with the answer."""
+"""One test of a submission: `title` names the test, and `run(student)` returns what is wrong with the answer."""
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """One line of the grade, with full points if every case passes, or with `partial` points in proportion.
+    """One line of the grade.  It gives full points if every case passes, or points in proportion if it is `partial`.
 
-    cases : the cases, or a function (rng, variant) that returns them.  hidden : True to hide it from students before
-    the due date.  hint : shown when it fails.
+    cases : the cases, or a function (rng, variant) that returns them.  hidden : True to hide the exercise from students
+    until the due date.  hint : text that is shown if the exercise fails.
     """
 
     name: str
@@ -136,13 +136,13 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Exercises, and the variants from which the secret seed draws.
+    """The exercises, and the variants from which the secret seed draws.
 
-    variants : {"activation": ("relu", "erf"), ...}: each seed draws one of each.  authors : choices of the course's own
-    solutions, which no seed draws.  tells : True if submissions read the variant with `from variant import ...`.
-    allowed : packages that submissions can import besides NumPy and the standard library, e.g. "scipy", with their
-    dependencies.  seconds : for one call.  memory : bytes of the student's process.  folder : its folder.  withheld :
-    the points of exercises that a recording leaves out.
+    variants : {"activation": ("relu", "erf"), ...}; each seed draws one value per key.  authors : values for the
+    course's own solutions, which no seed draws.  tells : True if submissions import from `variant`.  allowed : packages
+    that submissions can import, with their dependencies, besides NumPy and the standard library.
+    seconds : the limit for one call.  memory : the limit of the student's process in bytes.  folder : its folder.
+    withheld : the points of exercises that a recording leaves out.
     """
 
     name: str
@@ -162,7 +162,7 @@ class Assignment:
             raise ValueError(f"exercises expects a name of its own for each, got {names}")
 
     def variant(self, seed: str) -> dict[str, Any]:
-        """Return the variant that the seed draws; it does not change if variants are added later."""
+        """Return the variant that the seed draws.  Variants that are added later do not change it."""
         draw = {name: stream(seed, self.name, "variant", name) for name in self.variants}
         return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
 
@@ -182,9 +182,9 @@ def stream(*words: str) -> np.random.Generator:
 
 
 def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
-    """Write the public exercises as data, for students to check their work, and return them as `load` reads them.
+    """Write the public exercises as data with which students check their work; return them as `load` reads them.
 
-    The file holds inputs and right results, but no code that computes them.  Its inputs differ from those of a grade
+    The file contains inputs and right results, but no code that computes them.  Its inputs differ from those of a grade
     with this seed, so a table of the file's results does not pass.  Every `Law` and all cases over 1 MiB are left out.
     """
     variant, exercises = assignment.variant(seed), list[dict[str, Any]]()
@@ -205,10 +205,10 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
 
 
 def load(path: str | Path) -> Assignment:
-    """Load the `assignment` in a folder's exercises.py or in another Python file, or what `record` wrote.
+    """Load the `assignment` of exercises.py in a folder, of another Python file, or of a file that `record` wrote.
 
-    A student's folder has public.json instead.  A bare name such as hw1 is also looked for in ./course.  Raises
-    FileNotFoundError if there is none, TypeError if it is something else, ValueError for a damaged recording.
+    A student's folder contains public.json instead.  A bare name such as hw1 is also looked for in ./course.  Raises
+    FileNotFoundError for a missing file, TypeError for an object of another type, ValueError for a damaged recording.
     """
     files = [p / name for p in (Path(path), Path("course", path)) for name in ("", "exercises.py", "public.json")]
     file = next((f for f in files if f.is_file() and f.suffix in (".py", ".json")), None)
@@ -234,7 +234,7 @@ def load(path: str | Path) -> Assignment:
 
 
 def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterator[tuple[str, Examples]]:
-    """Yield (what is hard about x, x : (N, *shape)); the first word of the text is the kind of difficulty.
+    """Yield (description, x : (N, *shape)); the first word of the description is the kind of difficulty.
 
     shape : the shape of one example, (d,) or (H, W, C).
 
@@ -253,7 +253,7 @@ def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterat
         "random, more examples than entries": normal(prod(shape) + 3),
         "random, two examples": normal(2),
         "equal examples": np.concatenate([base, base[:2]]),  # angles of 0, whose cosines can round to more than 1
-        "collinear examples": rays,  # 435 such cosines: code without clipping fails
+        "collinear examples": rays,  # 435 cosines that can round to more than 1: code without clipping fails
         "opposite examples": np.concatenate([base, -base[:2], -2.5 * base[:1]]),  # cosines of -1
         "zero: an example of zeros": np.concatenate([base, np.zeros((1, *shape))]),  # the angle is undefined
         "close: examples 1e-09 apart": np.concatenate([base, base[:2] + 1e-9 * normal(2)]),  # arccos loses digits

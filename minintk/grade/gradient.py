@@ -1,12 +1,12 @@
 """Compare a backward function with differences of its forward function, argument by argument; describe mistakes.
 
 The derivative of the output y with respect to an argument a is a matrix.  `backward`, called with each unit cotangent,
-gives its rows.  Differences of `forward`, in float64, give its columns:
+gives the rows of this matrix.  Differences of `forward`, in float64, give its columns:
 
     dy/da_i = (y(a + h e_i) - y(a - h e_i)) / 2h,    h = 2^-17 times the size of a
 
 Rounding errors are eps |y| / h = 3e-11 |y|; the next Taylor term is h^2/6 times a third derivative.  A tolerance of
-1e-6 of the largest entry allows a thousand rounding errors.  Entries at kinks, by one-sided differences, are skipped.
+1e-6 of the largest entry allows many rounding errors.  Entries at kinks, found by one-sided differences, are skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minintk.grade.compare import Diagnosis, Finding, differs
 from minintk.grade.suspects import Said, Values, close, dimensions, explain, like, margin, misshapen, scaled, terms
 
 Watched = Callable[..., tuple[Any, list[int]]]
-"""A function that runs elsewhere: (its value, positions of the arguments that it changed in place)."""
+"""A function that runs elsewhere: it returns its value and the positions of the arguments that it changed in place."""
 
 H, LARGEST = 2.0**-17, 4096
 
@@ -37,13 +37,13 @@ def check_gradient(
 ) -> Diagnosis:
     """Check that backward gives the gradients of <u, forward(*args)> for every argument; if not, say where and why.
 
-    forward(*args) -> y, and backward(u, *args) -> one gradient for each argument (None for those that are not
-    floating-point arrays), or a dict {"W": ...} or {"dW": ...}.  Alternatively forward(*args) -> (y, cache), and
+    If forward(*args) returns y, backward(u, *args) returns a gradient for each argument (None for arguments that are
+    not floating-point arrays) or a dict {"W": ...} or {"dW": ...}.  If forward(*args) returns (y, cache), the call is
     backward(u, cache).
-    args : small arrays, with a few entries per axis, all axes of different lengths, so that a transpose shows.
-    wrt : positions of the arguments to differentiate, by default all floating-point arrays.  hard : True also tests
-    ties and zeros.  dtype : True if float32 must stay float32.  Raises TypeError if these are not functions, ValueError
-    for arguments without such an array or with over 4096 entries.
+    args : small arrays with a few entries per axis; all axes have different lengths, so that a transpose is detected.
+    wrt : positions of the arguments to differentiate.  Defaults to all floating-point arrays.  hard : True also tests
+    ties and zeros.  dtype : True if float32 must stay float32.  Raises TypeError unless both are functions, and
+    ValueError for arguments without a floating-point array or with over 4096 entries.
 
     >>> def dense(x, W, b): return x @ W + b
     >>> def backward(u, x, W, b): return u @ W.T, x.T @ u, u.mean(axis=0)
@@ -75,10 +75,10 @@ def check_pair(
 ) -> Diagnosis:
     """Run `check_gradient` on functions that run elsewhere, for example in a student's process.
 
-    value(*args) -> (y, changed) and pull(u, *args) -> (gradients, changed), where u is argument -1.  names : the names
-    of the arguments, if known.  numbers : further numbers that a factor can consist of.
-    own : the function to check for dtype and in-place changes, if `value` is not the submission's.  large : True to
-    compare only slopes along random directions; args can then have any size.
+    value(*args) returns (y, changed), and pull(u, *args) returns (gradients, changed), where argument -1 is u.  names :
+    the names of the arguments, if known.  numbers : further numbers that a factor can consist of.  own : the function
+    to check for dtype and in-place changes, if `value` is not the submission's.  large : True compares only slopes
+    along random directions; args can then have any size.
     """
     double = [a.astype(np.float64) if floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if floating(a)] if wrt is None else list(wrt)
@@ -94,7 +94,7 @@ def check_pair(
 
 
 def derivative(f: Callable[[Sequence[Any]], Values], args: Sequence[Any], i: int) -> Values:
-    """Differentiate f(args) numerically with respect to args[i]: (*y.shape, *a.shape), NaN at kinks."""
+    """Differentiate f(args) numerically with respect to args[i]; return (*y.shape, *a.shape), with NaN at kinks."""
     a = args[i]
     h = H * ((float(np.sqrt(np.mean(a * a))) if a.size else 0.0) or 1.0)
     middle = f(args)
@@ -151,8 +151,8 @@ class _Check:
     def directions(self) -> None:
         """Compare the gradients of <u, y> with its slopes along random directions.
 
-        Directions are drawn after the gradient was returned, so a wrong one fails.  Only one of three directions has to
-        agree, since there can be a kink between two points of a line.
+        Directions are drawn after the gradient was returned, so a wrong gradient fails.  Only one of three directions
+        has to agree, since there can be a kink between two points of a line.
         """
         rng = np.random.default_rng()
         u = np.asarray(rng.standard_normal(self.f(self.args).shape))
@@ -235,7 +235,7 @@ class _Check:
         return fine
 
     def linear(self, once: Mapping[int, Values]) -> dict[int, Values]:
-        """Return {argument: (*y.shape, *a.shape)}, from a unit cotangent for each output, if backward is linear in u.
+        """Return {argument: (*y.shape, *a.shape)} from a unit cotangent for each output, if backward is linear in u.
 
         once : the gradients for the cotangent u.
         """
@@ -259,7 +259,7 @@ class _Check:
         return margin(self.right[i]) + 1e-9 * float(np.abs(self.y).max(initial=0.0)) / scale
 
     def guesses(self, i: int, g: Values) -> Iterator[Said | None]:
-        """Yield guesses at what is wrong with a gradient, None for a guess that does not fit; the last always fits."""
+        """Yield guesses at the error of a gradient, None for guesses that do not fit; the last one always fits."""
         right, tolerance = self.right[i], self.tolerance(i)
         yield explain(g, right, tolerance, self.sizes, self.y.ndim)
         for j in self.where:
@@ -268,7 +268,7 @@ class _Check:
         for cause, text, j, a in self.other_arguments():
             yield self.elsewhere(i, g, cause, text, j, a)
         for k, j, a in ((k, j, a) for k in (0, 1) for j, a in self.arrays):
-            if j != i and (k or a.shape == self.args[i].shape):  # e.g. the factor of a norm, the targets of a loss
+            if j != i and (k or a.shape == self.args[i].shape):  # e.g. the factor of a norm, or the targets of a loss
                 text = f"right for {self.names[j]} = {k}: {self.names[j]} is forgotten"
                 yield self.elsewhere(i, g, "other argument", text, j, np.full_like(a, k))
         yield terms(g, right, self.args[i], tolerance)
@@ -310,8 +310,8 @@ class _Check:
     def kinks(self) -> None:
         """Check arguments with ties or zeros: gradients must be finite and not exceed the gradient passed in.
 
-        A shift of all entries preserves their ties, so y can be smooth along it even there; then the gradient's entries
-        must add up to the derivative along it.
+        A shift of all entries preserves ties, so y can be smooth along it even at ties.  The entries of the gradient
+        must then add up to the derivative along the shift.
         """
         for i, a in ((i, self.args[i]) for i in self.where if self.args[i].ndim > 1):
             tied = [*self.args[:i], np.round(a / (float(np.std(a)) or 1.0)), *self.args[i + 1 :]]
@@ -331,7 +331,7 @@ class _Check:
         return None
 
     def dtypes(self) -> None:
-        """Check that float32 arguments give float32 outputs and gradients, and float64 arguments float64."""
+        """Check that float32 arguments give float32 outputs and gradients, and that float64 arguments give float64."""
         for want in (np.float32, np.float64):
             args = [a.astype(want) if floating(a) else a for a in self.args]
             gradients = self.gradients(self.u.astype(want), args)[0]

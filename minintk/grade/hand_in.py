@@ -1,4 +1,4 @@
-"""Read hand-ins: the text of a script or a notebook, and any complex numbers in it."""
+"""Read submissions: the text of a script or a notebook, and any complex numbers in it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ COMPLEX = re.compile(r"imag|complex\d*|c(single|double|longdouble)")
 
 
 def text_of(path: Path) -> str:
-    """Return the file as one script; for a notebook, the marked cells and the cheap definitions in other cells.
+    """Return the file as one script; for a notebook, return the marked cells and the cheap definitions of other cells.
 
-    Lines that begin with % or ! are dropped, and so is code that prints, plots or trains in the student's own cells.
+    Lines that begin with % or ! are dropped.  So is code in the student's own cells that prints, plots or trains.
     """
     with reading(path, "a script or a notebook, in UTF-8", "save it again") as file:
         text = whole_file(file).decode()
@@ -43,7 +43,7 @@ def definitions(code: str) -> str:
 
 
 def imaginary(text: str) -> int:
-    """Return the first line that contains a complex number, its type or an imaginary part; 0 if there is none."""
+    """Return the first line with a complex number, a complex type or an imaginary part; 0 if there is none."""
     found = []
     with suppress(SyntaxError):
         for n in ast.walk(ast.parse(text)):

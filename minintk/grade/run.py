@@ -1,7 +1,7 @@
 """Run one submission through one assignment, and write the grade in several formats.
 
-The formats are JUnit XML for CI, Gradescope's results.json, an HTML page, and table rows for the terminal.  See
-https://gradescope-autograders.readthedocs.io/en/latest/specs/, and JUnit as Jenkins and GitLab read it.
+The formats are JUnit XML for CI (as Jenkins and GitLab read it), Gradescope's results.json, an HTML page, and table
+rows for the terminal.  See https://gradescope-autograders.readthedocs.io/en/latest/specs/.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\uD7FF\uE000-\uFFFD\U00010000-\U0010F
 class Graded:
     """The result of one exercise of one submission.
 
-    failures : (title of the case, what is wrong with it).  passed : how many of the `cases` are right.  carried : the
-    wrong functions whose right versions make this exercise right, for half of the points.
+    failures : (title of the case, what is wrong with it).  passed : the number of right `cases`.  carried : the wrong
+    functions whose right versions make this exercise pass, for half of its points.
     """
 
     exercise: Exercise
@@ -49,9 +49,9 @@ class Graded:
 
     @property
     def text(self) -> str:
-        """Return what is wrong, one line per finding with the cases that show it, and the hint.
+        """Return the hint and what is wrong, one line for each finding with the cases that show it.
 
-        Unwritten functions, and files that do not load, are reported once; of unnamed wrong results, only the first.
+        Unwritten functions, files that do not load, and unnamed wrong results are reported only once.
         """
         alike: dict[tuple[str, ...], tuple[str, dict[str, None]]] = {}
         for title, found in self.failures:
@@ -79,9 +79,9 @@ class Graded:
 
 @dataclass(frozen=True)
 class Grade:
-    """A submission's grade.  exercises : in the assignment's order.  variant : the variant drawn for this submission.
+    """The grade of a submission.  exercises : in the assignment's order.  variant : the variant drawn for it.
 
-    wall : the mechanisms of the sandbox, e.g. "Landlock 7, seccomp"; None if it never ran.
+    wall : the mechanisms of the sandbox, e.g. "Landlock 7, seccomp"; None if the sandbox never ran.
     """
 
     assignment: str
@@ -103,12 +103,12 @@ class Grade:
 
     @property
     def sandbox(self) -> str:
-        """Return what every report says about the sandbox: the warning, or the mechanisms in use."""
+        """Return the line of every report about the sandbox: the warning, or the mechanisms in use."""
         return self.warning or f"closed in by {self.wall}" * bool(self.wall)
 
     @property
     def score(self) -> float:
-        """Return the points that were reached."""
+        """Return the points that the submission reached."""
         return sum(graded.score for graded in self.exercises)
 
     @property
@@ -135,17 +135,17 @@ def grade(
 ) -> Grade:
     """Run the assignment's exercises on a submission, in its own process unless `isolated` is False.
 
-    seed : the instructor's; it draws the variant and every input, and the same seed gives the same grade.  hidden :
-    True includes hidden exercises.  only : names of exercises, or of functions.  told : called with the grade after
-    each exercise.  carry : if solution.py is next to the exercises, True carries the first error forward.  A later
-    exercise that is right with the solution's function in place of the wrong one then gets half of its points.  Errors
-    in the submission are findings, never exceptions.  Raises FileNotFoundError without a submission, ValueError for an
-    unknown name in `only`, GraderError for a case that cannot be sent, or if no process can start.
+    seed : the instructor's seed.  It draws the variant and every input, and the same seed gives the same grade.
+    hidden : True includes hidden exercises.  only : names of exercises or functions.  told : called with the grade
+    after each exercise.  carry : True carries the first error forward, if solution.py is next to the exercises.  A
+    later exercise that is right with the solution's function in place of the wrong one then gets half of its points.
+    Errors in the submission are findings, never exceptions.  Raises FileNotFoundError for a missing submission,
+    ValueError for an unknown name in `only`, and GraderError if a case cannot be sent or no process can start.
     """
     variant = assignment.variant(seed)
     shown = [e for e in assignment.exercises if hidden or not e.hidden]
     names = {e.name: {e.name} for e in shown}
-    for e in shown if {*only} - {*names} else ():  # a function stands for the exercises that need it
+    for e in shown if {*only} - {*names} else ():  # a function in `only` selects the exercises that need it
         cases = assignment.cases(e, seed, variant)
         names[e.name] |= {getattr(case, "backward", getattr(case, "function", "")) for case in cases}
     if unknown := {*only}.difference(*names.values()):
@@ -162,11 +162,11 @@ def grade(
             graded[k] = _one(student, e, list(assignment.cases(e, seed, variant)))
             mine, lent = set(student.asked), sorted(error - student.asked)
             if carry and graded[k].failures and lent and not student.broken:
-                with Submission(reference, variant, **limits) as lender, student.lent(lent, lender):  # it can hang, too
+                with Submission(reference, variant, **limits) as lender, student.lent(lent, lender):  # it can hang too
                     if not _one(student, e, list(assignment.cases(e, seed, variant))).failures:
                         graded[k] = replace(graded[k], carried=tuple(lent))
             if error & mine or (graded[k].failures and not error):
-                error |= mine  # a backward function belongs to its forward function, as it reads that one's cache
+                error |= mine  # a backward function belongs to its forward function, whose cache it reads
             found = replace(found, exercises=tuple(graded), wall=student.wall)
             if told is not None:
                 told(found)
@@ -186,7 +186,7 @@ def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Grad
                 said = Diagnosis((*said.findings, Finding(exercise.name, "warning", f"NumPy: {student.warned}")))
         except GraderError:
             raise
-        except Exception as error:  # e.g. an answer with a shape that a Law did not expect: the student's error
+        except Exception as error:  # the student's error, e.g. an answer with a shape that a Law did not expect
             known = isinstance(error, SubmissionError)
             text = str(error) if known else f"the answer cannot be checked: {type(error).__name__}: {error}"
             said = Diagnosis((Finding(exercise.name, "error", text),))
@@ -195,11 +195,11 @@ def _one(student: Submission, exercise: Exercise, cases: Sequence[Case]) -> Grad
     return Graded(exercise, len(cases), len(cases) - len(failures), tuple(failures), time.perf_counter() - began)
 
 
-COLUMNS = ("exercise", "points", "cases", "what is wrong")  # of `rows`
+COLUMNS = ("exercise", "points", "cases", "what is wrong")  # the columns of `rows`
 
 
 def rows(grade: Grade) -> list[tuple[str, str, str, str]]:
-    """Return a row for each exercise: its name, points, number of passed cases, and why the others fail."""
+    """Return a row for each exercise: its name, points, number of passed cases, and the reasons of failures."""
     return [
         (f"{e.name}{' (hidden)' * e.hidden}", f"{g.score:g} / {e.points:g}", f"{g.passed} / {g.cases}", g.text)
         for g, e in ((g, g.exercise) for g in grade.exercises)
@@ -247,7 +247,7 @@ def asked(grade: Grade) -> str:
 
 
 def html(grade: Grade) -> str:
-    """Write a self-contained page: the score, then each exercise with its reasons."""
+    """Write a self-contained page with the score, and with each exercise and its reasons."""
     title = f"{grade.assignment}: {grade.score:g} of {grade.points:g} points"
     known = {"submission": grade.submission, "asked": asked(grade), "warning": grade.warning, "wall": grade.wall}
     return page("minintk.grade", title=title, exercises=rows(grade), **known)

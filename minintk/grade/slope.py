@@ -1,8 +1,8 @@
-"""Determine a power of the width: add seeds until the answer is certain enough, or the budget is spent.
+"""Determine a power of the width: add seeds until the answer is certain enough or the budget is spent.
 
-Theory predicts the exponent b, a mistake would give b'.  The verdict is a pass if the whole confidence interval of the
-exponent is within half of |b - b'| of b, and a fail if no part of it is.  It is undecided if the budget is spent first.
-The level (the probability of a wrong verdict) is divided among the looks: level / 2, level / 4, and so on.
+Theory predicts the exponent b; a mistake would give b'.  The verdict is a pass if the whole confidence interval is
+within |b - b'| / 2 of b, and a fail if no part of it is.  The verdict is undecided if the budget is spent first.  The
+level (the probability of a wrong verdict) is divided among the looks: level / 2, level / 4, and so on.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def exponent(
 ) -> Verdict:
     """Decide if measure(width, rng) scales as width^theory rather than as width^against.
 
-    measure : returns one positive number for a width and a generator.  budget : the most seeds per width; the first
-    look takes 4, and each later look doubles them.  level : the largest probability of a wrong verdict.  rng :
-    default_rng(0) if None.
+    measure : returns one positive number for a width and a generator.  budget : the most seeds per width.  The first
+    look takes 4 seeds, and each later look doubles their number.  level : the largest probability of a wrong verdict.
+    rng : default_rng(0) if None.
 
-    The interval is Student's, around the fit of `minintk.diagnostics.power_law`: it accounts only for scatter.  A
-    relative correction c / n moves the exponent by about c / n, so start at widths where this is small.  Raises
-    ValueError for equal exponents, a budget below 4 and measurements that are not positive.
+    The interval is Student's, around the fit of `minintk.diagnostics.power_law`, and accounts only for scatter.  A
+    relative correction c / n shifts the exponent by about c / n, so begin at widths where it is small.  Raises
+    ValueError for equal exponents, for a budget below 4 and for measurements that are not positive.
 
     >>> verdict = exponent(lambda n, rng: np.exp(0.2 * rng.standard_normal()) / n, theory=-1.0, against=-0.5)
     >>> verdict.outcome, verdict.seeds
@@ -69,11 +69,11 @@ def exponent(
 
 
 def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Fit values = A x^b and return b with the ends of its confidence interval, (b, low, high).
+    """Fit values = A x^b and return (b, low, high), the exponent b and the ends of its confidence interval.
 
-    x : (K,), e.g. widths.  values : (K, S), S independent positive measurements at each.  The line is fitted to all K S
-    logarithms by least squares; the interval is Student's with K S - 2 degrees of freedom.  Raises ValueError for other
-    shapes and for values that are not positive.
+    x : (K,), for example widths.  values : (K, S), with S independent positive measurements at each x.  The line is a
+    least squares fit to all K S logarithms; the interval is Student's with K S - 2 degrees of freedom.  Raises
+    ValueError for other shapes and for values that are not positive.
     """
     from scipy.special import stdtrit
 
@@ -92,9 +92,9 @@ def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) ->
 def with_experiment(
     assignment: Assignment, cases: Callable[[np.random.Generator, Variant], Iterable[Case]], hint: str = ""
 ) -> Assignment:
-    """Return the assignment with an exercise "measurement" of 20 points; its other points are multiplied by 0.8.
+    """Add an exercise "measurement" of 20 points to the assignment; multiply the points of all others by 0.8.
 
-    cases : as in `Exercise`; they run the student's measurement on the grader's seeds.
+    cases : as in `Exercise`.  They run the student's measurement with the grader's seeds.
     """
     kept = 80 / sum(e.points for e in assignment.exercises)
     others = [replace(e, points=round(kept * e.points, 2)) for e in assignment.exercises]

@@ -1,7 +1,7 @@
 """Call a submission in its own process, or in this one if processes cannot start.
 
-`Submission.call` raises SubmissionError, with a line that a student can use, for anything that goes wrong inside: an
-exception, a time limit, a dead process, a value that cannot be passed on.
+If anything goes wrong inside, `Submission.call` raises SubmissionError with a line that a student can use.  This covers
+an exception, a time limit, a dead process, and a value that cannot be passed on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 from minintk.grade import hand_in, worker
 
 LOADING = 30.0
-"""Seconds for loading the file, which the last cells of a notebook can need."""
+"""Seconds for loading the file; the last cells of a notebook can take long."""
 
 
 class SubmissionError(Exception):
@@ -34,17 +34,17 @@ class SubmissionError(Exception):
 
 
 class GraderError(RuntimeError):
-    """An error on the grader's side, in a case or on the machine, which the instructor has to fix."""
+    """An error on the grader's side, in a case or on the machine; the instructor has to fix it."""
 
 
 @dataclass(eq=False)
 class Submission(AbstractContextManager["Submission"]):
-    """A student's file, run at the first call; a context manager that ends its process.
+    """A student's file, which runs at the first call.  As a context manager, it ends its process.
 
-    path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : if True, it
-    runs in its own process, in the sandbox of wall.py; if False, in this one.  seconds : for one call.  memory : bytes
-    of the process.  allowed : packages that it can import besides NumPy and the standard library.  Raises
-    FileNotFoundError if there is no such file, ValueError for a damaged notebook.
+    path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : if True,
+    the file runs in its own process, in the sandbox of wall.py; if False, it runs in this process.  seconds : the limit
+    for one call.  memory : the limit of the process in bytes.  allowed : packages that the file can import besides
+    NumPy and the standard library.  Raises FileNotFoundError for a missing file and ValueError for a damaged notebook.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "sub.py")
@@ -65,13 +65,13 @@ class Submission(AbstractContextManager["Submission"]):
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
             raise FileNotFoundError(f"submission expects a Python file, got {os.fspath(self.path)!r}, which is none")
-        self.wall: str | None = None  # the sandbox of its process, once known; "" without one
+        self.wall: str | None = None  # the sandbox of the process, once known; "" without a sandbox
         self.warned = ""  # the first warning of the last call, with its line
         self.asked = set[str]()  # functions that have been called
         self._lent: Sequence[str] = ()  # functions that `_lender` replaces
         self._lender: Submission | None = None
-        self.imaginary = 0  # its first line with complex numbers, a sign of complex-step differentiation
-        self.broken = ""  # why the file does not load, once known
+        self.imaginary = 0  # the first line with complex numbers, a sign of complex-step differentiation
+        self.broken = ""  # the reason why the file does not load, once known
         self._late: Counter[str] = Counter()  # how often a function did not answer in time
         self._module: ModuleType | None = None
         self._process: Popen[bytes] | None = None
@@ -85,16 +85,16 @@ class Submission(AbstractContextManager["Submission"]):
         return self.ask("call", name, args)[0]
 
     def output(self, name: str, *args: Any) -> tuple[Any, list[int]]:
-        """Return (name(*args) without a forward function's cache, positions of the arguments changed in place)."""
+        """Return (name(*args) without the cache of a forward function, positions of the arguments changed in place)."""
         return self.ask("output", name, args)
 
     def pull(self, forward: str, backward: str, u: Any, *args: Any) -> tuple[Any, list[int]]:
-        """Return (gradients of <u, forward(*args)> by the submission's backward, arguments changed in place)."""
+        """Return the gradients of <u, forward(*args)> from the submission, and the arguments changed in place."""
         return self.ask("pull", forward, args, backward=backward, u=u)
 
     @contextmanager
     def lent(self, names: Sequence[str], lender: Submission) -> Iterator[None]:
-        """Replace the submission's functions of these names by the lender's, in calls of all others."""
+        """Replace the submission's functions of these names by the lender's in all calls of other functions."""
         self._lent, self._lender = names, lender
         try:
             yield
@@ -108,7 +108,7 @@ class Submission(AbstractContextManager["Submission"]):
         return self._lender.call(name, *args, *(named[key] for key in order if key in named))
 
     def ask(self, do: str, name: str, args: Sequence[Any] = (), **more: Any) -> tuple[Any, list[int]]:
-        """Return (the answer to a request, see `minintk.grade.worker.answer`, arguments changed in place)."""
+        """Return the answer to a request of `minintk.grade.worker.answer`, and the arguments changed in place."""
         asked = {"do": do, "name": name, "args": tuple(args), "lent": tuple(self._lent), **more}
         if {name, more.get("backward")} & {*self._lent}:
             raise SubmissionError(f"{name} is asked for itself: nothing stands in for it")
@@ -169,7 +169,7 @@ class Submission(AbstractContextManager["Submission"]):
         own = {"PYTHONHASHSEED": "0", "HOME": str(home), "TMPDIR": str(home), "PYTHONPATH": os.pathsep.join(places)}
         command = [sys.executable, "-s", "-S", "-P", "-B", str(code / "worker.py")]
         try:
-            for name in ("worker.py", "wall.py"):  # copies, so that the library's path stays private
+            for name in ("worker.py", "wall.py"):  # copy them to keep the library's path private
                 shutil.copy(Path(worker.__file__).with_name(name), code)
             self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=home, env=kept | one | own)
         except OSError as error:
@@ -183,7 +183,7 @@ class Submission(AbstractContextManager["Submission"]):
             raise GraderError(f"the student's process did not start: {error}") from error
         try:
             reply = self._exchange(None, max(self.seconds, LOADING))
-        except SubmissionError as error:  # do not retry: the next case would wait as long
+        except SubmissionError as error:  # do not retry: the next case would wait just as long
             reply = {"error": f"the file does not load: {error}".replace(" the file:", "")}
         if "error" in reply:
             self.close()
@@ -221,13 +221,13 @@ class Submission(AbstractContextManager["Submission"]):
         finally:
             done.set()
             watcher.join()
-        if process.poll() is not None:  # it ended while it answered, so the next call starts another
+        if process.poll() is not None:  # the process ended while it answered, so the next call starts another
             self.close()
         return reply
 
 
 def _watch(process: Popen[bytes], seconds: float, grace: float, done: Event) -> None:
-    """Kill the process after these seconds, or after the grace period if the machine is too busy to run it."""
+    """Kill the process after this many seconds, or after the grace period if the machine is too busy to run it."""
     spent = _used(process.pid)
     if not done.wait(seconds) and (_used(process.pid) - spent > seconds / 2 or not done.wait(grace)):
         process.kill()
@@ -235,7 +235,7 @@ def _watch(process: Popen[bytes], seconds: float, grace: float, done: Event) -> 
 
 
 def _used(pid: int) -> float:
-    """Return the CPU seconds of a process; on systems other than Linux, wall-clock seconds."""
+    """Return the CPU seconds of a process, or wall-clock seconds on systems other than Linux."""
     with suppress(AttributeError, OSError):
         return time.clock_gettime(~pid << 3 | 2)  # the result of clock_getcpuclockid
     return time.monotonic()

@@ -1,7 +1,7 @@
 """Recognise a wrong array: the right one times a factor, transposed, flipped, shifted, or with a missing part.
 
-Everything here compares two arrays of one shape, the result and the right one.  A derivative dy/da has the shape
-(*y.shape, *a.shape), of which `lead` axes belong to y; a plain result has lead = 0.  NaN in `right` is not compared.
+All functions compare two arrays of equal shape, the result and the right one.  A derivative dy/da has the shape
+(*y.shape, *a.shape); its first `lead` axes are those of y.  A plain result has lead = 0.  NaN in `right` is ignored.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MIXED = "examples mixed", "one example's gradient depends on another: a sum alon
 
 def close(got: Values, right: Values, tolerance: float) -> bool:
     """Return True if |got - right| <= tolerance wherever `right` is known; NaN in `got` is never close."""
-    with np.errstate(invalid="ignore"):  # infinite numbers give NaN differences
+    with np.errstate(invalid="ignore"):  # differences of infinite numbers are NaN
         return bool(np.all((np.abs(got - right) <= tolerance) | np.isnan(right)))
 
 
 def margin(right: Values) -> float:
-    """Return the possible error of a derivative computed by differences."""
+    """Return the possible error of a derivative that is computed by differences."""
     return 1e-6 * float(np.nanmax(np.abs(right), initial=1e-300))
 
 
@@ -61,13 +61,13 @@ def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, fl
 def like(
     cause: str, words: str, got: Values, other: Values, tolerance: float, sizes: Mapping[str, float]
 ) -> Said | None:
-    """Return (cause, words) if `got` is `other`, or with the factor if it is a multiple of `other`."""
+    """Return (cause, words) if `got` is `other` or a multiple of it; the words then name the factor."""
     times = factor(got, other, tolerance, sizes)
     return None if times is None else (cause, f"{words}, and {times[1]}" if times[1] else words)
 
 
 def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float]) -> Said | None:
-    """Return (cause, words) for the number c in got = c right, ("", "") for 1; None if there is none."""
+    """Return (cause, words) for the number c in got = c right; ("", "") if c = 1, None if there is no such number."""
     known = ~np.isnan(right)
     a, b = got[known], right[known]
     if min(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0)) <= tolerance:
@@ -88,7 +88,7 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
             (c * size, inverse, "mean for sum", "a mean where a sum belongs", f"is {name} forgotten?"),
             (c / size, name, "sum for mean", "a sum where a mean belongs", f"is {name} there twice?"),
         ):
-            if abs(ratio - 1) < 1e-6:  # whole numbers count examples, pixels or window entries; others are multipliers
+            if abs(ratio - 1) < 1e-6:  # integers count examples or pixels; other numbers are multipliers
                 cause, why = (cause, why) if float(size).is_integer() else ("factor", multiplier)
                 return cause, f"a factor {c:.4g} = {words}: {why}{minus}"
     if b.size == 1 and min(abs(k - round(k)) for k in (c, 1 / c)) > 1e-6:
@@ -97,9 +97,9 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 
 
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
-    """Collect numbers that factors can consist of: N and C, numbers of pixels and window entries, scalar arguments.
+    """Collect the numbers that factors can consist of: N and C, scalar arguments, numbers of pixels and window entries.
 
-    A 2 is left out, since many mistakes produce it.
+    The number 2 is left out, because many mistakes produce it.
     """
     found: dict[str, float] = {}
     for name, value in numbers.items():
@@ -112,7 +112,7 @@ def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, floa
             found[f"len({name})"] = shape[0]
             if name != "y":
                 found[f"sqrt({name}.shape[-1])"] = shape[-1] ** 0.5
-            if len(shape) == 4:  # a kernel's window, an image's pixels
+            if len(shape) == 4:  # the window of a convolution, or the pixels of images
                 found |= {f"{name}.shape[{i}] {name}.shape[{i + 1}]": shape[i] * shape[i + 1] for i in (0, 1)}
     unique: dict[float, str] = {}
     for name, size in found.items():
@@ -123,7 +123,7 @@ def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, floa
 
 
 def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
-    """Yield (cause, words, `right` with its entries moved as a common mistake moves them)."""
+    """Yield (cause, words, `right` with its entries moved by a common mistake)."""
     axes, shape = range(lead, right.ndim), right.shape
     for i, j in combinations(axes, 2):
         if shape[i] == shape[j]:
@@ -133,7 +133,7 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
         yield "map transposed", "the map between rows is transposed: P u where P' u belongs", right.swapaxes(0, lead)
     if lead and shape[lead - 1] == shape[-1]:
         yield "map transposed", "the map is transposed: u W and u W' are exchanged", right.swapaxes(lead - 1, -1)
-    if lead > 2 and shape[1 : lead - 1] == shape[lead + 1 : -1]:  # input and output have as many pixels
+    if lead > 2 and shape[1 : lead - 1] == shape[lead + 1 : -1]:  # input and output have the same number of pixels
         turned = right
         for i in range(1, lead - 1):
             turned = turned.swapaxes(i, lead + i)
@@ -143,7 +143,7 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
         yield "flip", f"flipped along axis {' and '.join(str(i - lead) for i in some)}", np.flip(right, some)
     if len(axes) < 3:
         return
-    first = axes[:2] if len(axes) == 4 else axes[:-1]  # pixels are the middle axes of images, the first of kernels
+    first = axes[:2] if len(axes) == 4 else axes[:-1]  # pixels are the middle axes of images, and the first of kernels
     steps = sorted(set(product(range(-2, 3), repeat=2)) - {(0, 0)}, key=lambda s: (abs(s[0]) + abs(s[1]), s))
     for i, (s, t) in product(first, steps):
         if abs(s) < shape[i] and abs(t) < shape[i + 1]:
@@ -168,7 +168,7 @@ def slid(a: Values, steps: Mapping[int, int]) -> Values:
 
 
 def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | None:
-    """Return (cause, sentence) if entries are zero that should not be, or the reverse, and all others are right."""
+    """Return (cause, sentence) if some entries are wrongly zero or wrongly nonzero, and all others are right."""
     known = ~np.isnan(right)
     nought, small = (np.abs(got) <= tolerance) & known, (np.abs(right) <= tolerance) & known
     same = (np.abs(got - right) <= tolerance) | ~known
@@ -193,7 +193,7 @@ def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | N
 def terms(got: Values, right: Values, x: Values, tolerance: float) -> Said | None:
     """Return (cause, sentence) if a term of a softmax, a norm, a shortcut or a cross-entropy is missing.
 
-    x : the argument of the derivative; its axes are the last ones of `got` and `right`.
+    x : the argument of the derivative; its axes are the last axes of `got` and `right`.
     """
     off, lead = got - right, right.ndim - x.ndim
     if np.any(np.isnan(off)):
@@ -237,7 +237,7 @@ def terms(got: Values, right: Values, x: Values, tolerance: float) -> Said | Non
 
 
 def _lost(lost: Values, kept: Values, lead: int) -> Said:
-    """Describe the pattern of the missing entries; kept : the entries that are present."""
+    """Describe the pattern of the missing entries.  kept : the entries that are present."""
     y, a = lost.shape[:lead], lost.shape[lead:]
     if lead and y[0] > 1 and len(members := {int(n) for n in np.argwhere(kept)[:, 0]}) == 1:
         n = members.pop()

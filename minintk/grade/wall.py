@@ -1,11 +1,11 @@
 """Build the sandbox of the student's process before the submission is read: limits on files, calls and resources.
 
-On Linux the kernel enforces the sandbox, and nothing inside the process can undo it.  Landlock allows opening files of
-Python and of the allowed packages, and writing to the process's own folder.  seccomp refuses the system calls that
+On Linux the kernel enforces the sandbox, and nothing inside the process can undo it.  Landlock allows the process to
+open files of Python and of the allowed packages, and to write to its own folder.  seccomp refuses the system calls that
 reach other processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
 
-All systems have limits on memory and time, and a Python audit hook with the same rules.  The hook explains what is
-forbidden; it does not stop native code that reads and writes memory.
+All systems limit memory and time, and install a Python audit hook with the same rules.  The hook explains what is
+forbidden, but it does not stop native code that reads and writes memory.
 
 This file runs inside the student's process, so it imports only the standard library.
 """
@@ -27,17 +27,17 @@ from typing import Any
 
 EXECUTE, WRITE, READ_FILE, READ_DIR, REFER, TRUNCATE, IOCTL = 1, 2, 4, 8, 1 << 13, 1 << 14, 1 << 15
 MAKE, PLAIN = sum(1 << k for k in range(4, 13)), 1 << 5 | 1 << 8
-"""Landlock's rights: to remove and make files and folders of every kind; and only plain files."""
+"""Landlock's rights to remove and make files and folders of every kind, and to remove and make only plain files."""
 
 DEVICES = "/dev/null", "/dev/zero", "/dev/urandom", "/proc/cpuinfo", "/sys/devices/system/cpu", "/etc/ld.so.cache"
 LIBRARIES = "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"
 
 
 def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (paths readable with everything below them, folders that can be listed) for these packages' imports."""
+    """Return (paths that are readable with all contents, folders that can be listed) for imports of these packages."""
     homes = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     inside = [str(p) for home in {*homes, *LIBRARIES} for p in Path(home).glob("*")]
-    skipped = ("site-packages", "dist-packages", "python")  # these contain other packages too
+    skipped = ("site-packages", "dist-packages", "python")  # folders that contain other packages too
     found = [p for p in inside if not os.path.basename(p).startswith(skipped)]
     for place in sys.path:
         found += [os.path.join(place, name + end) for name in packages for end in ("", ".py", ".libs")]
@@ -45,9 +45,9 @@ def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
-    """Close the file system except for these paths; return Landlock's version, or 0 without Landlock.
+    """Close the file system except for these paths; return the version of Landlock, or 0 if the kernel has none.
 
-    From version 4 on it also forbids TCP connections; from 6 on, signals and abstract sockets to other processes.
+    Landlock 4 also forbids TCP connections; Landlock 6 also forbids signals and abstract sockets to other processes.
     """
     if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:  # Landlock applies only to the calling thread
         return 0
@@ -95,7 +95,7 @@ clocks, modules and other settings of the machine, limits, file notifications, f
 def seccomp() -> bool:
     """Refuse the system calls in `CALLS`, new processes and new limits; return True if the filter is installed.
 
-    The filter is a program for the kernel's Berkeley packet filter: load a word, compare, skip, return.
+    The filter is a program for the kernel's Berkeley packet filter, which can load, compare, skip and return.
     """
     kind = {"x86_64": X86, "aarch64": ARM}.get(platform.machine())
     if sys.platform != "linux" or kind is None or sys.maxsize < 2**32:
@@ -107,7 +107,7 @@ def seccomp() -> bool:
     program += [(equal, 0, 1, CLONE3), (leave, 0, 0, 0x00050000 | errno.ENOSYS)]  # glibc then uses clone
     program += [(equal, 0, 4, CLONE[kind]), first, (bits, 0, 1, 0x10000), allow, refuse]  # allows only threads
     program += [(equal, 0, 8, PRLIMIT[kind]), first, (equal, 0, 5, 0), low, (equal, 0, 3, 0), high, (equal, 0, 1, 0)]
-    program += [allow, refuse]  # it can read its own limits but not set new ones, even as root
+    program += [allow, refuse]  # the process can read its own limits but not set new ones, even as root
     program += [(equal, 0, 5, IOCTL_CALL[kind]), second, (equal, 1, 0, FLAGS), (equal, 0, 1, XFLAGS), refuse, allow]
     for call in (*NEWER, *(pair[kind == ARM] for pair in CALLS)):
         program += [(equal, 0, 1, call), refuse] if call else []
@@ -142,7 +142,7 @@ CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.
 
 
 def finder(packages: Sequence[str]) -> Any:
-    """Make an importer that refuses, with an explanation, everything except Python's modules and these packages."""
+    """Make an importer that refuses everything except Python's modules and these packages, and explains why."""
     known = frozenset(sys.stdlib_module_names) | {*packages}
     says = f"may not be imported in this assignment: the standard library and {', '.join(packages)} may"
     own = "the grader hands over no variant: write what your handout asks for into your functions"
@@ -159,8 +159,8 @@ def finder(packages: Sequence[str]) -> Any:
 def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
     """Install an audit hook that allows only the files that `opened` names, and no new process or socket.
 
-    Python has no way to remove the hook.  The hook looks up nothing outside itself: a submission that replaces, say,
-    `os.path.realpath` or a table of this module changes nothing here.
+    Python has no way to remove the hook.  The hook uses no names outside itself, so replacing `os.path.realpath` or a
+    table of this module, for example, has no effect on it.
     """
     folders, names = tuple(f"{path}{os.sep}" for path in read), frozenset([*read, *listed, home])
     own, up, sep, kind_of, kinds = f"{home}{os.sep}", f"{os.sep}..", os.sep, type, frozenset((str, bytes))
@@ -195,7 +195,7 @@ def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
 
 
 def close_in(home: str, packages: Sequence[str], memory: int, seconds: int) -> str:
-    """Build the whole sandbox, and return the parts that this system has: "Landlock 7, seccomp" or fewer."""
+    """Build the whole sandbox; return the parts that this system has, such as "Landlock 7, seccomp"."""
     read, listed = opened(packages)
     version = landlock(read, listed, home)
     limit(AS=memory, CPU=seconds, FSIZE=2**26, CORE=0)  # before limits become unchangeable

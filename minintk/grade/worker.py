@@ -1,7 +1,7 @@
-"""Run the student's process, which loads one submission and calls its functions; it never holds an answer.
+"""Run the student's process, which loads one submission and calls its functions; it never contains an answer.
 
-The file runs as a script, `python worker.py`, and imports only the standard library and NumPy.  Before it reads the
-submission it enters its sandbox, see wall.py.  Messages pass in both directions as lines of JSON, with arrays in
+The file runs as a script, `python worker.py`, and imports only the standard library and NumPy.  The process enters its
+sandbox (wall.py) before it reads the submission.  Messages pass in both directions as lines of JSON, with arrays in
 base64.  In a browser, which cannot start processes, the grader calls `load` and `answer` directly.
 """
 
@@ -26,14 +26,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 UNWRITTEN = "is not written yet"
-"""Message for a function that raises NotImplementedError, as those of the starter do."""
+"""Message for a function that raises NotImplementedError, as the functions of the starter do."""
 
 LARGEST = 2**28
-"""Bytes of the largest message."""
+"""Size of the largest message in bytes."""
 
 
 def pack(value: Any) -> bytes:
-    """Return arrays, numbers, strings, None, and tuples, lists and dicts of them as a JSON line; or TypeError."""
+    """Return arrays, numbers, strings, None, and tuples, lists and dicts of them as a JSON line, or raise TypeError."""
     return json.dumps(tree_of(value)).encode() + b"\n"
 
 
@@ -55,7 +55,7 @@ def tree_of(value: Any) -> Any:
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value in a line that `pack` wrote, from an untrusted process; ValueError for any other bytes."""
+    """Return the value in a line that `pack` wrote.  The process is untrusted: other bytes raise ValueError."""
     try:
         return _value(json.loads(data))
     except Exception as error:  # the tree is invalid or too deep
@@ -98,13 +98,13 @@ def execute(name: str, path: str | Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look up their own module
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)  # because dataclasses look up their own module
     spec.loader.exec_module(module)
     return module
 
 
 def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
-    """Return the submission as a module, or why it does not load; `from variant import` in it gives the variant."""
+    """Return the submission as a module, or why it does not load; its `from variant import` reads `variant`."""
     if variant:
         sys.modules["variant"] = here = ModuleType("variant")
         vars(here).update(variant)
@@ -119,9 +119,9 @@ def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
 def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any] | None = None) -> dict[str, Any]:
     """Return the reply to one request: {"value", "changed"} or {"error"}.
 
-    asked : the request.  "do" is "call", "output" (the call's value without a cache; both with function "name" and
-    "args"), "pull" (the gradients from function "backward" for the cotangent "u"), or "parameters" (the names of its
-    arguments).  "lent" names functions of the module that lend(name, args, named) replaces during this call.
+    asked : the request.  Its "do" is "call" (call "function" with "args"), "output" (the same without a cache), "pull"
+    (the gradients from function "backward" for the cotangent "u"), or "parameters" (the names of the arguments).
+    "lent" lists functions of the module that lend(name, args, named) replaces during this call.
     """
     lent = {name: lambda *args, _name=name, **named: lend(_name, args, named) for name in asked["lent"]} if lend else {}
     kept = {name: vars(module)[name] for name in lent if name in vars(module)}
@@ -136,7 +136,7 @@ def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any
             elif asked["do"] != "parameters":
                 value, changed = (output if asked["do"] == "output" else watched)(function, args)
         tree_of(value)
-    except (Exception, SystemExit) as error:  # not KeyboardInterrupt: in the grader's process it comes from the user
+    except (Exception, SystemExit) as error:  # not KeyboardInterrupt, which comes from the user in the grader's process
         return {"error": fault(error, str(module.__file__))}
     finally:
         for name in lent:
@@ -168,7 +168,7 @@ def fault(error: BaseException, path: str) -> str:
 
 
 def watched(function: Callable[..., Any], args: Sequence[Any], watch: Sequence[Any] = ()) -> tuple[Any, list[int]]:
-    """Return (function(*args), positions in `watch`, by default its arguments, that the call changed).
+    """Return (function(*args), positions of the arguments that the call changed); `watch` replaces the arguments.
 
     An argument is an array, or a list, tuple or dict of arrays, such as parameters.
     """
@@ -187,14 +187,14 @@ def _bytes(value: Any) -> list[bytes]:
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
-    """Return the names of the function's arguments, or none if they are unknown."""
+    """Return the names of the function's arguments; an empty list if they are unknown."""
     with suppress(TypeError, ValueError):
         return list(inspect.signature(function).parameters)
     return []
 
 
 def output(forward: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[int]]:
-    """Return (forward(*args) without the cache that it can return, positions of the arguments changed in place)."""
+    """Return (forward(*args) without its cache, if there is one, positions of the arguments changed in place)."""
     value, changed = watched(forward, args)
     return (value[0] if isinstance(value, tuple) and len(value) == 2 else value), changed
 
@@ -210,7 +210,7 @@ def pull(
 
 
 def main() -> None:
-    """Answer requests on stdin until it closes; what the submission prints is discarded."""
+    """Answer requests on stdin until it closes; discard what the submission prints."""
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

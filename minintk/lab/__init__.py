@@ -1,1 +1,1 @@
-"""Experiment on many networks: checks of the theory, sweeps, scripts of papers, and the command line."""
+"""Experiment on many networks: check the theory, run sweeps and the scripts of papers; define the command line."""

@@ -26,10 +26,10 @@ NEEDED = (
     "lazy_loader",
 )  # fmt: skip
 EXTRAS = {"cupy": "gpu", "numba": "fast", "pooch": "data", "sklearn": "sklearn", "pandas": "tables"}
-"""The extra that installs each package."""
+"""The extra of minintk that installs each package."""
 
 Finding = tuple[str, str, bool]
-"""The item, what was found, and True if it is broken."""
+"""The item, what was found, and True if the item is broken."""
 
 
 def examine() -> Iterator[Finding]:
@@ -55,7 +55,7 @@ def examine() -> Iterator[Finding]:
 
 
 def package(name: str) -> Finding:
-    """Report a package's version; it is broken if it does not load, or if it is missing and belongs to no extra."""
+    """Report a package's version.  It is broken if it does not load, or if it is missing and belongs to no extra."""
     try:
         return name, str(getattr(import_module(name), "__version__", None) or version(name)), False
     except Exception as error:  # extension modules can raise anything
@@ -65,7 +65,7 @@ def package(name: str) -> Finding:
 
 
 def analytic() -> Finding:
-    """Report where Python finds the package `analytic`; it is broken if it is not this distribution's."""
+    """Report where Python finds the package `analytic`; it is broken if it is not part of this distribution."""
     spec, ours = find_spec("analytic"), Path(minintk.__file__).parents[1] / "analytic" / "__init__.py"
     problem = minintk.other_analytic()
     if problem is None and (spec is None or spec.origin != str(ours)):
@@ -74,7 +74,7 @@ def analytic() -> Finding:
 
 
 def gpu() -> Finding:
-    """Report the GPU's free memory, or why it is not used; it is broken if CuPy is installed but unusable."""
+    """Report the GPU's free memory, or why the GPU is not used; it is broken if CuPy is installed but unusable."""
     try:
         free = available_memory(device_namespace("gpu")) / 1e9
     except RuntimeError as error:
@@ -83,7 +83,7 @@ def gpu() -> Finding:
 
 
 def folder(what: str, place: Path) -> Finding:
-    """Report the part of a folder's path that exists; it is broken if that is not writable."""
+    """Report the existing part of a folder's path; it is broken if this part is not writable."""
     place = next(one for one in (place, *place.parents) if one.exists())
     try:
         with tempfile.TemporaryFile(dir=place):
@@ -95,7 +95,7 @@ def folder(what: str, place: Path) -> Finding:
 def compile_loops() -> int:
     """Compile every loop in float32 and float64, unless it is already on disk.
 
-    Returns how many tasks compiled the loops, 0 without Numba or without the folders of compiled loops.
+    Returns the number of tasks that compiled loops; 0 without Numba or without the folders of compiled loops.
     """
     works = list[Callable[[], object]]()
     for room in ("minintk.fast.accelerate", "analytic.fast.accelerate"):

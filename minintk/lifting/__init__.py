@@ -1,1 +1,1 @@
-"""Convert networks trained elsewhere (torch.nn, Flax, or arrays) and convert weights back: `lift` and `unlift`."""
+"""Convert networks from elsewhere (torch.nn, Flax, or arrays) with `lift`; convert weights back with `unlift`."""

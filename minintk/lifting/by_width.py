@@ -1,7 +1,7 @@
-"""Read a function from widths to torch modules as networks, with weights drawn by torch.
+"""Convert a function from widths to torch modules into networks whose weights torch draws.
 
-    make(n) -> module                        one rate for all weights, as in a plain torch optimiser
-    make(n) -> module, {name: factor}        rates by parameter name, as in a torch optimiser's groups
+    make(n) -> module                        the module trains all weights at one rate, as a plain torch optimiser does
+    make(n) -> module, {name: factor}        the factors multiply the rates by parameter name, as optimiser groups do
 
 A coordinate check of these networks tests the module in the way its author trains it.
 """
@@ -25,8 +25,8 @@ from minintk.validate import precision, whole
 def of_width(make: Callable[[int], Any], width: int, shape: Shape) -> Network:
     """Return the lifted network of this width; `init` calls `make` again for every member.
 
-    Torch draws the weights: `torch.manual_seed` reproduces them, rng does not.  Errors are those of `lift`, and
-    ValueError for rate factors that name no parameter.
+    Torch draws the weights, so `torch.manual_seed` makes them reproducible and rng does not.  Raises the errors of
+    `lift`, and ValueError for rate factors that name no parameter.
     """
     made = make(width)
     module, rates = made if isinstance(made, tuple) else (made, {})
@@ -51,7 +51,7 @@ class Drawn(Network):
         self.layout = Layout(tuple(replace(t, row=rows[t.name]) for t in net.layout.tensors))
 
     def check_statistics(self) -> None:
-        """Raise UnsupportedLayer for BatchNorm: its frozen statistics belong to one module."""
+        """Raise UnsupportedLayer for BatchNorm, because its frozen statistics belong to one module."""
         if self.statistics:
             raise UnsupportedLayer(
                 "a function of width expects modules without normalisation by batches or with weights"
@@ -60,7 +60,7 @@ class Drawn(Network):
     def init(
         self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64
     ) -> np.ndarray[Any, Any]:
-        """Return theta : (P,), or (E, P), as torch draws it; rng is not used."""
+        """Return theta : (P,) or (E, P), as torch draws it; rng is not used."""
         drawn = []
         for _ in range(1 if ensemble is None else whole("ensemble", ensemble)):
             made = self.make(self.width)

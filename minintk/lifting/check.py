@@ -1,6 +1,6 @@
 """Run a torch module next to the network lifted from it, and require equal outputs and gradients.
 
-This run detects what module names do not show: the order of calls in a `forward`, or a detached tensor.
+The run detects what the names of modules do not show, such as the order of calls in a `forward` or a detached tensor.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from minintk.models.network import Network
 from minintk.spec.shapes import UnsupportedLayer
 
 TOLERANCE = 1e-7
-"""Relative to the largest entry, float64.  torch's Softplus deviates by 2e-9 / beta, but wrong layers by far more."""
+"""Tolerance relative to the largest entry, in float64.  torch's Softplus deviates by only 2e-9 / beta."""
 
 LARGER = 10.0, 1000.0
-"""Further scales of the inputs besides 1.  They reveal bounds and thresholds, as in relu6 or softplus(threshold=)."""
+"""Scales of the inputs besides 1.  Large inputs reveal bounds and thresholds, as in relu6 or softplus(threshold=)."""
 
 NEVER = {
     "RNNBase": "is recurrent", "RNNCellBase": "is recurrent", "MultiheadAttention": "attends to other positions",
     "Embedding": "reads integers", "EmbeddingBag": "reads integers",
 }  # fmt: skip
-"""Base classes of modules that have no counterpart here, whatever the spec."""
+"""Base classes of modules that have no counterpart here, even if a spec is given."""
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def check_module(module: Any) -> None:
-    """Refuse features without a counterpart and name their module: training mode, hooks, tied weights, other dtypes."""
+    """Refuse training mode, hooks, tied weights and other dtypes, which have no counterpart, and name their module."""
     noisy = [m for m in module.modules() if m.training and (hasattr(m, "running_mean") or hasattr(m, "p"))]
     if noisy:
         raise ValueError(f"lift expects a module in evaluation mode, {noisy[0]!r} is in training: model.eval()")
@@ -65,16 +65,16 @@ def check_run(
     module: Any, lifted: Callable[[Any], tuple[Network, Array]], net: Network, layout: Axes,
     places: Sequence[str | None] | None,
 ) -> None:  # fmt: skip
-    """Raise ValueError unless a copy of the module and its network have the same outputs and gradients, in float64.
+    """Raise ValueError unless a copy of the module and its network have the same outputs and gradients in float64.
 
-    lifted : a function that lifts the copy.  places : the paths of the layers' modules, if known.
+    lifted : a function that lifts the copy.  places : the paths of the layers' modules, if they are known.
     """
     shape = net.input_shape
     x, u = (np.random.default_rng(0).standard_normal((2, *axes)) for axes in (shape, (net.outputs,)))
     try:
         twin = deepcopy(module).cpu().double()
         f, gradients, calls = run(twin, np.ascontiguousarray(np.moveaxis(x, -1, 1)), u)
-    except Exception as error:  # any exception, since the module is the caller's code
+    except Exception as error:  # the caller's code can raise any exception
         what = f"lift could not run the module on {(2, shape[-1], *shape[:-1])}, {type(error).__name__}: {error}"
         raise ValueError(f"{what}. Mend input_shape={shape}, channels last, or skip the run, check=False") from error
     net, theta = lifted(twin)
@@ -108,7 +108,7 @@ def outputs(twin: Any, x: Host) -> Host:
 
 
 def run(twin: Any, x: Host, u: Host) -> tuple[Host, dict[str, Host], dict[str, Host]]:
-    """Return (f, the gradient of sum(f u) by parameter, the outputs of inner modules in call order), from torch."""
+    """Return f, the gradient of sum(f u) by parameter, and the outputs of inner modules in call order, from torch."""
     calls = dict[str, Host]()
 
     def note(name: str) -> Callable[..., None]:
@@ -140,7 +140,7 @@ def apart(a: Host, b: Host, size: float | None = None) -> float:
 def departs(
     layers: list[Host], slots: list[tuple[Slot, list[str]]], calls: dict[str, Host], places: Sequence[str | None] | None
 ) -> str:
-    """Name the first module at which the network and torch differ, if possible."""
+    """Return the name of the first module at which the network and torch differ, if it can be found."""
     owners = [names[0].rpartition(".")[0] for _, names in slots]
     called = [name for name in calls if name in owners]
     for defined, name in zip(owners, called):
@@ -152,6 +152,6 @@ def departs(
         found = [(i, name) for i, name in enumerate(places) if name is not None]
     for i, name in found:
         ours, theirs = (np.sort(a.reshape((len(a), -1))) for a in (layers[i], calls.get(name, layers[i])))
-        if apart(ours, theirs) > TOLERANCE:  # sorted, since axes and the order of features differ
+        if apart(ours, theirs) > TOLERANCE:  # sorted, because the axes and the order of features differ
             return f", from {name!r} on"
     return ""

@@ -1,12 +1,12 @@
-"""Read a `forward` as a tree of layers.
+"""Convert a `forward` to a tree of layers.
 
-torch.fx runs `forward` once with symbols in place of arrays and records its operations as the nodes of a graph.  A node
+torch.fx runs `forward` once with symbols in place of arrays and records the operations as nodes of a graph.  A node
 with several inputs (a sum, a product, a concatenation) becomes a layer of branches.  The branches begin at the last
-node that lies on all paths from the module's input to these inputs, their last common dominator:
+common dominator of the inputs, which is the last node on all paths from the module's input to them:
 
     x -> relu(x + bn(conv(x)))      Residual(Sequential(Conv2d, BatchNorm)), ReLU
 
-A graph must therefore be series-parallel.  A module with arrays is refused if it would appear in two places.
+The graph must therefore be series-parallel.  A module with arrays is refused if it would appear in two places.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Node:
     """An operation of a `forward`.
 
     kind : "input", "module", "operation", "array" or "output".  target : the path of a module or array, or the name of
-    an operation without the underscore of in-place ones.  args, kwargs : these can contain nodes.  shape : the shape of
-    its output array, examples first; None for other outputs.
+    an operation without the trailing underscore of in-place operations.  args, kwargs : arguments, which can be nodes.
+    shape : the shape of its output array, with the examples first; None for other outputs.
     """
 
     kind: str
@@ -64,7 +64,7 @@ def nested(values: Any) -> Iterator[Any]:
 
 
 def read(module: Any, shape: Shape, path: str = "") -> Piece:
-    """Read a torch.nn module as layers, for examples of this shape; `path` is its place in the model."""
+    """Convert a torch.nn module to layers, for examples of this shape; `path` is its place in the model."""
     kind = known(module)
     if kind is None and not type(module).__module__.startswith("torch.nn."):
         return Reader(trace(module, shape, path), module, path).piece()
@@ -84,7 +84,7 @@ def read(module: Any, shape: Shape, path: str = "") -> Piece:
 
 
 def trace(module: Any, shape: Shape, path: str) -> list[Node]:
-    """Return the nodes of `forward` in order, with shapes from a run on two examples."""
+    """Return the nodes of `forward` in order; their shapes come from a run on two examples."""
     where = f"{type(module).__name__} at {path or 'the top'!r}"
     bases = {f"{kind.__module__}.{kind.__name__}" for kind in type(module).__mro__}
     library = sys.modules.get("torch")
@@ -96,7 +96,7 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
     tracer.is_leaf_module = lambda m, name: known(m) not in (None, "Sequential") or ours(m, name)
     try:
         graph = fx.GraphModule(module, tracer.trace(module))
-    except Exception as error:  # any exception, since the module is the caller's code
+    except Exception as error:  # the caller's code can raise any exception
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise refusal(where, f"has a forward that torch.fx cannot trace, {why}", SPEC) from error
     called = {getattr(one.target, "__name__", one.target) for one in graph.graph.nodes if one.op != "call_module"}
@@ -106,7 +106,7 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
     try:
         with library.no_grad():
             shapes = shapes_of(fx.Interpreter(graph), like.new_zeros((2, shape[-1], *shape[:-1])))
-    except Exception as error:  # any exception again
+    except Exception as error:  # here too
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         what = f"{where} does not run on two examples, {(2, shape[-1], *shape[:-1])} in torch's axes, {why}"
         how = f"mend input_shape={shape}, channels last, that of np.moveaxis(x, 1, -1) for torch's x"
@@ -133,7 +133,7 @@ def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
 
 
 def from_fx(one: Any, found: Mapping[Any, Node], shape: Shape | None, library: Any) -> Node:
-    """Copy a node of torch.fx; the name of a function from outside the library includes its module."""
+    """Copy a node of torch.fx; for a function that is not torch's, the name includes the function's module."""
 
     def with_ours(value: Any) -> Any:
         if isinstance(value, (tuple, list)):
@@ -160,7 +160,7 @@ def from_fx(one: Any, found: Mapping[Any, Node], shape: Shape | None, library: A
 # ------------------------------------------------------------------------------------------------ tables
 
 JOINS = {"add": "sum", "sub": "sum", "mul": "product", **dict.fromkeys(("cat", "concat", "concatenate"), "concat")}
-"""Operations on several arrays."""
+"""Operations that join several arrays."""
 
 POINTWISE: dict[str, s.Layer] = {
     "abs": s.Abs(), "neg": s.Scale(-1.0), "square": s.Monomial(2), "exp": s.Exp(), "sin": s.Sin(), "cos": s.Cos(),
@@ -186,7 +186,7 @@ FUNCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     },
     **{f"adaptive_avg_pool{d}d": (f"AdaptiveAvgPool{d}d", {"output_size": None}) for d in (1, 2)},
 }  # fmt: skip
-"""Functions that correspond to a module of torch.nn, and their options in order, with defaults."""
+"""Functions that correspond to a module of torch.nn, with their options in order and the defaults."""
 
 MASKS: dict[str, dict[str, Any]] = {
     "dropout": {"p": 0.5, "training": True, "inplace": False},
@@ -198,11 +198,11 @@ RESHAPES = ("flatten", "view", "reshape", "squeeze", "contiguous", "clone")
 """Operations that keep all numbers in order."""
 
 MEMORY = ("Identity", "Dropout", "Dropout1d", "Dropout2d", "Flatten")
-"""Modules that can return their input itself."""
+"""Modules whose output can be their input itself."""
 
 
 class Reader:
-    """Read the nodes of one `forward`.   path : the path of its module in the model."""
+    """Converts the nodes of one `forward` to layers.   path : the path of its module in the model."""
 
     def __init__(self, nodes: list[Node], module: Any, path: str) -> None:
         self.nodes, self.path = nodes, path
@@ -216,7 +216,7 @@ class Reader:
             self.dominators[node] = frozenset({node}).union(frozenset.intersection(*above) if above else ())
 
     def piece(self) -> Piece:
-        """Read the whole `forward`."""
+        """Convert the whole `forward`."""
         given = [node for node in self.nodes if node.kind == "input" and node.shape is not None]
         end = self.nodes[-1]
         if len(given) != 1 or len(end.args) != 1 or not isinstance(end.args[0], Node) or end.args[0].shape is None:
@@ -247,7 +247,7 @@ class Reader:
         return node.in_place or node.target in (*RESHAPES, *MASKS)
 
     def chain(self, node: Node, stop: Node) -> Piece:
-        """Read the layers between the node `stop` and this one."""
+        """Convert the layers between the node `stop` and this node."""
         parts = list[Piece]()
         while node is not stop:
             self.steps += 1
@@ -287,7 +287,7 @@ class Reader:
         return Piece([] if layer == s.Identity() else [layer], [] if layer == s.Identity() else [None]), inputs[0]
 
     def alone(self, node: Node, x: Node) -> s.Layer | None:
-        """Return an operation on one array as a layer, or None if it is unknown."""
+        """Return an operation on one array as a layer, or None if the operation is unknown."""
         name, rest, shape = node.target, node.args[1:], x.example
         if not node.args or node.args[0] is not x:
             return scale(node, x)
@@ -332,7 +332,7 @@ class Reader:
         return Piece([branches(kind, layers)], [None], owners), base
 
     def spread(self, a: Node, node: Node) -> Piece:
-        """Repeat a factor with a single pixel, (N, C, 1, 1), at all pixels of the product."""
+        """Repeat a factor that has a single pixel, (N, C, 1, 1), at all pixels of the product."""
         if JOINS[node.target] == "concat" or a.shape == node.shape:
             return Piece()
         assert a.shape is not None
@@ -344,7 +344,7 @@ class Reader:
 
 
 def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
-    """Make a Residual for a sum with x itself, otherwise a Sum, Product or Concat."""
+    """Make a Residual if x itself is a term of a sum, otherwise a Sum, Product or Concat."""
     if kind == "sum" and len(layers) == 2 and s.Identity() in layers:
         branch = layers[1] if layers[0] == s.Identity() else layers[0]
         return s.Residual(branch)
@@ -352,7 +352,7 @@ def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
 
 
 def bound(node: Node, defaults: dict[str, Any]) -> Any:
-    """Return the options of a function, taken from its arguments after the first; None if some are unknown."""
+    """Return the options of a function from its arguments after the first one; None if some are unknown."""
     rest = node.args[1:]
     if len(rest) > len(defaults) or not set(node.kwargs) <= set(defaults):
         return None
@@ -361,14 +361,14 @@ def bound(node: Node, defaults: dict[str, Any]) -> Any:
 
 
 def arguments(node: Node) -> str:
-    """Return the arguments except arrays as text, for errors."""
+    """Return all arguments that are not arrays as text, for error messages."""
     rest = [a for a in node.args if not isinstance(a, Node)]
     given = [*map(repr, rest), *(f"{key}={a!r}" for key, a in node.kwargs.items() if not isinstance(a, Node))]
     return f" with {', '.join(given)}" if given else ""
 
 
 def scale(node: Node, x: Node) -> s.Layer | None:
-    """Return the product or quotient of x and a number as a layer; None for anything else."""
+    """Return the product or quotient of x and a number as a layer; None for other nodes."""
     if len(node.args) != 2 or node.kwargs:
         return None
     number = node.args[1] if node.args[0] is x else node.args[0]

@@ -1,13 +1,13 @@
-"""Convert networks trained elsewhere, a torch.nn module or a dictionary of arrays, to a network and theta.
+"""Convert networks from elsewhere, a torch.nn module or a dictionary of arrays, to a network and theta.
 
-    modules   reads torch.nn's modules as layers
-    graph     reads a `forward` as a tree of layers, through torch.fx
-    slots     says which layer takes which arrays, and transposes their axes
+    modules   converts modules of torch.nn to layers
+    graph     converts a `forward` to a tree of layers, by torch.fx
+    slots     pairs layers with arrays, and transposes the axes of the arrays
     check     runs the module next to the network
-    by_width  reads a function from widths to modules, for coordinate checks
+    by_width  converts a function from widths to modules, for coordinate checks
     unlift    converts weights back
 
-No other library is imported: the module brings its own.
+No other library is imported; the module brings its own library.
 """
 
 from __future__ import annotations
@@ -30,26 +30,25 @@ def lift(
     module: Any, input_shape: Sequence[int], *, spec: s.Layer | None = None, layout: Axes = "torch",
     parametrization: Parametrization | None = None, check: bool = True,
 ) -> tuple[Network, Array]:  # fmt: skip
-    """Return (net, theta), the network that computes what `module` does and has the same gradients.
+    """Return (net, theta), a network with the same outputs and gradients as `module`.
 
-    module : a torch.nn module in evaluation mode, its `state_dict()`, or a dictionary of arrays, nested or with dots in
-        its names.  A layer has weight (kernel, scale, W, w) and bias (b), a BatchNorm also mean and var (running_mean,
+    module : a torch.nn module in evaluation mode, its `state_dict()`, or a dictionary of arrays with nested or dotted
+        names.  Layers have weight (kernel, scale, W, w) and bias (b); a BatchNorm also has mean and var (running_mean,
         running_var).  If the arrays are CuPy's, theta is on the GPU.
-    input_shape : the shape of one example, channels last, (H, W, C) or (d,).
-    spec : for a dictionary, and for a module with an unreadable `forward`.  Each Dense, convolution and BatchNorm takes
-        the next arrays of its kind, so the dictionary must follow the order of the network.  A LayerNorm with scale and
-        offset is `Sequential(LayerNorm(), BatchNorm())`.  Without spec, `forward` is traced (`minintk.lifting.graph`).
+    input_shape : the shape of one example, channels last: (H, W, C) or (d,).
+    spec : needed for a dictionary, and if `forward` is unreadable; otherwise `forward` is traced.  Each Dense, Conv and
+        BatchNorm takes the next arrays of its kind, so the dictionary must follow the order of the network.  A
+        LayerNorm with scale and offset is `Sequential(LayerNorm(), BatchNorm())`.
     layout : the order of the arrays' axes, "torch" (out, in, *window) or "flax" (*window, in, out).
-    parametrization : by default `PyTorch()`, in which theta holds the weights themselves.
+    parametrization : defaults to `PyTorch()`, in which theta contains the weights themselves.
     check : True runs the network and a float64 copy of the module on the CPU, on two random examples.  The outputs and
         the gradients of every weight must agree to 1e-7 of the largest entry.  A dictionary cannot be run.
 
-    theta has the arrays' dtype, float32 or float64.  BatchNorm's statistics are frozen, as by `Network.calibrate`, and
-    so are its scale and offset.
+    theta has the arrays' dtype, float32 or float64.  BatchNorms are frozen with their scale and offset.
 
-    Raises UnsupportedLayer, with the path, for a module without a counterpart, such as hooks or weights that two layers
-    share.  Raises ValueError if shapes disagree, arrays are missing or left over, a weight has requires_grad=False, the
-    module is in training mode, or the check fails.
+    Raises UnsupportedLayer, with the path, for features without a counterpart, such as hooks or shared weights.  Raises
+    ValueError if shapes disagree, arrays are missing or left over, a weight has requires_grad=False, the module is in
+    training mode, or the check fails.
 
     >>> import numpy as np
     >>> from minintk import Dense, ReLU, Sequential
@@ -83,7 +82,7 @@ def lift(
 def weighed(
     net: Network, state: Mapping[str, Any], layout: Axes, constants: Collection[str] = ()
 ) -> tuple[Network, Array]:
-    """Return the network, and theta from its arrays; constants : names of arrays that must not be a layer's weights."""
+    """Return the network and theta from its arrays.  constants : names of arrays that must not be a layer's weights."""
     pieces, statistics = dict[str, Array](), dict[str, Array]()
     for slot, group in pairs(net, state, layout):
         arrays = {key: turned(array(a), slot.order, layout) for key, (_, a) in group.items()}

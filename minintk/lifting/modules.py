@@ -1,4 +1,4 @@
-"""Convert modules of torch.nn to layers: a table by name, and the options that our layers lack."""
+"""Convert modules of torch.nn to layers, by a table of names and of options that minintk's layers lack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minintk.spec.shapes import Shape, UnsupportedLayer
 class Piece:
     """Layers in sequence.
 
-    places : for each layer the path of its module, or None for an operation of a `forward`.  owners : the paths of all
+    places : for each layer, the path of its module, or None for an operation of a `forward`.  owners : the paths of all
     modules that have arrays, in the order of the network.
     """
 
@@ -34,7 +34,7 @@ class Piece:
         return replace(self, layers=[self.layer], places=[path])
 
     def then(self, other: Piece) -> Piece:
-        """Return this piece and the next; an average over all pixels and Flatten become GlobalAvgPool."""
+        """Append the next piece to this one; an average over all pixels followed by Flatten becomes GlobalAvgPool."""
         owners = self.owners + other.owners
         if other.layers[:1] == [s.Flatten()] and self.layers[-1:] == [more.AdaptiveAvgPool(1)]:
             layers = [*self.layers[:-1], s.GlobalAvgPool(), *other.layers[1:]]
@@ -43,11 +43,11 @@ class Piece:
 
 
 AUTODIFF = "take torch.func for its tangent kernel, or lift parts without it"
-"""The remedy for a module that has no counterpart here, whatever the spec."""
+"""The remedy for a module that has no counterpart here, even if a spec is given."""
 
 
 def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...") -> UnsupportedLayer:
-    """Make an error that begins with what to do."""
+    """Make an error whose message begins with the remedy."""
     return UnsupportedLayer(f"{remedy}: {where} {what}")
 
 
@@ -55,7 +55,7 @@ def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...")
 
 
 def size(value: Any) -> Any:
-    """Unwrap a tuple of one number; return other values unchanged."""
+    """Unwrap a tuple that contains one number; return other values unchanged."""
     return value[0] if isinstance(value, (tuple, list)) and len(set(value)) == 1 else value
 
 
@@ -65,7 +65,7 @@ def each(value: Any, axes: int) -> tuple[Any, ...]:
 
 
 def bias(m: Any) -> float:
-    """Return b_std: 1, or 0 without a bias."""
+    """Return b_std: 1 with a bias, 0 without a bias."""
     return 0.0 if m.bias is None else 1.0
 
 
@@ -83,7 +83,7 @@ def convolution(m: Any, shape: Shape) -> s.Layer:
 def paddings(m: Any, shape: Shape) -> Any:
     """Return torch's padding, plus the padding that ceil_mode adds after the image.
 
-    With ceil_mode, a last window is kept if it begins in the image or the padding before it and extends past its end.
+    With ceil_mode, a last window that extends past the end is kept if it begins in the image or the padding before it.
     """
     if not m.ceil_mode:
         return size(m.padding)
@@ -96,7 +96,7 @@ def paddings(m: Any, shape: Shape) -> Any:
 
 
 def average(m: Any, shape: Shape) -> s.Layer:
-    """Make an AvgPool; if ceil_mode lets windows extend past the end, they average only over existing pixels."""
+    """Make an AvgPool; windows that ceil_mode extends past the end of the image average only over existing pixels."""
     padding, beyond = paddings(m, shape), isinstance(paddings(m, shape), tuple) and m.ceil_mode
     if beyond and m.count_include_pad and size(m.padding) != 0:
         raise refusal("AvgPool", "has ceil_mode=True, and counts its padding", "take count_include_pad=False")
@@ -116,7 +116,7 @@ def adaptive(m: Any, shape: Shape) -> s.Layer:
 
 
 def layer_norm(m: Any, shape: Shape) -> s.Layer:
-    """Make a LayerNorm for vectors, with scale and offset as a BatchNorm."""
+    """Make a LayerNorm for vectors; its scale and offset become a BatchNorm."""
     if tuple(m.normalized_shape) != shape:
         raise refusal("LayerNorm", f"is over {m.normalized_shape}; here it is over the last axis of {shape}")
     return s.Sequential(s.LayerNorm(eps=m.eps), *[s.BatchNorm()] * m.elementwise_affine)
@@ -159,7 +159,7 @@ ONLY = {
     "groups": 1, "dilation": 1, "padding_mode": "zeros", "return_indices": False, "divisor_override": None,
     "start_dim": 1, "end_dim": -1, "track_running_stats": True, "threshold": 20.0,
 }  # fmt: skip
-"""Options of modules, with the only value that our layers support."""
+"""Options of modules, with the only value that minintk's layers support."""
 
 TAKEN = {"Conv2d": ("groups", "dilation")}
 """Options of some modules for which any value is supported."""
@@ -181,12 +181,12 @@ def as_layer(kind: str, m: Any, shape: Shape, where: str) -> s.Layer:
             raise refusal(where, f"has {option}={getattr(m, option)!r}; here it is {value!r} alone")
     try:
         return MODULES[kind](m, shape)
-    except UnsupportedLayer as error:  # the error does not contain the path
+    except UnsupportedLayer as error:  # this error does not contain the path of the module
         raise UnsupportedLayer(str(error).replace(f": {kind.rstrip('12d')}", f": {where}", 1)) from None
 
 
 def leaf(module: Any, shape: Shape, path: str) -> Piece:
-    """Read a module without inner modules as a piece of one layer, for examples of this shape."""
+    """Convert a module without inner modules to a piece of one layer, for examples of this shape."""
     kind, where = known(module), f"{type(module).__name__} at {path or 'the top'!r}"
     if kind is None:
         raise refusal(where, "is none of the modules that lift knows, the table of docs/guide/lift.md")

@@ -1,11 +1,11 @@
 """Pair the layers of a network with the arrays from which they are lifted, and transpose the arrays.
 
-Torch has z = x A' + b and minintk z = m x W + c b.  A is transposed from (out, in, *window) to (*window, in, out) and
-divided by the multiplier m of the parametrization (1 for `PyTorch`).  Torch's images are channels-first, so its
-Flatten lists features in the order (C, H, W), ours in (H, W, C): the rows of the next Dense are reordered.  Flax has
-minintk's axes and order.
+Torch computes z = x A' + b, and minintk computes z = m x W + c b.  A is transposed from (out, in, *window) to (*window,
+in, out) and divided by the multiplier m of the parametrization (1 for `PyTorch`).  Images are channels-first in torch:
+Flatten lists features there in the order (C, H, W), but here in (H, W, C).  The rows of the next Dense are reordered
+accordingly.  Flax has the same axes and order as minintk.
 
-The scale gamma and offset beta of a normalisation become constants: a BatchNorm with frozen statistics mean' and r:
+The scale gamma and offset beta of a normalisation become constants of a BatchNorm with frozen statistics mean', r:
 
     gamma (x - mean) / sqrt(variance + eps) + beta = r (x - mean'),   r = gamma / sqrt(variance + eps)
                                                                   mean' = mean - beta / r
@@ -45,8 +45,8 @@ KINDS: dict[type[s.Layer], int] = {s.BatchNorm: 1, s.Dense: 2, s.Conv1d: 3, s.Co
 class Slot:
     """A layer that takes arrays, and its tensors {weight, bias}, which are empty for a BatchNorm.
 
-    features : the last axis of its inputs.  order : the position of each feature in torch's order; None if the same.
-    alone : True for the scale and offset of the LayerNorm or GroupNorm before it, which have no statistics.
+    features : the last axis of its inputs.  order : the position of each feature in torch's order, or None if the
+    orders are equal.  alone : True for the scale and offset of the LayerNorm or GroupNorm before it.
     """
 
     name: str
@@ -100,9 +100,9 @@ Group = dict[str, tuple[str, Any]]
 
 
 class Lifted(Network):
-    """A network that was read from a module.   modules : {layer that takes arrays: path of its module}.
+    """A network that was converted from a module.   modules : {layer that takes arrays: path of its module}.
 
-    These paths locate the arrays of its layers; the arrays of other networks are matched by order.
+    These paths locate the arrays of its layers.  For other networks, arrays are matched by their order.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Lifted(Network):
 
 
 def pairs(net: Network, state: Mapping[str, Any], layout: Axes) -> Iterator[tuple[Slot, Group]]:
-    """Yield each slot with its arrays: those of its module, or the next of its kind in the dictionary."""
+    """Yield each slot with its arrays: those of its module, or the next arrays of its kind in the dictionary."""
     if layout not in ("torch", "flax"):
         raise ValueError(f"layout expects 'torch' or 'flax', got {layout!r}")
     modules = net.modules if isinstance(net, Lifted) else {}
@@ -170,7 +170,7 @@ def filled(state: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> 
 
 
 def array(a: Any) -> Array:
-    """Return a NumPy or CuPy array for an array of torch or another library."""
+    """Convert an array of torch or another library to a NumPy or CuPy array."""
     if hasattr(a, "detach"):
         return np.asarray(a.detach().cpu().numpy())
     try:

@@ -14,14 +14,14 @@ from minintk.models.network import Network
 
 
 def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes = "torch") -> dict[str, Any]:
-    """Return `state` in NumPy with the weights of theta : (P,), the inverse of `lift`.
+    """Return `state` in NumPy with the weights of theta : (P,); the inverse of `lift`.
 
     state : the dictionary that was lifted, or one with the same names and nesting, e.g. the `state_dict()` of an equal
-    module.  If the statistics of a BatchNorm differ from the state's, as after `Network.calibrate`, they are written as
-    scale r and offset -r mean', for inputs with mean 0 and variance 1 - eps.
+    module.  If the statistics of a BatchNorm differ from those in the state, as after `Network.calibrate`, they are
+    written as a scale r and an offset -r mean', for inputs with mean 0 and variance 1 - eps.
 
-    The map is linear in theta; if all multipliers are 1, it also converts gradients to torch's.  Raises ValueError for
-    an ensemble, for a BatchNorm without frozen statistics, and as `lift` does.
+    The map is linear in theta.  If all multipliers are 1, it also converts gradients to torch's.  Raises ValueError for
+    an ensemble and for a BatchNorm without frozen statistics, and the errors of `lift`.
 
     >>> from minintk import Dense, lift
     >>> state = {"weight": np.array([[1.0, 2.0, 3.0]])}

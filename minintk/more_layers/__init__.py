@@ -1,13 +1,13 @@
-"""Define layers that `minintk.lift` needs for models from elsewhere, beyond those of papers on wide networks.
+"""Define further layers that `minintk.lift` needs for models from other libraries.
 
-Each file defines a layer as data, its shape rule and its finite rule, as a package of your own would:
+Each file defines a layer as data, its shape rule and its finite rule, just as your own package would:
 
     activations      Hardtanh, Hardswish, Hardsigmoid, ELU, the tanh form of GELU
-    grouped_conv     convolutions in groups (depthwise) and with holes (dilation)
+    grouped_conv     convolutions with groups (depthwise) and with dilation
     adaptive_pool    averages over any number of windows
     group_norm       LayerNorm over groups of channels
 
-The activations have kernels at infinite width, by quadrature; for the other layers, `analytic` raises an error.
+The activations have kernels at infinite width, by quadrature.  For the other layers, `analytic` raises an error.
 
 >>> import minintk as mn
 >>> net = mn.Network(mn.Sequential(GroupedConv2d(8, groups=4), ReLU6(), mn.GlobalAvgPool(), mn.Dense(1)), (6, 6, 4))

@@ -4,7 +4,7 @@ jvp     dy = phi'(x) dx
 vjp     dx = phi'(x) u
 gram    0: there are no weights
 
-`minintk.layers.activation` derives these three from phi and phi', which are registered below.
+`minintk.layers.activation` derives these three rules from phi and phi', which are registered below.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Hardswish(Activation):
 
 @dataclass(frozen=True)
 class ELU(Numbered):
-    """phi(x) = x for x > 0, alpha (exp(x) - 1) otherwise; phi'(0) = alpha (Clevert, Unterthiner, Hochreiter 2016)."""
+    """phi(x) = x for x > 0, else alpha (exp(x) - 1); phi'(0) = alpha (Clevert, Unterthiner, Hochreiter 2016)."""
 
     alpha: float = 1.0
 
 
 @dataclass(frozen=True)
 class TanhGELU(Activation):
-    """phi(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), GELU's approximation (Hendrycks, Gimpel 2016)."""
+    """phi(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), an approximation of GELU (Hendrycks, Gimpel 2016)."""
 
 
 # ------------------------------------------------------------------------------------------ phi and phi'

@@ -23,14 +23,14 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 @dataclass(frozen=True)
 class AdaptiveAvgPool(s.Layer):
-    """y[i] = the mean of x over window i of `size` windows that cover the image; torch's AdaptiveAvgPool1d and 2d.
+    """y[i] = the mean of x over window i of `size` windows that cover the image, as AdaptiveAvgPool1d and 2d in torch.
 
-    Window i of n on m pixels covers those from floor(i m / n) to ceil((i + 1) m / n): windows overlap if n does not
-    divide m, and repeat pixels if n > m.  A single-pixel image is repeated everywhere.
+    Window i of n windows on m pixels covers the pixels from floor(i m / n) to ceil((i + 1) m / n).  Windows overlap if
+    n does not divide m, and they repeat pixels if n > m.  A single-pixel image is repeated everywhere.
 
     size : the number of windows along each axis, a number or a pair (along H, along W).
 
-    (N, H, W, C) -> (N, H', W', C) or (N, L, C) -> (N, L', C).  Raises ValueError for sizes below 1, and for vectors.
+    (N, H, W, C) -> (N, H', W', C) or (N, L, C) -> (N, L', C).  Raises ValueError for sizes below 1 and for vectors.
 
     >>> out_shape(AdaptiveAvgPool((2, 3)), (7, 7, 16))
     (2, 3, 16)
@@ -65,7 +65,7 @@ def means(m: int, n: int) -> Host:
 
 @dataclass(frozen=True)
 class AdaptiveAvgPoolJacobian(LayerJacobian):
-    """The Jacobian of a linear map: it holds only the two matrices."""
+    """The Jacobian of a linear map; it stores only the two matrices."""
 
     layer: BoundAdaptiveAvgPool
 
@@ -91,7 +91,7 @@ class BoundAdaptiveAvgPool:
 
 
 def along(matrices: list[Host], x: Array) -> Array:
-    """Multiply x : (..., H, W, C) by a matrix along H and another along W; sequences (..., L, C) only along L."""
+    """Multiply images x : (..., H, W, C) by a matrix along H and another along W, or sequences (..., L, C) along L."""
     xp, (*_, last) = array_namespace(x), matrices
     A, B = (to_library(one.astype(str(x.dtype)), xp) for one in (matrices[0], last))
     if len(matrices) == 2:

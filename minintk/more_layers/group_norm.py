@@ -1,6 +1,6 @@
 """GroupNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
 
-Mean and variance are over all pixels and a group of channels, for each example.  Both depend on x: as in LayerNorm,
+For each example, the mean and the variance are taken over all pixels and a group of channels.  Both depend on x, so
 
 jvp     dy = r (dx - mean(dx) - y mean(y dx))
 vjp     the same map, which is its own transpose
@@ -24,7 +24,7 @@ from minintk.validate import number, whole
 class GroupNorm(s.Layer):
     """y = (x - mean) / sqrt(variance + eps), over all pixels and C / groups channels of each example (Wu, He 2018).
 
-    groups : a divisor of the number of channels C; 1 is LayerNorm over all axes, C is InstanceNorm.
+    groups : a divisor of the number of channels C.  1 gives LayerNorm over all axes, and C gives InstanceNorm.
 
     Raises ValueError if groups does not divide the number of channels.
 
@@ -59,7 +59,7 @@ class GroupNormJacobian(LayerJacobian):
         return None if dx is None else self.vjp(dx, None)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """Apply the same map: it is symmetric."""
+        """Apply the same map as `jvp`, because it is symmetric."""
         return self.layer.joined(self.norm.vjp(self.layer.split(u), None))
 
 

@@ -1,7 +1,7 @@
 """GroupedConv2d:  y_g = m P_g(x) W_g + c b_g     for each group g of channels; m, c: multipliers
 
-P_g(x) : (N R, K c) holds the patches that windows read from the group's own channels, for R windows of K pixels and c
-channels.  W_g : (K c, o) computes o channels.  With a dilation d, windows read every d-th pixel.
+P_g(x) : (N R, K c) holds the patches that windows read from the channels of group g.  There are R windows of K pixels
+and c channels.  W_g : (K c, o) computes o channels.  With a dilation d, windows read every d-th pixel.
 
 jvp     dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g
 vjp     dW_g = m P_g(x)' u_g,   db = c sum u,   dx_g = m P_g'(u_g W_g')
@@ -33,14 +33,14 @@ from minintk.validate import whole
 class GroupedConv2d(s.Layer):
     """z[p] = w_std / sqrt(fan_in) * sum_s x_g[stride p + dilation s] W[s] + b_std * b,   fan_in = K K C_in / groups.
 
-    Output channel o is in group g = floor(o groups / channels) and reads only the g-th of `groups` pieces of the input
-    channels; groups = C_in is a depthwise convolution.  W : (K, K, C_in / groups, channels).
+    Output channel o belongs to group g = floor(o groups / channels).  It reads only the g-th of `groups` pieces of the
+    input channels.  W : (K, K, C_in / groups, channels).  A depthwise convolution has groups = C_in.
 
-    channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`, but there is no
-    infinite-width kernel.   groups : divides both numbers of channels.   dilation : a number or a pair; 1 for none.
+    channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`.  There is no infinite-width
+    kernel.  groups : a common divisor of both numbers of channels.  dilation : a number or a pair; 1 means no dilation.
 
-    (N, H, W, C_in) -> (N, H', W', channels).  Raises ValueError for sizes below 1 and groups that do not divide
-    channels. See Xie et al. 2017 (ResNeXt); Yu, Koltun 2016 (dilation).
+    (N, H, W, C_in) -> (N, H', W', channels).  Raises ValueError for sizes below 1, and for groups that do not divide
+    both numbers of channels.  See Xie et al. 2017 (ResNeXt); Yu, Koltun 2016 (dilation).
 
     >>> out_shape(GroupedConv2d(16, 3, groups=8, stride=2, padding=1), (32, 32, 8))
     (16, 16, 16)
@@ -71,7 +71,7 @@ class GroupedConv2d(s.Layer):
 
     @property
     def window(self) -> tuple[int, int]:
-        """Return the number of pixels that a window reads, vertically and horizontally."""
+        """Return the number of pixels that a window reads vertically and horizontally."""
         return pair(self.kernel_size)
 
     @property
@@ -122,7 +122,7 @@ class GroupedConvJacobian(LayerJacobian):
         return None if p.ends_sweep else p.m * layer.add(rows @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: GroupedConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Return S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m, by groups, with dW no larger than u."""
+        """Return S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m by groups, which keeps dW as small as u."""
         same, layer = other is self and v is u, self.layer
         W, b = layer.parameters.squares(kernel)
         P, u = self.each_example(u)
@@ -170,7 +170,7 @@ class BoundGroupedConv:
 
     @cached_property
     def places(self) -> list[Index]:
-        """Return, for every place in a window in row-major order, the index of its pixel in every window."""
+        """Return the index of the pixel in every window for each place in a window, in row-major order."""
         down, right = (
             [axis.along(k) for k in range(0, axis.kernel, d)]
             for axis, d in zip((self.windows.rows, self.windows.columns), self.dilation, strict=True)

@@ -1,11 +1,11 @@
 """Define the command line: `minintk verify`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade`, `doctor`.
 
-    options     what a command consists of
-    terminal    what commands print
+    options     defines what a command consists of
+    terminal    prints the output of commands
     sweeps, single, grading: the commands, each a function with its options above it
-    main        the parser for all commands, and the handling of their errors
+    main        parses all commands, and handles their errors
 
-The commands themselves import what `import minintk` leaves out, so that `minintk --help` stays quick.
+Each command imports the modules that `import minintk` leaves out, so that `minintk --help` stays quick.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from minintk.lab.cli.options import COMMANDS, FAILED, INTERRUPTED, OK, UNDECIDED
 __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "OK", "UNDECIDED", "USAGE", "main"]
 
 ELSEWHERE = ("analytic.verify.command", "minintk.examination.command")
-"""Modules outside the laboratory whose commands depend on it; deleted modules are skipped."""
+"""Modules outside the laboratory that define commands; deleted modules are skipped."""
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Yield (name, command), first those from other modules."""
+    """Yield (name, command), beginning with the commands of other modules."""
     known = set(COMMANDS)
     for name in ELSEWHERE:
         with suppress(ModuleNotFoundError):

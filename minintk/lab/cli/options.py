@@ -1,6 +1,6 @@
 """Define a command: a function of the parsed arguments, with its options and its exit status.
 
-The status is 0 for success, 1 if a check failed or is undecided, 2 for invalid arguments, 130 if interrupted.
+The status is 0 for success, 1 if a check failed or is undecided, 2 for invalid arguments, and 130 if interrupted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[Run, str, str, tuple[Option, ...]]] = {}
 
 
 def option(name: str, metavar: str | None = None, about: str = "", default: Any = None, **more: Any) -> Option:
-    """Make an option or argument; its help ends with the default, which sets its type.  more : for `add_argument`."""
+    """Make an option or argument; its help ends with the default, which sets its type.  more : see `add_argument`."""
     if default is not None:
         about, more = f"{about} ({default})".lstrip(), {"type": type(default), "default": default} | more
     return name, {key: value for key, value in {**more, "metavar": metavar, "help": about}.items() if value is not None}

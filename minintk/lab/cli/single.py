@@ -1,4 +1,4 @@
-"""Define the commands that train or rerun one thing: `minintk train`, `reproduce`, `grade` and `doctor`."""
+"""Define the commands for a single task: `minintk train`, `reproduce`, `grade` and `doctor`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _reproduce(args: Namespace) -> int:
         raise ValueError(f"data expects a folder with MNIST's or CIFAR-10's files, got {args.data!r}")
     paths = scripts(args.names)
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
-    device_namespace(device)  # fails immediately without such a device
+    device_namespace(device)  # raises an error immediately if there is no such device
     options = {"data": args.data, "scale": args.scale, "device": device, "part": args.part}
     screen, failed, done = console(160), [], 0
     try:

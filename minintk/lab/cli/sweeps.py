@@ -54,7 +54,7 @@ def _swept(args: Namespace) -> dict[str, Any]:
 
 
 def _written(found: Any, args: Namespace, name: str) -> int:
-    """Print the report, write figure, report and numbers to NAME.png, .txt and .json, and return the exit status."""
+    """Print the report, write NAME.png, .txt and .json (figure, report, numbers), and return the exit status."""
     print(found.report())
     folder = made_folder(Path(args.out).expanduser(), "out")
     picture, text = found.plot(), f"{found.report()}\n".encode()
@@ -68,7 +68,7 @@ def _written(found: Any, args: Namespace, name: str) -> int:
 
 
 def _plain(thing: Any) -> Any:
-    """Convert to JSON: arrays to lists, and objects to their fields without a fit's bootstrap draws."""
+    """Convert to JSON: arrays become lists, and objects become their fields without a fit's bootstrap draws."""
     if hasattr(thing, "tolist"):
         return thing.tolist()
     return {name: value for name, value in vars(thing).items() if name != "draws"}

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def console(width: int) -> Any:
-    """Return stdout with colours, as wide as the terminal, or of this width if there is none."""
+    """Return stdout with colours, as wide as the terminal, or of the given width if there is no terminal."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else width)
@@ -25,6 +25,6 @@ def print_table(screen: Any, title: str, columns: Sequence[str], rows: Iterable[
 
 
 def coloured(verdict: str, said: str = "") -> str:
-    """Return the verdict, or the text about it, in the verdict's colour, as markup."""
+    """Return the verdict, or the text about the verdict, as markup in the verdict's colour."""
     colour = {"pass": "green", "fail": "bold red", "undecided": "bold yellow"}[verdict]
     return f"[{colour}]{said or verdict}[/]"

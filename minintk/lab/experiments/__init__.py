@@ -2,11 +2,11 @@
 
 Reading order:
 
-    layer_sizes         the sizes of features and weights in networks of several widths or depths
-    coordinate_check    do they stay the same as the width or the depth grows?
-    lr_transfer         does the best learning rate stay the same?
-    sweeps              a grid of runs that survives a kill
-    costs               the remaining time of a sweep
+    layer_sizes         measures features and weights in networks of several widths or depths
+    coordinate_check    checks that features and weights keep their size as the width or the depth grows
+    lr_transfer         checks that the best learning rate does not change
+    sweeps              runs a grid whose finished runs survive a kill
+    costs               estimates the remaining time of a sweep
     named               networks, parametrizations and data by name, for the command line
     papers              runs the scripts of examples/
 """

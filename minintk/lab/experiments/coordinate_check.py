@@ -1,17 +1,17 @@
 """Check coordinates: do features and their changes keep their size as the width, or the depth, grows?
 
-Networks of growing width are trained for a few steps, and four sizes are measured, layer by layer:
+Networks of growing width are trained for a few steps.  Four sizes are measured, layer by layer:
 
     |h|     root mean square of a layer's outputs after the last step
     |dh|    root mean square of their change since the start              feature learning: of order one
     |W|     spectral norm at the start, over that of spectral muP with w_std = 1    (`minintk.diagnostics.weight_norms`)
     |dW|    spectral norm of the first step, over that of spectral muP; with gradient descent also over |dL/df|
 
-Each is fitted as A n^b.  The check passes if b is 0, up to `tolerance`, for |h| and |dh| of every layer, and no |dW|
-deviates more.  The network's outputs can start at n^-1/2, so their |h| is allowed to fall.  Features move with the
-layers before them, so |W| and |dW| show which layer is wrong.  |W| depends only on its own initial scale.  Once all |W|
-are right (with Adam, always), the first |dW| depends only on its own learning rate.  The first steps of gradient
-descent are divided by the size of dL/df, which multiplies all gradients.
+Each size is fitted as A n^b.  The check passes if b is 0, up to `tolerance`, for |h| and |dh| of every layer, and no b
+of |dW| deviates more.  The network's outputs can start at n^-1/2, so their |h| may fall.  Features move with the layers
+before them, so |W| and |dW| show which layer is wrong.  |W| depends only on the tensor's own initial scale.  If all |W|
+are right (with Adam, always), the first |dW| depends only on the tensor's own learning rate.  The first steps of
+gradient descent are divided by the size of dL/df, which multiplies all gradients.
 
 Networks of L residual branches are checked against L in the same way.  Branches at equal relative depth are compared,
 and |W| and |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
@@ -50,8 +50,8 @@ GROWN = 10.0
 class Scaling:
     """The scaling with width of one quantity of a layer (h, dh) or a tensor (W, dW): its values, fit and verdict.
 
-    values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : True if only growth is an error.  curves[i]
-    : (S, steps + 1), for h and dh: the values after every step.
+    values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : True if only growth is an error.
+    curves[i] : (S, steps + 1), the values of h and dh after every step.
     verdict : "pass" if the whole interval of the exponent is within `tolerance` of 0, "fail" if no part of it is.
     """
 
@@ -83,7 +83,7 @@ class CoordinateCheck:
     """The result of `coordinate_check`.
 
     rows : h and dh of each layer, in order, then W and dW of each tensor, and dL/df at the start.
-    variable : "n" for widths, "L" for depths.  diverged : the widths at which the loss grew.  notes : caveats.
+    variable : "n" for widths, "L" for depths.  diverged : the widths at which training diverged.  notes : caveats.
     """
 
     title: str
@@ -103,7 +103,7 @@ class CoordinateCheck:
 
     @property
     def verdict(self) -> Outcome:
-        """The verdict: pass, fail, or undecided if there are too few seeds."""
+        """The verdict: "pass", "fail", or "undecided" if there are too few seeds."""
         wrong = any(row.verdict == "fail" for row in self.rows if row.quantity in ("h", "dh", "dW"))
         if wrong or len(self.diverged) == len(self.widths):
             return "fail"
@@ -126,19 +126,19 @@ class CoordinateCheck:
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
         """The tensors with a wrong initial scale or learning rate; {} unless the check fails and identifies some.
 
-        Also {} if training diverged at every width, since no exponent is then meaningful.
+        The result is also {} if training diverged at every width, because exponents are then meaningless.
         """
         if self.verdict != "fail" or len(self.diverged) == len(self.widths):
             return {}
         start, rate = ([r for r in self.rows if r.quantity == q and r.verdict == "fail"] for q in ("W", "dW"))
-        if start and self.rule == "sgd":  # wrong weights spoil all gradients: keep only tensors that did not move
+        if start and self.rule == "sgd":  # wrong weights distort all gradients: keep only tensors that did not move
             rate = [row for row in rate if row.fit is None]
         names, late = [row.name for row in start], [row.name for row in rate]
         both = {name: "start and rate" for name in names if name in late}
         return dict.fromkeys(late, "rate") | dict.fromkeys(names, "start") | both  # type: ignore[return-value]
 
     def __getitem__(self, key: tuple[Quantity, str]) -> Scaling:
-        """Return a row, as in check["dh", "2"], check["W", "2.W"]."""
+        """Return a row, as in check["dh", "2"] or check["W", "2.W"]."""
         rows = {(row.quantity, row.name): row for row in self.rows}
         if key not in rows:
             raise KeyError(f"{key!r}; there are {list(rows)}")
@@ -173,7 +173,7 @@ class CoordinateCheck:
         return "\n".join([*lines, *self.notes])
 
     def plot(self) -> Any:
-        """Return a matplotlib Figure: size against width, with a panel for each of |h|, |dh|, |W|, |dW|.
+        """Return a Matplotlib figure of size against width, with a panel for each of |h|, |dh|, |W| and |dW|.
 
         Thin lines show |h| and |dh| after each earlier step.
         """
@@ -218,21 +218,21 @@ def coordinate_check(
 ) -> CoordinateCheck:
     """Train networks of these widths for a few steps and fit how the sizes of features and weights scale with width.
 
-    spec_of_width : n -> the spec of width n, `lambda n: mn.zoo.mlp(3, n, 10)`, or L -> the spec with L residual
-    branches, all of one width; then `widths` are depths.  Initial outputs should be small, with w_std = C^-1/2 in the
-    last layer, because they fall as n^-1/2, which biases every exponent.
-    x : (N, *input_shape), y : (N, C); a few dozen examples are enough.
+    spec_of_width : n -> the spec of width n, such as `lambda n: mn.zoo.mlp(3, n, 10)`, or L -> the spec with L residual
+    branches of one width; `widths` are then depths.  Initial outputs should be small, with w_std = C^-1/2 in the last
+    layer, because they fall as n^-1/2 and bias every exponent.
+    x : (N, *input_shape).  y : (N, C).  A few dozen examples are enough.
     A torch module, or (module, {parameter name: factor of its rate}), can replace a spec.  It is lifted with its own
     weights, or with those of a given parametrization.
-    parametrization : `SpectralMuP()` for specs.  optimizer : an optimiser, or a function network -> optimiser.
+    parametrization : defaults to `SpectralMuP()` for specs.  optimizer : an optimiser, or network -> optimiser.
     seeds : networks per width, at least two.  steps : training steps, on all of x.
-    budget : the largest number of networks per width, `seeds` by default.  While the verdict is undecided, the number
-    is doubled, and the looks share the level 0.05 of the intervals, as in `minintk.grade.exponent`.
-    tolerance : how far from 0 an exponent may be.
-    rng : draws the initial weights, numpy.random.default_rng(0) by default.  progress : show a bar with the time left,
-    on stderr.
+    budget : the most networks per width.  Defaults to `seeds`.  While the verdict is undecided, the number is
+    doubled.  The looks share the level 0.05 of the intervals, as in `minintk.grade.exponent`.
+    tolerance : the largest acceptable distance of an exponent from 0.
+    rng : draws the initial weights.  Defaults to numpy.random.default_rng(0).  progress : True to show a bar with the
+    remaining time on stderr.
 
-    Raises ValueError for widths or specs that do not match each other, FloatingPointError if a loss is not finite.
+    Raises ValueError for widths or specs that do not match each other, and FloatingPointError if a loss is not finite.
 
     >>> import minintk as mn
     >>> digits = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
@@ -259,7 +259,7 @@ def coordinate_check(
                 for theta in initial_thetas(net, x, rng, seeds - had):
                     measured = measure(net, theta, x, y, loss, chosen, steps, variable, widths[i])
                     for (q, name), values in measured.items():
-                        hidden = variable == "L" and q in ("h", "dh") and ".branch" in name  # shrinks, as it should
+                        hidden = variable == "L" and q in ("h", "dh") and ".branch" in name  # it shrinks with L
                         if not hidden and (counterpart := names[i](name)) is not None:
                             of = found.setdefault((q, counterpart), [values[:0]] * len(nets))
                             of[i] = np.concatenate([of[i], values])

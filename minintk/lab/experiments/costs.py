@@ -1,4 +1,4 @@
-"""Estimate the remaining time of a sweep as a product of powers of the sizes, fitted to finished calls."""
+"""Estimate the remaining time of a sweep from a product of powers of the sizes, fitted to finished calls."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 WIDTHS, NO_SIZES = {"width", "n", "h", "D", "channels"}, {"seed", "repeat"}
-"""Prior: work is quadratic in widths, linear in other whole numbers, independent of seeds.  Measurements correct it."""
+"""Priors: work is quadratic in widths, linear in other whole numbers, independent of seeds; measurements correct it."""
 SCATTER, DOUBT = 0.2, 1.0
 """Standard deviations of log seconds around the law, and of a power p_k around its prior."""
 
@@ -14,7 +14,7 @@ SCATTER, DOUBT = 0.2, 1.0
 class Costs:
     """Predicts the seconds of calls as c prod_k size_k^p_k, by ridge regression of log seconds with priors on p_k.
 
-    calls : the arguments of each call.  members : how many runs each call makes at once.
+    calls : the arguments of each call.  members : the number of runs that each call makes together.
 
     >>> costs = Costs([{"width": 10}, {"width": 20}, {"width": 40}], [1, 1, 1])
     >>> round(costs.ended(0, 3.0), 6)                             # of 1 + 4 + 16 parts, by the square of the width

@@ -28,7 +28,7 @@ ENSEMBLE_BYTES = 2**31
 def networks(
     spec_of_width: Any, x: Array, widths: Any, parametrization: Parametrization | None
 ) -> tuple[tuple[int, ...], list[Network]]:
-    """Return the widths, at least two, with a network for each; raise TypeError or ValueError if they do not vary."""
+    """Return at least two widths and a network for each; raise TypeError or ValueError if the networks do not vary."""
     if not callable(spec_of_width):
         raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
     check_floating("x", x)
@@ -42,7 +42,7 @@ def networks(
 
 
 def _network(make: Any, n: int, shape: Any, parametrization: Parametrization | None) -> Network:
-    """Return the network of a spec, or of a torch module, with its own weights unless a parametrization is given."""
+    """Return the network of a spec, or of a torch module with its own weights unless a parametrization is given."""
     made = make(n)
     if not hasattr(made[0] if isinstance(made, tuple) else made, "state_dict"):
         return Network(made, shape, parametrization or SpectralMuP())
@@ -53,7 +53,7 @@ def _network(make: Any, n: int, shape: Any, parametrization: Parametrization | N
 
 
 def chosen_optimizer(optimizer: Any, net: Network) -> Optimizer:
-    """Return the optimiser itself, or the one that a function returns for a network."""
+    """Return the optimiser itself, or the optimiser that a function returns for the network."""
     chosen = optimizer(net) if callable(optimizer) and not isinstance(optimizer, type) else optimizer
     if not isinstance(chosen, Optimizer):
         raise TypeError(f"optimizer expects one such as mn.SGD(lr=0.1), or a function network -> one, got {chosen!r}")
@@ -61,7 +61,7 @@ def chosen_optimizer(optimizer: Any, net: Network) -> Optimizer:
 
 
 def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int) -> Iterator[Array]:
-    """Yield initial theta : (E, P) drawn with `rng`, for as many members at a time as memory allows."""
+    """Yield initial theta : (E, P) drawn with `rng`, for as many members together as memory allows."""
     xp = array_namespace(x)
     room = min(ENSEMBLE_BYTES, available_memory(xp) // 4)
     E = max(1, min(seeds, room // (8 * net.size * x.dtype.itemsize)))
@@ -70,17 +70,17 @@ def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int)
 
 
 def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[Callable[[str], str | None]]]:
-    """Return ("n", or "L" for depths; for each network, a map of layer or tensor names to those of the shallowest).
+    """Return "n" for widths or "L" for depths, and for each network a map to the names in the shallowest network.
 
-    Branch k of L_0 matches branch k L / L_0 of L, at the same relative depth.  Other branches have no counterpart
-    (None).
+    The names are those of layers and tensors.  Branch k L / L_0 of L is mapped to branch k of L_0, at the same relative
+    depth.  Other branches have no counterpart (None).
     """
     sizes = [len(net.spec) for net in nets]
     blocks = [[i for i, layer in enumerate(net.spec) if isinstance(layer, Residual)] for net in nets]
     least, deep = sizes.index(min(sizes)), len(set(sizes)) > 1 and all(blocks)
 
     def places(size: int, its: list[int]) -> dict[int, int]:
-        """Return {position of a layer: that of its counterpart}."""
+        """Return {position of a layer: position of its counterpart}."""
         after = {i: i + sizes[least] - size for i in range(its[-1] + 1, size)}
         chosen = {its[-(-(k + 1) * len(its) // len(blocks[least])) - 1]: i for k, i in enumerate(blocks[least])}
         return {i: i for i in range(its[0])} | chosen | after
@@ -95,7 +95,7 @@ def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[C
 
 
 def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
-    """Return the name with its position replaced by `places`; unchanged if that is None or no layer is named."""
+    """Return the name with its position replaced by `places`; unchanged if `places` is None or no layer is named."""
     at, dot, rest = name.partition(".")
     if places is None or not at.isdigit():
         return name
@@ -103,7 +103,7 @@ def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
 
 
 def spectral_mup(t: Tensor, natural: float) -> tuple[float, float]:
-    """Return spectral muP's (|W|, |dW|) with w_std = b_std = 1.  natural : sqrt(fan_out / fan_in)."""
+    """Return (|W|, |dW|) in spectral muP with w_std = b_std = 1.  natural : sqrt(fan_out / fan_in)."""
     (end, branch), r = t.role.depth, natural
     size = r if t.role.kind == "bias" else (1.0 if t.role.place == "input" else min(1.0, r)) * (1 + r)
     return size * end, r * end * branch
@@ -113,7 +113,7 @@ def measure(
     net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
     variable: str, width: int,
 ) -> dict[tuple[Quantity, str], Host]:  # fmt: skip
-    """Return {(quantity, name): the sizes of all members, (E,), or (E, steps + 1)}."""
+    """Return {(quantity, name): the sizes of all members}, each (E,) or (E, steps + 1)."""
     run = Descent(net, theta, x, y, loss, optimizer, steps)
     xp, before, f, curves = array_namespace(theta), trace(net, theta, x), net(theta, x), []
     grown = moved = theta
@@ -140,7 +140,7 @@ def measure(
         "h": {name: xp.stack([step[i][0] for step in curves], axis=-1) for i, name in enumerate(before)},
         "dh": {name: xp.stack([step[i][1] for step in curves], axis=-1) for i, name in enumerate(before)},
         "W": {name: norm / mup[name][0] for name, norm in start.items()},
-        # tensors below outputs that start at 0 do not move in the first step, but can move later
+        # tensors below outputs that start at 0 do not move in the first step, but they can move later
         "dW": {k: xp.where(v > 0, v, late[k]) / mup[k][1] / shared for k, v in first.items()},
         "dL/df": {"loss": u},
         "growth": {"loss": value / xp.where(grown > 0, grown, one)},

@@ -33,10 +33,10 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transfer:
-    """Losses over widths and rates; see `learning_rate_transfer`.
+    """Losses at all widths and rates; see `learning_rate_transfer`.
 
-    widths : the widths, or depths if `variable` is "L" instead of "n".
-    losses : (widths, rates, seeds), after training; for a network that diverged, its initial loss.
+    widths : the widths, or the depths if `variable` is "L" instead of "n".
+    losses : (widths, rates, seeds), after training; the initial loss for a network that diverged.
     optima : the best rate at each width, with an interval from a bootstrap over seeds.
     shift : log2 of the factor by which the best rate changes if the width doubles: 0 if constant, -1 if lr ~ 1/n.
     """
@@ -70,7 +70,7 @@ class Transfer:
     def regret(self) -> float:
         """The loss at the best rate of another width, relative to the best loss, for the worst pair of widths.
 
-        Unlike `spread`, which measures positions of minima, it is robust if a minimum is flat.
+        Unlike `spread`, which compares the positions of minima, the regret is robust if a minimum is flat.
         """
         logs = _logs(self.losses).mean(axis=-1)
         return float(np.exp(np.max(logs[:, logs.argmin(axis=-1)] - logs.min(axis=-1)[:, None])))
@@ -135,14 +135,14 @@ def learning_rate_transfer(
 ) -> Transfer:
     """Train networks of these widths at these rates, and find the best rate of each width.
 
-    spec_of_width : n -> the spec of width n, or L -> that of L residual branches.  x : (N, *input_shape), y : (N, C).
-    rates : three or more, increasing, with the best in the interior.  optimizer : rate -> optimiser, like `mn.SGD`,
-    `mn.Adam` and `mn.Muon`, or rate -> (network -> optimiser).  steps : training steps, on all of x.  A torch module,
-    or (module, {parameter name: factor of its rate}), can replace a spec.  It is lifted with its own weights, or with
-    those of a given parametrization.
-    parametrization : `SpectralMuP()` for specs.  seeds : networks per width, at least two, with the same initial
-    weights at every rate.  rng : draws weights and the bootstrap; numpy.random.default_rng(0) by default.
-    progress : show a bar with the time left, on stderr.
+    spec_of_width : n -> the spec of width n, or L -> the spec of L branches.  x : (N, *input_shape).  y : (N, C).
+    rates : at least three, increasing, with the best one in the interior.  optimizer : rate -> optimiser, e.g.
+    `mn.SGD`, `mn.Adam` or `mn.Muon`, or rate -> (network -> optimiser).  steps : training steps, on all of x.  A torch
+    module, or (module, {parameter name: factor of its rate}), can replace a spec.  It is lifted with its own weights,
+    or with those of a given parametrization.
+    parametrization : defaults to `SpectralMuP()` for specs.  seeds : networks per width, at least two, with the same
+    initial weights at every rate.  rng : draws weights and the bootstrap.  Defaults to numpy.random.default_rng(0).
+    progress : True to show a bar with the remaining time on stderr.
 
     The loss is taken on all of x after the last step.  Invalid arguments raise ValueError or TypeError before training.
 
@@ -214,7 +214,7 @@ def _optima(
     log_n -= log_n.mean()
 
     def best(logs: Host) -> Host:
-        """Return log2 of the best rate of each width, logs : (K, R, S)."""
+        """Return log2 of the best rate of each width for logs : (K, R, S)."""
         return np.array([_minimum(rates, row) for row in logs.mean(axis=-1)])
 
     here, draws = best(logs), np.empty((RESAMPLES, K))
@@ -244,5 +244,5 @@ def _minimum(rates: Sequence[float], values: Host) -> float:
         return log2(rates[i])
     a, b, c = (log2(rates[j]) for j in (i - 1, i, i + 1))
     p, q, r = values[i - 1 : i + 2]
-    left, right = (q - p) / (b - a), (r - q) / (c - b)  # slopes of the two chords; then the parabola's vertex
+    left, right = (q - p) / (b - a), (r - q) / (c - b)  # the slopes of the two chords determine the parabola's vertex
     return float((a + b) / 2 - left * (c - a) / (2 * (right - left))) if right > left else b

@@ -44,8 +44,8 @@ RECIPES: dict[str, tuple[Callable[[int, int], s.Sequential], int, Callable[[], P
 def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None = None) -> Network:
     """Return a network of the zoo for images of this shape, in its usual parametrization.
 
-    width : the width factor of lenet5, the hidden features of mlp, or the channels of the others.  Raises ValueError
-    for an unknown name, or images of an unsuitable shape.
+    width : the width factor of lenet5, the number of hidden features of mlp, or the number of channels of the others.
+    Raises ValueError for an unknown name or for images of an unsuitable shape.
     """
     if width is not None:
         whole("width", width)
@@ -77,7 +77,7 @@ ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
 def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
     """Return a parametrization by name: "mup:N" with base width N; an `ABC` with exponents a/b/c; or "module:name".
 
-    Raises ValueError for anything else.
+    Raises ValueError for other names.
 
     >>> parametrization("mup:64"), parametrization("0,0.5,0.5/0,0,0/0,0,0").regime
     (SpectralMuP(base_width=64), 'kernel')
@@ -102,8 +102,8 @@ def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
 def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], s.Layer]:
     """Return a function n -> spec of width n for a coordinate check: `depth` hidden layers; w_std = C^-1/2 in the last.
 
-    name : "mlp"; "cnn", 3 x 3 convolutions with n channels and the mean over pixels; "resnet", residual branches of two
-    layers; or "module:function", your own function.  Raises ValueError for other names.
+    name : "mlp"; "cnn" for 3 x 3 convolutions with n channels and the mean over pixels; "resnet" for residual branches
+    of two layers; or "module:function" for your own function.  Raises ValueError for other names.
 
     >>> spec_of_width("mlp", outputs=10, depth=1)(64)
     Sequential(Flatten(), Dense(width=64, ...), Tanh(), Dense(width=10, w_std=0.316..., b_std=0.0, b_init='normal'))
@@ -136,7 +136,7 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
 
 
 def _imported(name: str, wanted: str) -> Any:
-    """Import "module:name" from an installed module or the working directory; None if it does not exist."""
+    """Import "module:name" from an installed module or the working directory; return None if it does not exist."""
     module, _, thing = name.partition(":")
     if not module or not thing:
         raise ValueError(f"{wanted}, got {name!r}")
@@ -148,7 +148,7 @@ def _imported(name: str, wanted: str) -> Any:
 def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
     """Return (train, test) images in [0, 1], float32: "digits", "mnist", "cifar10", or a folder with such files.
 
-    digits : 1,500 and 297 of the packaged digits, enlarged to 28 x 28 pixels unless `flat`.
+    "digits" : 1,500 and 297 of the packaged digits, enlarged to 28 x 28 pixels unless `flat`.
     """
     if name == "digits":
         digits = datasets.digits(dtype=np.float32)

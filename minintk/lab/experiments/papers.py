@@ -12,13 +12,13 @@ from typing import Any
 from minintk.files.reading import read_json
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-"""The folder of the scripts, which is present only in a checkout, not in an installed package."""
+"""The folder of the scripts.  It is present only in a checkout, not in an installed package."""
 ENDS = '\nif __name__ == "__main__":\n    command_line(main, SIZES'
 """The last lines of each of these scripts."""
 
 
 def scripts(names: Sequence[str] = ()) -> dict[str, Path]:
-    """Return {name: file} of these scripts; without names, of all that produce a table of claims, alphabetically.
+    """Return {name: file} of these scripts; without names, of all scripts with a table of claims, alphabetically.
 
     Raises ValueError for an unknown name, FileNotFoundError if the package was installed without the scripts.
     """
@@ -37,11 +37,11 @@ def rerun(
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """Run the scripts one after the other, each on all cores, and yield (name, its numbers) as they finish.
 
-    The numbers are None for a script that failed.  Progress and reasons are on stderr.  Runs recorded in `out`
-    are not repeated.  A script ends with this process, however this process ends.
+    The numbers are None for a script that failed.  Progress and reasons are on stderr.  Runs recorded in `out` are not
+    repeated.  A script ends with this process, no matter how this process ends.
 
-    images : "digits", "mnist" or "cifar10"; "mnist" if only data= is given.  options : data, scale, device and part, as
-    in the scripts' own command lines; None omits an option.
+    images : "digits", "mnist" or "cifar10".  Defaults to "mnist" if data= is given.  options : data, scale, device and
+    part, as in the scripts' own command lines; None omits an option.
     """
     options = {"out": out, "set": images} | options
     arguments = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]

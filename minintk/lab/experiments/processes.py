@@ -1,4 +1,4 @@
-"""Start processes that share the work of a sweep and end when their parent does."""
+"""Start processes that share the work of a sweep and end when their parent ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from threading import Thread
 
 @contextmanager
 def processes(count: int) -> Iterator[Executor | None]:
-    """Yield an executor of `count` processes, which end with this one however it ends; None for a single process."""
+    """Yield an executor of `count` processes that end when this process ends; yield None for a single process."""
     if count == 1:
         yield None
         return

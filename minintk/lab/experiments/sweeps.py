@@ -45,7 +45,7 @@ DIVERGED = "diverged"
 class Table:
     """The results of a sweep.
 
-    grid : {name: values}.  results : one per grid point, the last axis varying fastest.
+    grid : {name: values}.  results : one for each grid point; the last axis varies fastest.
     table["error"] has the shape of the grid, followed by the axes of a single result; it is NaN where a run diverged.
 
     >>> results = [{"loss": float(i)} for i in range(5)] + [{"diverged": "at step 3"}]
@@ -68,11 +68,11 @@ class Table:
 
     @property
     def diverged(self) -> np.ndarray[Any, Any]:
-        """True for each run that ended in a FloatingPointError, of the shape of the grid."""
+        """An array of the shape of the grid: True for each run that ended in a FloatingPointError."""
         return np.array([DIVERGED in result for result in self.results]).reshape(self.shape)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a line for each run: its point, then what it returned, with lists as JSON."""
+        """Write a line for each run: its grid point, then what it returned, with lists as JSON."""
         names = dict.fromkeys(name for result in self.results for name in result)
         text = io.StringIO(newline="")
         lines = csv.DictWriter(text, [*self.grid, *names])
@@ -83,7 +83,7 @@ class Table:
         write_atomically(path, lambda file: file.write(text.getvalue().encode()))
 
     def to_pandas(self) -> Any:
-        """Return a pandas.DataFrame with a row for each run; this needs the extra `tables`."""
+        """Return a pandas.DataFrame with a row for each run.  The extra `tables` is required."""
         import pandas
 
         return pandas.DataFrame([point | result for point, result in zip(self.points, self.results)])
@@ -114,26 +114,26 @@ def sweep(
     executor: Executor | None = None,
     progress: bool = False,
 ) -> Table:
-    """Run `work` at every point of a grid, reusing the runs that an interrupted sweep has saved; return the table.
+    """Run `work` at every point of a grid, reusing runs that an interrupted sweep has saved; return the table.
 
     work : called as work(alpha=..., width=..., seed=...), returns {name: number, text, list or array}.  The result must
         depend only on the arguments.  For a process executor, `work` must be importable.
-    grid : {name: values}, numbers, text, True, False or None (inf is a number); every combination is a run.
-    together : the name of one axis.  `work` receives several of its values at once, as a tuple, to train them along the
-        ensemble axis, and returns a list with one result each.  batch : how many per call, by default all.
-    store : the folder for results.  It can hold runs of another grid of the same `work`.  Processes that use it at the
-        same time share the calls; each returns the whole table.
+    grid : {name: values}; values are numbers, text, True, False or None (inf is a number).  Every combination is a run.
+    together : the name of one axis.  `work` then receives a tuple of its values, to train them along the ensemble axis,
+        and returns a list with one result for each.  batch : the number of values per call.  Defaults to all.
+    store : the folder for results.  It can contain runs of another grid of the same `work`.  Processes that use it at
+        the same time share the calls; each returns the whole table.
     part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  Missing runs are then {} in the table,
         and ``results.json`` is written once none is missing.
-    executor : any `concurrent.futures.Executor`; by default, calls run one after the other in this process.
-    progress : a bar on stderr with the time left, estimated from finished calls of each size.
+    executor : any `concurrent.futures.Executor`.  By default, calls run one after the other in this process.
+    progress : True to show a bar with the remaining time on stderr, estimated from finished calls of each size.
 
     A run in which `work` raises FloatingPointError, as `mn.train` does if it diverges, is recorded as {"diverged":
-    message}; if it ran together with others, each of them is rerun separately.  Any other error in `work` is raised
+    message}.  If it ran together with others, each of them is rerun separately.  Any other error in `work` is raised
     again with the grid point added; finished runs, and runs that an executor has started, are kept.  Raises ValueError
     if the store belongs to another `work`, for a damaged record, NaN in a result, or an invalid grid.  Functions are
     compared by name, and by the values that functools.partial, an object or a closure binds.  After editing a function,
-    use another folder: the edit is not detected.
+    use another folder, because the edit is not detected.
 
     >>> import tempfile
     >>> def power(base: int, exponent: tuple[int, ...]) -> list[dict[str, int]]:
@@ -169,7 +169,7 @@ def sweep(
 
         with closing(shared(missing, _Call.claim, finished)) as units:
             _run(partial(_timed, work, together), units, executor, keep)
-    kept = {call: results or call.read() for call, results in kept.items()}  # finished by other parts in the meantime
+    kept = {call: results or call.read() for call, results in kept.items()}  # other parts may have finished them
     remove_claims(call.claim() for call, results in kept.items() if results is not None)
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
     table = Table(axes, [found.get(_key(dict(zip(axes, values))), {}) for values in product(*axes.values())])
@@ -196,11 +196,11 @@ class _Call:
         return self.folder / "claims" / f"{digest(_key(self.arguments))}.lock"
 
     def path(self, point: Point) -> Path:
-        """Return the file of one run, named after its point and all arguments of its call."""
+        """Return the file of one run, named after its grid point and all arguments of its call."""
         return self.folder / "records" / f"{digest(_key([point, self.arguments]))}.json"
 
     def read(self) -> list[Result] | None:
-        """Return the results of all points, or None if one is missing."""
+        """Return the results of all points, or None if a result is missing."""
         results, remedy = [], "delete it to run that point again"
         for point in self.points:
             path = self.path(point)
@@ -215,12 +215,12 @@ class _Call:
         return results
 
     def write(self, results: list[Result]) -> None:
-        """Save one record per point; requires the call's claim."""
+        """Save one record for each point; the caller must hold the call's claim."""
         for point, result in zip(self.points, results):
             write_bytes(self.path(point), _text({"point": point, "result": result}))
 
     def results(self, returned: Any) -> list[Result]:
-        """Convert what `work` returned to one result per point, as JSON can hold it; raise TypeError or ValueError."""
+        """Convert what `work` returned to one result per point, as JSON can store it; raise TypeError or ValueError."""
         many = list(returned) if self.several and isinstance(returned, Sequence) else [returned]
         if len(many) != len(self.points) or not all(isinstance(result, Mapping) for result in many):
             want = f"a list of {len(self.points)} results" if self.several else "a result"
@@ -233,7 +233,7 @@ Job = tuple[_Call, Claim]
 
 
 def _attempt(work: Work, together: str | None, arguments: Point) -> Any:
-    """Call `work`; for each point that diverges when run on its own, return a result that says so."""
+    """Call `work`; for each point that diverges when it runs alone, return a result that records the divergence."""
     try:
         return work(**arguments)
     except FloatingPointError as error:
@@ -334,7 +334,7 @@ def _value(point: Point, name: Any, value: Any) -> Any:
 
 
 def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
-    """Set up the folder of a sweep and return it; raise ValueError if it belongs to another `work`."""
+    """Set up the folder of a sweep and return its path; raise ValueError if it belongs to another `work`."""
     folder, mine = made_folder(store, "store="), {"format": 1, "work": identity(work)}
     for name in ("records", "claims"):
         (folder / name).mkdir(exist_ok=True)
