@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
-sys.path[:0] = [str(DOCS.parent), str(DOCS / "_ext")]  # the packages, and the extensions of this folder
+sys.path[:0] = [str(DOCS.parent), str(DOCS / "_ext")]  # for the packages and this folder's extensions
 
 PROJECT = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -19,7 +19,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "sphinx.ext.mathjax",
-    "sphinx-mathjax-offline",  # MathJax itself, from the package index: nothing is fetched when a page is read
+    "sphinx-mathjax-offline",  # a local copy of MathJax, so that pages load no script from other sites
     "myst_nb",  # MyST Markdown, and notebooks in it
     "sphinx_copybutton",
     "sphinx_design",
@@ -30,15 +30,15 @@ extensions = [
 exclude_patterns = ["_ext", "_templates"]
 templates_path = ["_templates"]
 root_doc = "index"
-smartquotes = False  # J' is a transpose, phi' a derivative
-source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}  # .rst first: autosummary writes in the first
+smartquotes = False  # keep straight primes: J' is a transpose, phi' a derivative
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}  # .rst first: autosummary writes in this format
 
-# Markdown, and formulas between dollars
+# Markdown, with formulas between dollar signs
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "attrs_inline", "deflist"]
 myst_heading_anchors = 3
 myst_dmath_double_inline = True
 
-# run the notebooks at every build, as figures of an older library would be worse than none
+# run the notebooks at every build, because outdated figures would be worse than no figures
 nb_execution_mode = "force"
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
@@ -47,7 +47,7 @@ nb_output_stderr = "show"
 nb_code_prompt_show = "Show one way to do it"
 nb_code_prompt_hide = "Hide it"
 
-# the reference, from the docstrings
+# generate the reference from the docstrings
 autosummary_generate = True
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -63,7 +63,7 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
 
-# how it looks
+# appearance
 html_theme = "pydata_sphinx_theme"
 html_title = "minintk"
 html_static_path = ["_static"]

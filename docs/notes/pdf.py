@@ -2,8 +2,8 @@
 
     python3 make.py python docs/notes/pdf.py OUT [--seed SEED]
 
-Both tools are Python packages of the extra `docs` (pypandoc-binary and typst).  Writes OUT/notes.pdf, the six chapters,
-and OUT/hwN_name.pdf, each handout in the variant of SEED ("public" by default).
+Both tools are Python packages in the extra `docs` (pypandoc-binary and typst).  The script writes the six chapters to
+OUT/notes.pdf and each handout to OUT/hwN_name.pdf, in the variant of SEED ("public" by default).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def to_typst(text: str) -> str:
 
     found = pypandoc.convert_text(BOX.sub(kept, text), "typst", format=kind)
     found = re.sub(r"BOX(\d+)BOX", lambda m: boxes[int(m[1])], found)
-    found = found.replace("#h(0em)", "thick")  # pandoc's form of a thick space, which removes a relation's own
+    found = found.replace("#h(0em)", "thick")  # pandoc's thick space, which would remove the relation's own space
     # pandoc's bar is a relation, whose spaces look wrong around norms; [\|] is a large bar, and text.  A space at
     # the end of a formula would display it
     found = re.sub(r"(?<!\[)\\\| *(?=[\^_])", "vbar", found)
@@ -72,16 +72,16 @@ def to_typst(text: str) -> str:
 
 
 def figure(found: re.Match[str]) -> str:
-    """Return an image with its caption: figures of two panels are as wide as the text, others two thirds as wide."""
+    """Return an image with its caption, as wide as the text for two or more panels, otherwise two thirds as wide."""
     size = re.search(r'viewBox="0 0 (\d+)', (NOTES / found[1]).read_text(encoding="utf-8"))
     width = "100%" if size and int(size[1]) > 400 else "66%"
     return f"![{' '.join(found[2].split())}]({found[1]}){{width={width}}}\n"
 
 
 def compiled(parts: list[str], title: str, path: Path) -> None:
-    """Write one PDF file of some typst texts."""
+    """Typeset the parts, in typst, as one PDF file."""
     head = f'#set document(title: "{title}")\n'
-    source = NOTES / f".{path.stem}.typ"  # beside the figures, whose paths are relative
+    source = NOTES / f".{path.stem}.typ"  # in the figures' folder, because paths are relative
     source.write_text(head + LOOK + "\n\n".join(parts), encoding="utf-8")
     try:
         typst.compile(str(source), output=str(path), root=str(NOTES))

@@ -1,8 +1,8 @@
-"""Redraw the figures of the notes, and print what they measured.
+"""Redraw the figures of the notes, and print the measured numbers.
 
     python3 make.py python docs/notes/figures [CHAPTER ...]
 
-CHAPTER is one of chain_rule, gaussians, kernel_stays, closed_form, one_knob, why_mup; all of them by default.
+CHAPTER is one of chain_rule, gaussians, kernel_stays, closed_form, one_knob, why_mup.  By default, all are drawn.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Chapter 1: the error of differences, the cost of a gradient, a convolution as a matrix."""
+"""Draw the figures of chapter 1: the error of differences, the cost of a gradient, a convolution as a matrix."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def differences() -> None:
 
 
 def cost() -> None:
-    """Draw how many forward passes one gradient costs in processor time, against the number of parameters."""
+    """Draw the cost of a gradient, in processor time of forward passes, against the number of parameters."""
     sizes, ratios = [], []
     for n in (32, 64, 128, 256, 512):
         net, theta, x, y = network(n, 512)
@@ -85,7 +85,7 @@ def cost() -> None:
 
 
 def convolution() -> None:
-    """Draw the matrix of a 3 x 3 convolution of a 6 x 6 image, with one colour per weight."""
+    """Draw the matrix of a 3 x 3 convolution on a 6 x 6 image, with one colour for each weight."""
     net = mn.Network(mn.Sequential(mn.Conv2d(1, 3), mn.Flatten()), (6, 6, 1), mn.Standard())
     theta = np.arange(1.0, 10.0)
     matrix = np.asarray(net(theta, np.eye(36).reshape(36, 6, 6, 1))).T

@@ -1,4 +1,4 @@
-"""Chapter 4: modes of the error, the ensemble and the posterior, the learning curve of a kernel on digits."""
+"""Draw the figures of chapter 4: modes of the error, ensemble and posterior, the learning curve on digits."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def digits(sizes: tuple[int, ...] = (16, 32, 64, 128, 256, 512), draws: int = 20
             order = rng.permutation(len(x))
             at, test = order[:N], order[N:]
             f = K[np.ix_(test, at)] @ np.linalg.solve(K[np.ix_(at, at)], y[at])
-            squares.append(np.sum((f - y[test]) ** 2) / len(x))  # the N training digits have no error
+            squares.append(np.sum((f - y[test]) ** 2) / len(x))  # the error on the N training digits is zero
             wrong.append(np.mean(f.argmax(1) != y[test].argmax(1)))
     squared, missed = (np.reshape(v, (len(sizes), draws)) for v in (squares, wrong))
     theory = np.array([float(an.learning_curve(spectrum, power, examples=N).ridge(0.0)) for N in sizes])

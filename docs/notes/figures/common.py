@@ -1,4 +1,4 @@
-"""Save the figures of the notes, with one look, one palette, and the same bytes at every run."""
+"""Save the figures of the notes with one style and one palette, and with the same bytes in every run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ matplotlib.rcParams |= {"svg.hashsalt": "notes", "font.size": 9, "legend.fontsiz
 
 
 def panels(count: int = 1, width: float = 3.6, height: float = 3.0) -> tuple[Any, list[Any]]:
-    """Return a figure and its panels, side by side."""
+    """Return a figure and the list of its panels, which are side by side."""
     figure, axes = plt.subplots(1, count, figsize=(width * count, height), layout="constrained", squeeze=False)
     return figure, list(axes[0])
 
 
 def save(figure: Any, name: str) -> None:
-    """Write docs/notes/NAME.svg without a date, so that an unchanged figure is an unchanged file."""
+    """Write docs/notes/NAME.svg without a date, so that the file changes only if the figure changes."""
     for axes in figure.axes:
         axes.xaxis.set_minor_formatter(NullFormatter())  # labels between the powers of ten overlap
     figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None})
@@ -34,11 +34,11 @@ def save(figure: Any, name: str) -> None:
 
 
 def bars(axes: Any, n: Any, values: Host, at: int, label: str) -> None:
-    """Plot means of (K, S) values over S with their standard errors."""
+    """Plot the means of `values` (K, S) over the S columns, with their standard errors."""
     error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
     axes.errorbar(n, values.mean(axis=1), error, fmt=MARKERS[at % 4], ms=4, color=COLOURS[at % 4], label=label)
 
 
 def line(axes: Any, n: Any, y: Any, label: str | None = None, colour: str = "0.3") -> None:
-    """Draw theory, dashed."""
+    """Draw a dashed line for the theory."""
     axes.plot(n, y, "--", color=colour, lw=1.1, label=label)

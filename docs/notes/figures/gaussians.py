@@ -1,4 +1,4 @@
-"""Chapter 2: random networks as functions, excess kurtosis against 15/n, tangent kernels against sqrt(3/n)."""
+"""Draw the figures of chapter 2: random functions, excess kurtosis against 15/n, tangent kernels against sqrt(3/n)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import minintk as mn
 
 
 def relu(n: int, depth: int = 1) -> mn.Sequential:
-    """Build a ReLU network with weights of variance 2 at hidden layers, so that variances stay the same in depth."""
+    """Build a ReLU network whose hidden weights have variance 2, so that the variance is the same in all layers."""
     hidden = [layer for _ in range(depth) for layer in (mn.Dense(n, w_std=2**0.5), mn.ReLU())]
     return mn.Sequential(*hidden, mn.Dense(1))
 
 
 def functions() -> None:
-    """Draw three networks of width 4 and of width 4096 on a circle, with the band of the Gaussian process."""
+    """Draw four networks of width 4 and four of width 4096 on a circle, with the band of the Gaussian process."""
     angles = np.linspace(0, 2 * np.pi, 181)
     x = np.sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     figure, axes = panels(2)
@@ -41,7 +41,7 @@ def kurtosis(widths: tuple[int, ...] = (2, 4, 8, 16, 32, 64), draws: int = 400_0
         net, groups = mn.Network(relu(n), (1,)), []
         for _ in range(20):
             f = np.asarray(net(net.init(rng, ensemble=draws // 20), x)).ravel()
-            groups.append(np.mean(f**4) - 3.0)  # E f^2 = 1 exactly: no ratio, no bias
+            groups.append(np.mean(f**4) - 3.0)  # E f^2 = 1 exactly, so no ratio is needed and there is no bias
         found.append(groups)
     values = np.array(found)
     figure, (axes,) = panels(1, 4.4)

@@ -1,4 +1,4 @@
-"""Chapter 3: how far everything moves in training, and two networks that distinguish the bound from the rate."""
+"""Draw the figures of chapter 3: movements in training, and two networks that distinguish the bound from the rate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def digits(N: int = 16) -> tuple[Host, Host]:
 def trained(n: int, phi: Any, *, positive: bool = False) -> dict[str, Host]:
     """Return relative movements (SEEDS, T) of kernel, features and weights in gradient flow at width n.
 
-    positive : replace the output weights by their absolute values; the outputs are centred, F = f - f_0.
+    positive : replace the output weights by their absolute values, and centre the outputs, F = f - f_0.
     """
     x, y = digits()
     net = mn.Network(mn.Sequential(mn.Dense(n), phi, mn.Dense(1)), (x.shape[1],))

@@ -1,4 +1,4 @@
-"""Chapter 5: kernel movement against gamma at four widths, features in the plane, the distance to the linearisation."""
+"""Draw the figures of chapter 5: kernel movement against gamma, features in the plane, distance to linearisation."""
 
 from __future__ import annotations
 

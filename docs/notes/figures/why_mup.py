@@ -1,4 +1,4 @@
-"""Chapter 6: features under three tables, spectral norms of two of them, learning rates that transfer or do not."""
+"""Draw the figures of chapter 6: features under three tables, spectral norms, transfer of learning rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABLES = {"NTK": ((0, 0), (0, 0, 0)), "means": ((-0.5, -0.5), (1, 2, 1)), "muP":
 
 
 def network(n: int, table: str, outputs: int = 1) -> tuple[mn.Network, dict[str, float]]:
-    """Return a network with two hidden layers of n tanh units, and the rates of its weights, from the table."""
+    """Return a network with two hidden layers of n tanh units, and the rates of its weights from the table."""
     (hidden, output), rates = TABLES[table]
     layers = mn.Dense(n), mn.Tanh(), mn.Dense(n, w_std=n**hidden), mn.Tanh(), mn.Dense(outputs, w_std=n**output)
     net = mn.Network(mn.Sequential(*layers), (64,))
