@@ -1,12 +1,12 @@
-"""Compute learning curves: test loss of linear and random-feature models against steps, parameters and examples.
+"""Compute learning curves: the test loss of linear and random-feature models against steps, parameters and examples.
 
 Reading order:
 
-    spectra     eigenvalues of kernels on the sphere, the cube and data, and the error after N examples
+    spectra     eigenvalues of kernels on the sphere, on the cube and for data, and the error after n examples
     equivalent  the model's deterministic equivalent: kappa(s), and the loss as a function of two Laplace variables
     contours    integrals around a spectrum: inverse Laplace transforms, and powers of a step's operator
-    curve       `learning_curve`: gradient flow and ridge from a spectrum
-    sgd         one-pass SGD: a Volterra equation
-    transport   `predict_loss`: the loss at other numbers of examples, from a sample's kernel and targets
-    powers      power laws: spectra, exponents and phases; how to divide a budget between width and steps
+    curve       `learning_curve`: gradient flow and ridge regression from a spectrum
+    sgd         one-pass SGD by a Volterra equation
+    transport   `predict_loss`: the loss for another number of examples, from the kernel and targets of a sample
+    powers      power laws: their spectra, exponents and phases, and the best width for a budget of compute
 """

@@ -1,10 +1,10 @@
-"""Integrate around a spectrum on the real axis, with nodes that resolve all of its scales.
+"""Integrate around a spectrum on the real axis, with nodes that resolve all scales of the spectrum.
 
     f(t) = (1 / 2 pi i) int e^{st} F(s) ds                  F is singular for real s <= 0
     z(u) = 0.5017 u cot(0.6407 u) - 0.6122 + 0.2645 i u     times J / t, -pi < u < pi, J nodes: error about 3.9^-J
 
-(Trefethen, Weideman and Schmelzer 2006.) Powers q(z)^T of a step's operator are polynomials, so their contour must be
-closed.  It joins a hyperbola left of 0, at the scale of the last step, to an arc beyond the largest eigenvalue.
+(Trefethen, Weideman and Schmelzer 2006.)  Powers q(z)^T of a step's operator are polynomials, so they need a closed
+contour.  It joins a hyperbola left of 0, at the scale of the last step, to an arc beyond the largest eigenvalue.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from minintk.arrays import Host
 
 NODES = 24
-SLOPE = np.pi / 3  # rays at 30 degrees to the spectrum lie inside |1 - lr z| < 1
+SLOPE = np.pi / 3  # rays at 30 degrees to the spectrum are inside |1 - lr z| < 1
 
 
 def laplace(t: float) -> tuple[Host, Host]:
-    """Return nodes s (J/2,) with Im s > 0, from the middle outwards, and weights: f(t) = 2 Re sum w F(s) for real f."""
+    """Return nodes s : (J/2,), Im s > 0, from the middle outwards, and weights w: f(t) = 2 Re sum w F(s) for real f."""
     u = np.pi * np.arange(1, NODES, 2) / NODES
     cot = 1 / np.tan(0.6407 * u)
     z = NODES * (0.5017 * u * cot - 0.6122 + 0.2645j * u)
@@ -27,9 +27,9 @@ def laplace(t: float) -> tuple[Host, Host]:
 
 
 def closed(least: float, most: float) -> tuple[Host, Host]:
-    """Return the upper half of a contour around [0, most]: nodes z (J,) from left to right, and weights dz.
+    """Return the upper half of a contour around [0, most]: nodes z : (J,) from left to right, and weights dz.
 
-    (1 / 2 pi i) int F dz, counterclockwise, is Im sum F(z) dz for F(conj z) = conj F(z).  least : scale near 0.
+    (1 / 2 pi i) int F dz, counterclockwise, is Im sum F(z) dz if F(conj z) = conj F(z).   least : smallest scale.
     """
     end = np.arcsinh(2 * most / least)
     u, du = _panels(0.0, end, 1 + int(end))
@@ -38,7 +38,7 @@ def closed(least: float, most: float) -> tuple[Host, Host]:
     last = least * (np.sin(SLOPE) * np.cosh(end) - 1 + 1j * np.cos(SLOPE) * np.sinh(end))
     angle, turn = _panels(float(np.angle(last)), 0.0, 3)
     arc = abs(last) * np.exp(1j * angle)
-    # counterclockwise runs from right to left here, hence -1
+    # the sign is negative because counterclockwise is from right to left here
     return np.concatenate([z, arc]), np.concatenate([dz, 1j * arc * turn]) / -np.pi
 
 

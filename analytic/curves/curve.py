@@ -23,23 +23,23 @@ from minintk.validate import number, numbers, times, whole
 
 @dataclass(frozen=True, eq=False)
 class LearningCurve:
-    """Compute test losses E (f(x) - y)^2, including the noise of new labels; built by `learning_curve`."""
+    """Test losses E (f(x) - y)^2, which include the noise of new labels; built by `learning_curve`."""
 
     equivalent: Equivalent
 
     def flow(self, t: Any) -> Host:
         """Return the test loss at times t, () or (T,), of gradient flow on the training loss from f = 0.
 
-        T steps of gradient descent at rate lr, lr lambda << 1, correspond to t = T lr.  t = inf is the end of training,
-        ridge(0).  ValueError unless t is a number >= 0 or a one-dimensional array of them.
+        T steps of gradient descent at rate lr correspond to t = T lr if lr lambda << 1.  t = inf is the end of training
+        and gives ridge(0).  ValueError unless t is a number >= 0 or a one-dimensional array of numbers >= 0.
         """
         axis = times(t)
         return np.array([self._at(float(one)) for one in axis.ravel()]).reshape(axis.shape)
 
     def ridge(self, ridge: float = 0.0) -> float:
-        """Return the test loss of regression with k + ridge I, as in `eigenlearning`; ridge 0 gives `flow(inf)`.
+        """Return the test loss of regression with k + ridge I, as in `eigenlearning`; ridge = 0 gives `flow(inf)`.
 
-        With infinitely many examples, ridge must be 0.  ValueError otherwise, and for negative ridge.
+        With infinitely many examples, ridge must be 0.  ValueError otherwise, and for a negative ridge.
         """
         ridge, e = number("ridge", ridge, zero=True), self.equivalent
         if ridge and isinf(e.N):
@@ -51,14 +51,14 @@ class LearningCurve:
         return float(e.error(kappa, kappa)[0, 0])
 
     def sgd(self, steps: Any, lr: float, *, batch: int = 1) -> Host:
-        """Return the test loss of one-pass SGD after each number of steps, in their shape; `batch` examples per step.
+        """Return the test loss after each number of steps of one-pass SGD, with `batch` new examples per step.
 
             loss(T) = F(T) + (lr^2 / batch) sum_{u < T} K(T - 1 - u) loss(u)          (Paquette et al. 2024)
             F(T) = sum_j v_j^2 q_j^T + noise,    K(T) = sum_j z_j^2 q_j^T
             q_j = 1 - 2 lr z_j + lr^2 (1 + 1/batch) z_j^2,    z_j eigenvalues of A = Lambda^1/2 W W' Lambda^1/2
 
-        This is exact in the mean for Gaussian inputs and given W; sums over z_j are computed as integrals in the limit.
-        ValueError for finite examples=, an lr at which a step diverges, or steps other than integers from 0 to 10^6.
+        This loss is exact in the mean for Gaussian inputs and given W.  Sums over z_j become integrals in the limit.
+        ValueError for finite `examples`, an lr at which a step diverges, or steps other than integers from 0 to 10^6.
         """
         if not isinf(self.equivalent.N):
             raise ValueError(
@@ -88,19 +88,19 @@ class LearningCurve:
 def learning_curve(
     modes: Modes, power: Any, *, width: float = inf, examples: float = inf, noise: float = 0.0
 ) -> LearningCurve:
-    """Return the learning curve of a random-feature model with `width` parameters on `examples` random examples.
+    """Return the learning curve of a random-feature model with `width` parameters and `examples` random examples.
 
         f(x) = sum_i theta_i sum_k W_ki lambda_k^1/2 phi_k(x),    W_ki ~ N(0, 1/width),    theta from 0
         width = inf: the kernel sum_k lambda_k phi_k(x) phi_k(x') itself
 
     modes : a spectrum from `sphere_modes`, `cube_modes`, `data_modes` or `power_law`.  power : (K,), the sum of v_k^2
-    over each level's functions.  noise : the variance of the label noise, in training and test.
+    over the functions of each level.  noise : the variance of the label noise in training and test.
 
     The formulas hold for Gaussian phi_k as width and examples grow; corrections are of order 1/width and 1/examples.
-    For real phi_k, the formulas are close, as for `eigenlearning`, which is the case width = inf, t = inf.  A network
-    in the lazy regime differs: its kernel fluctuates, but it has as many features as parameters.  ValueError unless
-    powers are (K,) and >= 0, noise is >= 0, and sizes are whole numbers or inf.  Sources: Bordelon, Atanasov and
-    Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
+    For real phi_k, the formulas are approximate, as for `eigenlearning`, which is the case width = inf, t = inf.  A
+    network in the lazy regime differs, because its kernel fluctuates and it has as many features as parameters.
+    ValueError unless powers are (K,) and >= 0, noise is >= 0, and sizes are whole numbers or inf.  Sources: Bordelon,
+    Atanasov and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 
     >>> from analytic import power_law
     >>> modes, power = power_law(1.5, 1.8, count=10_000)

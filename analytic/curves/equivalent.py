@@ -7,17 +7,17 @@
     C = Z'Z / N,    A = Lambda^1/2 W W' Lambda^1/2
 
 The residual r = v - Lambda^1/2 W theta of gradient flow obeys dr/dt = -A C r - A Z' eps / N.  Its Laplace transform is
-a resolvent, and at s = ridge / N, s r(s) is the residual of regression with the kernel and this ridge.  So one function
-of two variables, E(s, s') = s s' E[r(s) . r(s')] + sigma2, gives both losses.  Let L_k = lambda_k / (lambda_k + kappa):
+a resolvent, and s r(s) at s = ridge / N is the residual of ridge regression with the kernel.  One function of s and s',
+E(s, s') = s s' E[r(s) . r(s')] + sigma2, therefore gives both losses.  With L_k = lambda_k / (lambda_k + kappa),
 
     s = kappa (1 - sum L_k / N) (1 - sum L_k / n)                                kappa(s) on the cut plane
     q0 = kappa kappa' sum v_k^2 / ((lambda_k + kappa) (lambda_k + kappa'))       p = sum L_k L'_k
     q1 = sum lambda_k v_k^2 / ((lambda_k + kappa) (lambda_k + kappa'))           m = sum lambda_k / ((..) (..))
 
-    E (1 - p/N) = q0 + sigma2 + kappa kappa' m g          g: the variance that the random features add
+    E (1 - p/N) = q0 + sigma2 + kappa kappa' m g          g is the variance that the random features add
     g (n - p)   = q1 + m E / N
 
-n -> infinity gives kernel regression, N -> infinity the population gradient.  The page docs/learning-curves.md derives
+n -> infinity gives kernel regression, and N -> infinity gives the population gradient.  docs/learning-curves.md derives
 these formulas.  (Bordelon, Atanasov and Pehlevan 2024; without time, Simon et al. 2023.)
 """
 
@@ -33,10 +33,10 @@ from minintk.arrays import Host
 
 @dataclass(frozen=True, eq=False)
 class Equivalent:
-    """Hold a spectrum, the target's power in it, and the sizes.
+    """The deterministic equivalent: a spectrum, the target's power in its modes, and the sizes.
 
     lam, h, v2 : (K,), eigenvalues, multiplicities, sums of v_k^2 over a level.  rest : the trace of the omitted modes.
-    n, N : numbers of parameters and examples; either may be inf.  sigma2 : the variance of the label noise.
+    n, N : numbers of parameters and examples, which can be inf.  sigma2 : the variance of the label noise.
     """
 
     lam: Host
@@ -60,7 +60,7 @@ class Equivalent:
         return kappa * data * width, data * width - kappa * slope * (width / self.N + data / self.n)
 
     def start(self, s: float) -> float:
-        """Return kappa at a real s > 0: the largest root, where s(kappa) increases from 0."""
+        """Return kappa for a real s > 0: the largest root, on the branch where s(kappa) increases from 0."""
         from scipy.optimize import brentq
 
         def excess(u: float) -> float:
@@ -75,9 +75,9 @@ class Equivalent:
         return float(np.exp(brentq(excess, np.log(s) - 1e-3, high, xtol=1e-14, rtol=1e-14, maxiter=1000)))
 
     def follow(self, s: Host) -> Host:
-        """Return kappa along a path (J,) that starts at a real s > 0, by Newton's method from point to point.
+        """Return kappa along a path (J,) that starts at a real s > 0, with Newton's method from point to point.
 
-        Each step is halved until Newton's method moves only a little, which avoids jumps to another branch.
+        Each step is halved until Newton's method moves little, to avoid jumps to another branch.
         """
         at, kappa, found = complex(s[0]), complex(self.start(float(s[0].real))), []
         for target in s:

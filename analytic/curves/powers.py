@@ -1,9 +1,9 @@
-"""Compute power-law spectra, exponents of their learning curves, and the best split of a compute budget.
+"""Compute power-law spectra, the exponents of their learning curves, and the best width for a budget of compute.
 
     lambda_k = k^-alpha,    v_k^2 = k^-beta,    alpha, beta > 1
 
-Sources: Bordelon, Atanasov and Pehlevan 2024; Paquette et al. 2024, whose alpha and beta are our alpha/2 and
-(beta - alpha)/2, and whose phases Ia, II and III are those of alpha > 1.
+Sources: Bordelon, Atanasov and Pehlevan 2024; Paquette et al. 2024.  Their alpha and beta are our alpha/2 and
+(beta - alpha)/2, and their phases Ia, II and III are those with our alpha > 1.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from minintk.validate import number, whole
 
 
 def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Host]:
-    """Return `count` modes lambda_k = k^-alpha and the power v_k^2 = k^-beta, (modes, power).
+    """Return `count` modes lambda_k = k^-alpha and their power v_k^2 = k^-beta, as (modes, power).
 
-    Each of the first 200 modes is a level; each further level merges neighbours within 1 %, with mean eigenvalue and
-    summed power.  ValueError unless alpha, beta > 1 and count is a whole number from 1 to 10^12.
+    Each of the first 200 modes is a level.  Each further level merges neighbours within 1 %, with their mean eigenvalue
+    and summed power.  ValueError unless alpha, beta > 1 and count is a whole number from 1 to 10^12.
 
     >>> modes, power = power_law(2.0, 1.5, count=1000)
     >>> modes.eigenvalue[:3].round(4), float(modes.multiplicity.sum()), round(float(power.sum()), 4)
@@ -42,12 +42,12 @@ def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Hos
 
 @dataclass(frozen=True)
 class Exponents:
-    """Hold exponents of the loss minus the noise; each is valid while the other sizes do not limit the loss.
+    """Exponents of the loss minus the noise; each is valid while the other sizes do not limit the loss.
 
-    flow : in time, (beta - 1) / alpha.  sgd : in steps of one-pass SGD, min(flow, 2 - 1/alpha).
+    flow : exponent in time, (beta - 1) / alpha.  sgd : exponent in steps of one-pass SGD, min(flow, 2 - 1/alpha).
     width : min(beta - 1, alpha).  examples : min(beta - 1, 2 alpha), if there is no noise.
-    budget : in width x steps, for one-pass SGD at the best width.  best_width : the exponent of that width.
-    phase : "Ia", "II", "III" of Paquette et al.: which terms balance at the best width.
+    budget : exponent in width x steps, for one-pass SGD at the best width.  best_width : exponent of the best width.
+    phase : "Ia", "II" or "III" of Paquette et al., i.e. the terms that balance at the best width.
     """
 
     flow: float
@@ -60,7 +60,7 @@ class Exponents:
 
 
 def exponents(alpha: float, beta: float) -> Exponents:
-    """Return the exponents of lambda_k = k^-alpha, v_k^2 = k^-beta.  ValueError unless alpha, beta > 1.
+    """Return the exponents for lambda_k = k^-alpha and v_k^2 = k^-beta.  ValueError unless alpha, beta > 1.
 
         Ia   beta < 1 + alpha           t^-(beta-1)/alpha against n^-(beta-1)
         II   1 + alpha < beta < 2 alpha  t^-(beta-1)/alpha against n^-1 t^-(1-1/alpha)
@@ -85,8 +85,8 @@ def exponents(alpha: float, beta: float) -> Exponents:
 def compute_optimal(modes: Modes, power: Any, compute: Any, *, noise: float = 0.0) -> tuple[Host, Host]:
     """Return the best width and its test loss for each budget compute = width x time of gradient flow, both (B,).
 
-    The loss is minimised over log width, from width 1 to the budget, to 1 %.  For power laws in phase III, gradient
-    flow has the exponents of phase II, because phase III comes from the noise of SGD.  ValueError as for
+    The loss is minimised over log width, from width 1 to the budget, within 1 %.  For power laws in phase III, gradient
+    flow has the exponents of phase II, because phase III is due to the noise of SGD.  ValueError as for
     `learning_curve`, and for a budget below 2.
 
     >>> widths, losses = compute_optimal(*power_law(1.5, 1.8, 10_000), [100.0, 1000.0])

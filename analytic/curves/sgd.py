@@ -1,4 +1,4 @@
-"""Compute one-pass SGD by its Volterra equation, with nodes on a contour for the spectrum of random features.
+"""Compute one-pass SGD by its Volterra equation, with nodes on a contour around the spectrum of random features.
 
 For Gaussian inputs, a step on b new examples gives on average, in the eigenbasis of A = Lambda^1/2 W W' Lambda^1/2,
 
@@ -39,19 +39,19 @@ def loss(e: Equivalent, steps: int, lr: float, batch: int) -> Host:
 
 
 def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host, Host]:
-    """Return nodes z and the weights of F and of K; F and K are the imaginary parts of the weighted sums."""
+    """Return nodes z and the weights of F and K.  F and K are the imaginary parts of the weighted sums."""
     if isinf(e.n):
         return e.lam + 0j, 1j * e.v2, 1j * e.h * e.lam**2
     z, dz = contours.closed(3 / (lr * steps), 1.1 * most)
-    kappa = e.follow(-z.conj()).conj()  # s = -z runs below the axis: use kappa(conj s) = conj kappa(s)
+    kappa = e.follow(-z.conj()).conj()  # s = -z is below the axis, and kappa(conj s) = conj kappa(s)
     forced = (kappa[:, None] / (e.lam + kappa[:, None])) @ e.v2 / z
     return z, forced * dz, -z * e.freedom(kappa)[0] * dz
 
 
 def edge(e: Equivalent) -> float:
-    """Return the upper edge of A's spectrum: the minimum of c (1 + sum lambda / (c - lambda) / n) over c > lambda_1.
+    """Return the upper edge of A's spectrum, min of c (1 + sum lambda / (c - lambda) / n) over c > lambda_1.
 
-    Silverstein and Choi 1995.
+    See Silverstein and Choi 1995.
     """
     from scipy.optimize import minimize_scalar
 

@@ -1,7 +1,7 @@
 """Compute a kernel's spectrum, and how much of each mode kernel regression learns from n examples.
 
-The eigenfunctions of a kernel that depends only on the angle are harmonics on the sphere and parities on the cube.
-With t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distribution of inputs,
+The eigenfunctions of a kernel that depends only on the angle are harmonics on the sphere and parities on the cube.  Let
+t = x.x' / (|x| |x'|) and k(x, x') = k(t), and take averages over the uniform distribution of inputs:
 
     sphere S^{d-1}, |x|^2 = d     level l: spherical harmonics of degree l, h_l = (2l+d-2)/l binom(l+d-3, l-1) of them
         lambda_l = E[k(t) P_l(t)],    t with density ~ (1 - t^2)^((d-3)/2),    P_l Gegenbauer polynomials, P_l(1) = 1
@@ -10,21 +10,21 @@ With t = x.x' / (|x| |x'|), k(x, x') = k(t), and averages over the uniform distr
         lambda_l = 2^-d sum_j binom(d, j) k(1 - 2j/d) p_l(j),    p_l Krawtchouk polynomials, p_l(0) = 1
         (d - l) p_{l+1} = (d - 2j) p_l - l p_{l-1}
 
-Functions of one level share one eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).  For other input
-distributions, use the eigenvalues of a large sample's kernel matrix: `data_modes`.
+Functions of one level share one eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).  For other distributions of
+inputs, use `data_modes`, the eigenvalues of a large sample's kernel matrix.
 
-Eigenlearning: expand the target in the eigenfunctions, f = sum_i v_i phi_i.  Kernel regression on n random examples,
-with ridge, finds f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
+Eigenlearning: expand the target in the eigenfunctions, f = sum_i v_i phi_i.  Kernel regression with ridge on n random
+examples gives f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
 
     kappa solves    sum_i lambda_i / (lambda_i + kappa) + ridge / kappa = n
     E v^_i = L_i v_i,                    L_i = lambda_i / (lambda_i + kappa)          the learnability of mode i
-    test error = E0 (sum_i (1 - L_i)^2 v_i^2 + noise),    E0 = n / (n - sum_i L_i^2)       mean squared, noise included
+    test error = E0 (sum_i (1 - L_i)^2 v_i^2 + noise),    E0 = n / (n - sum_i L_i^2)       mean square, with noise
     training error = (ridge / (n kappa))^2 test error
 
-The first line is a conservation law: without ridge, the learnabilities of all modes add up to n for any kernel; this
-sum is exact for every draw.  The rest is exact for Gaussian eigenfunctions as n and the numbers of modes grow together.
-For pure noise, no ridge, 10 equal modes and n = 8, E0 = 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.
-For real eigenfunctions, these formulas are close to measurements. (Simon, Dickens, Karkada and DeWeese 2023; Bordelon,
+The first line is a conservation law.  Without ridge, the learnabilities of all modes add up to exactly n for any kernel
+and every draw.  The rest is exact for Gaussian eigenfunctions as n and the numbers of modes grow together.
+For pure noise on 10 equal modes, with n = 8 and no ridge, E0 = 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.
+For real eigenfunctions, these formulas are close to measurements.  (Simon, Dickens, Karkada and DeWeese 2023; Bordelon,
 Canatar and Pehlevan 2020; Jacot et al. 2020.)
 """
 
@@ -48,10 +48,10 @@ AngularKernel = Kernel | Callable[[Host], Host]
 
 @dataclass(frozen=True, eq=False)
 class Modes:
-    """Hold eigenvalues by level l = 0, 1, ...
+    """Eigenvalues by level l = 0, 1, ...
 
-    eigenvalue : (K,).  multiplicity : (K,), the number of eigenfunctions that share it, a float since it can be huge.
-    rest : k(1) minus the eigenvalues' sum, i.e. the trace of the omitted levels, or 0.
+    eigenvalue : (K,).  multiplicity : (K,), the number of eigenfunctions of each level, a float because it can be huge.
+    rest : k(1) minus the sum of the eigenvalues, i.e. the trace of the omitted levels, or 0.
     """
 
     eigenvalue: Host
@@ -60,15 +60,15 @@ class Modes:
 
 
 def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "ntk") -> Modes:
-    """Return the eigenvalues of degree 0 ... `degree` for uniform inputs on the sphere |x|^2 = d, d >= 2.
+    """Return the eigenvalues of degrees 0 ... `degree` for uniform inputs on the sphere |x|^2 = d, d >= 2.
 
-    kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1]; square-root singularities at +-1
-        are fine, because the quadrature is in the angle.
+    kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1].  Square-root singularities at +-1
+        are resolved, because the quadrature is in the angle.
     kind : which of the two kernels of a Kernel to use.
 
-    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this already
-    happens at low degrees, because the cosine of random inputs is small.  ValueError for d < 2, a negative degree, or
-    a kernel that is not finite.
+    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this happens
+    at low degrees, because the cosine of random inputs is small.  ValueError for d < 2, a negative degree, or a kernel
+    that is not finite.
 
     >>> modes = sphere_modes(lambda t: 1 + 3 * t, d=3, degree=2)     # 3 t = 3 x.x'/|x||x'|, three functions
     >>> modes.eigenvalue.round(12), modes.multiplicity
@@ -120,9 +120,9 @@ def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
 
         k = M Q diag(lambda) Q',    v = Q' y / sqrt(M)
 
-    kernel : (M, M), of all examples.  y : (M, C), the targets.  Returns (modes, power), one level per mode; power :
-    (M,), v_i^2 summed over outputs.  `eigenlearning(modes, n).test_error(power)` predicts the squared error after n <<
-    M examples.  Eigenvalues that are zero up to rounding are set to zero.  Errors as for `analytic.gradient_flow`.
+    kernel : (M, M), of all examples.  y : (M, C), the targets.  Returns (modes, power), with one level per mode and
+    power : (M,), v_i^2 summed over outputs.  `eigenlearning(modes, n).test_error(power)` predicts the squared error for
+    n << M examples.  Eigenvalues that are zero up to rounding become zero.  Errors as for `analytic.gradient_flow`.
 
     >>> modes, power = data_modes(np.diag([2.0, 4.0]), np.array([[1.0], [3.0]]))
     >>> modes.eigenvalue, power
@@ -143,7 +143,7 @@ def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
 
 
 def harmonics(d: int, level: int) -> int:
-    """Count the spherical harmonics of degree `level` on S^{d-1}.
+    """Return the number of spherical harmonics of degree `level` on S^{d-1}.
 
     >>> [harmonics(3, level) for level in range(4)]
     [1, 3, 5, 7]
@@ -152,7 +152,7 @@ def harmonics(d: int, level: int) -> int:
 
 
 def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> Host:
-    """Evaluate k at angles with cosine t and sine `sine`, between inputs of |x|^2 = d."""
+    """Evaluate k at angles with cosine t and sine `sine`, for inputs with |x|^2 = d."""
     check_wanted(kind)
     if isinstance(kernel, Kernel):
         x, pole = np.zeros((len(t), d)), np.zeros((1, d))
@@ -168,7 +168,7 @@ def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> H
 
 
 def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
-    """Return (sum of values * polynomial, or 0 if that is only rounding; the size of the rounding)."""
+    """Return the sum of values * polynomial, or 0 if it is only rounding, and the size of the rounding error."""
     terms = values * polynomial
     total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
     return total if abs(total) > resolution else 0.0, resolution
@@ -176,10 +176,10 @@ def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Eigenlearning:
-    """Hold the learnability of each mode from n examples; built by `eigenlearning`.
+    """The learnability of each mode from n examples; built by `eigenlearning`.
 
     kappa : the threshold; modes with lambda >> kappa are learned.  learnability : (K,), L of each level.
-    overfitting : E0, the factor that multiplies the noise of the labels.
+    overfitting : E0, the factor that multiplies the label noise.
     """
 
     modes: Modes
@@ -192,7 +192,7 @@ class Eigenlearning:
     def test_error(self, power: Host, noise: float = 0.0) -> float:
         """Return E (f^(x) - y)^2 at a new input with a noisy label; subtract `noise` for the error relative to f.
 
-        power : (K,), sum of v_i^2 over each level's functions.  noise : the variance of the label noise, >= 0.
+        power : (K,), sums of v_i^2 over the functions of each level.  noise : the variance of the label noise, >= 0.
         """
         each, levels = np.array(numbers(power)), len(self.learnability)
         if len(each) != levels or not (np.all(each >= 0) and noise >= 0):
@@ -202,15 +202,15 @@ class Eigenlearning:
         return float(self.overfitting * (np.sum((1 - self.learnability) ** 2 * each) + noise))
 
     def train_error(self, power: Host, noise: float = 0.0) -> float:
-        """Return (1/n) sum (f^ - y)^2 on the training examples: 0 without ridge."""
+        """Return (1/n) sum (f^ - y)^2 on the training examples, which is 0 without ridge."""
         return (self.ridge / (self.n * self.kappa)) ** 2 * self.test_error(power, noise)
 
 
 def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
     """Return each level's learnability from n >= 1 random examples by regression with k + ridge I.
 
-    Levels that `modes` omits (modes.rest in total) are too small to learn and act as ridge.  ValueError if an
-    eigenvalue is negative beyond rounding, and, without ridge, if n >= the number of modes, since then all are learned.
+    Levels that `modes` omits (modes.rest in total) are too small to be learned and act as ridge.  ValueError if an
+    eigenvalue is negative beyond rounding, or, without ridge, if n >= the number of modes, which are then all learned.
 
     >>> modes = Modes(np.array([1.0, 0.1]), np.array([1, 100]))
     >>> learned = eigenlearning(modes, 20)
@@ -233,7 +233,7 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
 
 
 def check_modes(modes: Modes) -> tuple[Host, Host, float]:
-    """Return eigenvalues >= 0, multiplicities and the rest in float64; values within rounding are set to zero.
+    """Return eigenvalues >= 0, multiplicities and the rest in float64; eigenvalues within rounding of 0 become 0.
 
     TypeError unless `modes` is `Modes`.  ValueError for shapes other than (K,) and for negative eigenvalues.
     """

@@ -1,16 +1,16 @@
-"""Predict the test loss at another number of examples from the kernel and targets of one sample, without fitting.
+"""Predict the test loss for another number of examples from the kernel and targets of one sample, without fitting.
 
 Let mu_i be the eigenvalues of the kernel of n examples, b = Q'y the targets in its eigenbasis, and w_i = 1/(mu_i +
-delta). At ridge delta, the sample has the scale kappa; its deterministic equivalents are
+delta).  At ridge delta, the sample has the scale kappa, and its deterministic equivalents are
 
     kappa = 1 / sum w            p = sum L_k^2 = n - (sum w)^2 / sum w^2        q0 + sigma2 = sum b^2 w^2 / sum w^2
 
-At another ridge, N examples have the same kappa, hence the same p and q0, but another loss:
+With another ridge, N examples have the same kappa and therefore the same p and q0, but another loss:
 
     ridge = delta + (N - n) kappa            E(N, ridge) = (q0 + sigma2) / (1 - p / N)
 
-N = n is generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  We refuse
-kappa < 1 / sum 1/mu, which n examples do not resolve.  The page docs/learning-curves.md derives these formulas.
+N = n is generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  We refuse kappa < 1
+/ sum 1/mu, which n examples do not resolve.  The page docs/learning-curves.md derives these formulas.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from minintk.validate import number, whole
 def predict_loss(kernel: Array, y: Array, *, examples: int, ridge: float) -> float:
     """Return the test loss E |f(x) - y|^2 of regression with k + ridge I on `examples` new examples.
 
-    kernel : (n, n), of the sample.  y : (n, C), its targets, noise included.  Errors are those of `eigenlearning`, of
-    order 1/n, plus sampling noise.  ValueError if ridge < (examples - n) / sum 1/mu, where the sample does not resolve
-    kappa: take a larger sample, or more ridge.
+    kernel : (n, n), of the sample.  y : (n, C), its targets, which include the noise.  The error is that of
+    `eigenlearning`, of order 1/n, plus sampling noise.  ValueError if ridge < (examples - n) / sum 1/mu, because the
+    sample does not resolve kappa.  Then take a larger sample or more ridge.
 
     >>> import minintk as mn
     >>> x = np.random.default_rng(0).standard_normal((400, 20)) / 20**0.5

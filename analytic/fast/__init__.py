@@ -1,1 +1,1 @@
-"""Compute kernels faster: planes of pixel pairs in Numba or CUDA, and formulas as compiled code."""
+"""Compute kernels faster with compiled code: Numba on the host, and CUDA on a GPU."""

@@ -1,4 +1,4 @@
-"""Load faster implementations of the kernel recursion, which also runs without them."""
+"""Load the faster implementations of the kernel recursion; all of them are optional."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Faster:
     """Load each faster implementation on first use."""
 
     def passes(self, xp: Any) -> Any:
-        """Return `passes` of `analytic.fast.vectors`, or of `gpu_vectors`; None without Numba, or without a GPU."""
+        """Return the function `passes` for this array library, or None if Numba (on the host) or a GPU is missing."""
         return self.lines if on_host(xp) else partial(self.launches, xp) if block_memory(xp) else None
 
     @cached_property
     def lines(self) -> Any:
-        """Return `analytic.fast.vectors.passes`; None if Numba is missing, or if it fails to load, with a warning."""
+        """Return `analytic.fast.vectors.passes`, or None if Numba is missing or (with a warning) fails to load."""
         return getattr(with_numba("analytic.fast.vectors"), "passes", None)
 
     @cached_property
@@ -43,7 +43,7 @@ faster = Faster()
 
 
 def works() -> Iterator[Callable[[], object]]:
-    """Yield small tasks that together run all compiled loops of kernels; yield none without Numba."""
+    """Yield small tasks that together run every compiled kernel loop; yield nothing without Numba."""
     if faster.lines is None:
         return
     duals = s.ReLU(), s.Erf(), s.GELU(), s.RectifiedMonomial(2), s.Sin(), s.Exp(0.5, 0.5), s.Gaussian()

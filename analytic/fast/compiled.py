@@ -1,4 +1,4 @@
-"""Compile the loops that use Numba (`pip install minintk[fast]`), and the formulas that they call."""
+"""Compile the Numba loops of kernels (`pip install minintk[fast]`) and the formulas that the loops call."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ jit = njit(nogil=True, **NUMBA_OPTIONS)
 
 
 TEXTS: dict[str, Any] = {name: form.through for name, form in scalar_forms.FORMS.items()}
-"""{name: (arithmetic, D, Theta, numbers, numbers', constants) -> D', Theta'}, to which other modules add."""
+"""{name: (arithmetic, D, Theta, numbers, numbers', constants) -> D', Theta'}; other modules add their formulas."""
 
 
 @intrinsic(prefer_literal=True)
 def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stride: Any, n: Any, k: Any) -> Any:
-    """Compute one vector of entries, starting at n, with the formula that the constant `key` names.
+    """Apply the formula that the constant `key` names to one vector of entries, starting at n.
 
-    All arguments but n and stride are addresses: of D and Theta; of the first number of x and of x' (further numbers
-    follow at distance `stride`); of the formula's k.  In a row, all pairs have the same x.
+    d, theta, k : addresses of D, Theta and the formula's constants.   one, two : addresses of the first number of x and
+    of x'; further numbers follow at distance `stride`.   If `key` sets `row`, all pairs have the same x.
     """
     name, item, tangent, row, numbers, constants, _ = literal_eval(key.literal_value)
 
@@ -59,15 +59,15 @@ def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stri
 
 @cache
 def version(module: str) -> int:
-    """Hash the sources of a module's loops and of all that they use, since Numba's cache watches only this file."""
+    """Return a hash of a module's loops and all code they use, because Numba's cache checks only this file."""
     return crc32("".join(map(getsource, (arcs, scalar_forms, symbols, llvm, modules[module]))).encode())
 
 
 @cache
 def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants: int, row: bool = False) -> int:
-    """Compile a formula and return its address; it takes addresses as `advance` does, and the size in place of n.
+    """Compile a loop that calls `advance` for all entries; return its address.  Its argument `size` replaces n.
 
-    `NUMBA_OPTIONS` are not used: if the compiler fused a b + c, D would depend on whether Theta is also computed.
+    `NUMBA_OPTIONS` are not used: if the compiler fused a b + c, D would depend on whether Theta is computed.
     """
     item = dtype.itemsize
     written = version(getattr(TEXTS[name], "func", TEXTS[name]).__module__)

@@ -1,8 +1,8 @@
 """Carry planes of pixel pairs through all layers in CUDA, as `analytic.fast.numba_kernels` does on the host.
 
-A block of threads carries the pixel pairs at one offset of one image pair through all layers in its shared memory.  It
-reads only the pixels' numbers from global memory, and writes only two sums, or a field.  The formulas are those of
-`analytic.images.activations`, entry by entry; `T` is the precision.
+A block of threads computes the pixel pairs of one image pair at one offset, and keeps them in shared memory through all
+layers.  The block reads only the pixels' numbers from global memory, and writes only two sums or a field.  The formulas
+are those of `analytic.images.activations`, applied to single entries.  `T` is the precision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KINDS = "WINDOW", "FORM", "COPY", "ADD"
 
 
 class Text(Code):
-    """Write C statements in one precision `T`."""
+    """Write C statements in the precision `T`."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(dtype)
@@ -27,7 +27,7 @@ class Text(Code):
         self.count = 0
 
     def name(self, a: Any) -> str:
-        """Return a symbol's name, or a constant cast to T; an uncast one would turn a float32 step into double."""
+        """Return a symbol's name, or a constant cast to T, because an uncast constant turns float32 into double."""
         return a.name if isinstance(a, Symbol) else f"(T){float(a)!r}"
 
     def write(self, operation: str, *arguments: Any) -> Symbol:
@@ -47,11 +47,11 @@ class Text(Code):
 
 
 def entries(dtype: Any, form: tuple[str, int, int], *, tangent: bool) -> str:
-    """Write C for a form on all entries m of a plane; at: the index of their pixels' numbers, 0 outside."""
+    """Write C code that applies a form to all entries m of a plane; `at` is the index of an entry's pixel numbers."""
     name, numbers, factors = form
     code = Text(dtype)
     k = tuple(code.declare(f"v[{i}]") for i in range(factors))
-    before, code.statements = code.statements, []  # constants are read once, not for each entry
+    before, code.statements = code.statements, []  # constants are read once and not for each entry
     one, two = (tuple(code.declare(f"values[{x} + at + {i} * plane]") for i in range(numbers)) for x in ("x", "x2"))
     theta = code.declare("theta[m]") if tangent else None
     after, slope = FORMS[name].through(code, code.declare("d[m]"), theta, one, two, k)
@@ -167,16 +167,16 @@ extern "C" __global__ void planes(
     }
 }
 """
-"""Carry the plane at offset (dy, dx) of an image pair through all layers in one block of threads; sum D and Theta.
+"""CUDA kernel `planes`: a block of threads carries one image pair at offset (dy, dx) through all layers.
 
-shape, table, factors, values : see `analytic.fast.offsets`.   pairs : the images' indices.   offsets : dx for each
-block.   across, along : the weights of lines, and of pairs of places, (w, w).   field : receives the plane itself, if
-`shape` asks for it.   Between two barriers, no thread reads an entry that another one writes.
+shape, table, factors, values : see `analytic.fast.offsets`.   pairs : the images' indices.   offsets : dx of each
+block.   across : weights of lines.   along : weights of pairs of places, (w, w).   total : sums of D and Theta.
+field : receives the plane if `shape` requests it.   Between two barriers, no thread reads what another one writes.
 """
 
 
 def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool) -> str:
-    """Write the CUDA kernel `planes` for one precision, with the given activations, for D and Theta or only for D."""
+    """Write the CUDA kernel `planes` for one precision and the given activations.   tangent : compute Theta too."""
     T = {"float32": "float", "float64": "double"}[str(np.dtype(dtype))]
     kinds = "".join(f"#define {name} {k}\n" for k, name in enumerate(KINDS))
     cases = [f"case {k}: {{ {entries(dtype, form, tangent=tangent)} }} break;" for k, form in enumerate(forms)]
@@ -184,10 +184,10 @@ def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool
 
 
 def block_bytes(size: int, slots: int, threads: int, item: int) -> int:
-    """Return the bytes of a block's shared memory: planes of `size` entries for slots and window sums, plus totals."""
+    """Return the bytes of shared memory for a block's slots and window sums of `size` entries, and for its totals."""
     return 16 * threads + item * (2 * (slots + 1) * size + size % 2 + 64)
 
 
 def threads_for(size: int) -> int:
-    """Return the number of threads of a block: few enough that most are busy in the last pass over a plane."""
+    """Return a block's number of threads, small enough that most threads are busy in the last pass over a plane."""
     return 128 if size > 512 else 64

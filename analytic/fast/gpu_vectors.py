@@ -1,7 +1,7 @@
-"""Compute kernels of vectors in CUDA: one thread carries a pair from its product to its kernels' entries.
+"""Compute kernels of vectors in CUDA, with one thread for each pair of rows.
 
-CuPy moves a tile through the device's memory once per operation.  Here p and tau are read once and written once for all
-layers.  The formulas are those of `analytic.fast.row_formulas`; `T` is the precision.
+In CuPy, every operation moves the tile through device memory.  Here p and tau are read and written once for all layers.
+The formulas come from `analytic.fast.row_formulas`.  `T` is the precision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from analytic.recursion.state import Block, Program
 from minintk.arrays import Array, raw_kernel, to_library
 
 THREADS = 128
-"""Threads of a block, one for each column of a line."""
+"""Number of threads in a block, one for each column of a line."""
 
 LINES = 2**16 - 1
 """CUDA's largest number of blocks along the second axis."""
@@ -44,15 +44,15 @@ extern "C" __global__ void pairs(
     }
 }
 """
-"""Carry the pairs of n rows from i on and m rows from j on through `count` steps; begin: Theta is 0 before.
+"""CUDA kernel `pairs`: carry n rows i, i + 1, ... paired with m rows j, j + 1, ... through `count` steps.
 
-steps : (formula, first line in the table for the left rows, and for the right).   factors : constants of each step.
-table : the rows' numbers, `stride` in a line.   p, tau : (n, m).
+steps : (formula, first line in the table for the left rows, first line for the right rows).   factors : constants of
+each step.   table : the rows' numbers, in lines of `stride`.   p, tau : (n, m).   begin : 1 if Theta starts at 0.
 """
 
 
 def case(dtype: Any, form: tuple[str, int, int], *, tangent: bool) -> str:
-    """Write C for one formula on one pair."""
+    """Write C code that applies one formula to one pair."""
     name, numbers, constants = form
     code = Statements(dtype)
     one, two = (tuple(code.declare(f"{x}[{k} * stride]") for k in range(numbers)) for x in ("one", "two"))
@@ -62,7 +62,7 @@ def case(dtype: Any, form: tuple[str, int, int], *, tangent: bool) -> str:
 
 
 def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool) -> str:
-    """Write the CUDA kernel `pairs` for one precision and the given formulas, for NNGP and NTK or only for NNGP."""
+    """Write the CUDA kernel `pairs` for one precision and the given formulas.   tangent : compute the NTK too."""
     T = {"float32": "float", "float64": "double"}[str(np.dtype(dtype))]
     cases = [f"case {k}: {{ {case(dtype, form, tangent=tangent)} }} break;" for k, form in enumerate(forms)]
     return f"typedef {T} T;\n#define TANGENT {int(tangent)}\n{PAIRS.replace('FORMS', ' '.join(cases))}"
@@ -70,7 +70,7 @@ def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool
 
 @dataclass(frozen=True)
 class Launch:
-    """Hold compiled steps on the device, as the arguments of `pairs`."""
+    """Compiled steps on the device, stored as the arguments of the CUDA kernel `pairs`."""
 
     kernel: Any
     arrays: tuple[Array, ...]
@@ -104,5 +104,5 @@ class Launch:
 def passes(
     xp: Any, program: Program, coefficients: tuple[Any, ...], count: int, dtype: Any, tangent: bool
 ) -> list[Part]:
-    """Return the program for blocks, in parts that are compiled or in CuPy.   count : the number of all rows."""
+    """Return the program as a list of parts, each compiled or in CuPy.   count : the total number of rows."""
     return parts(program, coefficients, lambda found, begin: Launch.of(xp, found, count, dtype, tangent, begin))

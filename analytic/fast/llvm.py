@@ -15,7 +15,7 @@ VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
 """Bytes in a vector register."""
 
 EXPONENTIAL_TERMS = {4: 6, 8: 12}
-"""{bytes per number: terms beyond r in e^r - 1, |r| <= log(2) / 2, for an error below rounding}."""
+"""{bytes per number: terms of e^r - 1 after r that leave an error below rounding for |r| <= log(2) / 2}."""
 
 
 class Vectors(Code):
@@ -48,7 +48,7 @@ class Vectors(Code):
         return Symbol(self, how(*values), arguments if operation == "*" else ())
 
     def fused(self, operation: str, a: Any, b: Any) -> Symbol | None:
-        """Fuse a + b or a - b if one term is a product; otherwise D would depend on whether Theta exists."""
+        """Fuse a + b or a - b if one term is a product; otherwise, D would depend on whether Theta is computed."""
         if isinstance(a, Symbol) and a.factors:
             b = b if operation == "+" else self.write("*", b, -1.0)
             return self.write("fmuladd", *a.factors, b)
@@ -58,7 +58,7 @@ class Vectors(Code):
         return None
 
     def power_of_two(self, turn: Any) -> tuple[Any, Any]:
-        """Round by adding 1.5 2^m, with m mantissa bits: the last digits of the sum then hold the integer n."""
+        """Return n = round(turn) and 2^n.  With m mantissa bits, turn + 1.5 2^m contains n in its last digits."""
         digits = {4: 23, 8: 52}[self.dtype.itemsize]
         moved = turn + 1.5 * 2.0**digits
         whole = ir.VectorType(self.integer, self.lanes)
@@ -68,7 +68,7 @@ class Vectors(Code):
         return moved - 1.5 * 2.0**digits, Symbol(self, self.builder.bitcast(bits, self.vector))
 
     def expm1(self, x: Any) -> Any:
-        """Compute 2^n (e^r - 1) + (2^n - 1), r = x - n log 2, log 2 split so that n times its first part is exact."""
+        """Compute e^x - 1 as 2^n (e^r - 1) + (2^n - 1) for r = x - n log 2.  Log 2 is split to make this r accurate."""
         half = np.float32 if self.dtype.itemsize == 8 else np.float16
         first, exact = float(half(log(2))), Decimal(2).ln()
         x = self.largest(x, log(self.tiny) + 2)
@@ -84,7 +84,7 @@ class Vectors(Code):
         return Symbol(self, found)
 
     def store(self, symbol: Any, pointer: Any, at: Any) -> None:
-        """Store the vector from an index on."""
+        """Store a vector, starting at an index."""
         to = self.builder.bitcast(self.builder.gep(pointer, [at]), self.vector.as_pointer())
         self.builder.store(self.value(symbol), to).align = self.dtype.itemsize
 

@@ -1,9 +1,9 @@
 """Carry planes of pixel pairs at one offset through all layers with Numba (`pip install minintk[fast]`).
 
-`follow` takes the numbers that `analytic.fast.offsets` prepares: the steps, and the pixels' numbers for every step. It
-is compiled once for each precision and contains no networks or activations: it calls activations by address
-(`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, one line of pixels after another.  Each line
-has `width` pairs, a multiple of 16, so every loop vectorises.
+`follow` takes the steps, and the numbers of the pixels for every step, from `analytic.fast.offsets`.  It is compiled
+once for each precision.  It contains no networks or activations, but calls activations by address
+(`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, and its lines of pixels follow each other.
+Each line has `width` pairs.  All loops vectorise because `width` is a multiple of 16.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 from analytic.fast.compiled import call, compiled, jit
 
 WINDOW, FORM, COPY, ADD = range(4)
-"""Kinds of steps; `analytic.fast.offsets.Steps` holds their numbers."""
+"""Kinds of steps, as in `analytic.fast.offsets`."""
 
 
 @jit
 def margin(D: Any, T: Any, half: Any, half2: Any) -> None:
-    """Set pairs with one pixel outside the image: D is half the variance of the pixel inside."""
+    """Set D of a pair with one pixel outside the image to half the variance of the pixel inside."""
     for n in range(D.size):
         D[n], T[n] = half[n] + half2[n], 0
 
 
 @jit
 def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
-    """Compute out[k] = sum_s source[first + s step + k], s = 0 ... count - 1."""
+    """Compute out[k] = sum_s source[first + s step + k] for s = 0 ... count - 1."""
     n, done = out.size, min(count, 3)
     a, b, c = source[first:], source[first + step :], source[first + 2 * step :]
     if done == 1:
@@ -46,7 +46,7 @@ def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
 @jit
 def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any, y2: Any, lines: Any, work: Any,
           start: Any, width: Any, shape: Any, tangent: Any) -> None:  # fmt: skip
-    """Carry one plane through all steps, from line y of x and line y2 of x' on; it starts with `lines` lines."""
+    """Carry a plane of initially `lines` lines through all steps, starting at line y of x and line y2 of x'."""
     channels, top, bottom = shape
     V, low = work[-1], start - top * width
     n = (lines + top + bottom) * width
@@ -85,9 +85,9 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
 
 @jit
 def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
-    """Copy the pixels' numbers into the layout of planes, (steps, lines width), with 0 beyond the last part of a line.
+    """Copy the pixels' numbers into the layout of planes, (steps, lines width), with 0 after the last part of a line.
 
-    others : 1 if parts belong to `first` and the images after it, 0 if all belong to `first`.   column : pixels'.
+    others : 1 to read images `first`, `first` + 1, ..., or 0 for only `first`.   column : pixels' column in `parts`.
     """
     N, steps, lines, _ = values.shape
     width, last = out.shape[1] // lines, parts.shape[0] - 1
@@ -106,7 +106,7 @@ def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any
 @jit
 def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, into: Any, field: Any, tangent: Any
           ) -> None:  # fmt: skip
-    """Add a plane's numbers to the field at the pixels `into`; skip -1.   lines : (y, y2, number, w, start in x)."""
+    """Add a plane to the field at the indices `into`, except at -1.   lines : (y, y2, number, w, first line of x)."""
     y, y2, count, w, row = lines
     for line in range(count):
         for part in range(parts.shape[0]):
@@ -126,12 +126,12 @@ def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts:
            ) -> None:  # fmt: skip
     """Set total[0, b] and total[1, b] to the sums of D and Theta over the planes of images `one` and `two` + b `some`.
 
-    forms : addresses of the activations.   pairs : (one, two, some, each, row).  If `each`, images `one` + b `some`
-        replace `one`.  The field is filled from line `row` on.
+    forms : addresses of the activations.   pairs : (one, two, some, each, row).  If `each` is set, images `one` + b
+        `some` replace image `one`.  The field is filled starting at line `row`.
     offsets, across : the planes' offsets across their lines, and the weight of each line.
     shape : (H, channels, top, bottom, left, W of the last grid).
-    parts : of a line: (number of x' from `two` + b `some` on, first place, places, first pixel of x', first of x).
-    field : (2, pixels of x, images x', pixels of x'), receives the planes unless it is empty; see `store`.
+    parts : the parts of a line, (x' counted from `two` + b `some`, first place, size, first pixel of x', first of x).
+    field : (2, pixels of x, images x', pixels of x'), to which the planes are added unless it is empty; see `store`.
     """
     (one, two, some, each, row), (H, channels, top, bottom, left, last), width = pairs, shape, total.shape[2]
     turned = parts.copy()
@@ -140,7 +140,7 @@ def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts:
         if b == 0 or each > 0:
             lift(values, one + each * b * some, each, parts, 4, lefts)
         lift(values, two + b * some, 1, parts, 3, rights)
-        twice = each > 0 or (some == 1 and two + b == one)  # an image with itself: offsets o and -o have equal sums
+        twice = each > 0 or (some == 1 and two + b == one)  # offsets o and -o of an image with itself have equal sums
         for k in range(offsets.size):
             offset = offsets[k]
             if twice and offset < 0:

@@ -1,16 +1,16 @@
-"""Compute pixel pairs offset by offset: a plane of pairs (p, p + o) passes through all layers while it is in cache.
+"""Compute pixel pairs offset by offset: a plane of pairs (p, p + o) stays in cache through all layers.
 
-A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  So pairs at
-different offsets o do not mix before a pooling, which then needs only the sum of all pairs.  `Field` carries all pairs
-through one layer; `sums` carries the pairs at some offsets through all layers.
+A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  Pairs at different offsets o
+therefore do not mix before a pooling, which needs only the sum of all pairs.  `Field` carries all pairs through one
+layer; `sums` carries the pairs at some offsets through all layers.
 
-    plane    one offset o_y across the lines: one line of pairs for each y with y and y + o_y inside
+    plane    all pairs at one offset o_y across the lines, with one line for each y such that y + o_y is inside
     line     the pairs at several offsets o_x along the lines, in sequence; small images share a line
-    margins  around these, pairs with one pixel outside: D is q / 2 of the other, and Theta = 0
+    margins  the surrounding pairs with one pixel outside: D is q / 2 of the pixel inside, and Theta is 0
 
-All y and o_y share the places of a line.  So the numbers of pixels that an activation needs, sqrt(q / 2 unit), are laid
-out in this order once per image, with 0 for pixels outside.  A plane reads them as two long arrays.  On a GPU, a block
-of threads computes a plane (`analytic.fast.gpu_kernels`), and a line holds the pairs at one offset.
+Lines of all y and o_y have the same layout.  The numbers sqrt(q / 2 unit) that an activation needs are therefore laid
+out once per image, with 0 for pixels outside, and a plane reads them as two long arrays.  On a GPU, a block of threads
+computes a plane (`analytic.fast.gpu_kernels`), and a line contains the pairs at one offset.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ WINDOW, FORM, COPY, ADD = range(4)
 """Kinds of steps, as in `analytic.fast.numba_kernels` and `gpu_kernels`."""
 
 PLACES_IN_LINE = 320
-"""Approximate maximum of pairs per line, so that a plane of 32 lines and its pixels' numbers stay in cache."""
+"""Approximate maximum number of pairs per line.  A plane of 32 lines and its pixels' numbers then stay in cache."""
 
 
 def split(program: Program) -> int:
-    """Count the leading steps that can be computed offset by offset; 0 if no activation is among them."""
+    """Return the number of leading steps that run offset by offset, or 0 if no activation is among them."""
     count = next((k for k, step in enumerate(program) if not follows(step)), len(program))
     return count if any(isinstance(step, Dual) for step in all_steps(program[:count])) else 0
 
 
 def sums_suffice(program: Program, grid: tuple[int, int]) -> Readout | None:
-    """Return a read-out of planes of (H, W) pixels if weighted sums suffice; None if a field is needed afterwards."""
+    """Return a read-out of planes of (H, W) pixels if weighted sums suffice, or None if a later step needs a field."""
     count = split(program)
     for step in all_steps(program[:count]):
         grid = (step.axes[0].out, step.axes[1].out) if isinstance(step, Window) else grid
@@ -62,24 +62,24 @@ def sums_suffice(program: Program, grid: tuple[int, int]) -> Readout | None:
 
 
 PIXELS_ADDED_UP = 4
-"""Maximum pixels of a window that planes sum: 16 terms of half a rounding each, as in `fields.ROUNDINGS`."""
+"""Maximum number of pixels in a window that planes sum.  The 16 terms have half a rounding each, see `fields`."""
 
 
 def added_up(step: Pool, xp: Any) -> bool:
-    """Return True if planes can sum a pooling's windows without a field of all pixels; windows must not overlap."""
+    """Return True if planes can sum a pooling's windows without a field of all pixels; the windows must not overlap."""
     apart = all(a.stride >= a.kernel and not a.circular for a in step.axes)
     return on_host(xp) and apart and prod(a.kernel for a in step.axes) <= PIXELS_ADDED_UP
 
 
 @singledispatch
 def follows(step: Step) -> bool:
-    """Return True if the step acts on each offset separately, and `encode` supports it."""
+    """Return True if the step acts on each offset separately and `encode` supports the step."""
     return False
 
 
 @follows.register
 def _(step: Dual) -> bool:
-    form = form_of(step)  # only kinds in `FORMS`, where code is looked up
+    form = form_of(step)  # only the kinds in `FORMS`, from which code is generated
     return isinstance(step, Homogeneous) or (form is not None and getattr(FORMS.get(form.name), "pair", 0) is form.pair)
 
 
@@ -90,7 +90,7 @@ def _(step: Normalise) -> bool:
 
 @follows.register(Affine)
 def _(step: Affine) -> bool:
-    return step.rest == 0  # otherwise Theta of black pixels is not 0
+    return step.rest == 0  # otherwise, Theta of black pixels is not 0
 
 
 @follows.register(Window)
@@ -105,11 +105,11 @@ def _(step: ResidualSum) -> bool:
 
 @dataclass
 class Steps:
-    """Encode steps as numbers, which `numba_kernels.plane` reads.
+    """Steps encoded as numbers, which `numba_kernels.plane` reads.
 
-    table : (kind, slot, numbers of the pixels, H - lines, ...) of each step.  A WINDOW adds (before, kernel) of each
-        axis.  A FORM adds its index in `forms`, and how many numbers it needs per pixel; the last serves the margins.
-    factors : (ratio, 2 rest, the form's own).   values : per pixel, (n, h, w).
+    table : (kind, slot, index of the pixels' numbers, H - lines, ...) of each step.  A WINDOW adds (before, kernel) of
+    each axis.  A FORM adds its index in `forms` and its count of numbers per pixel, the last of them for margins.
+    factors : (ratio, 2 rest, the form's own constants).   values : arrays (n, h, w) with one number per pixel.
     forms : (name, count of numbers per pixel, count of factors).   taken : the last slot in use.
     """
 
@@ -138,7 +138,7 @@ class Steps:
         return ratio, 2 * rest
 
     def form(self, slot: int, form: Form, numbers: list[Array], own: tuple[float, ...] = ()) -> None:
-        """Append a form, which acts on each pair.  own : its constants."""
+        """Append a form, which acts on single pairs.   own : the form's constants."""
         e, factors = len(self.values), (*self.owed(), *own)
         self.values += [values.reshape((-1, *self.grid)) for values in numbers]
         code = form.name, len(numbers), len(factors)
@@ -155,7 +155,7 @@ class Steps:
 
 @singledispatch
 def encode(step: Step, row: Any, steps: Steps, slot: int) -> None:
-    """Append the step and its coefficients; it acts on the planes of a slot."""
+    """Append the step and its coefficients to `steps`; the step acts on the planes in `slot`."""
     raise TypeError(f"{type(step).__name__} has no step of planes: register follows and encode for it")
 
 
@@ -211,9 +211,9 @@ def encode_all(program: Program, rows: tuple[Any, ...], steps: Steps, slot: int 
 
 
 def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the parts of lines, as in `numba_kernels.follow`, and the weights of places for each x', (places, some).
+    """Yield the parts of each line, as in `numba_kernels.follow`, and the weights of its places, (places, some).
 
-    weights : (w, w), on the last grid.   reach : how far windows reach before and after a pixel.   some : images x'.
+    weights : (w, w), on the last grid.   reach : extent of windows before and after a pixel.   some : number of x'.
     """
     more = sum(reach)
     left = [(image, offset) for offset in offsets_of(weights) for image in range(some)]
@@ -231,15 +231,15 @@ def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -
 
 
 def offsets_of(weights: Array) -> list[int]:
-    """Return the offsets at which some pair has weight; weights : (n, n), symmetric."""
+    """Return the offsets at which a pair has a weight.   weights : (n, n), symmetric."""
     return [o for o in range(1 - len(weights), len(weights)) if np.diagonal(weights, o).any()]
 
 
 @dataclass(frozen=True)
 class Planes:
-    """Hold the planes of some images: their steps and the layout of their numbers.
+    """The planes of some images: their steps and the layout of their numbers.
 
-    readout : defines how planes are summed; None keeps all pixel pairs.   tangent : True if Theta is requested.
+    readout : defines the sum over planes, or None to keep all pixel pairs.   tangent : True if Theta is requested.
     pool : a pooling whose windows are summed while the field is filled.
     """
 
@@ -251,14 +251,14 @@ class Planes:
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
-        """Return weights of pairs of lines, and of places in them, scaled to at most 1 (all 1 for global pooling)."""
+        """Return the weights of pairs of lines and of pairs of places; the largest is 1 (global pooling: all are 1)."""
         if self.readout is None:
             return np.ones((self.steps.grid[0],) * 2), np.ones((self.steps.grid[1],) * 2)
         return self.readout.weights[:2]
 
     @cached_property
     def across(self) -> tuple[Array, Array]:
-        """Return the offsets across the lines, and the weight of each line at each offset, (offsets, H)."""
+        """Return the offsets across the lines, and the weight of each line at each offset as (offsets, H)."""
         H, rows = self.steps.size[0], self.weights[0]
         found = [np.diagonal(rows, offset) for offset in offsets_of(rows)]
         padded = [np.concatenate((one, np.zeros(H - len(one)))) for one in found]
@@ -291,7 +291,7 @@ class Planes:
 
     @cached_property
     def laid_out(self) -> Array:
-        """Lay out the pixels' numbers as (n, steps, lines, places), padded with zeros."""
+        """Return the pixels' numbers as (n, steps, lines, places), padded with zeros."""
         (H, W), ((top, bottom), (left, right)), values = self.steps.size, self.reach, self.steps.values
         shape = values[0].shape[0], len(values), top + H + bottom, left + W + right
         out = self.xp.zeros(shape, dtype=self.workspace.dtype)
@@ -306,7 +306,7 @@ class Planes:
 
     @cached_property
     def into(self) -> Array:
-        """Return the index of the pixel or pooling window to which each pixel belongs, or -1."""
+        """Return, for each pixel, the index of its pixel or pooling window in the field, or -1 for none."""
         if self.pool is None:
             return np.arange(prod(self.grid))
         rows, columns = (np.where(T.any(axis=0), T.argmax(axis=0), -1) for T in map(window_matrix, self.pool.axes))
@@ -340,7 +340,7 @@ class Planes:
         return out * unit
 
     def fill(self, out: Field) -> Field:
-        """Write the field of pairs of pixels or windows after these steps into `out`; pairs never read are set to 0."""
+        """Write the field of pairs of pixels or windows after these steps into `out`, with 0 for omitted pairs."""
         out.live, out.added_up = 1 + (self.tangent and self.steps.live), self.pool is not None
         out.a[...] = 0
         if on_host(self.xp):
@@ -358,7 +358,7 @@ class Planes:
         return out
 
     def follow(self, images: tuple[int, int], at: int, total: Array, field: Array, where: tuple[int, int]) -> None:
-        """Follow planes of one kind of line, of image x with x' from an index on; where : (each, row) in Numba."""
+        """Run `numba_kernels.follow` on one kind of line, for an image x and images x'.   where : (each, row)."""
         from analytic.fast.compiled import steps_of_form
         from analytic.fast.numba_kernels import follow
 
@@ -375,7 +375,7 @@ class Planes:
         self.workspace.give(lefts, rights, buffers)
 
     def launch(self, pairs: Array, field: Array | None, others: int = 1) -> Array:
-        """Return the read-out of D and Theta, (pairs, 2), or the field, on a GPU, with `others` images for each x."""
+        """Compute planes on a GPU.  Fill `field` if given, with `others` images per x; return the sums, (pairs, 2)."""
         steps, values, xp = self.steps, self.laid_out, self.xp
         (H, W), w, (rows, columns) = steps.size, steps.grid[1], self.reach
         shape = (len(steps.table), H, W, values.shape[1], steps.channels, steps.slots, *rows, *columns, W - w,

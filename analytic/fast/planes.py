@@ -1,4 +1,4 @@
-"""Choose how image kernels are computed plane by plane: the steps, the pairs per tile and the memory."""
+"""Choose whether image kernels run plane by plane, which steps do, and how much memory they need."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from minintk.spec.shapes import Shape
 __all__ = ["added_up", "bytes_of", "prepared", "steps_taken", "summed", "sums_suffice"]
 
 BYTES_WORTH_NUMBA = 2**24
-"""Numba pays off above this many bytes of work in activations: 1/30 s without it, at most half of that with it.
-Loading Numba takes a quarter of a second and 130 MB once per process, and five seconds the very first time.  We ignore
-whether Numba is already loaded, because results would then depend on history."""
+"""Numba pays off above this many bytes of work in activations, 1/30 s without Numba and at most half of that with it.
+Loading Numba takes 0.25 s and 130 MB in each process, and 5 s the first time.  The decision ignores whether Numba is
+already loaded; otherwise, results would depend on earlier calls."""
 
 
 AS_RELU = 3
-"""Activations unlike ReLU take three times as long, so a third of the bytes suffices for them."""
+"""Activations other than ReLU take three times as long, so one third of the bytes is enough for them."""
 
 
 def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
@@ -42,7 +42,7 @@ def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bo
 
 
 def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
-    """Return True if a GPU block's shared memory holds planes with margins, at `item` bytes per number."""
+    """Return True if planes with their margins fit into a GPU block's shared memory, at `item` bytes per number."""
     head, (H, W) = program[: split(program)], grid(shape)
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     h, w = (max((2 * axes[k].kernel for axes in windows), default=0) for k in (0, 1))
@@ -51,19 +51,19 @@ def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
 
 @cache
 def numba_works() -> bool:
-    """Return True if Numba is installed and loads; warn once if it fails to load (it needs another NumPy)."""
+    """Return True if Numba is installed and loads.  Warn once if it fails to load, e.g. with another NumPy."""
     return with_numba("analytic.fast.numba_kernels") is not None
 
 
 def steps_taken(program: Program, shape: Shape, layout: FieldLayout, pairs: int) -> int:
-    """Return how many leading steps run plane by plane for this many pairs of images."""
+    """Return the number of leading steps that run plane by plane for this many pairs of images."""
     xp, item = layout.xp, layout.number
     jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape, item)
     return split(program) if jit and (not layout.diagonal or sums_suffice(program, grid(shape))) else 0
 
 
 def bytes_of(plan: ImagePlan, inputs: Examples, images: int) -> int:
-    """Bound the bytes of images prepared together and of the planes of all threads."""
+    """Return a bound on the bytes for the images prepared together and for the planes of all threads."""
     number, head = plan.layout.number, plan.program[: plan.by_offsets]
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate(plan.grid))
@@ -101,4 +101,4 @@ def summed(
         pooled_difference(planes.readout.averaged(k, rows[k], layout), field, plan.layout.dtype)
     apply_all(tail[count:], rows[count:], field)
     add_pending(field, half_variances(after, layout))
-    return after, field.d[..., 0], field.a[-1, ..., 0]  # D again if Theta is not requested
+    return after, field.d[..., 0], field.a[-1, ..., 0]  # returns D twice if Theta is not requested

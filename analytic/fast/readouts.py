@@ -1,12 +1,12 @@
-"""Read out planes: poolings followed by equal pixels or one window are a weighted sum over pixel pairs.
+"""Read out planes: poolings followed by a mean over equal pixels or by one window form a weighted sum over pixel pairs.
 
-Poolings average with T_1, ..., T_K, one matrix per axis, so A = T_K ... T_1 : (out, H).  The next step reads the mean
-over equal outputs, or the single output left:
+Poolings average with T_1, ..., T_K, one matrix per axis, and A = T_K ... T_1 : (out, H) is their product.  The next
+step reads the mean over equal outputs, or the only output that remains:
 
-    D'' = sum_pp' (A' A / out)_pp' D_pp',  less what each pooling subtracts, as in `steps.pooled_difference`
+    D'' = sum_pp' (A' A / out)_pp' D_pp',  minus what each pooling subtracts, as in `steps.pooled_difference`
 
-Pixel pairs further apart than the windows reach have weight 0, so only planes at other offsets are computed: 2 %
-of them for windows of 3 x 3 on 32 x 32 pixels (the read-out of Li et al. 2019, section 4.2).
+Pixel pairs further apart than the windows reach have weight 0, so only planes at the other offsets are computed.  For
+windows of 3 x 3 on 32 x 32 pixels, these are 2 % of all planes (the read-out of Li et al. 2019, section 4.2).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minintk.spec.windows import Axis
 
 
 def averages(step: Pool, k: int) -> tuple[Array, int]:
-    """Return (c T, c); T : (out, size) averages along axis k, and c T is integer unless edges are normalised."""
+    """Return (c T, c), where T : (out, size) averages along axis k.  Unless edges are normalised, c T is integer."""
     if step.normalised:
         return averaging_matrix(np, step.axes[k], normalised=True), 1
     return window_matrix(step.axes[k]), step.axes[k].kernel
@@ -40,14 +40,14 @@ def whole(axis: Axis) -> bool:
 
 @dataclass(frozen=True)
 class Readout:
-    """Read out planes of (H, W) pixels: apply poolings, then average equal pixels or take the single one left."""
+    """Read-out of planes of (H, W) pixels: poolings, then the mean over equal pixels or the only pixel that remains."""
 
     grid: tuple[int, int]
     pools: tuple[Pool, ...]
 
     @cached_property
     def weights(self) -> tuple[Array, Array, float]:
-        """Return A' A / out of both axes, (H, H) and (W, W), scaled to at most 1, and the product of the scales."""
+        """Return A' A / out of both axes, (H, H) and (W, W), divided by their maxima, and the product of the maxima."""
         parts, largest, counts = [], 1.0, 1
         for k in (0, 1):
             A = np.eye(self.grid[k])
@@ -71,7 +71,7 @@ class Readout:
 
 
 def readout(program: Program, grid: tuple[int, int]) -> Readout | None:
-    """Return the read-out at the start of a program, or None if the program needs the planes of (H, W) pixels again."""
+    """Return the read-out at the start of a program, or None if a later step needs the planes of (H, W) pixels."""
     pools = tuple(step for step in takewhile(lambda step: isinstance(step, Pool), program) if isinstance(step, Pool))
     rest = program[len(pools) :]
     one = bool(pools) and pools[-1].grid == (1, 1)

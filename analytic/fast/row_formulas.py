@@ -1,7 +1,7 @@
-"""Write a program for pairs of vectors as a list of formulas, which are compiled for the host or for a GPU.
+"""Convert a program for pairs of vectors into a list of formulas, which are compiled for the host or for a GPU.
 
-Formulas are like those of `analytic.recursion.scalar_forms`; they read numbers of the left row and of the right row.
-Programs are cut into parts: steps without such a formula, user-defined steps and rows of zeros run in NumPy or CuPy.
+The formulas resemble those of `analytic.recursion.scalar_forms`, and read numbers of the left row and of the right row.
+Programs are cut into parts.  Steps without a formula, user-defined steps and rows of zeros run in NumPy or CuPy.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from analytic.vectors.plan import Begin, End
 from minintk.arrays import Array
 
 # ------------------------------------------------------------------------------------------------- texts
-# (m, p, tau, numbers of the left row, of the right row, constants) -> p', tau'.  tau is ignored if it is None.
+# (m, p, tau, numbers of the left row, numbers of the right row, constants) -> p', tau'.  tau can be None.
 
 
 def dense(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
-    """Set p' = A A' p + d^2,   tau' = A A' tau + ratio (1/2 - p') + rest/2 / (scale scale'),   as `rules.mix_pairs`.
+    """Set p' = A A' p + d^2,   tau' = A A' tau + ratio (1/2 - p') + rest/2 / (scale scale'),   see `rules.mix_pairs`.
 
-    one, two : 1/scale if rest is not 0, then A and two numbers whose inner product is d if there is a bias.
+    one, two : 1/scale unless rest is 0.  With a bias, A and two numbers, whose inner product is d, follow.
     """
     if len(one) >= 3:
         *_, a, turn, turn2 = one
@@ -41,7 +41,7 @@ def dense(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, An
 
 
 def homogeneous(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
-    """Compute `duals.Homogeneous`: p' = p - (2 b2/pi) lag for acute angles, tau' = (1 - (4 b2/pi) a/2) tau."""
+    """Compute `duals.Homogeneous`: p' = p - (2 b2/pi) lag for acute angles, and tau' = (1 - (4 b2/pi) a/2) tau."""
     r = 1.0 - p
     wide, h, lag = bent(m, p, r)
     after = p + m.where(wide, (r - p) * k[0], 0.0) - lag * k[1]
@@ -49,7 +49,7 @@ def homogeneous(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[A
 
 
 def end(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
-    """Set p <- K = G G' (1 - 2 p),   tau <- Theta = 2 G G' tau."""
+    """Set p to K = G G' (1 - 2 p), and tau to Theta = 2 G G' tau."""
     both = one[0] * two[0] * 2.0
     return both * (0.5 - p), None if tau is None else tau * both
 
@@ -72,7 +72,7 @@ Part = Callable[[Block], None]
 
 
 class Text(NamedTuple):
-    """Hold a step's formula: its name, the left and right rows' numbers, (N,) or (1,) each, and its constants."""
+    """A step's formula: its name, the numbers of the left and right rows, each (N,) or (1,), and its constants."""
 
     name: str
     left: tuple[Array, ...] = ()
@@ -81,14 +81,14 @@ class Text(NamedTuple):
 
 
 def as_written(step: Any, kind: type, *methods: str) -> bool:
-    """Return True if a step's class is `kind`, or a subclass with the same methods, and none is monkeypatched."""
+    """Return True if a step's class is `kind` or a subclass that inherits these methods, and none is monkeypatched."""
     found = [getattr(type(step), name, None) for name in ("pairs", *methods)]
     whole = [(kind.__module__, f"{kind.__name__}.{name}") for name in ("pairs", *methods)]
     return isinstance(step, kind) and [(one.__module__, one.__qualname__) for one in found if one] == whole
 
 
 def texts(step: Any, row: Any) -> list[Text] | None:
-    """Return a step as a list of formulas; None if it has none, or if there are rows of zeros."""
+    """Return a step as a list of formulas, or None if the step has no formula or there are rows of zeros."""
     if as_written(step, Begin):
         return [] if step.first is None else texts(step.first, row and row._replace(mix=None))
     if as_written(step, Affine, "tangents"):
@@ -115,7 +115,7 @@ def texts(step: Any, row: Any) -> list[Text] | None:
 
 
 def fork(step: Any, row: Any, one: list[Part], two: list[Part], block: Block) -> None:
-    """Run `Fork.pairs` with both programs cut into parts."""
+    """Run `Fork.pairs` on a branch and a shortcut that are cut into parts."""
     other: Any
     with block.copy() as other:
         for run in two:
@@ -126,9 +126,9 @@ def fork(step: Any, row: Any, one: list[Part], two: list[Part], block: Block) ->
 
 
 def parts(program: Program, coefficients: tuple[Any, ...], made_of: Callable[[list[Text], bool], Part]) -> list[Part]:
-    """Return the program for blocks, in parts that are compiled or in NumPy.
+    """Return the program as a list of parts, each compiled or in the array library.
 
-    made_of : (formulas, Theta is 0 before) -> a compiled part.
+    made_of : (formulas, True if Theta starts at 0) -> a compiled part.
     """
     found: list[Part] = []
     waiting: list[Text] = []

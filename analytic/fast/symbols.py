@@ -1,6 +1,6 @@
-"""Turn formulas into code: a `Form` runs once on symbols, and each operation writes an instruction.
+"""Turn formulas into code: a `Form` runs once on symbols, and each operation writes one instruction.
 
-NumPy, LLVM (`analytic.fast.llvm`) and CUDA (`analytic.fast.gpu_kernels`) thus share one formula.
+NumPy, LLVM (`analytic.fast.llvm`) and CUDA (`analytic.fast.gpu_kernels`) therefore share one formula.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from analytic.recursion.scalar_forms import Arithmetic
 
 
 class Symbol:
-    """Stand for a number known only when the code runs; `name` names it in the code.   factors : those of a product."""
+    """A number that the code computes.   name : its name in the code.   factors : its factors if it is a product."""
 
     def __init__(self, code: Code, name: Any, factors: tuple[Any, ...] = ()) -> None:
         self.code, self.name, self.factors = code, name, factors
@@ -50,7 +50,7 @@ class Symbol:
 
 
 class Code(Arithmetic, ABC):
-    """Collect instructions of one precision while a formula runs on symbols."""
+    """Instructions in one precision, collected while a formula runs on symbols."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(np, dtype)
@@ -78,7 +78,7 @@ class Code(Arithmetic, ABC):
         return self.write("sqrt", x)
 
     def polynomial(self, z: Any, coefficients: tuple[float, ...]) -> Any:
-        """Evaluate a polynomial at z; its coefficients start with the highest power."""
+        """Evaluate a polynomial at z.   coefficients : from the highest power to the constant."""
         total: Any = coefficients[0]
         for c in coefficients[1:]:
             total = self.write("fmuladd", total, z, c)

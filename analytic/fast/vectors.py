@@ -1,8 +1,8 @@
-"""Compute kernels of vectors with Numba (`pip install minintk[fast]`): each line of a tile passes all layers in cache.
+"""Compute kernels of vectors with Numba (`pip install minintk[fast]`): a line of a tile stays in cache for all layers.
 
-NumPy moves a tile through the cache once per operation.  Here a line of a few hundred pairs passes through one layer
-after another while it is in the nearest cache.  Every step is a formula of `analytic.fast.row_formulas`.  It is
-compiled once for all programs and called by address; one table holds the rows' numbers that it reads.
+NumPy moves a tile through the cache once per operation.  Here, a line of a few hundred pairs passes through all layers
+while it is in the nearest cache.  Every step is a formula of `analytic.fast.row_formulas`, which is compiled once for
+all programs and called by its address.  The formulas read the rows' numbers from one table.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TEXTS |= row_formulas.TEXTS
 
 @compiled
 def follow(steps: Any, constants: Any, table: Any, p: Any, tau: Any, i: Any, j: Any, begin: Any, work: Any) -> None:
-    """Carry the pairs of rows i, i + 1, ... and rows j, j + 1, ... through the steps.
+    """Carry the pairs of rows i, i + 1, ... with rows j, j + 1, ... through the steps.
 
-    steps : (address, first line in the table for the left rows, and for the right).   tau : empty if not requested.
-    begin : 1 if tau is 0 at the start.   work : two lines of whole vectors; nothing is written beyond them.
+    steps : (address, first line in the table for the left rows, first line for the right rows).   tau : empty if not
+    requested.   begin : 1 if tau starts at 0.   work : two lines of whole vectors, so no write exceeds them.
     """
     m, tangent = p.shape[1], tau.shape[0] > 0
     x, y = work[0], work[1]
@@ -48,7 +48,7 @@ def follow(steps: Any, constants: Any, table: Any, p: Any, tau: Any, i: Any, j: 
 
 @dataclass(frozen=True)
 class Lines:
-    """Hold compiled steps.   steps, constants, table, begin : as in `follow`."""
+    """Compiled steps.   steps, constants, table, begin : as in `follow`."""
 
     steps: Array
     constants: Array
@@ -84,5 +84,5 @@ class Lines:
 
 
 def passes(program: Program, coefficients: tuple[Any, ...], count: int, dtype: Any, tangent: bool) -> list[Part]:
-    """Return the program for blocks, in parts that are compiled or in NumPy.   count : the number of all rows."""
+    """Return the program as a list of parts, each compiled or in NumPy.   count : the total number of rows."""
     return parts(program, coefficients, lambda found, begin: Lines.of(found, count, np.dtype(dtype), tangent, begin))

@@ -2,8 +2,8 @@
 
     L L' = K + ridge I,    (L L')^-1 b = L^-T (L^-1 b)
 
-A task reads its block of K from the store, which every worker can access.  Blocks of L stay where they were computed,
-and dask recomputes those of a worker that dies.  K is padded to whole blocks by ones on the diagonal.
+Each task reads its block of K from the store, which every worker must be able to access.  Blocks of L stay on the
+workers that computed them.  If a worker dies, dask recomputes its blocks.  K is padded with the identity.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def dask_client(executor: Any) -> Any:
 
 
 def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info: Any = None) -> Host:
-    """Return a padded (size, size) block of K + ridge I, K : (n, n) in a file; block_info : passed by dask."""
+    """Return a padded (size, size) block of K + ridge I; K is an (n, n) file, and dask passes block_info."""
     K = map_npy(path, (n, n), dtype, "the workers expect the kernel's folder where the caller has it")
     i, j = (size * at for at in block_info[None]["chunk-location"])
     out = np.eye(size, dtype=K.dtype) if i == j else np.zeros((size, size), K.dtype)
@@ -38,7 +38,7 @@ def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info:
 
 
 class DaskFactor:
-    """Keep L of a stored Gram matrix in the workers' memory, 2 N^2 numbers at the peak; MemoryError before the work."""
+    """Cholesky factor of a stored Gram matrix, in the workers' memory.  MemoryError unless 2 N^2 numbers fit."""
 
     def __init__(self, gram: Gram, client: Any, size: int, progress: bool) -> None:
         self.gram, self.client, self.size, self.progress = gram, client, size, progress
@@ -76,7 +76,7 @@ class DaskFactor:
         return L
 
     def solve(self, b: Array) -> Host:
-        """Return (L L')^-1 b (n, C), in the factor's precision, as float64."""
+        """Return (L L')^-1 b, (n, C), computed in the factor's precision and converted to float64."""
         import dask.array as da
 
         scale = np.maximum(np.max(np.abs(b), axis=0), np.finfo(np.float64).tiny)

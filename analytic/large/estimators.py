@@ -1,4 +1,4 @@
-"""Offer wide networks as scikit-learn estimators and as a Gaussian-process kernel; needs the extra `sklearn`."""
+"""Provide wide networks as scikit-learn estimators and as a Gaussian-process kernel (extra `sklearn`)."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ except ImportError as error:
 ACTIVATIONS: dict[str, s.Activation] = {
     "relu": s.ReLU(), "erf": s.Erf(), "tanh": s.Tanh(), "gelu": s.GELU(), "sin": s.Sin(), "leaky_relu": s.LeakyReLU(),
 }  # fmt: skip
-"""Names for `activation`; any `minintk.spec` activation works too."""
+"""Names for `activation`, which also accepts any `minintk.spec` activation."""
 
 
 def network(depth: int, activation: str | s.Activation, w_std: float, b_std: float) -> s.Sequential:
-    """Build `depth` hidden layers and an output with these scales; widths do not affect kernels in NTK scaling."""
+    """Build `depth` hidden layers and an output with these scales; widths do not change kernels in NTK scaling."""
     depth, w_std, b_std = whole("depth", depth), number("w_std", w_std), number("b_std", b_std, zero=True)
     if not isinstance(activation, s.Activation):
         if activation not in ACTIVATIONS:
@@ -50,20 +50,20 @@ def network(depth: int, activation: str | s.Activation, w_std: float, b_std: flo
 
 
 RIDGES = 10.0 ** np.arange(-6, 1.25, 0.5)
-"""Candidates for ridge="loo", relative to the kernel's mean diagonal; the least squared leave-one-out error wins."""
+"""Candidates for ridge="loo", relative to the kernel's mean diagonal; the smallest leave-one-out error wins."""
 
 PROBES = 4
-"""Number of random-sign columns z that estimate the trace of a smoother S by E z'S z."""
+"""Number of random-sign vectors z that estimate the trace of a smoother S by E z'S z."""
 
 
 def _left_out(Y: Host, w: Host, inverse: Callable[[Host], Host], d: Host) -> Host:
-    """Return y_i - (r_i - m_i s_i) / d_i, see `leave_one_out`; inverse : v -> G^-1 v.   d : (N,), diagonal of G^-1."""
+    """Return y_i - (r_i - m_i s_i) / d_i, as in `leave_one_out`.   inverse : v -> G^-1 v.   d : (N,), diag G^-1."""
     others = (w @ Y - w[:, None] * Y) / np.maximum(w.sum() - w, 1e-300)[:, None]
     return Y - (inverse(Y) - others * inverse(np.ones((len(Y), 1)))) / d[:, None]
 
 
 def _best_ridge(k: Host, Y: Host, w: Host, ridges: Host) -> float:
-    """Return the ridge with the least sum_i w_i |left-out error_i|^2, from W^1/2 k W^1/2 = Q diag(lam) Q'."""
+    """Return the ridge with the least sum_i w_i |left-out error_i|^2, using W^1/2 k W^1/2 = Q diag(lam) Q'."""
     root = np.sqrt(w)[:, None]
     lam, Q = eigh(root * k * root.T, overwrite_a=True, check_finite=False)
     R = root * Q
@@ -77,7 +77,7 @@ def _best_ridge(k: Host, Y: Host, w: Host, ridges: Host) -> float:
 
 
 def shares(f: Host) -> Host:
-    """Return P(f_k + z_k is the largest), (M, C), for f : (M, C) and z ~ N(0, I), in O(M C).
+    """Return P(f_k + z_k is the largest), (M, C), for f : (M, C) and z ~ N(0, I).  The cost is O(M C).
 
     p_k = int phi(t - f_k) prod_{j != k} Phi(t - f_j) dt,    by the trapezoidal rule on one grid t for all k
     """
@@ -90,10 +90,10 @@ def shares(f: Host) -> Host:
 
 
 def _best_scale(f: Host, Y: Host, w: Host) -> float:
-    """Return the s that minimises sum_i w_i -log p_i(label of i), p = shares(f / s), to 1 %.
+    """Return the s that minimises sum_i w_i -log p_i(label of i), p = shares(f / s), within 1 %.
 
-    At most 2000 examples are used, or 100 for 200 classes or more: one scale needs no more, and each example costs
-    O(C).  An extra example with equal shares of all labels keeps s away from 0 if f classifies every example correctly.
+    At most 2000 examples are used, or 100 for 200 classes or more, because each example costs O(C).  An extra example
+    with equal shares of all labels keeps s away from 0 if f classifies every example correctly.
     """
     some = slice(None, None, -(-len(f) // max(100, min(2000, 20_000 // f.shape[1]))))
     f, w = f[some], w[some]
@@ -105,7 +105,7 @@ def _best_scale(f: Host, Y: Host, w: Host) -> float:
 
 
 def _examples(X: Host, image_shape: tuple[int, ...] | None) -> Host:
-    """Return X, or its rows reshaped to images; ValueError if rows have another size."""
+    """Return X, or its rows reshaped to images; raise ValueError if the size of rows does not match."""
     if image_shape is not None and prod(image_shape) != X.shape[1]:
         raise ValueError(f"image_shape={image_shape} expects {prod(image_shape)} columns in X, got {X.shape[1]}")
     return X if image_shape is None else X.reshape(len(X), *image_shape)
@@ -126,10 +126,10 @@ class _Network(BaseEstimator):  # type: ignore[misc]
     relative: bool = True
     landmarks: Any = None
     _kind: ClassVar[Kind] = "ntk"
-    _flat = False  # True if y was (N,)
+    _flat = False  # True if y has the shape (N,)
 
     def _fit(self, X: Host, Y: Host, sample_weight: Any) -> None:
-        """Centre Y : (N, C), then factorise the kernel or solve on landmarks."""
+        """Centre Y : (N, C), then factorise the kernel or solve the landmark problem."""
         flat = network(self.depth, self.activation, self.w_std, self.b_std)
         self.kernel_: Kernel = kernel(flat if self.spec is None else self.spec)
         self._time = getattr(self, "time", inf) * number("lr", getattr(self, "lr", 1.0))
@@ -184,8 +184,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
-        m_i : the mean target of the other examples.  The cost is one factorisation and N^3 / 3 operations; the ridge is
-        the whole set's.  Examples of weight 0 are omitted.  ValueError for finite time, landmarks, or a singular G.
+        m_i is the mean target of the other examples.  The cost is one factorisation and N^3 / 3 operations.  The ridge
+        is `ridge_`.  Examples of weight 0 are omitted.  ValueError for finite time, landmarks or a singular G.
         """
         check_is_fitted(self)
         if self._time != inf or self.landmarks is not None:
@@ -197,9 +197,9 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return left[:, 0] if self._flat else left
 
     def _held_out(self) -> tuple[Host, Host, Host]:
-        """Return (`leave_one_out`, y, w); with a smoother S, generalised cross-validation, y - (y - S y) / (1 - h).
+        """Return (`leave_one_out`, y, w).  With a smoother S, use generalised cross-validation y - (y - S y) / (1 - h).
 
-        h : the mean of S_ii; with landmarks, over the examples that are not landmarks, if there are any.
+        h is the mean of S_ii.  With landmarks, h averages over the examples that are not landmarks, if there are any.
         """
         limit, ens, N, C = self._limit, self._limit.ensemble, len(self._Y), len(self.mean_)
         if self._time == inf and self.landmarks is None and limit.factor is not None:
@@ -218,7 +218,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class _Trained(_Network):
-    """Base class of networks trained up to a given time."""
+    """Base class of networks that are trained for a given time."""
 
     time: float = inf
     lr: float = 1.0
@@ -236,12 +236,12 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Return the mean, (M,) or (M, C), and on request the deviations (O(M N) memory) or covariance, (M, M[, C])."""
+        """Return the mean, (M,) or (M, C), and optionally the deviations or the covariance, (M, M[, C])."""
         if return_std and return_cov:
             raise ValueError("predict expects return_std or return_cov, got both")
         wanted = {"std": True} if return_std else {"cov": True} if return_cov else {}
         mean, *spread = self._predict(X, **wanted)
-        found = mean, *(np.multiply.outer(one, self.std_ ** (1 + return_cov)) for one in spread)  # one for all outputs
+        found = mean, *(np.multiply.outer(one, self.std_ ** (1 + return_cov)) for one in spread)  # same for all outputs
         found = tuple(one[..., 0] for one in found) if self._flat else found
         return found if spread else found[0]
 
@@ -256,22 +256,22 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
 
 @dataclass(eq=False, repr=False)
 class NTKRegressor(_Regressor, _Trained):
-    """Regress with the ensemble of infinitely wide networks, all layers trained by gradient flow up to a time.
+    """Regress with the ensemble of infinitely wide networks, with all layers trained by gradient flow for a given time.
 
-    spec : a `minintk` spec; without one, `depth` hidden layers with `activation`, w_std and b_std, for grid search.
+    spec : a `minintk` spec.  By default, `depth` hidden layers with `activation`, w_std and b_std, for grid search.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
     ridge : pull towards the initial weights, relative to the mean of Theta(x, x) unless relative=False; or "loo".
     landmarks : number or indices of examples for `solve(by="landmarks")`, which takes O(N M) and gives only the mean.
-    time : on L = 1/(2N) sum |f - y|^2, lr x steps if lr = 1, or steps if lr is the network's own; inf: the end.
-    normalize_y : divide the targets, always centred, by their standard deviation; predictions are scaled back.
+    time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if lr is the network's own; inf is the end.
+    normalize_y : divide the centred targets by their standard deviation, and scale predictions back.
 
-    Spreads are those of f over initialisations, without noise, so they are not intervals for new targets.  They scale
-    with the prior and not with y: standardise y, or pass normalize_y=True.  For calibrated intervals, use
-    GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
+    Standard deviations and covariances are those of f over initialisations, without noise, so they do not give
+    intervals for new targets.  They scale with the prior and not with y: standardise y, or pass normalize_y=True.  For
+    calibrated intervals, use GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
 
-    Attributes: kernel_ : the `Kernel`; ridge_ : absolute; mean_, std_ : (C,), used to centre and divide the targets.
-    UnsupportedLayer for a spec without a kernel.  With ridge=0, equal rows get the mean of their targets; ValueError if
-    the kernel is singular and rounding hides its limit.  Lee et al. 2019, eqs. (14) to (16).
+    Attributes: kernel_, the `Kernel`; ridge_, the absolute ridge; mean_ and std_, (C,), the offsets and scales of the
+    targets.  UnsupportedLayer for a spec without a kernel.  With ridge=0, equal rows get the mean of their targets;
+    ValueError if the kernel is singular and rounding hides the limit.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 9)[:, None]
@@ -286,16 +286,16 @@ class NTKRegressor(_Regressor, _Trained):
 class NNGPRegressor(_Regressor):
     """Do Bayesian regression with an infinitely wide network at random initialisation as the prior.
 
-    Arguments, attributes and the scale of spreads are as in `NTKRegressor`.  ridge : the variance of the noise in y (in
-    normalised y with normalize_y=True), relative to the mean of K(x, x) unless relative=False; or "loo".  A spread is
-    that of f given the data, without noise.  Lee et al. 2019, eq. (13).
+    Arguments, attributes and the scale of spreads are as in `NTKRegressor`.  ridge : the variance of the noise in y,
+    normalised if normalize_y=True, relative to the mean of K(x, x) unless relative=False; or "loo".  A spread is the
+    deviation of f given the data, without noise.  Lee et al. 2019, eq. (13).
     """
 
     ridge: float | Literal["loo"] = 1e-3
     _kind: ClassVar[Kind] = "nngp"
 
     def log_marginal_likelihood(self) -> float:
-        """Return log N(y; 0, K + ridge_ I), the evidence of `fit`'s normalised targets, summed over outputs."""
+        """Return log N(y; 0, K + ridge_ I), the log evidence of `fit`'s normalised targets, summed over outputs."""
         check_is_fitted(self)
         if self.landmarks is not None:
             raise ValueError(f"log_marginal_likelihood expects landmarks=None, got {self.landmarks!r:.99}: fit without")
@@ -304,7 +304,7 @@ class NNGPRegressor(_Regressor):
 
 class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit X : (N, d), y : (N,), labels of at least two classes, sample_weight : (N,)."""
+        """Fit X : (N, d), y : (N,) labels of at least two classes, and sample_weight : (N,)."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
@@ -320,19 +320,19 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
         return self.classes_[mean.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Host:
-        """Return P(class k's output is the largest), (M, C): `shares` of the means / scale_."""
+        """Return the probability that each class's output is the largest, (M, C): `shares` of the means / scale_."""
         return shares(self._predict(X)[0] / self.scale_)
 
     def predict_log_proba(self, X: Any) -> Host:
-        """Return log `predict_proba`, (M, C), at least log 1e-300."""
+        """Return the logarithm of `predict_proba`, (M, C), at least log 1e-300."""
         return np.log(np.maximum(self.predict_proba(X), 1e-300))
 
 
 class NTKClassifier(_Classifier, _Trained):
-    """Classify with `NTKRegressor` on one column per class, 1 for its examples, otherwise 0; arguments are the same.
+    """Classify with `NTKRegressor` on one column per class, 1 for its examples and 0 for others; same arguments.
 
     A class's probability is the share of outputs N(mean, scale_^2 I) in which it is largest.  scale_ minimises the
-    log-loss on left-out means, by leave_one_out or else generalised cross-validation, and one example of all labels.
+    log-loss on means from leave-one-out or generalised cross-validation, with one added example of all labels.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 41)[:, None]
@@ -344,7 +344,7 @@ class NTKClassifier(_Classifier, _Trained):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class NNGPClassifier(_Classifier):
-    """Classify like `NTKClassifier`, with the mean of `NNGPRegressor`, and with its arguments."""
+    """Classify like `NTKClassifier`, but with the mean and the arguments of `NNGPRegressor`."""
 
     ridge: float | Literal["loo"] = 1e-3
     _kind: ClassVar[Kind] = "nngp"
@@ -352,12 +352,12 @@ class NNGPClassifier(_Classifier):
 
 @dataclass(eq=False, repr=False)
 class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
-    """Use K ("nngp") or Theta ("ntk") of a wide network as a kernel of `sklearn.gaussian_process`, with derivatives.
+    """K ("nngp") or Theta ("ntk") of a wide network, as a kernel of `sklearn.gaussian_process` with derivatives.
 
-    w_std, b_std : factors on all w_std and b_std of the spec; without a spec, the scales of `depth` hidden layers.
-    Scikit-learn maximises the evidence over both within their bounds ("fixed" excludes one; b_std=0 stays 0), using
-    `Kernel.derivatives`; depth and activation are choices for a grid.  It combines with scikit-learn's kernels, e.g.
-    NetworkKernel() + WhiteKernel().  Outputs of erf are bounded by its scales: put ConstantKernel() * before it.
+    w_std, b_std : factors on all w_std and b_std of the spec.  Without a spec, the scales of `depth` hidden layers.
+    Scikit-learn maximises the evidence over both within their bounds, using `Kernel.derivatives`.  "fixed" excludes a
+    scale, and b_std=0 stays 0.  Choose depth and activation by grid search.  The kernel combines with others, e.g.
+    NetworkKernel() + WhiteKernel().  Outputs of erf are bounded by its scales, so put ConstantKernel() * before it.
 
     >>> import numpy as np
     >>> from sklearn.gaussian_process import GaussianProcessRegressor
@@ -391,7 +391,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return found
 
     def __repr__(self) -> str:
-        """Name what the kernel depends on, with three digits per scale as in scikit-learn's kernels."""
+        """Return the kernel's type and arguments, with three digits per scale as in scikit-learn's kernels."""
         of = f"depth={self.depth}, activation={self.activation!r}" if self.spec is None else f"spec={self.spec!r}"
         return f"NetworkKernel({of}, w_std={self.w_std:.3g}, b_std={self.b_std:.3g}, kind={self.kind!r})"
 
@@ -402,7 +402,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return kernel(scaled(scaled(self.spec, "w_std", self.w_std), "b_std", self.b_std))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        """Return k(X, Y), (N, M); with eval_gradient (Y = None) also d / d log b_std, d / d log w_std, (N, N, free)."""
+        """Return k(X, Y), (N, M).  With eval_gradient, add d / d log b_std and d / d log w_std, (N, N, free)."""
         x, k = _examples(np.atleast_2d(X), self.image_shape), self._kernel()
         K = getattr(k, self.kind)(x, None if Y is None else _examples(np.atleast_2d(Y), self.image_shape))
         if not eval_gradient:
@@ -418,5 +418,5 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return getattr(self._kernel().diag(_examples(np.atleast_2d(X), self.image_shape)), self.kind)
 
     def is_stationary(self) -> bool:
-        """Return False: k depends on more than x - x'."""
+        """Return False, because k depends on more than x - x'."""
         return False

@@ -1,11 +1,11 @@
-"""Compute the Cholesky factor of a large kernel by blocks, in memory or in a folder that outlives the process.
+"""Compute the Cholesky factor of a large kernel by blocks, in memory or in a folder that survives the process.
 
     L_rj = (K_rj - sum_{i<j} L_ri L_ji') L_jj^-T,      L_rr L_rr' = K_rr - sum_{i<r} L_ri L_ri'
 
-by rows of blocks, in the kernel's own precision.  Each block of K is read once; only one panel of K is held in memory.
-The blocks (0, 0), (1, 0), (1, 1), (2, 0), ... of L are numbered.  In a folder each block is a file
+The blocks are computed row by row, in the kernel's precision.  Each block of K is read once, and memory contains only
+one panel of K.  The blocks of L are numbered (0, 0), (1, 0), (1, 1), (2, 0), ...  In a folder, each block is a file
 
-    17-1a2b3c4d.npy    named by its number and the checksum of its bytes; it is written atomically
+    17-1a2b3c4d.npy    named by the block's number and the checksum of its bytes; written atomically
 
 A process that opens the folder resumes after the last block whose bytes match its name.  The bytes do not depend on the
 number of threads.
@@ -35,11 +35,11 @@ from minintk.progress import progress_of
 from minintk.threads import parallel, single_threaded_blas
 
 PIECE = 512
-"""Rows that a thread carries through all products of a block at a time."""
+"""Number of rows that a thread carries through all products of a block at a time."""
 
 
 class Blocks(list[Host]):
-    """Hold the finished blocks of L, in memory or found in `folder`; OSError, before the work, if the disk is full."""
+    """The finished blocks of L, in memory or in `folder`.  OSError, before the work, if the disk is too full."""
 
     def __init__(self, shapes: list[tuple[int, int]], dtype: np.dtype[Any], folder: Path | None) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Blocks(list[Host]):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def append(self, block: Host) -> None:
-        """Store the next block; OSError on a full disk."""
+        """Store the next block; raise OSError on a full disk."""
         if self.folder is not None:
             path = self.folder / f"{len(self)}-{checksums([block]).strip()}.npy"
             remove_parts(path)
@@ -66,7 +66,7 @@ class Blocks(list[Host]):
         return map_npy(path, self.shapes[len(self)], self.dtype, "delete it, and it is computed again")
 
     def _read(self, folder: Path) -> Host | None:
-        """Return the next block that an earlier process left; None if there is none or, with a warning, if damaged."""
+        """Return the next block of an earlier process, or None if it is missing or damaged; warn if it is damaged."""
         for path in sorted(folder.glob(f"{len(self)}-*.npy")):
             with suppress(Unreadable):
                 block = self._mapped(path)
@@ -82,7 +82,7 @@ class Blocks(list[Host]):
 
 
 class Factor:
-    """Factorise K + ridge I = L L' from the blocks of `gram`; ValueError, naming the pivot, if L does not exist."""
+    """Cholesky factor L L' = K + ridge I of the blocks of `gram`; ValueError names the pivot if L does not exist."""
 
     def __init__(self, gram: Gram, folder: Path | None, progress: bool) -> None:
         self.rows, self.dtype = gram.blocks, gram.dtype
@@ -101,11 +101,11 @@ class Factor:
         return r * (r + 1) // 2 + j
 
     def block(self, r: int, j: int) -> Host:
-        """Return L_rj; for r = j it has zeros above the diagonal."""
+        """Return L_rj, which has zeros above the diagonal for r = j."""
         return self.blocks[self._number(r, j)]
 
     def _row(self, r: int, gram: Gram, advance: Callable[[float], None]) -> None:
-        """Compute the missing blocks of row r; `panel` holds K at first, then L."""
+        """Compute the missing blocks of row r; `panel` contains K at first, and L at the end."""
         panel: Host = np.asarray(gram.panel(r))
         start, rows = self.rows[r].start, panel.shape[0]
         own = np.einsum("ii->i", panel[:, start:])  # a view of the diagonal
@@ -122,7 +122,7 @@ class Factor:
             panel[:, columns] = self.block(r, j)
 
     def _reduce(self, panel: Host, at: slice, r: int, j: int) -> None:
-        """Compute the rows `at` of L_rj; for j = r, K_rr minus the products of earlier blocks, below the diagonal."""
+        """Compute the rows `at` of L_rj; for j = r, subtract earlier products from K_rr, at and below the diagonal."""
         columns = self.rows[j]
         width = columns.stop - columns.start if j < r else at.stop
         target = panel[at, columns.start : columns.start + width]
@@ -133,7 +133,7 @@ class Factor:
             target[...] = triangular(self.block(j, j), target.T).T
 
     def _diagonal(self, block: Host, start: int, gram: Gram, largest: float) -> Host:
-        """Return L_rr, or raise ValueError.   largest : the largest entry of K in these rows, for rounding."""
+        """Return L_rr, or raise ValueError.   largest : the largest entry of K in these rows, which scales rounding."""
         (potrf,) = scipy_module(np, "linalg").get_lapack_funcs(("potrf",), (block,))
         L, info = potrf(block, lower=True, clean=True)
         if info:
@@ -147,7 +147,7 @@ class Factor:
         return np.asarray(L)
 
     def solve(self, b: Array) -> Host:
-        """Return (L L')^-1 b (n, C), in the factor's precision, as float64."""
+        """Return (L L')^-1 b, (n, C), computed in the factor's precision and converted to float64."""
         size = np.maximum(np.max(np.abs(np.asarray(b)), axis=0), np.finfo(np.float64).tiny)
         z = np.asarray(b / size).astype(self.dtype)
         for r, at in enumerate(self.rows):

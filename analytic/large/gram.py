@@ -1,6 +1,6 @@
-"""Read the training set's kernel by panels of rows, from disk or computed when needed.
+"""Read the training set's kernel by panels of rows, which are on disk or computed when needed.
 
-    panel r = K[r, :end of r]     the rows of block r up to and including the diagonal, so only half of K is read
+    panel r = K[r, :end of r]     rows of block r up to and including the diagonal; only half of K is read
 
 Products use float64 for any precision of K, so residuals for the stored K are exact to float64.
 """
@@ -16,11 +16,11 @@ from minintk.arrays import Array, array_namespace, on_host, to_library
 from minintk.threads import parallel
 
 BLOCK = 2048
-"""Rows of a panel and of a block; a product of two blocks takes about 0.2 s on one core."""
+"""Number of rows of a panel and of a block; a product of two blocks takes about 0.2 s on one core."""
 
 
 class Gram:
-    """Represent K + ridge I by panels.   of : (x1, x2 or None) -> their kernel.   stored : K(x, x), if on disk."""
+    """K + ridge I, by panels.   of : (x1, x2 or None) -> the kernel of x1 and x2.   stored : K(x, x), if on disk."""
 
     def __init__(
         self, of: Callable[[Array, Array | None], Array], x: Array, ridge: float, stored: np.memmap[Any, Any] | None
@@ -30,7 +30,7 @@ class Gram:
         self.blocks = [slice(i, min(i + BLOCK, self.n)) for i in range(0, self.n, BLOCK)]
 
     def panel(self, r: int) -> Array:
-        """Return K[r, :end], (rows, end), without the ridge; the caller can modify it."""
+        """Return K[r, :end], (rows, end), without the ridge; the caller may modify the panel."""
         rows = self.blocks[r]
         if self.stored is not None:
             return to_library(np.array(self.stored[rows, : rows.stop]), self.xp)

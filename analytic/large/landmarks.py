@@ -1,15 +1,15 @@
-"""Solve kernel regression on M landmarks z among N examples: N M entries of the kernel instead of N^2.
+"""Solve kernel regression on M landmarks z among N examples, with N M entries of the kernel instead of N^2.
 
     f(x) = k(x, z) a,    a minimises  sum_i w_i |f(x_i) - y_i|^2 + ridge a' K_mm a
 
-With K_mm = L L' and v = L' a, the minimum solves the following, by conjugate gradients preconditioned with P^-1:
+With K_mm = L L' and v = L' a, conjugate gradients preconditioned with P^-1 solve for the minimum:
 
     S v = L^-1 K_mn W y,    S = L^-1 K_mn W K_nm L^-T + ridge I
                             P = (N / M) L' W_m L + ridge I
 
-P is S with the sum over examples replaced by N / M times the sum over landmarks.  K_nm is read in pieces of its rows:
-at each step if all of it stays in memory, otherwise once, for K_mn W K_nm : (M, M).  Memory is O(M^2 + piece).  With
-M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+P is S with the sum over examples replaced by N / M times the sum over landmarks.  K_nm is read in pieces of rows.  If
+K_nm fits in memory, each step reads all pieces; otherwise, K_mn W K_nm : (M, M) is formed once.  Memory is O(M^2 +
+piece).  With M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from minintk.progress import progress_of
 from minintk.threads import parallel
 
 PIECE = 2**22
-"""Bytes of a piece of K_nm in float64.  It stays in cache between its two products, which thus take a third as long."""
+"""Bytes of a piece of K_nm in float64.  Pieces stay in cache between their two products, which triples the speed."""
 
 TOGETHER = 64
-"""Number of pieces whose products are held until they are summed."""
+"""Number of pieces whose products are kept until they are summed."""
 
 ROWS = 2048
-"""Rows of a piece that is read once, if less than M; each piece updates the whole sum of products, (M, M)."""
+"""Minimum number of rows of a piece that is read once (M if larger); each piece updates the whole (M, M) sum."""
 
 HELD = 2**32
-"""K_nm stays in memory up to this many bytes and up to a quarter of the free memory."""
+"""Maximum bytes of K_nm in memory.  Unless K_nm is on disk, a quarter of the free memory is a further limit."""
 
 KEPT = 60.0
 """Seconds between writes of the partial sums over pieces."""
@@ -47,7 +47,7 @@ Sums = dict[str, Array]
 
 
 def chosen(landmarks: Any, n: int) -> Host:
-    """Return the landmarks' indices in ascending order: those given, or the given number drawn without replacement."""
+    """Return the landmarks' indices in ascending order, as given or drawn without replacement if a number is given."""
     at = np.asarray(landmarks)
     if at.dtype.kind in "iu" and at.ndim == 0 and at >= 1:
         return np.sort(np.random.default_rng(0).choice(n, min(int(at), n), replace=False))
@@ -61,7 +61,7 @@ def chosen(landmarks: Any, n: int) -> Host:
 
 
 def weights(weight: Array | None, x: Array) -> Array:
-    """Return w, (N,), ones by default; ValueError unless w is finite, >= 0 and positive somewhere."""
+    """Return w : (N,), which defaults to ones; ValueError unless w is finite, >= 0 and positive somewhere."""
     xp, n = array_namespace(x), int(x.shape[0])
     if weight is None:
         return xp.ones(n)
@@ -73,7 +73,7 @@ def weights(weight: Array | None, x: Array) -> Array:
 
 
 class Nystrom:
-    """Multiply S by vectors for `solve`'s conjugate gradients; right : L^-1 K_mn W y, (M, C).
+    """The matrix S as an operator for conjugate gradients, and the right-hand side `right` = L^-1 K_mn W y : (M, C).
 
     of : (x1, x2) -> their kernel.   y : (N, C), float64.   at : (M,), indices of the landmarks.   weight : (N,).
     stored : K_nm, if on disk.   read, write : load and store partial sums.   ValueError if K is indefinite.
@@ -98,7 +98,7 @@ class Nystrom:
             self.right = triangular(self.L, self._sums(weight[:, None] * y, holds, read, write, advance))
 
     def _sums(self, wy: Array, holds: bool, read: Any, write: Any, advance: Callable[[float], None]) -> Array:
-        """Return K_mn W y, and K_mn W K_nm unless K_nm stays in memory; resume the sums of a killed process."""
+        """Return K_mn W y, and K_mn W K_nm unless K_nm stays in memory; resume the sums of an interrupted process."""
         xp, m = self.xp, len(self.at)
         sums = {"K2": xp.zeros((m, m)), "b": xp.zeros((m, wy.shape[1])), "pieces": xp.zeros(1)}
         if not holds:
@@ -119,7 +119,7 @@ class Nystrom:
         return b
 
     def _factor(self, K: Array, rounding: float) -> Array:
-        """Return L, lower triangular, L L' = K + jitter I; the jitter covers rounding, or more if a pivot is lost."""
+        """Return the lower triangular L, L L' = K + jitter I; jitter covers rounding, and grows if a pivot is lost."""
         xp, m = self.xp, len(K)
         jitter = 10 * m**0.5 * rounding * float(xp.max(xp.abs(xp.diagonal(K)))) or 1e-300
         for scale in (1.0, 10.0, 100.0, 1000.0):
@@ -152,7 +152,7 @@ class Nystrom:
             K = self.rows(i)
             return (self.weight[self.pieces[i], None] * (K @ a)).T @ K
 
-        for i in range(0, len(self.pieces), TOGETHER):  # in such small products, BLAS threads wait for each other
+        for i in range(0, len(self.pieces), TOGETHER):  # BLAS threads would wait for each other in such small products
             some = range(len(self.pieces))[i : i + TOGETHER]
             for found in parallel(part, some) if on_host(self.xp) else map(part, some):
                 total += found
@@ -167,7 +167,7 @@ class Nystrom:
         return triangular(self.L, v, trans=1)
 
     def residual(self, a: Array, y: Array) -> float:
-        """Return max over columns of |W (y - K_nm a) - ridge a| / |W y|, with a = 0 at other examples."""
+        """Return the maximum over columns of |W (y - K_nm a) - ridge a| / |W y|, with a = 0 for non-landmarks."""
         xp, W = self.xp, self.weight[:, None]
         size = float(xp.max(xp.abs(y))) or 1.0
         a, y = a / size, y / size

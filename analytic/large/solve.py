@@ -1,10 +1,10 @@
-"""Solve kernel regression at any size: (K + ridge I) a = y by conjugate gradients to a given residual.
+"""Solve kernel regression at any size: (K + ridge I) a = y by conjugate gradients with a requested residual.
 
     preconditioner        work                     memory beside x                     on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
-    "landmarks" L, B      steps times n M          M^2, for only f = k(., z) a         k(x, z) and the state
+    "landmarks" L, B      steps times n M          M^2, only for f = k(., z) a         k(x, z) and the state
 
-The factor has the precision of K, for instance float32; residuals and steps are in float64.  So the steps also correct
+The factor has the precision of K, for instance float32.  Residuals and steps use float64, so the steps also correct
 rounding errors of the factor.
 """
 
@@ -42,20 +42,20 @@ Precondition = Callable[[Array], Array]
 By = Literal["cholesky", "landmarks"]
 
 MOST_STEPS = 1000
-"""After this many steps, the solve stops with a warning that gives the residual."""
+"""Maximum number of steps, after which the solve stops with a warning that gives the residual."""
 
 CHUNK = 2**28
-"""Bytes of the test-training kernel that are held at a time."""
+"""Bytes of the test-training kernel that are in memory at a time."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solved:
-    """Represent f(x) = k(x, X) a with (K + ridge I) a = y; built by `solve`.
+    """f(x) = k(x, X) a with (K + ridge I) a = y; built by `solve`.
 
-    coefficients : a, (N, C), float64.   residual : the largest |y - (K + ridge I) a| / |y| of the C columns, in
+    coefficients : a, (N, C), float64.   residual : the largest |y - (K + ridge I) a| / |y| over the C columns, in
     float64.   steps : number of steps of conjugate gradients.
-    landmarks : None, or for by="landmarks" their indices, (M,).  Then f(x) = k(x, X[landmarks]) a with a : (M, C), and
-    the residual takes a = 0 at the other examples: it says how far the full system is from solved.  It bounds nothing.
+    landmarks : (M,), indices for by="landmarks", or None.  With landmarks, f(x) = k(x, X[landmarks]) a with a : (M, C).
+    The residual is that of the full system with a = 0 at all other examples.  It is not a bound on the error.
     """
 
     coefficients: Array
@@ -66,7 +66,7 @@ class Solved:
     landmarks: Host | None = None
 
     def predict(self, x_test: Array) -> Array:
-        """Return f : (M, C) at x_test : (M, *shape of an example), using pieces of 256 MiB of the kernel."""
+        """Return f : (M, C) at x_test : (M, *shape of an example), in pieces of 256 MiB of the kernel."""
         self.ensemble.check(x_test)
         X, xp = self.ensemble.x, array_namespace(self.ensemble.x)
         X = X if self.landmarks is None else X[to_library(self.landmarks, xp)]
@@ -83,24 +83,24 @@ def solve(
 ) -> Solved:  # fmt: skip
     """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, for kernels that exceed the memory.
 
-    kernel, x, y, ridge, kind : as in `posterior`; memory holds only a few panels of 2048 rows of the kernel.
-    by : "cholesky" factorises the kernel on the host; if it is not positive definite, the error names the pivot.
-        "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over f = k(., z) a; this
-        is an approximation in O(N M).
-    landmarks, weight : for by="landmarks": number (default 5000) or indices of examples; w, (N,), by default ones.
+    kernel, x, y, ridge, kind : as in `posterior`; memory contains only a few panels of 2048 rows of the kernel.
+    by : "cholesky" factorises the kernel on the host; if the kernel is not positive definite, the error names the
+        pivot.  "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over functions
+        f = k(., z) a; this is an approximation in O(N M).
+    landmarks : for by="landmarks", the number (default 5000) or the indices of examples.   weight : w, (N,), or ones.
     tol : the residual |y - (K + ridge I) a| / |y| at which steps end, for each column of y.
     store : a folder for the kernel, its factor and the state.  If the process is killed, the same call resumes and
-        gives the same bytes (docs/large-kernels.md).  Without it, the factor is in memory (N^2 / 2 numbers), and each
-        step recomputes the blocks of the kernel.
+        gives the same bytes (docs/large-kernels.md).  Without a store, the factor is in memory (N^2 / 2 numbers), and
+        each step recomputes the blocks of the kernel.
     executor : computes the blocks of the kernel, which the steps read from `store`.  A dask client's executor also
-        factorises, on its workers, which need access to the folder (docs/clusters.md).
-    progress : show bars with the time left on stderr.
+        factorises on its workers, which need access to the folder (docs/clusters.md).
+    progress : show progress bars with the remaining time on stderr.
 
     ValueError for arguments that `posterior` refuses, landmarks that are not examples, a kernel that is not positive
-    definite, a residual of 1 or more, or a store of another kernel.  RuntimeWarning if tol is not reached.  A second
-    process that starts the same solve in a folder helps with the kernel, waits for the factor, and gets the result.
-    MemoryError or OSError, before the work, if memory or disk are too small.  Hestenes and Stiefel 1952; beta is from
-    Golub and Ye 1999, landmarks from Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+    definite, a residual of 1 or more, or a store of another kernel.  RuntimeWarning if tol is not reached.  MemoryError
+    or OSError, before the work, if memory or disk is too small.  A second process that starts the same solve in a
+    folder helps with the kernel, waits for the factor, and returns the result.  Hestenes and Stiefel 1952; beta is from
+    Golub and Ye 1999, and landmarks are from Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 
     >>> import numpy as np, minintk as mn, analytic as an
     >>> x = np.random.default_rng(0).standard_normal((20, 5))
@@ -111,7 +111,7 @@ def solve(
     >>> solve(k, x, x[:, :2], ridge=0.1, by="landmarks", landmarks=10).coefficients.shape
     (10, 2)
     """
-    examples = posterior(kernel, x, y, ridge=ridge, kind=kind).ensemble  # checked, and copied
+    examples = posterior(kernel, x, y, ridge=ridge, kind=kind).ensemble  # checked and copied
     x, y, ridge, xp = examples.x, examples.y, examples.ridge, array_namespace(examples.x)
     if by not in get_args(By):
         raise ValueError(f"by expects 'cholesky' or 'landmarks', got {by!r}")
@@ -165,12 +165,12 @@ def solve(
 def _gradients(
     K: gram.Gram | Nystrom, precondition: Precondition, y: Array, tol: float, state: Path | None, progress: bool
 ) -> tuple[Array, float, int]:
-    """Return (a, residual, steps) of conjugate gradients for each column of y; one product serves all columns.
+    """Return (a, residual, steps) of conjugate gradients for each column of y, with one product for all columns.
 
         z = P^-1 r,   beta = -z'w / r'z (previous),   p = z + beta p
         q = (K + ridge) p,   alpha = r'z / p'q,   w = alpha q,   a += alpha p,   r -= w
 
-    At the end, r is recomputed from a; if it still exceeds tol, the iteration restarts from there.
+    At the end, r is recomputed from a; if r still exceeds tol, the iteration restarts from a.
     """
     xp = K.xp
     sizes = xp.max(xp.abs(y), axis=0)
@@ -187,7 +187,7 @@ def _gradients(
     with progress_of("residual", 1.0, progress) as advance:
         advance(share(residual))
         while True:
-            if not residual > tol or steps >= MOST_STEPS:  # also stops if it is NaN
+            if not residual > tol or steps >= MOST_STEPS:  # also stops if the residual is NaN
                 if fresh:
                     break
                 now |= {"r": y - K.product(now["a"]), "p": zero, "w": zero, "rz": xp.zeros_like(sizes)}
@@ -205,7 +205,7 @@ def _gradients(
 
 
 def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Array]) -> dict[str, Array]:
-    """Make one step; ValueError if p'(K + ridge)p shows a negative eigenvalue."""
+    """Make one step; raise ValueError if p'(K + ridge)p reveals a negative eigenvalue."""
     xp, a, r = K.xp, now["a"], now["r"]
     z = precondition(r)
     beta = -xp.sum(z * now["w"], axis=0) / xp.where(now["rz"] > 0, now["rz"], xp.full_like(now["rz"], inf))
@@ -224,7 +224,7 @@ def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Arr
 
 
 def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
-    """Convert a kernel's progress(done, total) to increments, without what an earlier process did."""
+    """Convert a kernel's progress(done, total) to increments that exclude the work of an earlier process."""
     seen: list[int] = []
 
     def progress(done: int, total: int) -> None:
@@ -235,7 +235,7 @@ def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
 
 
 def _read(path: Path | None, like: Mapping[str, Array]) -> dict[str, Host] | None:
-    """Read an earlier process's arrays, named and shaped as `like`; None if missing or, with a warning, damaged."""
+    """Return an earlier process's arrays with the names and shapes of `like`, or None; warn if they are damaged."""
     if path is None:
         return None
     try:
@@ -252,7 +252,7 @@ def _read(path: Path | None, like: Mapping[str, Array]) -> dict[str, Host] | Non
 
 
 def _write(path: Path | None, arrays: dict[str, Array]) -> None:
-    """Store the arrays for a later process, if there is a folder."""
+    """Store the arrays for a later process if there is a folder."""
     if path is None:
         return
     remove_parts(path)
@@ -262,7 +262,7 @@ def _write(path: Path | None, arrays: dict[str, Array]) -> None:
 
 
 def _check_memory(x: Array, y: Array, m: int, store: Store) -> None:
-    """Raise MemoryError, with the required amount, before the work.   m : the number of landmarks, or 0."""
+    """Raise MemoryError, with the required amount, before the work.   m : number of landmarks, or 0."""
     (n, C), item = y.shape, int(x.dtype.itemsize)
     if m:
         need, remedy = 32 * m**2 + 24 * m * max(m, ROWS) + 8 * C * (6 * m + 4 * n), "take fewer landmarks"

@@ -1,16 +1,16 @@
-"""Compute kernels by blocks: in memory with an executor, or in a store on disk that survives kills and can be shared.
+"""Compute kernels by blocks, in memory with an executor, or in a store on disk that survives kills and can be shared.
 
 A store is a folder (see docs/long-runs.md):
 
-    nngp.npy, ntk.npy   the results, plain .npy files, which numpy.load(..., mmap_mode="r") opens
-    record-MARK.txt     MARK is a fingerprint of network, inputs and precision; the file has a line for each block in
-                        the results: its number, and the checksum of its bytes in each result
+    nngp.npy, ntk.npy   the results: plain .npy files, which numpy.load(..., mmap_mode="r") opens
+    record-MARK.txt     a line for each block in the results, with its number and the checksums of its bytes;
+                        MARK is a fingerprint of network, inputs and precision
     blocks/             17.lock is a claim on block 17
 
 A block is written to the results and flushed to disk before its line is written.  The same call on the same store
 computes the blocks without a matching line, and ends with the same bytes as one uninterrupted process.  Checksums start
-from the fingerprint's, so a matching line shows that the block belongs to this kernel.  A damaged record costs only the
-blocks of its damaged lines.
+from the fingerprint's checksum, so a matching line shows that the block belongs to this kernel.  A damaged line of the
+record costs only the block of this line.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from minintk.threads import alone, single_threaded_blas
 KERNEL_NAMES = ("nngp", "ntk")
 
 Lines = dict[int, set[str]]
-"""{block number: rests of its lines (" " and the checksum of its bytes in each result)}; one rest unless damaged."""
+"""{block number: rests of its lines}; a rest is a space and a checksum for each result, and only one if undamaged."""
 
 
 def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callable[[Host], Host]]]:
-    """Return (rows, columns, transformation) of a block and, if the matrix is symmetric, of its mirror image."""
+    """Return (rows, columns, transformation) of a block and, in a symmetric matrix, those of its mirror image."""
     i, j = place
     return [(i, j, np.asarray)] + [(j, i, np.transpose)] * (symmetric and i != j)
 
 
 class KernelStore:
-    """Store the kernels of `inputs` in a folder.   asked : (NNGP, NTK).   size : rows and columns of a block.
+    """The kernels of `inputs` in a folder.   asked : (NNGP, NTK).   size : number of rows and columns of a block.
 
-    what : all else that the results depend on.   ValueError for a folder with other files or another kernel;
-    NotADirectoryError for a file; OSError for a full disk, or an unfinished read-only folder.
+    what : everything else that affects the results.   ValueError for a folder with other files or another kernel;
+    NotADirectoryError for a file; OSError for a full disk, or for a read-only folder without complete results.
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
@@ -77,7 +77,7 @@ class KernelStore:
             self._open()
 
     def _open(self) -> None:
-        """Create missing files, remove temporary files of killed writers, and drop damaged blocks from the record."""
+        """Create missing files, remove temporary files of killed writers, and delete damaged blocks from the record."""
         for name in self.names:
             remove_parts(self._file(name))
         lines = self._lines()
@@ -97,7 +97,7 @@ class KernelStore:
         self._write_record({number: sums for number, sums in self.done.items() if number not in damaged})
 
     def _write_record(self, lines: Lines) -> None:
-        """Write a record of these lines, to the end of the last one, unless the present record is the same."""
+        """Write a record that ends with the last of these lines, unless the present record is the same."""
         text = "".join(f"{n}{sums}\n" for n in sorted(lines) for sums in sorted(lines[n]))
         write_bytes(self.record, text.encode())
         self.done = lines
@@ -106,7 +106,7 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return the record's complete lines; None if there is no record; ValueError if it is another kernel's."""
+        """Return the record's complete lines, or None without a record; raise ValueError if another kernel wrote it."""
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
@@ -121,7 +121,7 @@ class KernelStore:
         return found
 
     def _reserve(self, name: str) -> None:
-        """Create a result full of NaN, which reserves its space on disk."""
+        """Create a result filled with NaN, which reserves the space on disk."""
         nan = np.broadcast_to(np.asarray(np.nan, str(self.inputs.dtype)), self.inputs.shape)
 
         def write(file: BinaryIO) -> None:
@@ -131,7 +131,7 @@ class KernelStore:
         write_atomically(self._file(name), write, nan.nbytes)
 
     def results(self) -> list[Any]:
-        """Return NNGP and NTK as read-only numpy.memmap; None for one that was not requested."""
+        """Return NNGP and NTK as read-only numpy.memmap, or None for a kernel that was not requested."""
         remedy = f"delete the store {str(self.folder)!r} and start again"
         shape, dtype = self.inputs.shape, str(self.inputs.dtype)
         try:
@@ -140,7 +140,7 @@ class KernelStore:
             raise Unreadable(f"{error.filename} is missing: {remedy}") from error
 
     def _sums(self, number: int, results: list[Any]) -> str:
-        """Return the checksums of a block's bytes, or "" if its mirror image's differ."""
+        """Return the checksums of a block's bytes, or "" if the checksums of its mirror image differ."""
         found = {
             checksums((turned(result[rows, columns]) for result in results if result is not None), self.begin)
             for rows, columns, turned in images_of(self.places[number], self.inputs.symmetric)
@@ -148,7 +148,7 @@ class KernelStore:
         return found.pop() if len(found) == 1 else ""
 
     def _damaged(self) -> list[int]:
-        """Return the blocks whose bytes, or whose mirror image's, match no line; other blocks keep their line."""
+        """Return the blocks whose bytes, or those of the mirror image, match no line; other blocks keep their lines."""
         results = self.results()
         found = {n: self._sums(n, results) for n in self.done}
         self.done |= {n: {sums} for n, sums in found.items() if sums in self.done[n]}
@@ -165,7 +165,7 @@ class KernelStore:
         return number in self.done
 
     def keep(self, number: int, found: list[Array | None]) -> None:
-        """Write a block that this process claimed and computed to the results, then write its line."""
+        """Write a block that this process claimed and computed to the results, and then its line to the record."""
         arrays = {name: to_host(a) for name, a in zip(KERNEL_NAMES, found, strict=True) if a is not None}
         with Claim(self.folder / "record.lock", wait=True):
             for name, block in arrays.items():
@@ -178,7 +178,7 @@ class KernelStore:
         self.done[number] = {sums}
 
     def _write(self, path: Path, place: Place, block: Host) -> None:
-        """Write a block to a result row by row and flush it; a full disk raises OSError, not a signal."""
+        """Write a block to a result row by row and flush it; a full disk raises OSError instead of sending a signal."""
         with space_on_disk(path), open(path, "r+b") as file:
             npy_header(file)
             start = file.tell()
@@ -191,30 +191,30 @@ class KernelStore:
 
 
 def checksums(arrays: Iterable[Host], begin: int = 0) -> str:
-    """Return, for each array, a space and eight hexadecimal digits: the CRC-32 of its bytes, started from `begin`."""
+    """Return, for each array, a space and the CRC-32 of its bytes as eight hexadecimal digits, started from `begin`."""
     return "".join(f" {zlib.crc32(np.ascontiguousarray(a).data, begin):08x}" for a in arrays)
 
 
 Engine = VectorEngine | ImageEngine
-"""Evaluates a kernel, or a block of it."""
+"""An engine that evaluates a kernel or a block of it."""
 
 Evaluate = Callable[[Engine], "tuple[list[Array | None], float]"]
-"""`Engine.at` -> (NNGP and NTK of a block, None if not requested; a bound on the error of the quadratures)."""
+"""`Engine.at` -> ([NNGP, NTK] of a block, with None if not requested; an error bound of the quadratures)."""
 
 PIXEL_PAIRS_PER_BLOCK = 2**31
-"""Largest number of pixel pairs in one block of a store, or of an executor."""
+"""Maximum number of pixel pairs in one block of a store or of an executor."""
 
 SHORTEST, LONGEST = 0.1, 2.0
-"""Seconds per block: shorter blocks cost as much to store; after longer ones, workers wait for the last block."""
+"""Minimum and maximum seconds per block: shorter blocks take as long to store, and longer blocks leave workers idle."""
 
 MOST = 512
-"""Maximum number of rows of blocks, which limits the lines of a record."""
+"""Maximum number of block rows, which limits the lines of a record."""
 
 
 def block_size(shape: tuple[int, int], most: int, cost: float, unit: int = 1) -> int:
-    """Return the rows and columns of a block, a multiple of `unit` that is the same on every machine.
+    """Return the number of rows and columns of a block, a multiple of `unit` that is the same on every machine.
 
-    cost : approximate seconds per entry on one core.   unit : rows of a tile, the smallest possible block.
+    cost : approximate seconds per entry on one core.   unit : number of rows of a tile, the smallest possible block.
 
     >>> block_size((4000, 4000), 2048, 4e-8), block_size((200, 200), 2048, 3e-3), block_size((10**5, 10**5), 45, 4e-2)
     (1582, 17, 45)
@@ -232,9 +232,9 @@ def kernels_by_blocks(
 ) -> list[Array | None]:  # fmt: skip
     """Compute NNGP and NTK of x1 (and x2), in the store or in memory; the result is `Engine.run`'s, bit for bit.
 
-    unit : rows of a tile.   begin : prepares all rows, if any block has to be computed.   evaluate : computes a block,
-    on any worker.   of : everything else that a block depends on.  TypeError if `executor` is not one, and for arrays
-    on a device with an executor; ValueError if results have two places; other errors as in `KernelStore` and `Wanted`.
+    unit : rows of a tile.   begin : prepares all rows if a block has to be computed.   evaluate : computes a block on
+    any worker.   of : everything else that affects a block.   TypeError if `executor` is not an executor, and for
+    device arrays with one; ValueError for results in two places; other errors as in `KernelStore` and `Wanted`.
     """
     followed = pixel_pairs_followed(steps, inputs.example)
     most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
@@ -262,7 +262,7 @@ def kernels_by_blocks(
         results, error = fill(there, engine, evaluate, executor, wanted.progress)
         wanted.warn(error)
         return results
-    results, error = wanted.arrays(inputs, 16 * inputs.dtype.itemsize * size**2), 0.0  # eight blocks at a time
+    results, error = wanted.arrays(inputs, 16 * inputs.dtype.itemsize * size**2), 0.0  # for eight blocks at a time
     places = list(blocks(inputs.shape, size, inputs.symmetric))
     advance = wanted.progress or forewarned("the kernel of {} x {} examples".format(*inputs.shape))
     whole = engine() if places else None
@@ -280,7 +280,7 @@ def kernels_by_blocks(
 
 
 def on_one_core(evaluate: Evaluate, block: Engine) -> tuple[list[Array | None], float]:
-    """Run evaluate(block) without threads, since other cores have their own workers."""
+    """Run evaluate(block) without threads, because the other cores have their own workers."""
     with single_threaded_blas():
         return alone(evaluate, block)
 

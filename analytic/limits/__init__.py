@@ -2,7 +2,7 @@
 
 Reading order:
 
-    linear_problem    what the limits share: layers, scales, data, a basis of directions, a solver in time
+    linear_problem    the parts that the limits share: layers, scales, data, a basis of directions, a solver in time
     two_layer         two linear layers: a closed differential equation
     deep_linear       any number of linear layers: mean-field theory, step by step
     nonlinear         any activation: mean-field theory by samples

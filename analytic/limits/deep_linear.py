@@ -1,22 +1,22 @@
 """Compute feature learning in infinitely wide linear networks of any depth by mean-field theory.
 
-Write n for every hidden width, h^l for the hidden layers, l = 1 ... L, g^l = gamma0 n df/dh^l for the backward signal,
-and W^l ~ N(0, 1) for the weights between l and l + 1, which enter as sigma_l / sqrt(n) W^l.  In the basis of directions
-i of `analytic.limits.linear_problem`, h^l : (r, n), g^l : (C, n) and the drive e : (r, C).  A step of descent at rate
-lr gamma0^2 n adds lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l.  Over all steps s < k,
+Let n be the width of the hidden layers h^l, l = 1 ... L, and g^l = gamma0 n df/dh^l their backward signal.  Weights
+W^l ~ N(0, 1) between layers l and l + 1 enter as sigma_l / sqrt(n) W^l.  `analytic.limits.linear_problem` gives a basis
+of directions i, with h^l : (r, n), g^l : (C, n) and the drive e : (r, C).  A step of descent at rate lr gamma0^2 n adds
+lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l.  Over all steps s < k,
 
     h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_s H^l(k, s) e(s) g^{l+1}(s)      chi = sigma_l/sqrt(n) W^l(0) h^l
     g^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_s G^{l+1}(k, s) e(s)' h^l(s)     xi  = sigma_l/sqrt(n) W^l(0)' g^{l+1}
 
-with kernels over time H^l(k, s) = h^l(k) h^l(s)' / n : (r, r), likewise G^l : (C, C), which self-average.  W^l(0)
-enters both directions.  As n -> infinity, chi is a Gaussian u of covariance sigma_l^2 H^l, independent for every
-neuron, plus a response to g^{l+1} through h^l; likewise xi:
+The kernels over time, H^l(k, s) = h^l(k) h^l(s)' / n : (r, r) and likewise G^l : (C, C), self-average.  W^l(0) enters
+both directions.  As n -> infinity, chi is the sum of a Gaussian u of covariance sigma_l^2 H^l, independent for every
+neuron, and a response to g^{l+1} through h^l.  The same is true of xi:
 
     chi = u + gamma0 sigma_l^2 A^l g^{l+1},    A^l(k, s) = (1/gamma0) dh^l(k)/dr(s),     cov u = sigma_l^2 H^l
     xi  = r + gamma0 sigma_l^2 B^{l+1} h^l,    B^l(k, s) = (1/gamma0) dg^l(k)/du(s),     cov r = sigma_l^2 G^{l+1}
 
 Let C = sigma_{l-1}^2 (A^{l-1} + lr H^{l-1} e) and D = sigma_l^2 (B^{l+1} + lr G^{l+1} e'), both zero unless the first
-time is the later one.  Then a neuron obeys two linear equations:
+time is the later one.  A neuron then obeys two linear equations:
 
     h = u + gamma0 C g      =>    h = M u + gamma0 A r,    M = I + gamma0^2 C B,    A = C N
     g = r + gamma0 D h            g = N r + gamma0 B u,    N = I + gamma0^2 D A,    B = D M
@@ -24,8 +24,8 @@ time is the later one.  Then a neuron obeys two linear equations:
     H = M U M' + gamma0^2 A R A'    G = N R N' + gamma0^2 B U B'    f = E[h g'] / gamma0 = M U B' + A R N'   (U = cov u)
 
 The equations close at both ends: H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k depends only on earlier rows, so no
-iteration is needed: each step takes one sweep up and one down, exact for descent at any rate.  At gamma0 = 0, M = N =
-I, H and G are constant, and f is descent with the NTK.  (Bordelon and Pehlevan 2022, who iterate on the time grid.)
+iteration is needed.  Each step takes one sweep up and one down, and is exact for descent at any rate.  At gamma0 = 0,
+M = N = I, H and G are constant, and f is descent with the NTK.  (Bordelon and Pehlevan 2022 iterate on the time grid.)
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from minintk.validate import number, whole
 
 
 class Signal:
-    """Hold a layer's signal h going up, or g going down, over T steps, row by row in time.
+    """A layer's signal h going up, or g going down, over T steps, row by row in time.
 
     size : r for h, C for g.   own, echo, cov : M, A and H for h; N, B and G for g, which obey the same equations.
-    sigma2 : variance scale of the preceding weights.   At the ends the signal is given: cov is I at all times, echo 0.
+    sigma2 : variance scale of the preceding weights.   The outer signals are given: cov = I at all times, echo = 0.
     """
 
     def __init__(self, T: int, size: int, other: int, sigma2: float) -> None:
@@ -62,8 +62,8 @@ class Signal:
     def advance(self, k: int, source: Signal, driven: Host, gamma2: float, back: Signal, beyond: Signal) -> None:
         """Compute row k of own, echo and cov from earlier rows.
 
-        source : the signal from which this one is computed, h^{l-1} for h^l.   back, beyond : the other direction's
-        signals in this layer and in the next one, g^l and g^{l+1}.   driven : lr e(s), one block per time.
+        source : the signal from which this signal is computed, h^{l-1} for h^l.   back, beyond : the other direction's
+        signals in this layer and in the next layer, g^l and g^{l+1}.   driven : lr e(s), one block per time.
         """
         now, i, j = self.at(k), self.size * k, back.size * k
         C = self.sigma2 * (source.cov[now, :i] @ driven[:i, :j] + source.echo[now, :j])
@@ -77,7 +77,7 @@ class Signal:
 
 
 def outputs(k: int, low: Signal, h: Signal, g: Signal, high: Signal) -> Host:
-    """Return F(k) = (M U B' + A R N')(k, k) : (r, C), the same in all layers; low, high : h^{l-1} and g^{l+1}."""
+    """Return F(k) = (M U B' + A R N')(k, k) : (r, C), equal in all layers.   low, high : h^{l-1} and g^{l+1}."""
     i, j, at, to = h.size * k, g.size * k, h.at(k), g.at(k)
     F = h.sigma2 * (h.own[at, : at.stop] @ low.cov[: at.stop, :i]) @ g.echo[to, :i].T
     return np.asarray(F + g.sigma2 * h.echo[at, :j] @ (high.cov[:j, : to.stop] @ g.own[to, : to.stop].T))
@@ -85,7 +85,7 @@ def outputs(k: int, low: Signal, h: Signal, g: Signal, high: Signal) -> Host:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DeepLinearLimit:
-    """Hold gradient descent of an infinitely wide deep linear network; built by `deep_linear_limit`.
+    """Gradient descent of an infinitely wide deep linear network; built by `deep_linear_limit`.
 
     F : (T, r, C), T = steps + 1.  h : h^0 ... h^L.  g : g^1 ... g^{L+1}.
     """
@@ -97,19 +97,19 @@ class DeepLinearLimit:
     g: tuple[Signal, ...]
 
     def predict(self, k: Any = None, x_test: Array | None = None) -> Array:
-        """Return f after k steps, (M, C), or without k at all steps, (T, M, C), on the training set or x_test."""
+        """Return f after k steps, (M, C), or after all steps, (T, M, C), at x_test or on the training set."""
         F = self.F if k is None else self.F[self._step(k)]
         return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ F)
 
     def features(self, layer: int, k: int, x: Array | None = None) -> Array:
-        """Return H^l(k, k) = E[h h'], (M, M): the kernel of layer 1 ... L after k steps, on the training set or x."""
+        """Return H^l(k, k) = E[h h'], (M, M), of layers 1 ... L after k steps, at x or on the training set."""
         if not 1 <= layer < len(self.h):
             raise ValueError(f"layer expects 1 to {len(self.h) - 1}, a hidden one, got {layer!r}")
         H, _ = self._kernels(k)
         return self.problem.to_caller(self.problem.spread(layer, H[layer - 1], x))
 
     def ntk(self, k: int, x: Array | None = None) -> Array:
-        """Return Theta_k = sum_l sigma_l^2 H^l(k, k) tr G^{l+1}(k, k) / C, l = 0 ... L, (M, M), like `minintk.ntk`."""
+        """Return Theta_k = sum_l sigma_l^2 H^l(k, k) tr G^{l+1}(k, k) / C, l = 0 ... L, (M, M), as in `minintk.ntk`."""
         return self.problem.ntk(*self._kernels(k), x)
 
     def _kernels(self, k: int) -> tuple[list[Host], list[Host]]:
@@ -129,9 +129,9 @@ def deep_linear_limit(
 ) -> DeepLinearLimit:
     """Run full-batch gradient descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide linear network of any depth.
 
-    spec : mn.Sequential(mn.Dense(n, w_std=...), ..., mn.Dense(C, w_std=...)); hidden widths do not matter.
-    x : (N, d), y : (N, C).  gamma0 >= 0 : how much features move; 0 is descent with the NTK.  lr : t = lr * steps; at
-    width n the weights' rate is lr gamma0^2 n (`analytic.limits.linear_problem`).  The result differs from gradient
+    spec : mn.Sequential(mn.Dense(n, w_std=...), ..., mn.Dense(C, w_std=...)); hidden widths have no effect.
+    x : (N, d), y : (N, C).  gamma0 >= 0 : how much features move; 0 is descent with the NTK.  lr : t = lr * steps.  At
+    width n, the weights' rate is lr gamma0^2 n (`analytic.limits.linear_problem`).  The result differs from gradient
     flow by c_1 lr + c_2 lr^2 + ...
 
     With r = rank of x, a step takes O(L (r + C) ((r + C) steps)^2) operations; 100 steps of 5 inputs and two hidden

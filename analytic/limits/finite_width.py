@@ -1,13 +1,13 @@
 """Compute exact first and second moments, at initialisation and finite width, of one input's output and tangent kernel.
 
-The network has no biases; phi(z) = d(z) z with gates d of the sign of z only (ReLU, LeakyReLU, Abs, none).
-z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, and delta^l = df/dz^l, and one output f:
+The network has no biases.  phi(z) = d(z) z with gates d that depend only on the sign of z (ReLU, LeakyReLU, Abs, none).
+z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, and delta^l = df/dz^l for one output f:
 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
 
-The gates can be replaced by fair coins, independent of the weights.  Negating a neuron's row of W^l and column of
-W^{l+1} flips its gate, while each term of the sum remains the same function of weights and gates.  What remains is a
-product of Gaussian matrices, averaged one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
+The gates can be replaced by fair coins that are independent of the weights.  Negating a neuron's row of W^l and column
+of W^{l+1} flips its gate, while each term remains the same function of weights and gates.  A product of Gaussian
+matrices remains, which we average one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
 
     E |h^{l+1}|^4 = s_l^4 (3 n m4 + n (n-1) m2^2) E |h^l|^4,      n = n_{l+1},      E |delta^l|^4 likewise, downwards
     p = E (tr P P')^2,  q = E tr (P P')^2   of P = d^m s W ... s W d^{l+1}, from p = n m4 + n (n-1) m2^2, q = n m4:
@@ -32,7 +32,7 @@ from minintk.spec.shapes import UnsupportedLayer
 
 @dataclass(frozen=True)
 class FiniteWidth:
-    """Hold moments over initialisations for an input of |x|^2 = d; kernels and variances of f scale as |x|^2 / d.
+    """Moments over initialisations for an input of |x|^2 = d; kernels and variances of f scale as |x|^2 / d.
 
     nngp : E f^2, the NNGP kernel at every width.  kurtosis : E f^4 / (3 (E f^2)^2), 1 for a Gaussian.
     ntk : E hatTheta, the NTK at every width.  variance : Var hatTheta.
@@ -51,7 +51,7 @@ class FiniteWidth:
 
 @dataclass(frozen=True)
 class _Hidden:
-    """Describe a hidden layer: its width, and the moments m2, m4 of its gates."""
+    """A hidden layer: its width, and the moments m2, m4 of its gates."""
 
     n: int
     m2: float
@@ -64,12 +64,12 @@ class _Hidden:
 
     @property
     def fourth(self) -> float:
-        """Return E (sum_i d_i^2 g_i^2)^2 = 3 n m4 + n (n-1) m2^2, g ~ N(0, 1)."""
+        """Return E (sum_i d_i^2 g_i^2)^2 = 3 n m4 + n (n-1) m2^2 for g ~ N(0, 1)."""
         return self.square + 2 * self.n * self.m4
 
 
 SLOPES: dict[type[s.Layer], float] = {s.Identity: 1.0, s.ReLU: 0.0, s.Abs: -1.0}
-"""The gate d for negative z; it is 1 for positive z."""
+"""Gate d for negative z; the gate is 1 for positive z."""
 
 
 def finite_width(spec: s.Layer) -> FiniteWidth:
@@ -116,13 +116,13 @@ def finite_width(spec: s.Layer) -> FiniteWidth:
 
 
 def depth_over_width(beta: float, gate: float = 2.0) -> float:
-    """Return E hatTheta^2 / (E hatTheta)^2 of a deep and wide network with equal widths; beta = depth / width.
+    """Return E hatTheta^2 / (E hatTheta)^2 of a deep and wide network with equal widths and beta = depth / width.
 
         e^(c beta) (1/3 + 4/3 (1/z - (1 - e^-z) / z^2)),    c = 3 gate - 1,    z = 3 gate beta
 
-    This is the limit of `finite_width` as depth and width go to infinity together.  gate = m4 / m2^2 : 2 for ReLU,
-    with growth e^(5 beta); 1 for linear networks, with growth e^(2 beta).  ValueError unless beta >= 0 and gate >=
-    1, and if the result overflows.
+    This is the limit of `finite_width` as depth and width go to infinity together.  gate : m4 / m2^2, which is 2 for
+    ReLU, with growth e^(5 beta), and 1 for linear networks, with growth e^(2 beta).  ValueError unless beta >= 0 and
+    gate >= 1, and if the result overflows.
 
     >>> [round(depth_over_width(beta), 3) for beta in (0.0, 0.1, 1.0)]
     [1.0, 1.458, 76.969]
@@ -134,5 +134,5 @@ def depth_over_width(beta: float, gate: float = 2.0) -> float:
             f"depth_over_width expects beta up to {709 / (3 * gate - 1):.0f}, got {beta!r}: e^{exponent:.0f} overflows"
         )
     z = 3 * gate * beta
-    average = (1 / z + expm1(-z) / z**2) if z > 1e-4 else 0.5 - z / 6  # of e^(-z w), w: the distance between two layers
+    average = (1 / z + expm1(-z) / z**2) if z > 1e-4 else 0.5 - z / 6  # mean of e^(-z w), w: distance of two layers
     return exp(exponent) * (1 + 4 * average) / 3

@@ -1,18 +1,18 @@
-"""Define what feature-learning limits share: the chain of layers, the scales, and the data of linear networks.
+"""Define what the feature-learning limits share: the chain of layers, the scales, and the data of linear networks.
 
     f(x) = 1/(gamma0 sqrt(n)) f_net(x),    theta' = -gamma0^2 n grad L,    f_net : the spec in the NTK parametrization
 
-with hidden widths n -> infinity and gamma0 fixed.  Dividing by sqrt(n) makes outputs small, so features have to move to
-fit the targets; the learning rate gamma0^2 n compensates for this, so f starts with the tangent kernel of f_net.
-gamma0 controls how much features move: gamma0 -> 0 is the NTK's linearised training; gamma0 = 1 is mean field (muP for
-these networks).  At width n the limit corresponds to
+with hidden widths n -> infinity and gamma0 fixed.  Dividing by sqrt(n) makes outputs small, so features must move to
+fit the targets.  The learning rate gamma0^2 n compensates for this division, so f starts with the tangent kernel of
+f_net.  gamma0 controls how much features move: gamma0 -> 0 is the NTK's linearised training, and gamma0 = 1 is mean
+field (muP for these networks).  At width n, the limit corresponds to
 
     model = mn.Centred(net, theta0, alpha=1 / (gamma0 * n**0.5)),    lr = (t / steps) / alpha**2
 
 (f starts at zero in the limit; `Centred` subtracts its initial value at width n, of order 1/(gamma0 sqrt(n)).)
 
-A linear network depends on its inputs only through their span.  Let x~ = x / sqrt(d), and B, (d, r), be an orthonormal
-basis of the span of X~.  Then training changes only F : (r, C), f(x) = (x~ B) F, driven by e = (X~ B)' (Y - f(X)) / N.
+A linear network depends on its inputs only through their span.  Let B, (d, r), be an orthonormal basis of the span of
+X~, with x~ = x / sqrt(d).  Training changes only F : (r, C), f(x) = (x~ B) F, driven by e = (X~ B)' (Y - f(X)) / N.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearProblem:
-    """Hold a bias-free linear network's data in a basis of its inputs' span, on the host in float64.
+    """A bias-free linear network's data in a basis of its inputs' span, on the host in float64.
 
-    w_std : sigma of each weight matrix, input first, L + 1 of them for L hidden layers.  gamma0 : >= 0.
+    w_std : sigma of each of the L + 1 weight matrices, starting at the input, for L hidden layers.  gamma0 : >= 0.
     Z : (N, r), X~ B.  B : (d, r).  Y : (N, C).  like : an array of the caller's library and dtype.
     """
 
@@ -52,11 +52,11 @@ class LinearProblem:
         return self.Z.shape[1], self.Y.shape[1]
 
     def drive(self, F: Host) -> Host:
-        """Return e = Z' (Y - Z F) / N, (r, C): minus the gradient of L = 1/(2N) sum |f - y|^2 in F."""
+        """Return the drive e = Z' (Y - Z F) / N, (r, C), i.e. minus the gradient of L = 1/(2N) sum |f - y|^2 in F."""
         return np.asarray(self.Z.T @ (self.Y - self.Z @ F) / len(self.Z))
 
     def in_basis(self, x: Array | None) -> tuple[Host, Host]:
-        """Return (x~, x~ B), (M, d) and (M, r), for the training set if x is None."""
+        """Return x~ : (M, d) and x~ B : (M, r), for the training set if x is None."""
         if x is None:
             return self.Z @ self.B.T, self.Z
         check_examples("x_test", x, (len(self.B),))
@@ -65,7 +65,7 @@ class LinearProblem:
         return tilde, tilde @ self.B
 
     def spread(self, layer: int, H: Host, x: Array | None) -> Host:
-        """Return E h h' of layer 1 ... L at x, (M, M), from H : (r, r) in the basis; layer 0 is the input, with H = I.
+        """Return E h h' of layer 1 ... L at x, (M, M), from H : (r, r) in the basis; for layer 0, the input, H = I.
 
         Directions outside the training set's span keep their initial covariance.
         """
@@ -74,7 +74,7 @@ class LinearProblem:
         return np.asarray(start * tilde @ tilde.T + z @ (H - start * np.eye(len(H))) @ z.T)
 
     def ntk(self, H: Iterable[Host], G: Iterable[Host], x: Array | None) -> Array:
-        """Return Theta = sum_l sigma_l^2 H^l tr G^{l+1} / C, l = 0 ... L, (M, M), like `minintk.ntk`.
+        """Return Theta = sum_l sigma_l^2 H^l tr G^{l+1} / C, (M, M), for l = 0 ... L, as in `minintk.ntk`.
 
         H^1 ... H^L : (r, r), in the basis.  G^1 ... G^L : (C, C), the backward signals' kernels; H^0 = I, G^{L+1} = I.
         """
@@ -83,12 +83,12 @@ class LinearProblem:
         return self.to_caller(sum(w**2 * g * h for w, g, h in zip(self.w_std, shares, spreads, strict=True)))
 
     def to_caller(self, a: Host) -> Array:
-        """Return a result in the caller's library and dtype."""
+        """Convert a result to the caller's library and dtype."""
         return to_library(np.asarray(a, dtype=str(self.like.dtype)), array_namespace(self.like))
 
 
 def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearProblem:
-    """Check the arguments and reduce them to the basis; accept only bias-free Dense layers; x : (N, d), y : (N, C)."""
+    """Check x : (N, d), y : (N, C) and a spec of bias-free Dense layers; reduce the problem to the basis."""
     dense, phi = hidden_layers(spec)
     if any(layer.b_std > 0 for layer in dense) or set(phi) != {s.Identity()}:
         raise UnsupportedLayer(
@@ -101,12 +101,12 @@ def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearPr
     tilde = np.asarray(to_host(x), dtype=np.float64) / sqrt(d)
     _, size, Bt = np.linalg.svd(tilde, full_matrices=False)
     B = Bt[size > max(N, d) * np.finfo(np.float64).eps * size[0]].T
-    Y = np.array(to_host(y), dtype=np.float64)  # a copy, since the limits are evaluated later
+    Y = np.array(to_host(y), dtype=np.float64)  # a copy, because the limits are evaluated later
     return LinearProblem(tuple(layer.w_std for layer in dense), gamma0, tilde @ B, B, Y, own(x[:0]))
 
 
 def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[s.Layer, ...]]:
-    """Return a spec's Dense layers, and phi of the hidden ones; UnsupportedLayer or ValueError for other specs."""
+    """Return a spec's Dense layers and its hidden activations; UnsupportedLayer or ValueError for other specs."""
     dense, phi = list[s.Dense](), list[s.Layer]()
     for layer in s.as_sequential(spec).layers:
         if isinstance(layer, s.Dense):
@@ -126,9 +126,9 @@ def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[s.Layer, ..
 def integrated(
     rate: Callable[[float, Host], Host], start: Host, times: Host, rtol: float, atol: float
 ) -> np.ndarray[Any, Any]:
-    """Solve d state/dt = rate(t, state) from state : (n,) at times (T,) >= 0 in any order, (T, n).
+    """Solve d state/dt = rate(t, state) from `start` : (n,); return states (T, n) at times (T,) >= 0 in any order.
 
-    rtol, atol : tolerated error per step, atol + rtol |value|.  RuntimeError if the solver cannot meet this.
+    rtol, atol : tolerated error per step, atol + rtol |value|.  RuntimeError if the solver cannot meet this tolerance.
     """
     from scipy.integrate import solve_ivp
 
@@ -142,7 +142,7 @@ def integrated(
 
 
 def check_data(x: Array, y: Array, C: int, x_test: Array | None = None) -> list[Array]:
-    """Check examples, all of one library: x : (N, d), y : (N, C), x_test : (M, d); return [x, x_test] or [x]."""
+    """Check x : (N, d), y : (N, C), x_test : (M, d), all of one library; return [x, x_test] or [x]."""
     check_examples("x", x)
     check_targets(y)
     array_namespace(x, y)

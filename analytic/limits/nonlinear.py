@@ -1,28 +1,28 @@
 """Compute feature learning at infinite width, for any activation and depth, from sampled neurons (mean-field theory).
 
-The scales are as in `analytic.limits.linear_problem`: f = 1/(gamma0 sqrt(n)) f_net minus its initial value, at rate
-lr gamma0^2 n.  The hidden layers are h^l, phi^l = phi(h^l); the drive is e = (y - f)/N.  The backward signal of each
-output is z^l at phi^l, and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over s run over earlier steps, examples
-and outputs.  A step adds lr gamma0 sigma_l/sqrt(n) sum g^{l+1} e phi^l' to W^l.  So, with chi = sigma_l/sqrt(n) W^l(0)
-phi^l, xi = sigma_l/sqrt(n) W^l(0)' g^{l+1} and kernels over time Phi^l = phi^l . phi^l / n and G^l = g^l . g^l / n,
+The scales are as in `analytic.limits.linear_problem`: f is 1/(gamma0 sqrt(n)) f_net minus its initial value, at rate
+lr gamma0^2 n.  The hidden layers are h^l and phi^l = phi(h^l), and the drive is e = (y - f)/N.  The backward signals of
+each output are z^l at phi^l, and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over s run over earlier steps,
+examples and outputs.  A step adds lr gamma0 sigma_l/sqrt(n) sum g^{l+1} e phi^l' to W^l.  Let chi = sigma_l/sqrt(n)
+W^l(0) phi^l, xi = sigma_l/sqrt(n) W^l(0)' g^{l+1}, Phi^l = phi^l . phi^l / n and G^l = g^l . g^l / n over time.  Then
 
     h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_{s<k} Phi^l(k, s) e(s) g^{l+1}(s)
     z^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_{s<k} G^{l+1}(k, s) e(s) phi^l(s)
 
-As n -> infinity the kernels self-average, and a layer's neurons are independent samples of one process, with
-Gaussian fields u, r and responses to the signals that W^l(0) carried before (Bordelon and Pehlevan 2022):
+As n -> infinity, the kernels self-average.  A layer's neurons become independent samples of one process, with Gaussian
+fields u, r and responses to the signals that W^l(0) has carried before (Bordelon and Pehlevan 2022):
 
     chi = u + gamma0 sigma_l^2 sum_{s<k}  A^l(k, s) g^{l+1}(s)       A^l = <d phi^l(k) / dr(s)> / gamma0
     xi  = r + gamma0 sigma_l^2 sum_{s<=k} B^{l+1}(k, s) phi^l(s)     B^l = <d g^l(k) / du(s)> / gamma0
     cov u = sigma_l^2 Phi^l,    cov r = sigma_l^2 G^{l+1},           f = <phi^L z^L> / gamma0
 
-Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0: 0 at the start, when z is independent of h, but
-not later.  For ReLU phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>,
-gives the responses without phi'', as covariances of known samples.  For samples this is the conditional law of a
-Gaussian matrix given some of its products (`DeferredGaussian`).  So n samples are, in law, one network of width n whose
-(n, n) weights are never drawn.  Samples are n^(-1/2) from the limit, as in that network, and their mean c / n.
+Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0, which is 0 only at the start, when z is independent
+of h.  For ReLU, phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
+responses without phi'', as covariances of known samples.  For samples, this is the conditional law of a Gaussian matrix
+given some of its products (`DeferredGaussian`).  Therefore n samples are, in law, a network of width n whose (n, n)
+weights are never drawn.  As in this network, results are n^(-1/2) from the limit, and their means c / n.
 
-Gradient flow up to a time t is the limit of lr -> 0 with lr * steps = t; descent is O(lr) away from it.
+Gradient flow up to a time t is the limit of lr -> 0 with lr * steps = t; the error of descent is O(lr).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from minintk.validate import generator, number, whole
 
 
 class DeferredGaussian:
-    """Represent W, (n, n), through W Q on Q and W' P on P; `add` changes it within the spans of P and Q.
+    """A matrix W : (n, n), known by its products W Q and W' P; `add` changes W within the spans of P and Q.
 
-    moved : D, (n, n), or None; the products are then those of W + D.
+    moved : D, (n, n), or None.  With D, the products are those of W + D.
     draw : (rows, columns) -> independent N(0, 1), in the array library of the vectors used later.
 
     >>> import numpy as np
@@ -79,25 +79,25 @@ class DeferredGaussian:
         self.WtP = self.WtP + v @ (u.T @ self.P)
 
     def _known(self, v: Array, Q: Array, WQ: Array, P: Array, WtP: Array) -> tuple[Array, Array]:
-        """Extend (Q, W Q) by directions of v that Q lacks; parts below 1e-7 of v are treated as rounding."""
+        """Extend (Q, W Q) by directions of v that Q lacks; parts below 1e-7 of v are treated as rounding errors."""
         xp = array_namespace(v, Q)
         q, size, _ = xp.linalg.svd(v - Q @ (Q.T @ v), full_matrices=False)
         q = q[:, size > 1e-7 * xp.linalg.vector_norm(v)]
         if q.shape[1] == 0:
             return Q, WQ
-        q, _ = xp.linalg.qr(q - Q @ (Q.T @ q))  # again: the first difference of nearly equal vectors is inexact
-        q = q * xp.where(q[0] < 0, -1.0, 1.0)  # the same signs on all machines
+        q, _ = xp.linalg.qr(q - Q @ (Q.T @ q))  # repeated because the difference of nearly equal vectors is inexact
+        q = q * xp.where(q[0] < 0, -1.0, 1.0)  # gives the same signs on all machines
         z = self.draw(*q.shape)
         return xp.concat([Q, q], axis=1), xp.concat([WQ, P @ (WtP.T @ q) + z - P @ (P.T @ z)], axis=1)
 
 
 GROUPS = 16
-"""Independent groups of samples: enough for a standard error, but few enough that each is wide."""
+"""Number of independent groups of samples, enough for a standard error but few enough that each group is wide."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """Hold results after each of 0 ... K steps of descent on M examples: the training set, then x_test.
+    """Results after each of 0 ... K steps of descent on M examples: the training set, then x_test.
 
     f : (K + 1, M, C).  features : (K + 1, L, M, M), Phi^l(k, k) of hidden layer l = 1 ... L at index l - 1.
     gradients : likewise tr G^l(k, k) / C.  ntk : (K + 1, M, M), sum_l (sigma_l^2 Phi^l + b_l^2) tr G^{l+1} / C.
@@ -111,16 +111,16 @@ class Trajectory:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureLearningLimit(Trajectory):
-    """Hold means over groups of samples; built by `feature_learning_limit`.  error : their standard errors."""
+    """Means over groups of samples; built by `feature_learning_limit`.  error : the means' standard errors."""
 
     error: Trajectory
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Hold the layers, Z : (M, r) (all inputs / sqrt(d) in a basis of their span), y : (N, C), and the settings.
+    """The layers, the settings, y : (N, C), and Z : (M, r), the inputs / sqrt(d) in a basis of their span.
 
-    Adam depends on the basis, so its Z holds the inputs / sqrt(d) themselves.
+    Adam depends on the basis, so it uses Z = inputs / sqrt(d).
     """
 
     dense: tuple[s.Dense, ...]
@@ -132,10 +132,10 @@ class Problem:
 
 
 class Group:
-    """Simulate n neurons in each hidden layer.
+    """A group of n simulated neurons in each hidden layer.
 
-    inputs : (n, r), between and outputs : (n, C), weights of the layers; bias : (n, 1) per hidden layer, b_l included;
-    shift : (1, C), the change from the output's bias.
+    inputs : (n, r), between and outputs : (n, C), weights of the layers.  bias : (n, 1) per hidden layer, with b_l.
+    shift : (1, C), the change due to the output's bias.
     """
 
     def __init__(self, problem: Problem, n: int, rng: np.random.Generator) -> None:
@@ -221,15 +221,15 @@ def feature_learning_limit(
     """Run full-batch descent on L = 1/(2N) sum |f - y|^2 for an infinitely wide network whose features move.
 
     spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(C)), with any activations, with or without biases; hidden
-    widths do not matter.  x : (N, d), y : (N, C), x_test : (M, d).  gamma0 > 0 : how much features move; 1 is
-    `mn.MeanField()`, and 0 would be `gradient_descent` with the NTK.  lr : t = lr * steps; at width n the weights' rate
-    is lr gamma0^2 n (`analytic.limits.linear_problem`).  `lr` can be `mn.SGD(lr, momentum)`, or `mn.Adam(lr)`: at
+    widths have no effect.  x : (N, d), y : (N, C), x_test : (M, d).  gamma0 > 0 : how much features move; 1 is
+    `mn.MeanField()`, and 0 would be `gradient_descent` with the NTK.  lr : t = lr * steps; at width n, the weights have
+    the rate lr gamma0^2 n (`analytic.limits.linear_problem`).  `lr` can be `mn.SGD(lr, momentum)` or `mn.Adam(lr)`.  At
     width n, Adam is `mn.Centred(net, theta0, 1 / gamma0)` with `mn.MeanField()`, the rate lr gamma0 and eps = 0.
-    samples : neurons per hidden layer, in 16 groups whose spread gives standard errors of order samples^(-1/2); the
-    bias, of order 16 / samples, is far smaller.
+    samples : neurons per hidden layer, in 16 groups whose spread gives standard errors of order samples^(-1/2).  The
+    bias is of order 16 / samples, which is much smaller.
 
-    The work is O(samples m^2), with m <= C (N + M)(steps + 1) independent features: 64,000 samples, 4 examples, 20
-    steps and two hidden layers take 3 s.  Adam needs another samples^2 / 8 bytes, and half as many operations per step.
+    The work is O(samples m^2) for m <= C (N + M)(steps + 1) independent features: 64,000 samples, 4 examples, 20 steps
+    and two hidden layers take 3 s.  Adam needs samples^2 / 8 more bytes, and half as many additional operations a step.
     UnsupportedLayer for other layers, or an activation without a derivative.  ValueError for invalid shapes, gamma0, lr
     or samples.  TypeError if rng is a seed, and for other optimisers.  MemoryError before any work; FloatingPointError
     if the descent diverges.
@@ -265,7 +265,7 @@ def feature_learning_limit(
 
 
 def _over_groups(problem: Problem, n: int, steps: int, rng: np.random.Generator, dtype: Any) -> FeatureLearningLimit:
-    """Return means and standard errors over groups, computed in sequence."""
+    """Return means and standard errors over groups, which run in sequence."""
     xp, groups = array_namespace(problem.Z), (Group(problem, n, rng).descent(steps) for _ in range(GROUPS))
     with np.errstate(over="ignore", invalid="ignore"):  # checked above
         runs = [[xp.stack(a) for a in zip(*group, strict=True)] for group in groups]

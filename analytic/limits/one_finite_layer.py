@@ -1,19 +1,19 @@
 """Compute the effect of one hidden layer of n neurons at order 1/n, with all other layers infinitely wide.
 
-To first order in the inverse widths, corrections of the layers add up, so it suffices to treat one finite layer at a
-time.  The layers below are a Gaussian process: the pre-activations z_j are independent for each neuron j, with the NNGP
-k and the NTK kappa of those layers.  So are the layers above: the output is f = F(sigma(z_1), ..., sigma(z_n)),
+To first order in the inverse widths, the corrections of all layers add up, so we treat one finite layer at a time.  The
+layers below are a Gaussian process, with pre-activations z_j that are independent for each neuron j and have the NNGP k
+and the NTK kappa of these layers.  The layers above are also a Gaussian process, f = F(sigma(z_1), ..., sigma(z_n)),
 
     F ~ GP(K(c, p, q)),  c = mean_j sigma(z_ja) sigma(z_jb),  p = mean_j sigma(z_ja)^2,  q = mean_j sigma(z_jb)^2
 
-for examples a, b, and the network's NTK is a function T(c, p, q, rho) of these means and of rho = mean_j s_ab, below.
-A neuron is the pair of z_j and g_j = sqrt(n) dF/dsigma_j, g ~ GP(K_c).  Indices c, p, q, rho of K and T denote
+for examples a, b.  The network's NTK is a function T(c, p, q, rho) of these means and of rho = mean_j s_ab, see below.
+A neuron is the pair of z_j and g_j = sqrt(n) dF/dsigma_j, where g ~ GP(K_c).  Indices c, p, q, rho of K and T denote
 derivatives; sigma, s1, s2, s3 are phi(z) and its derivatives; E is the mean over z ~ N(0, k).  With A = K or T, and
 
     alpha^A_a(b) = A_c sigma_b + 2 A_p sigma_a   tau_ab = kappa_ab s1_b   beta_ab = alpha^T_a(b) s1_a + K_c s2_a tau_ab
     s_ab = kappa_ab s1_a s1_b                   v = (sigma_a sigma_b, sigma_a^2, sigma_b^2, s_ab)     u = c, p, q, rho
 
-averaging over F at fixed z by Wick's theorem and keeping the leading order gives, for n times each moment:
+averaging over F at fixed z by Wick's theorem to leading order gives n times each moment:
 
     Cov(Theta_ab, Theta_cd)    Cov(sum_u T_u v_u, sum_u T_u v_u) + (K_c,ac K_c,bd + K_c,ad K_c,bc) E s_ab s_cd
     E Theta_ab - T             1/2 sum_uu' T_uu' Cov(v_u, v_u') + E s_ab ((K_cc + 4 K_pq) v_c + 2 (K_cp v_p + K_cq v_q))
@@ -23,8 +23,8 @@ averaging over F at fixed z by Wick's theorem and keeping the leading order give
                                     + K_c,ad K_c,bc E d(s2_a tau_ab tau_ac),          d : each z_e by kappa_ed s1_d
 
 D2_a(b, c) = D^2 f_a[grad f_b, grad f_c], O3_abc = D2_a(b, c) + D2_b(a, c), O4_abcd = grad O3_abc . grad f_d.  With one
-hidden layer K = w^2 c + b^2, and g is the output weight.  (Roberts, Yaida and Hanin 2022, chapters 8 and 11, carry such
-moments from layer to layer; docs/one-finite-layer.md derives the formulas, and why single finite layers add up.)
+hidden layer, K = w^2 c + b^2 and g is the output weight.  (Roberts, Yaida and Hanin 2022, chapters 8 and 11, carry such
+moments from layer to layer; docs/one-finite-layer.md derives the formulas and shows why single finite layers add up.)
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ ORDER = 5
 """Number of derivatives of phi that the second derivatives of T need."""
 
 PRICE = ((1, 1, 1.0), (2, 0, 0.5), (0, 2, 0.5))
-"""Derivatives of E phi^(i) phi^(j) in the covariance and both variances: E phi^(i+1) phi^(j+1) and so on (Price)."""
+"""Derivatives of E phi^(i) phi^(j) in the covariance and both variances, e.g. E phi^(i+1) phi^(j+1) (Price)."""
 
 
 class Moments(NamedTuple):
-    """Hold moments over P examples, of which the first N are the training set: a < P; b, c, d < N.
+    """Moments over P examples, of which the first N are the training set: a < P, and b, c, d < N.
 
     theta : E Theta_ab - T.  cov : Cov(Theta_ab, Theta_cd).  o3f : E O3_abc f_d.  o4 : E O4_abcd.
     """
@@ -60,20 +60,20 @@ class Moments(NamedTuple):
 
 
 class Jet(NamedTuple):
-    """Hold first and second derivatives, (4, P, P) and (4, 4, P, P), of a function of each pair's (c, p, q, rho)."""
+    """First and second derivatives, (4, P, P) and (4, 4, P, P), of a function of each pair's (c, p, q, rho)."""
 
     first: Host
     second: Host
 
     def below(self, first: Host, second: Host) -> Jet:
-        """Convert to (c, p, q, rho) of the layer below, given derivatives (4, 4, P, P) and (4, 4, 4, P, P)."""
+        """Convert to (c, p, q, rho) of the layer below, with derivatives (4, 4, P, P) and (4, 4, 4, P, P)."""
         bent = np.einsum("iab,iuvab->uvab", self.first, second)
         bent += np.einsum("ijab,iuab,jvab->uvab", self.second, first, first, optimize=True)
         return Jet(np.einsum("iab,iuab->uab", self.first, first), bent)
 
 
 def mean(a: Host, b: Host) -> Host:
-    """Return E a b over samples, (S, *A) and (S, *B) to (*A, *B)."""
+    """Return E a b over samples; the shapes are (S, *A), (S, *B) and (*A, *B)."""
     return np.tensordot(a, b, (0, 0)) / len(a)
 
 
@@ -84,7 +84,7 @@ def derivatives(phi: s.Layer, z: Host) -> list[Host]:
 
 
 def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
-    """Return derivatives of a layer's (c, p, q, rho) with respect to those below, for `Jet.below`.
+    """Return derivatives of a layer's (c, p, q, rho) with respect to those of the layer below, for `Jet.below`.
 
     phi : the layer's derivatives at samples of its z.  kappa : w2 (c + rho) + b^2 of the layer below.
     """
@@ -111,10 +111,10 @@ def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FiniteLayer:
-    """Apply the formulas at the top of this file to one finite layer.
+    """One finite layer, to which the formulas at the top of this file are applied.
 
-    phi : sigma, s1, s2, s3, ... at samples of z, (S, P) each.  kappa : (P, P).  K, T : jets in this layer's means.  N :
-    the size of the training set.
+    phi : sigma, s1, s2, s3, ... at samples of z, (S, P) each.  kappa : (P, P).  K, T : jets in this layer's means.
+    N : the size of the training set.
     """
 
     phi: list[Host]

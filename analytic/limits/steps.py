@@ -1,17 +1,17 @@
 """Make steps of SGD, momentum and Adam for a group of neurons whose square weights are never drawn.
 
-Let g be the direction of a tensor, minus its gradient in units of 1 / (gamma0 n), and rate = lr gamma0:
+Let g be the direction of a tensor, i.e. minus its gradient in units of 1 / (gamma0 n), and let rate = lr gamma0:
 
     SGD     v <- momentum v + g                                             W <- W + rate v
     Adam    m <- b1 m + (1 - b1) g,    r <- b2 r + (1 - b2) g^2             W <- W + rate s m^ / sqrt(r^)
 
-s is 1/sqrt(fan-in) for weights of inputs and between layers, else 1.  These are Adam's scales in `mn.MeanField()`,
-where all features move by order one.  eps is 0, because gradients shrink with the width; 0 / 0 is taken as 0.
+s is 1/sqrt(fan-in) for weights of inputs and between layers, and otherwise 1.  With these scales of `mn.MeanField()`,
+Adam moves all features by order one.  eps is 0 because gradients shrink with the width, and 0 / 0 is taken as 0.
 
 The velocity of square weights is a sum of u v' over steps, so momentum multiplies the factors u.  Adam's quotient acts
-on entries and has full rank, but it is a function of known vectors.  So W = W(0) + D.  As before, products with W(0)
-are conditioned on earlier ones; the n^2 numbers of D are stored.  As n -> infinity, a row of D v is a mean over the
-neurons of the layer below, given the row's own history (Yang and Littwin 2023, nonlinear outer products).
+on entries and has full rank, but it is a function of known vectors.  Therefore W = W(0) + D.  Products with W(0) are
+conditioned on earlier products, as before, and the n^2 numbers of D are stored.  As n -> infinity, a row of D v is a
+mean over the layer below, given the row's own history (Yang and Littwin 2023, nonlinear outer products).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from minintk.validate import number
 
 
 class Steps:
-    """Hold one group's optimiser and its state for every tensor.   k : the number of steps so far."""
+    """One group's optimiser and its state for every tensor.   k : the number of steps so far."""
 
     def __init__(self, optimizer: SGD | Adam) -> None:
         self.optimizer, self.k, self.memory = optimizer, 0, dict[str, tuple[Any, Any]]()
 
     def entries(self, name: str, g: Array, rate: float, fan_in: int = 1) -> Array:
-        """Return the change of a tensor, given its direction g of the same shape."""
+        """Return the change of a tensor from its direction g of the same shape."""
         before, by = self.memory.get(name, (0 * g, 0 * g)), self.optimizer
         if isinstance(by, SGD):
             self.memory[name] = v, _ = by.momentum * before[0] + g, None
@@ -42,7 +42,7 @@ class Steps:
         return rate / sqrt(fan_in) * scale * m / xp.sqrt(xp.where(r > 0, r, 1.0))
 
     def factors(self, name: str, u: Array, v: Array) -> tuple[Array, Array]:
-        """Return the factors of the square weights' velocity, given those of their direction u v'."""
+        """Return the factors of the square weights' velocity from those of their direction u v'."""
         momentum = getattr(self.optimizer, "momentum", 0.0)
         if momentum and name in self.memory:
             xp, (before, past) = array_namespace(u), self.memory[name]
@@ -52,7 +52,7 @@ class Steps:
 
 
 def check_optimizer(lr: float | SGD | Adam) -> SGD | Adam:
-    """Return the optimiser, or SGD for a number; TypeError or ValueError if the limit does not support it."""
+    """Return the optimiser (SGD for a number); TypeError or ValueError if the limit does not support it."""
     if not hasattr(lr, "step"):
         return SGD(lr=number("lr", lr))
     if not isinstance(lr, SGD | Adam) or type(lr) not in {SGD, Adam}:

@@ -1,8 +1,8 @@
-"""Compute feature learning in infinitely wide two-layer linear networks, by a closed ordinary differential equation.
+"""Compute feature learning in infinitely wide two-layer linear networks by a closed ordinary differential equation.
 
     f(x) = 1/(gamma0 n) sum_i a_i w_i . x~,    a_i = sigma_2 A_i : (C,),    w_i = sigma_1 W_i : (r,)
 
-with A, W ~ N(0, 1).  By the chain rule, at rate gamma0^2 n (see `analytic.limits.linear_problem`, also for e, x~, r),
+with A, W ~ N(0, 1).  By the chain rule, at rate gamma0^2 n (`analytic.limits.linear_problem` defines e, x~ and r),
 
     da_i/dt = gamma0 sigma_2^2 e' w_i,    dw_i/dt = gamma0 sigma_1^2 e a_i
 
@@ -12,9 +12,9 @@ Every neuron moves by the same linear map, so second moments over neurons obey a
     S = E[w w']              dS/dt = gamma0^2 sigma_1^2 (e F' + F e')            S_0 = sigma_1^2 I
     Q = E[a a']              dQ/dt = gamma0^2 sigma_2^2 (e' F + F' e)            Q_0 = sigma_2^2 I
 
-Only gamma0^2 enters.  At gamma0 = 0 features do not move, S and Q are constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e is
-the NTK's gradient flow.  For gamma0 > 0, tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved: features and output weights
-gain equally.  (Bordelon and Pehlevan 2022 for gamma0; Saxe et al. 2014 for the linear network.)
+Only gamma0^2 enters.  At gamma0 = 0, features do not move, S and Q are constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e is
+the NTK's gradient flow.  For gamma0 > 0, tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved, so features and output
+weights grow equally.  (Bordelon and Pehlevan 2022 for gamma0; Saxe et al. 2014 for the linear network.)
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from minintk.arrays import Array, Host
 from minintk.validate import times
 
 RTOL, ATOL = 1e-10, 1e-12
-"""The solver's tolerance per step is ATOL + RTOL |value| for each entry of F, S, Q."""
+"""The solver's tolerance per step is ATOL + RTOL |value| for each entry of F, S and Q."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TwoLayerLimit:
-    """Hold an infinitely wide two-layer linear network's gradient flow; built by `two_layer_limit`.  t = lr * steps."""
+    """Gradient flow of an infinitely wide two-layer linear network; built by `two_layer_limit`.  t = lr * steps."""
 
     problem: LinearProblem
 
     def moments(self, t: Any) -> tuple[Host, Host, Host]:
-        """Return (F, S, Q) at times t, a number or (T,), on the host; shapes (T, r, C), (T, r, r), (T, C, C).
+        """Return (F, S, Q) at times t, a number or (T,), on the host, with shapes (T, r, C), (T, r, r), (T, C, C).
 
         ValueError unless times are finite and >= 0; RuntimeError if the solver cannot keep its accuracy.
         """
@@ -49,13 +49,13 @@ class TwoLayerLimit:
         return self._split(integrated(self._rate, state, np.atleast_1d(times(t, finite=True)), RTOL, ATOL))
 
     def predict(self, t: Any, x_test: Array | None = None) -> Array:
-        """Return f_t : (M, C), or (T, M, C) for a one-dimensional t, on x_test : (M, d) or the training set."""
+        """Return f_t : (M, C), or (T, M, C) for t : (T,), at x_test : (M, d), which defaults to the training set."""
         F, _, _ = self.moments(t)
         f = self.problem.in_basis(x_test)[1] @ F
         return self.problem.to_caller(f if np.ndim(t) else f[0])
 
     def features(self, t: float, x: Array | None = None) -> Array:
-        """Return H_t = E[h h'] = x~ S x~', (M, M): the hidden layer's kernel at time t; sigma_1^2 x~ x~' at t = 0."""
+        """Return the hidden layer's kernel H_t = E[h h'] = x~ S x~', (M, M), which is sigma_1^2 x~ x~' at t = 0."""
         _, (S,), _ = self.moments(t)
         return self.problem.to_caller(self.problem.spread(1, S, x))
 
@@ -77,7 +77,7 @@ class TwoLayerLimit:
         ])  # fmt: skip
 
     def _split(self, path: Host) -> tuple[Host, Host, Host]:
-        """Split states (T, r C + r^2 + C^2) into (F, S, Q), (T, ...) each."""
+        """Split states (T, r C + r^2 + C^2) into F, S and Q, (T, ...) each."""
         r, C = self.problem.sizes
         T, (F, S, Q) = len(path), np.split(path, [r * C, r * C + r * r], axis=1)
         return F.reshape(T, r, C), S.reshape(T, r, r), Q.reshape(T, C, C)
@@ -86,10 +86,10 @@ class TwoLayerLimit:
 def two_layer_limit(spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0) -> TwoLayerLimit:
     """Run gradient flow on L = 1/(2N) sum |f - y|^2 for an infinitely wide two-layer linear network.
 
-    spec : mn.Sequential(mn.Dense(n, w_std=sigma_1), mn.Dense(C, w_std=sigma_2)); n does not matter.
-    x : (N, d), y : (N, C).  gamma0 >= 0 : how much features move; 0 is the NTK's gradient flow, 1 mean field.
+    spec : mn.Sequential(mn.Dense(n, w_std=sigma_1), mn.Dense(C, w_std=sigma_2)); n has no effect.
+    x : (N, d), y : (N, C).  gamma0 >= 0 : how much features move; 0 is the NTK's gradient flow, and 1 is mean field.
 
-    UnsupportedLayer for an activation or a bias; ValueError for another number of layers, shapes, or gamma0 < 0.
+    UnsupportedLayer for an activation or a bias; ValueError for another number of layers, wrong shapes, or gamma0 < 0.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(1))

@@ -1,12 +1,12 @@
-"""Compute the mean of many networks of width n to first order in 1/n: outputs and tangent kernel, with no fit.
+"""Compute the mean of many networks of width n to first order in 1/n, for outputs and tangent kernel, without a fit.
 
-Gradient flow on L = 1/(2N) sum (f - y)^2, one output, t = lr * steps, r = f - y on the training set:
+For gradient flow on L = 1/(2N) sum (f - y)^2 with one output, t = lr * steps and r = f - y on the training set,
 
     df_a = -1/N sum_b Theta_ab r_b    dTheta_ab = -1/N sum_c O3_abc r_c    dO3_abc = -1/N sum_d O4_abcd r_d
 
-At width n, Theta = T + O(n^-1/2), where T is the kernel at infinite width; O3 and O4 are O(1/n), and later terms are
-O(1/n^2) (Dyer and Gur-Ari 2020; Huang and Yau 2020).  At leading order r = e^{-T t / N} (f_0 - y) with f_0 ~ N(0,
-K), K the NNGP, and the mean of f is kernel regression.  The first order adds C to this mean.  In the modes of T on the
+At width n, Theta = T + O(n^-1/2) with the kernel T at infinite width.  O3 and O4 are O(1/n), and later terms are
+O(1/n^2) (Dyer and Gur-Ari 2020; Huang and Yau 2020).  At leading order, r = e^{-T t / N} (f_0 - y) with f_0 ~ N(0, K)
+for the NNGP K, and the mean of f is kernel regression.  The first order adds C to this mean.  In the modes of T on the
 training set, with E_b = e^{-lam_b t} for the eigenvalues lam of T / N,
 
     dC_a = -1/N (sum_b T_ab C_b + S_a)
@@ -17,8 +17,8 @@ training set, with E_b = e^{-lam_b t} for the eigenvalues lam of T / N,
 
     V_c = int_0^t e^{-lam_c s} ds   J_bd = int_0^t e^{-lam_b (t-s) - lam_d s} ds   H_cd = int_0^t e^{-lam_c s} V_d(s) ds
 
-Moments of odd order in f vanish, since f and -f are equally likely at the start.  At this order it thus does not matter
-that f_0 is not quite Gaussian.  `analytic.limits.one_finite_layer` computes the moments of Theta, O3 and O4.
+Moments of odd order in f vanish, because f and -f are equally likely at the start.  Therefore f_0's deviation from a
+Gaussian has no effect at this order.  `analytic.limits.one_finite_layer` computes the moments of Theta, O3 and O4.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ DRAWS = 8
 """Number R of independent estimates of the moments; their scatter gives the standard error."""
 
 RTOL, ATOL = 1e-7, 1e-9
-"""The solver's tolerance per step is RTOL |value| + ATOL, in units of max |y|, or of 1e-6 max |y|^3 above 1e3."""
+"""The solver's tolerance is RTOL |value| + ATOL, in units of max |y|, or of 1e-6 max |y|^3 for max |y| > 1e3."""
 
 
 class Expansion(NamedTuple):
-    """Hold a mean over networks of the spec's widths: the infinite-width limit, and a first-order correction.
+    """A mean over networks of the spec's widths: the infinite-width limit and a first-order correction.
 
-    error : standard error of the correction, whose Gaussian averages are sampled.
+    error : standard error of the correction, due to the sampling of its Gaussian averages.
     """
 
     limit: Array
@@ -58,7 +58,7 @@ class Expansion(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WidthCorrection:
-    """Hold data of `width_correction`, on the host in float64, for P examples; the first N are the training set.
+    """Data of `width_correction`, on the host in float64, for P examples, of which the first N are the training set.
 
     T : (P, N).  lam : (N,), ascending.  Q : (N, N), the modes.  K : (N, N) and y : (N,), in the modes.  moments : with
     b, c, d in the modes and a leading axis of R estimates.  like : an array of the caller's library and dtype.
@@ -73,7 +73,7 @@ class WidthCorrection:
     like: Array
 
     def predict(self, t: Any) -> Expansion:
-        """Return E f_t, (M, 1), or (times, M, 1) for times (times,), on x_test, or by default on the training set."""
+        """Return E f_t, (M, 1), or (T, M, 1) for times t : (T,), at x_test, which defaults to the training set."""
         at, (P, N), R = self._times(t), self.T.shape, len(self.moments.theta)
         source, size = self._source(), float(np.max(np.abs(self.y))) or 1.0
         unit = size * max(1.0, size / 1e3) ** 2  # the correction of large targets is of order y^3
@@ -88,7 +88,7 @@ class WidthCorrection:
         return Expansion(*(a[..., None] if np.ndim(t) else a[0, :, None] for a in found))
 
     def kernel(self, t: float) -> Expansion:
-        """Return E Theta_t between x_test (by default the training set) and the training set, (M, N)."""
+        """Return E Theta_t between x_test, which defaults to the training set, and the training set, (M, N)."""
         if np.ndim(t):
             raise ValueError(f"t expects one time, t = lr * steps, got {t!r}")
         (t,), N, m = self._times(t), len(self.y), self.moments
@@ -120,11 +120,11 @@ class WidthCorrection:
         return V, np.exp(-np.minimum(b, d) * t) * _integral(abs(b - d), t), (V[:, None] - _integral(b + d, t)) / d
 
     def _times(self, t: Any) -> Host:
-        """Return the times as an array (T,), cut at sixty time constants of the slowest mode; nothing changes later."""
+        """Return the times as an array (T,), cut at sixty time constants of the slowest mode, the end of training."""
         return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
-        """Return the limit and its correction, `unit` times the mean of R estimates `found`; `axis` has length P."""
+        """Return the limit and its correction, `unit` times the mean of R estimates.   axis : axis of P examples."""
         P, N = self.T.shape
         parts = (limit, unit * found.mean(axis=0), unit * found.std(axis=0, ddof=1) / len(found) ** 0.5)
         rows = np.arange(N if P > N else 0, P)
@@ -147,13 +147,13 @@ def width_correction(
 
     spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(1)), of any depth, with or without biases, in the NTK
     parametrization.  x : (N, d), y : (N, 1), x_test : (M, d).  The result's `predict(t)` and `kernel(t)` give the limit
-    and its correction, c / n if all widths are n; the next term is O(1/n^2).
+    and its correction, c / n if all widths are n.  The next term is O(1/n^2).
 
-    samples : draws of a neuron's pre-activations for each Gaussian average, rounded down to a power of two.  They are
-    Sobol points, shifted randomly 8 times by `rng` (default numpy.random.default_rng(0)); the scatter of these
-    estimates gives the error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
+    samples : number of draws of a neuron's pre-activations for each Gaussian average, rounded down to a power of two.
+    They are Sobol points, which `rng` (default numpy.random.default_rng(0)) shifts randomly 8 times; the scatter of
+    these estimates gives the error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
 
-    UnsupportedLayer for other layers, several outputs, and activations with kinks: ReLU's O4 vanishes almost
+    UnsupportedLayer for other layers, several outputs, and activations with kinks.  ReLU's O4 vanishes almost
     everywhere, but its mean needs E phi''^2, which is infinite.  ValueError for invalid shapes, and if the training
     set's NTK is singular; MemoryError before any work.
 
@@ -171,7 +171,7 @@ def width_correction(
     P, N, L, samples = len(points), len(x), len(phi), whole("samples", samples, 2)
     check_memory(np, "the moments", 8 * P * P * (20 * samples + DRAWS * N * N + 200), "use fewer examples or samples")
     ladder = [layer for pair in zip(dense, phi) for layer in pair]
-    below = [kernel(s.Sequential(*ladder[: 2 * at + 1])).both(points) for at in range(L)]  # of the pre-activations
+    below = [kernel(s.Sequential(*ladder[: 2 * at + 1])).both(points) for at in range(L)]  # for the pre-activations
     K, T = (to_host(k) for k in kernel(spec).both(points))
     modes = spectrum(T[:N, :N])
     if modes.zeros:
@@ -192,7 +192,7 @@ def width_correction(
 
 
 def _moments(dense: Any, phi: Any, below: Any, N: int, samples: int, rng: np.random.Generator) -> Moments:
-    """Sum over layers from the last hidden one down, where K = w2 c + b^2 and T = K + w2 rho."""
+    """Sum over layers from the last hidden one down, which has K = w2 c + b^2 and T = K + w2 rho."""
     P, w2 = len(below[0].nngp), dense[-1].w_std ** 2
     flat = np.zeros((4, 4, P, P))
     K, T = (Jet(w2 * np.multiply.outer(on, np.ones((P, P))), flat) for on in ((1, 0, 0, 0), (1, 0, 0, 1)))
@@ -206,7 +206,7 @@ def _moments(dense: Any, phi: Any, below: Any, N: int, samples: int, rng: np.ran
 
 
 def _gaussian(k: Host, samples: int, rng: np.random.Generator) -> Host:
-    """Draw samples of N(0, k), (S, P), from shifted Sobol points; their first coordinates go to k's largest modes."""
+    """Draw samples of N(0, k), (S, P), from shifted Sobol points, whose first coordinates go to k's largest modes."""
     from scipy.special import ndtri
     from scipy.stats.qmc import Sobol
 

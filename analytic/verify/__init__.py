@@ -1,4 +1,4 @@
-"""Compare real networks of growing width with infinite-width theory and give a verdict, as `minintk verify` does.
+"""Compare real networks of growing width with infinite-width theory and return a verdict, as `minintk verify` does.
 
     from analytic import verify
     result = verify.run(widths=(32, 64, 128, 256), activations=["erf"])
@@ -8,16 +8,16 @@
 Reading order:
 
     problem       the data and the networks' specs
-    networks      trains networks of one width, and measures them and their distance from the theory
+    networks      training of networks of one width, and their distance from the theory
     scores        z-scores of an ensemble against the Gaussian process
-    claims        the claims about exponents in the width, rows of results, and the verdicts
+    claims        the claims about exponents in the width, the rows of results, and the verdicts
     experiment    the whole experiment: `run`
     figures       the figures
     report        results.json and report.html: `write`
 
-and for `minintk verify --mup`, on networks whose features move:
+Two more modules serve `minintk verify --mup`, on networks whose features move:
 
-    mup           rates, features, depth, weight decay, transfer
+    mup           rates, features, depth, weight decay and transfer
     laws          the hierarchy of tangent kernels, finite-width means, the limit; `laws.run` runs all laws
 """
 

@@ -1,17 +1,17 @@
-"""Define claims: a quantity at every width, the power of the width that theory predicts, and the verdict.
+"""Define claims: a quantity at every width, its exponent in theory, and the verdict on the measured exponent.
 
 A claim's exponent is fitted on the wider half of the widths.  At width n, a relative correction c/n to the leading
-power shifts the local exponent by about c/n; on the wider half this is below MARGIN, which every verdict tolerates.
+power shifts the local exponent by about c/n.  On the wider half, the shift is below MARGIN, which every verdict allows.
 
-    equal       passes if the theory's exponent is within `critical` standard errors + MARGIN of the fitted one
+    equal       passes if the theory's exponent is within `critical` standard errors + MARGIN of the fitted exponent
     at most     passes if the fitted exponent exceeds the bound by no more than this tolerance
     undecided   replaces a pass if `critical` standard errors exceed RESOLUTION, so that n^-1/2 looks like n^0
 
 `critical`, by Bonferroni's correction, bounds the probability that a run fails any test by chance: FAMILY_WISE_ERROR.
 
 Rows of `minintk verify --mup` are findings.  An exponent passes if its whole interval, at level CONFIDENCE, is within
-its tolerance of the theory's, fails if no part of the interval is, and is undecided otherwise.  A mean passes within
-CRITICAL_Z standard errors of the theory's.  A control is a wrong scale or theory, which the same test must reject.
+the tolerance of the theory's exponent.  It fails if the whole interval is outside; otherwise, it is undecided.  A mean
+passes within CRITICAL_Z standard errors of the theory's mean.  A control is a wrong theory, which the test must reject.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUMMARY: dict[Outcome, str] = {
 
 
 def overall(verdicts: Iterable[Outcome]) -> Outcome:
-    """Return fail if any verdict is fail, else undecided if any is undecided, else pass."""
+    """Return "fail" if any verdict is "fail", otherwise "undecided" if any is "undecided", otherwise "pass"."""
     found = set(verdicts)
     return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
 
@@ -44,10 +44,10 @@ FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 
 @dataclass(frozen=True)
 class Claim:
-    """Hold a quantity that `analytic.verify.networks.errors` measures under `key`, and its exponent in theory.
+    """A quantity that `analytic.verify.networks.errors` measures under `key`, and its exponent in theory.
 
-    formula : of the quantity, in HTML.  smooth, kinked : the exponent for either kind of activation.  bound_if_kinked :
-    True if the exponent of kinked activations is only a bound.
+    formula : the quantity's formula in HTML.  smooth, kinked : the exponent for either kind of activation.
+    bound_if_kinked : True if the exponent of kinked activations is only a bound.
     """
 
     key: str
@@ -95,7 +95,7 @@ CLAIMS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JudgedClaim:
-    """Hold a measured claim: values[i] : (S_i,) at widths[i], the fit on the wider half of these, and the verdict."""
+    """A measured claim: values[i] : (S_i,) at widths[i], the fit on the wider half of the widths, and the verdict."""
 
     activation: str
     claim: Claim
@@ -111,7 +111,7 @@ class JudgedClaim:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """Format the theory's exponent ("≤ −1/2" for a bound), the fitted exponent and its 95 % interval."""
+        """Return the theory's exponent ("≤ −1/2" for a bound), the fitted exponent and its 95 % interval as strings."""
         theory = ("≤ " if self.relation == "at most" else "") + {-0.5: "−1/2", -1.0: "−1"}[self.theory]
         return theory, signed(self.fit.exponent), " to ".join(map(signed, self.fit.interval))
 
@@ -125,7 +125,7 @@ class JudgedClaim:
 
 
 def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Host], critical: float) -> JudgedClaim:
-    """Fit one claim on the wider half of the widths (at least two)."""
+    """Fit one claim on the wider half of at least two widths, and judge it."""
     wider = min(len(widths) // 2, len(widths) - 2)
     relation, theory = claim.theory(activation)
     fit = power_law(widths[wider:], values[wider:])
@@ -134,7 +134,7 @@ def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence
 
 @dataclass(frozen=True)
 class Score:
-    """Hold one z-score of the trained ensemble.
+    """One z-score of the trained ensemble.
 
     control : True for a deliberately wrong theory, which the same networks must reject.
     """
@@ -147,7 +147,7 @@ class Score:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """Format the time, z (its bound if it was clipped) and the range in which z passes."""
+        """Return the time, z (or the bound at which it was clipped) and the range in which z passes, as strings."""
         z = f"> {LARGEST_Z:.0f}" if self.z >= LARGEST_Z else signed(self.z, 1)
         return f"{self.t:g}", z, f"{'>' if self.control else '≤'} {self.critical:.2f}"
 
@@ -182,9 +182,9 @@ CONFIDENCE, CRITICAL_Z = 0.99, 3.0
 
 @dataclass(frozen=True)
 class Finding:
-    """Hold one row: a law, the theory's prediction, the measurement, the verdict.
+    """One row: a law, the theory's prediction, the measurement and the verdict.
 
-    control : True for a wrong scale or theory; it passes if the measurement rejects it.  seconds : the row's duration.
+    control : True for a wrong scale or theory, which passes if the measurement rejects it.  seconds : the duration.
     """
 
     law: str
@@ -196,12 +196,12 @@ class Finding:
 
 
 def refused(found: Finding) -> Finding:
-    """Return the finding as a control, which passes if the finding failed, and is undecided otherwise."""
+    """Return the finding as a control, which passes if the finding failed and is otherwise undecided."""
     return replace(found, control=True, verdict="pass" if found.verdict == "fail" else "undecided")
 
 
 def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int], values: Sequence[Host]) -> Finding:
-    """Compare the expected power of the width with that of values[i] : (S,) at widths[i]."""
+    """Compare the theory's power of the width with the power fitted to values[i] : (S,) at widths[i]."""
     fit = power_law(widths, values, confidence=CONFIDENCE)
     low, high = fit.interval
     verdict = judged(fit.interval, expected - tolerance, expected + tolerance)
@@ -215,7 +215,7 @@ def bounded(law: str, bound: float, value: float) -> Finding:
 
 
 def score(law: str, expected: float, found: float, error: float) -> Finding:
-    """Return a finding for a mean: its standard error, and its distance from the expected value in standard errors."""
+    """Judge a mean by its distance from the expected value in standard errors."""
     z = abs(found - expected) / error
     measured = f"{signed(found, 4)} ± {error:.4f}, z = {z:.1f}"
     return Finding(law, signed(expected, 4), measured, "pass" if z <= CRITICAL_Z else "fail")

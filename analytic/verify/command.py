@@ -1,4 +1,4 @@
-"""Define `minintk verify`, which compares real networks with infinite-width theory; `minintk.lab.cli` finds it."""
+"""Define `minintk verify`, which compares real networks with infinite-width theory; `minintk.lab.cli` loads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analytic.verify import Result
 
 STATUS = {"pass": OK, "fail": FAILED, "undecided": UNDECIDED}
-"""{verdict: exit status}."""
+"""Exit status for each verdict."""
 
 
 @command(
@@ -56,7 +56,7 @@ def _verify(args: Namespace) -> int:
 
 
 def _verify_draws(args: Namespace) -> int:
-    """Run the gate on random networks; after an interruption, the same command resumes."""
+    """Test the law on random networks; after an interruption, the same command resumes."""
     from analytic.verify import draw_report as report
 
     whole("draw", args.draw, 0)

@@ -1,4 +1,4 @@
-"""Run `minintk verify --draw N`: the gate on random networks and controls, with records, tables and a figure."""
+"""Run `minintk verify --draw N`: test random networks and controls, and write records, tables and a figure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ QUANTITIES = {
     "linearisation": "≤ −1/2", "trend": "0", "kernel movement": "≤ −1/2", "weights": "−1/2", "kernel": "−1/2",
     "infinite width": "−1/2",
 }  # fmt: skip
-"""{quantity of `draws.errors`: the theory's exponent}; trend is the change of the linearisation's exponent."""
+"""{quantity of `draws.errors`: the theory's exponent}; "trend" is the change of the linearisation's exponent."""
 
 
 def draws(
     count: int, store: str | Path, *, seed: int = 0, widths: Sequence[int] = WIDTHS, processes: int = 1,
     each_control: int = 4, progress: bool = False,
 ) -> tuple[Records, Records]:  # fmt: skip
-    """Return records of `count` draws, and of each control on `each_control` draws, stored in the sweep `store`."""
+    """Return the records of `count` draws, and of `each_control` draws of each control, from the sweep `store`."""
     work = partial(record, seed=seed, widths=tuple(widths))
     grids = {"control": [""], "draw": range(count)}, {"control": CONTROLS, "draw": range(each_control)}
     with start_processes(processes) as executor:
@@ -50,7 +50,7 @@ def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
 
 
 def interval(values: Any) -> tuple[float, float]:
-    """Return (mean, half the 95 % interval) of independent values by Student's t; infinite for a single value."""
+    """Return (mean, half the 95 % interval) of independent values by Student's t, or infinity for a single value."""
     from scipy.special import stdtrit
 
     a, S = np.asarray(values), len(values)
@@ -63,7 +63,7 @@ def _text(values: Any) -> str:
 
 
 def rows(records: Records) -> list[tuple[str, ...]]:
-    """Return (name, exponent ± its 95 % interval, verdict, rounds) of each record."""
+    """Return (name, exponent ± its 95 % interval, verdict, rounds) for each record."""
     return [
         (found[DIVERGED], "", "diverged", "")
         if DIVERGED in found
@@ -73,7 +73,7 @@ def rows(records: Records) -> list[tuple[str, ...]]:
 
 
 def by_class(records: Records) -> list[tuple[str, ...]]:
-    """Return (quantity, theory, smooth, ReLU's family): each class's mean exponent over draws, with its interval."""
+    """Return (quantity, theory, smooth, ReLU's family) with each class's mean exponent over draws and its interval."""
     table = []
     for name, theory in QUANTITIES.items():
         means: dict[bool, list[Any]] = {True: [], False: []}
@@ -87,8 +87,8 @@ def by_class(records: Records) -> list[tuple[str, ...]]:
 def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
     """Return (the verdict on law and controls, a sentence with counts and levels).
 
-    fail: more rejections than chance explains, a diverged draw, or a control that passed the gate.  undecided: some
-    control was neither rejected nor passed.
+    fail: more rejections than chance explains, a diverged draw, or a control that obeys the law.  undecided: the law
+    was neither rejected nor accepted for some control.
     """
     from scipy.stats import binom
 

@@ -1,14 +1,14 @@
-"""Draw random networks to test the law of width, and controls that break it.
+"""Draw random networks to test the law of width, and controls that violate the law.
 
-A draw is a network of any width, data, a loss and a way of training.  The law (Lee et al. 2019, Theorem 2.1) holds at
-rates below the critical one.  For the network f and its linearisation f_lin, trained in the same way, it says
+A draw is a network of any width, with data, a loss and a way of training.  The law (Lee et al. 2019, Theorem 2.1) holds
+at rates below the critical rate.  For the network f and its linearisation f_lin, trained in the same way,
 
     sup_t |f_t - f_lin,t| = O(n^-1/2)
 
-Both outputs are centred, f - f_0: the initial residual is then the same for all seeds and widths, and exponents scatter
-three times less.  Both networks are trained with the same J', so a wrong J' would pass.  Therefore `backward` compares
-J' with differences of f, separately for each tensor.  `JUDGED` lists other distances that fall at least as fast as
-n^-1/2: how far kernel and weights move and, in NTK parametrization, how far kernel and outputs are from infinite width.
+Both outputs are centred, f - f_0, so that the initial residual is the same for all seeds and widths.  This reduces the
+scatter of the exponents to a third.  Both networks use the same J', so `backward` compares J' with differences of f for
+each tensor.  `JUDGED` lists other distances that fall at least as fast as n^-1/2: the movement of kernel and weights
+and, in NTK parametrization, the distance of kernel and outputs from infinite width.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ REGIMES: dict[str, Parametrization] = {
 }  # fmt: skip
 NO_WIDTH, ANOTHER, FACTOR = "rate without the width", "another theta_0", "jvp times 3/2"
 CONTROLS = ("muP", "mean field", NO_WIDTH, ANOTHER, FACTOR)
-"""Changes that break the law, so that the gate must reject every one.
+"""Changes that violate the law, so that the test must reject all of them.
 
-In muP and mean field, features move at every width.  NO_WIDTH is the standard parametrization at one rate for all
-widths, in five short steps: once all networks have learnt, the law holds for this control too.  ANOTHER
-linearises at weights other than the initial ones.
+In muP and mean field, features move at every width.  NO_WIDTH is the standard parametrization with one rate for all
+widths and only five steps, because the law also holds for this control once all networks have learnt.  ANOTHER
+linearises at weights other than the initial weights.
 """
 JUDGED = ("kernel movement", "weights", "kernel", "infinite width")
 """Quantities that `errors` measures besides the linearisation's error; they fall as n^-1/2 or faster."""
@@ -65,10 +65,10 @@ N_TEST = 4
 
 @dataclass(frozen=True)
 class Draw:
-    """Describe a network of any width, its data, and its training.
+    """A network of any width, its data, and its training.
 
-    body : "dense", or convolutions of sequences that end in "flatten" or "pool".  fraction : the rate, relative to the
-    critical one.  regime : a key of REGIMES.  seed : of data, labels and weights.  control : one of CONTROLS, or "".
+    body : "dense", or convolutions of sequences that end in "flatten" or "pool".  fraction : the rate relative to the
+    critical rate.  regime : a key of REGIMES.  seed : for data, labels and weights.  control : one of CONTROLS, or "".
     """
 
     depth: int
@@ -101,11 +101,11 @@ class Draw:
         return not isinstance(self.phi, KINKED)
 
     def rate(self, width: int) -> float:
-        """Return the learning rate's factor at this width: 1/n in standard parametrization, otherwise 1."""
+        """Return the learning rate's factor at this width: 1/n in standard parametrization, and otherwise 1."""
         return 1 / width if self.regime == "standard" and self.control != NO_WIDTH else 1.0
 
     def widths(self, widths: Sequence[int]) -> list[int]:
-        """Return the widths of the hidden layers; a convolution has half as many channels."""
+        """Return the widths of the hidden layers; convolutions have half as many channels."""
         return [n if self.body == "dense" else n // 2 for n in widths]
 
     def network(self, width: int) -> Network:
@@ -120,7 +120,7 @@ class Draw:
         return Network(spec, (4, 3) if image else (6,), REGIMES[self.regime])
 
     def data(self) -> tuple[Array, Array, Array]:
-        """Return (x, y, x_test), with inputs on the sphere |x|^2 = d."""
+        """Return (x, y, x_test) with inputs on the sphere |x|^2 = d."""
         rng, C, N = np.random.default_rng(self.seed), LOSSES[self.loss][1], self.examples
         x = rng.standard_normal((N + N_TEST, *((6,) if self.body == "dense" else (4, 3))))
         x /= np.sqrt(np.mean(x**2, axis=tuple(range(1, x.ndim)), keepdims=True))
@@ -129,7 +129,7 @@ class Draw:
 
 
 def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
-    """Make a draw, each part of it by `choose(options)`; `choose` comes from `by` or from hypothesis.
+    """Make a draw, each part by `choose(options)`, where `choose` comes from `by` or from hypothesis.
 
     >>> print(drawn(by(np.random.default_rng(1))))
     2 Sin(1, 1, 0) pool residual, w 1.00, NTK; cross-entropy, N 4, 40 steps at 0.1
@@ -149,12 +149,12 @@ def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
 
 
 def by(rng: np.random.Generator) -> Callable[[Sequence[Any]], Any]:
-    """Return a function that chooses with equal probabilities, using a generator."""
+    """Return a function that chooses one of several options with equal probabilities."""
     return lambda options: options[int(rng.integers(len(options)))]
 
 
 class WrongFactor(Linearized):
-    """Represent the control f(theta_0) + 3/2 J (theta - theta_0)."""
+    """The control f(theta_0) + 3/2 J (theta - theta_0), whose linearisation has a wrong factor."""
 
     def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         f, J = super().forward(theta, x)
@@ -162,15 +162,15 @@ class WrongFactor(Linearized):
 
 
 def record(control: str, draw: int, *, seed: int = 0, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
-    """Run the gate on draw number `draw`, for `minintk.sweep`; use one core, because other draws run in parallel."""
+    """Run `gate` on draw number `draw` for `minintk.sweep`, on one core because other draws run in parallel."""
     with single_threaded_blas():
         return alone(gate, drawn(by(np.random.default_rng([seed, draw])), control), widths)
 
 
 def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
-    """Train rounds of networks until the law holds or is rejected on the wider half of the widths; return all `errors`.
+    """Train rounds of networks until the law is accepted or rejected on the wider half of the widths; return `errors`.
 
-    The law is also rejected if one of JUDGED falls more slowly than n^-1/2 in these rounds, or J' is off by BACKWARD.
+    The law is also rejected if one of JUDGED falls more slowly than n^-1/2, or if J' is off by more than BACKWARD.
     """
     sizes, wider, rng = draw.widths(widths), len(widths) // 2, np.random.default_rng([draw.seed, 1])
     lr, k = draw.fraction * critical_rate(draw, sizes, rng), analytic_kernel(draw, sizes[0])
@@ -196,14 +196,14 @@ def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
 
 
 BACKWARD = 1e-4
-"""Largest accepted relative error of u' J d, median of three directions; rounding in 450 correct cases left 2e-6."""
+"""Largest accepted relative error of u' J d, the median over three directions.  450 correct cases gave at most 2e-6."""
 
 
 def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-6) -> dict[str, float]:
     """Return {tensor: relative error of (J' u) d against u' (f(theta + h d) - f(theta - h d)) / 2h}, d in that tensor.
 
-    u, d : random, with |d| = 1 so that no pre-activation moves far.  One d may cross a kink of phi: hence the median of
-    three.  A gradient that is halved, omitted or never computed has an error of 1/2 or 1, in any tensor.
+    u, d : random, with |d| = 1 so that no pre-activation moves far.  The median over three d is used because one d can
+    cross a kink of phi.  A gradient that is halved, omitted or never computed has an error of 1/2 or 1 in any tensor.
     """
     net, (x, _, _) = draw.network(width), draw.data()
     theta = net.init(rng)
@@ -226,7 +226,7 @@ def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-
 def critical_rate(draw: Draw, widths: Sequence[int], rng: np.random.Generator, members: int = 8) -> float:
     """Return the largest rate, in units of `draw.rate`, at which sampled networks of the extreme widths are stable.
 
-    lr = 2 N / (c lambda_max),    c the largest curvature of the loss, lambda_max that of J S J', S the rates' scales
+    lr = 2 N / (c lambda_max),    c the largest curvature of the loss,    lambda_max the largest eigenvalue of J S J'
     """
     (_, C, curvature), (x, _, _), bounds = LOSSES[draw.loss], draw.data(), []
     for n in (widths[0], widths[-1]):
@@ -238,7 +238,7 @@ def critical_rate(draw: Draw, widths: Sequence[int], rng: np.random.Generator, m
 
 
 def analytic_kernel(draw: Draw, width: int) -> Array | None:
-    """Return the tangent kernel of all points at infinite width in NTK parametrization, otherwise None."""
+    """Return the tangent kernel of all points at infinite width in NTK parametrization, and otherwise None."""
     x, _, x_test = draw.data()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is by quadrature and exact to", UserWarning)  # 1e-8 is enough here
@@ -252,7 +252,7 @@ def errors(
     """Return {quantity: (E,)} for networks of one width and their linearisations; suprema are over about ten snapshots.
 
     linearisation, infinite width : sup_t of the root mean square, over all points, of f - f_lin and f - f_inf.
-    kernel movement, kernel : relative distance from the empirical kernel at the start to the one at the end, and to the
+    kernel movement, kernel : relative distance of the initial empirical kernel from the final one, and from the
     analytic kernel k : (A, A).  weights : |theta_T - theta_0|, divided by sqrt(n) if weights are of order 1.
     """
     (loss, _, _), (x, y, x_test), net = LOSSES[draw.loss], draw.data(), draw.network(width)
@@ -284,5 +284,5 @@ def errors(
 
 
 def supremum(difference: Array) -> Array:
-    """Return sup over t of the root mean square over points and outputs, (T, E, A, C) to (E,)."""
+    """Return sup over t of the root mean square over points and outputs, from (T, E, A, C) to (E,)."""
     return np.sqrt(np.mean(difference**2, axis=(-2, -1))).max(axis=0)

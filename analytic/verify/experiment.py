@@ -27,11 +27,11 @@ from minintk.validate import whole
 WIDTHS = (32, 64, 128, 256, 512, 1024, 2048)
 STEPS, EVERY = 48, 8
 LR = 0.5
-"""The learning rate, as a fraction of the largest stable one for the analytic kernel."""
+"""Learning rate, as a fraction of the largest stable rate for the analytic kernel."""
 TIMES = (0, 8, 24, 48)
-"""Steps at which the ensemble is compared with eqs. (14), (15)."""
+"""Steps at which the ensemble is compared with eqs. (14) and (15)."""
 Z_SCORES = 2 * len(TIMES)
-"""z-scores per activation: the initial kernel, the covariance at every time, the mean at every time but the first."""
+"""Number of z-scores per activation: the initial kernel, the covariance at every time, the mean at all times but 0."""
 SCORED_IMAGES = 8
 """Number of test images whose joint distribution is tested."""
 LINEARISED_TOLERANCE = 1e-9
@@ -39,7 +39,7 @@ LINEARISED_TOLERANCE = 1e-9
 
 
 def default_members(width: int) -> int:
-    """Return the default number of networks at a width, smaller for wide ones.
+    """Return the default number of networks at a width, which is smaller for large widths.
 
     >>> [default_members(width) for width in WIDTHS]
     [48, 48, 48, 48, 24, 12, 6]
@@ -48,9 +48,9 @@ def default_members(width: int) -> int:
 
 
 def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
-    """Return (width, members) of the ensemble for z-scores: at most 256 units, and half as many members.
+    """Return (width, members) of the ensemble for z-scores: at most 256 units, and half as many members as units.
 
-    The finite-width error O(1/n) is then a small fraction, O(n^-1/2), of the sample's standard error.
+    The finite-width error O(1/n) is then only a fraction O(n^-1/2) of the sample's standard error.
 
     >>> ensemble_size(WIDTHS), ensemble_size((16, 32, 64))
     ((256, 128), (64, 32))
@@ -61,10 +61,10 @@ def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trained:
-    """Hold many trained networks of one width, for the figures.
+    """Many trained networks of one width, for the figures.
 
-    f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), eqs. (14), (15), after every step.  last_layer : the
-    same mean with only the last layer trained.
+    f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), by eqs. (14) and (15), after every step.
+    last_layer : the mean if only the last layer is trained.
     """
 
     width: int
@@ -77,7 +77,7 @@ class Trained:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Study:
-    """Hold one activation's results.  linearised : relative distance of a trained linearised network from theory."""
+    """One activation's results.  linearised : relative distance of a trained linearised network from the theory."""
 
     rows: list[JudgedClaim]
     tests: list[Score]
@@ -94,7 +94,7 @@ class Study:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """Hold the result of `run`: a study for each activation, and the settings."""
+    """Result of `run`: a study for each activation, and the settings."""
 
     settings: dict[str, Any]
     problem: Problem
@@ -113,7 +113,7 @@ class Result:
 
     @property
     def verdict(self) -> Outcome:
-        """Return fail if any check fails, else undecided if any is undecided, else pass."""
+        """Return "fail" if any check fails, otherwise "undecided" if any check is undecided, otherwise "pass"."""
         return overall(self.verdicts)
 
 
@@ -130,13 +130,13 @@ def run(
 ) -> Result:
     """Train real networks of growing width and compare them with infinite-width theory, claim by claim.
 
-    widths : of the hidden layers, at least two.  depth : number of hidden layers.  activations : names in ACTIVATIONS.
-    data : "digits", "mnist", "cifar10", or a folder with MNIST's or CIFAR-10's files.
-    seeds : networks at every width, at least two; by default `default_members(width)`.
+    widths, depth : widths (at least two) and number of hidden layers.  activations : names in ACTIVATIONS.
+    data : "digits", "mnist", "cifar10", or a folder with the files of MNIST or CIFAR-10.
+    seeds : number of networks at every width, at least two; by default `default_members(width)`.
     device : "cpu" or "gpu".  seed : the seed of all random numbers.
-    progress : show a bar with the time left, on stderr.
+    progress : show a progress bar with the remaining time on stderr.
 
-    With the defaults, the run takes about half a minute on two cores.  Raise ValueError, FileNotFoundError or
+    With the defaults, the run takes about half a minute on two cores.  Raises ValueError, FileNotFoundError or
     RuntimeError (no GPU) for invalid settings, before any work.
 
     >>> result = run(widths=(8, 16, 32), depth=1, activations=["erf"], seeds=4)
@@ -164,7 +164,7 @@ def run(
 def check_settings(
     widths: Sequence[int], depth: int, activations: Sequence[str], seeds: int | None, seed: int
 ) -> list[int]:
-    """Return the widths in increasing order; ValueError for invalid settings."""
+    """Return the widths in increasing order; raise ValueError for invalid settings."""
     if len(set(widths)) < 2 or min(widths) < 1:
         raise ValueError(f"widths expects two or more different widths >= 1, got {list(widths)}")
     whole("depth", depth)
@@ -205,7 +205,7 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
     """Return LR times the analytic kernel's stability bound, but at most 0.8 times that of networks up to 128 units.
 
-    stages : (width, members, role) of all networks.  Kernels of narrow networks vary, so some networks would diverge.
+    stages : (width, members, role) of all networks.  Without the minimum, some of the narrow networks would diverge.
     """
     own = []
     for width, members, role in stages:
@@ -262,5 +262,5 @@ class _Bench:
 
 
 def _work(width: int, members: int) -> float:
-    """Estimate the time that networks take, in arbitrary units; for depth 2, but close enough for other depths."""
+    """Estimate the time that networks take, in arbitrary units, for depth 2; other depths are close enough."""
     return members * width * (width + 400.0)

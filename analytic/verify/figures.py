@@ -46,7 +46,7 @@ _ENSEMBLE = (
 
 
 def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
-    """Draw error against width on logarithmic axes: kernels, weights, outputs."""
+    """Draw error against width on logarithmic axes, for kernels, weights and outputs."""
     figure = Figure(figsize=(15, 5.2), layout="constrained")
     axes = figure.subplots(1, 3)
     for axis, (panel, (label, claims)) in zip(axes, PANELS.items(), strict=True):
@@ -82,7 +82,7 @@ def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
 
 
 def ensemble_figure(ensemble: Trained) -> Any:
-    """Plot outputs on the arc at three times, and at its ends over time: networks and eqs. (14), (15)."""
+    """Plot outputs on the arc at three times, and at its ends over time, for networks and eqs. (14) and (15)."""
     figure = Figure(figsize=(15, 4.2), layout="constrained")
     axes = figure.subplots(1, 4, sharey=True)
     line = np.arange(N_TRAIN + N_TEST, N_TRAIN + N_TEST + N_LINE)

@@ -1,6 +1,6 @@
 """Run `minintk verify --mup`: the laws of networks with moving features, and those beyond the frozen kernel.
 
-The problems beyond the kernel are fixed, so that a control's difficulty is known; the seed determines the networks.
+The problems beyond the kernel are fixed, so that a control's difficulty is known.  The seed determines the networks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from minintk.training.train import train
 
 
 def orders(seed: int) -> Iterator[Finding]:
-    """Check that freezing the tangent kernel causes an error O(1/n), and the hierarchy with O3, O4 only O(1/n^2)."""
+    """Check that a frozen tangent kernel causes an error O(1/n), and the hierarchy with O3, O4 an error O(1/n^2)."""
     N, E, widths = 8, 96, (64, 128, 256)
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
@@ -59,7 +59,7 @@ def orders(seed: int) -> Iterator[Finding]:
 
 
 def mean(seed: int) -> Iterator[Finding]:
-    """Check that trained networks' mean output is the infinite-width mean plus c / n, with the computed c."""
+    """Check that the mean output of trained networks is the infinite-width mean plus c / n with the computed c."""
     x, y = digits().pca(5).on_sphere().subset(6, np.random.default_rng(0)).parity()
     n, t, rng = 64, 1.0, np.random.default_rng([seed, 1])
     net = Network(zoo.mlp(1, n, 1, activation=s.Tanh(), w_std=1.5, b_std=0.1), x.shape[1:])
@@ -81,7 +81,7 @@ def mean(seed: int) -> Iterator[Finding]:
 
 
 def limit(seed: int) -> Iterator[Finding]:
-    """Check that muP networks approach the limit with moving features, and not tangent-kernel training."""
+    """Check that muP networks approach the limit with moving features and not training with the tangent kernel."""
     x, y = digits().pca(4).on_sphere().subset(4, np.random.default_rng(2)).parity()
     y = 2 * y  # so that features move far
     steps, widths = 20, (64, 128, 256)
@@ -112,12 +112,12 @@ LAWS: dict[str, Callable[[int], Iterator[Finding]]] = {
 }  # fmt: skip
 """{name: seed -> findings}, in the order of docs/mup.md and docs/beyond-the-kernel.md."""
 LEVELS = "of 38 full runs with other seeds none failed a right row, and the 26 kept refused every control."
-"""Measured false alarms and power (benchmarks/levels.py), printed last because each law has its own level."""
+"""Measured false alarms and power (benchmarks/levels.py), printed at the end because each law has its own level."""
 COLUMNS = "law", "theory", "measured", "verdict", "seconds"
 
 
 def run(only: Sequence[str] = (), *, seed: int = 0) -> Iterator[Finding]:
-    """Yield the findings of all laws, or of the named ones, one by one; ValueError for an unknown name.
+    """Yield the findings of all laws, or of the given laws, one by one; raise ValueError for an unknown name.
 
     >>> [found.verdict for found in run(["rates"])]
     ['pass', 'pass', 'pass', 'pass']
@@ -132,7 +132,7 @@ def run(only: Sequence[str] = (), *, seed: int = 0) -> Iterator[Finding]:
 
 
 def cells(finding: Finding) -> tuple[str, ...]:
-    """Format the row."""
+    """Return the cells of the finding's row."""
     law = f"control: {finding.law}" if finding.control else finding.law
     said = {"pass": "refused", "undecided": "not refused", "fail": "fail"} if finding.control else {}
     return law, finding.theory, finding.measured, said.get(finding.verdict, finding.verdict), f"{finding.seconds:g}"

@@ -29,7 +29,7 @@ from minintk.training.train import train
 
 
 class Frozen(SpectralMuP):
-    """Define spectral muP with hidden layers that never learn."""
+    """Spectral muP with hidden layers that never learn."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         right = super().row(role, fan_in, fan_out, sigma)
@@ -37,14 +37,14 @@ class Frozen(SpectralMuP):
 
 
 class Shallow(SpectralMuP):
-    """Define spectral muP that ignores depth."""
+    """Spectral muP that ignores depth."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         return super().row(replace(role, branches=1), fan_in, fan_out, sigma)
 
 
 class OneRate(SpectralMuP):
-    """Define spectral muP with the root of each rate S in the multiplier: theta / sqrt(S) is trained at rate 1."""
+    """Spectral muP with the root of each rate S in the multiplier, so that theta / sqrt(S) is trained at rate 1."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         right = super().row(role, fan_in, fan_out, sigma)
@@ -78,7 +78,7 @@ def rates(seed: int) -> Iterator[Finding]:
 
 
 def laziness(seed: int) -> Iterator[Finding]:
-    """Check that kappa describes training: kappa is equal for muP and for the same training at one rate."""
+    """Check that kappa describes training, i.e. that muP and the same training at one rate have the same kappa."""
     x, y = digits().standardise().subset(8, np.random.default_rng(seed)).parity()
     off, plain = 0.0, 0.0
     for n in (48, 200):
@@ -128,7 +128,7 @@ def furthest(law: str, check: CoordinateCheck) -> Finding:
 
 
 class ScaledDecay(SGD):
-    """Define gradient descent whose weight decay is also multiplied by the learning-rate scale."""
+    """Gradient descent whose weight decay is also multiplied by the learning-rate scale."""
 
     def scale_and_decay(self, g: Any, theta: Any, scales: Any, at: slice, lr: float = 1.0) -> None:
         super().scale_and_decay(g, theta, None, at, lr)
@@ -141,7 +141,7 @@ def decay(seed: int) -> Iterator[Finding]:
     widths = (64, 256, 1024)
 
     def shares(optimizer: Any, net: Network, k: int) -> Host:
-        """Return |theta without decay - theta with it| / |theta_0| of each tensor after 5 steps."""
+        """Return |theta without decay - theta with decay| / |theta_0| of each tensor after 5 steps."""
         theta, ends = net.init(np.random.default_rng([seed, net.size, k])), list[Any]()
         for amount in (0.0, 0.1):
             *_, end = train(net, theta, x, y, loss=mse, optimizer=optimizer(weight_decay=amount), steps=5)
@@ -165,7 +165,7 @@ def slowest(law: str, widths: Sequence[int], shares: Callable[[Network, int], Ho
 
 
 def transfer(seed: int) -> Iterator[Finding]:
-    """Check that the best learning rate at one width is good at the others."""
+    """Check that the best learning rate at one width is good at the other widths."""
     x, y = digits(dtype=np.float32).subset(96, np.random.default_rng(seed)).one_hot()
 
     def found(optimizer: Any, low: int, high: int, parametrization: Parametrization, widest: int = 512) -> Transfer:
@@ -186,11 +186,11 @@ def transfer(seed: int) -> Iterator[Finding]:
 
 
 REGRET = 2.0
-"""Losses within this factor count as equal: seeds differ by up to 1.5; a best rate that moves as 1/n costs 5."""
+"""Losses within this factor count as equal.  Seeds differ by up to 1.5; a best rate that moves as 1/n costs 5."""
 
 
 def kept(law: str, found: Transfer) -> Finding:
-    """Check that the best rate of one width costs at most a factor REGRET at the others."""
+    """Check that the best rate at one width costs at most a factor REGRET at the other widths."""
     verdict: Outcome = "undecided" if found.untrained else "pass" if found.regret <= REGRET else "fail"
     shift = f"best rate: 2^({found.shift}) a doubling".replace("-", "−")
     return Finding(law, f"1, ≤ {REGRET:g}", f"{found.regret:.2f}; {shift}", verdict)

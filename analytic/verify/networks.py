@@ -1,7 +1,7 @@
 """Train networks of one width, and measure their kernels and their distance from the theory.
 
 Networks use float32, as in practice; all measurements use float64 on the host.  Rounding changes the measured errors by
-a relative 1e-5, or up to 2e-2 if a ReLU unit switches one step earlier. This is far less than their scatter.
+a relative 1e-5, or by up to 2e-2 if a ReLU unit switches one step earlier.  This is much less than their scatter.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ DTYPE = np.float32
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """Hold measurements of networks of one width during training, on all A points, the training set first.
+    """Measurements of networks of one width during training, on all A points, which start with the training set.
 
-    f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and the end.  nngp0 : (E, A, A), the
+    f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and at the end.  nngp0 : (E, A, A), the
     kernel of the last hidden layer's initial pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.
     """
 
@@ -61,7 +61,7 @@ def trained_networks(
 ) -> Trajectory:
     """Draw `members` networks and train them together by full-batch descent on L = 1/(2N) sum (f - y)^2.
 
-    xp : the array library for training.  every : steps between snapshots.  advance : receives the share of work done.
+    xp : array library for training.  every : steps between snapshots.  advance : called with the share of work done.
     """
     x, y, points = (to_library(a.astype(DTYPE), xp) for a in (problem.x, problem.y, problem.points))
     trunk, parts = hidden_part(net), []
@@ -81,14 +81,14 @@ def trained_networks(
 
 
 def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Host:
-    """Return work(theta) in float64 on the host; theta : (E, P) is split over the cores, or kept whole on a GPU."""
+    """Return work(theta) in float64 on the host; theta : (E, P) is split over the cores, or stays whole on a GPU."""
     E = len(theta)
     size = -(-E // cores()) if on_host(xp) else E
     return np.concatenate(parallel(lambda i: _host(work(theta[i : i + size])), range(0, E, size)))
 
 
 def hidden_part(net: Network) -> Network:
-    """Return the network up to the last hidden layer's pre-activations; its theta is the first part of net's theta."""
+    """Return the network up to the last hidden layer's pre-activations; its theta is the start of net's theta."""
     return Network(s.Sequential(*net.spec.layers[:-2]), net.input_shape, net.parametrization)
 
 
@@ -97,7 +97,7 @@ def _host(a: Any) -> Host:
 
 
 def _concatenated(parts: list[Trajectory]) -> Trajectory:
-    """Join trajectories into one with all members."""
+    """Join trajectories of some members into one trajectory of all members."""
     movement = {name: np.concatenate([p.movement[name] for p in parts]) for name in parts[0].movement}
     f = np.concatenate([p.f for p in parts], axis=1)
     ntk0, ntkT, nngp0 = (np.concatenate([getattr(p, a) for p in parts]) for a in ("ntk0", "ntk", "nngp0"))
@@ -114,9 +114,9 @@ def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
 
 
 def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) -> dict[str, Host]:
-    """Return {claim: (E,)}, distances whose scaling theory predicts; for outputs, suprema of root mean squares.
+    """Return {claim: (E,)}, distances whose scaling the theory predicts; for outputs, suprema of root mean squares.
 
-    theory : with the kernels of all points.  hidden_nngp : (A, A), the analytic kernel of the last hidden layer.
+    theory : has the kernels of all points.  hidden_nngp : (A, A), the analytic kernel of the last hidden layer.
     """
     N, Theta = len(theory.y), theory.of("ntk")(np.arange(run.f.shape[-1]))
     seen = slice(N + n_test)  # omits the arc, which is only for figures
@@ -145,7 +145,7 @@ def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) ->
 def linearised_training_error(
     net: Network, problem: Problem, xp: Any, rng: np.random.Generator, *, lr: float, steps: int, every: int
 ) -> float:
-    """Return max |f_trained - f_closed| / max |f_closed| of a trained `Linearized` against eqs. (9) to (11)."""
+    """Return max |f_trained - f_closed| / max |f_closed|, for a trained `Linearized` and eqs. (9) to (11)."""
     theta0 = to_library(net.init(rng), xp)
     x, y, points = (to_library(a, xp) for a in (problem.x, problem.y, problem.points))
     model = Linearized(net, theta0)

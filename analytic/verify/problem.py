@@ -1,4 +1,4 @@
-"""Define the problem for networks of all widths: real images, labels +-1, and the spec at a given width.
+"""Define the problem for networks of all widths: real images, labels +-1, and the spec for a given width.
 
 Images are standardised and scaled to the sphere |x|^2 = d, so that the input kernel x x' / d has a unit diagonal.
 """
@@ -31,11 +31,11 @@ ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
 }
 """{name on the command line: (activation, w_std)}.
 
-w_std^2 is 2 for rectifiers (He et al. 2015), 1.5 for bounded activations (Lee et al. 2019, figure 2), 1 if E phi^2 = 1.
+w_std^2 : 2 for rectifiers (He et al. 2015), 1.5 for bounded activations (Lee et al. 2019, figure 2), 1 if E phi^2 = 1.
 """
 
 KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
-"""Activations whose phi' jumps: kernel movement and linearisation errors may fall as slowly as n^-1/2, not n^-1."""
+"""Activations whose phi' jumps.  Kernel movement and linearisation errors can fall only as n^-1/2 instead of n^-1."""
 
 
 def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
@@ -46,9 +46,9 @@ def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
-    """Hold the training set x : (N, d), y : (N, 1), x_test : (M, d), and line : (N_LINE, d), an arc of two test inputs.
+    """The training set x : (N, d), y : (N, 1), x_test : (M, d), and line : (N_LINE, d), an arc between two test inputs.
 
-    name, labels, attribution : describe the data in the report.
+    name, labels, attribution : descriptions of the data for the report.
     """
 
     x: Host
@@ -61,15 +61,15 @@ class Problem:
 
     @property
     def points(self) -> Host:
-        """Return all inputs: training set, test set, line."""
+        """Return all inputs: the training set, the test set and the line."""
         return np.concatenate([self.x, self.x_test, self.line])
 
 
 def problem(data: str | Path, rng: np.random.Generator) -> Problem:
-    """Return 32 training and 16 test images of a data set, float64.
+    """Return 32 training images and 16 test images of a data set, in float64.
 
-    data : "digits" (inside the package), "mnist" or "cifar10" (downloaded unless MININTK_DATA names a folder), or a
-    folder with MNIST's or CIFAR-10's files.  FileNotFoundError if a folder has neither.
+    data : "digits" (part of the package), "mnist" or "cifar10" (downloaded unless MININTK_DATA names a folder), or a
+    folder with the files of MNIST or CIFAR-10.  FileNotFoundError if a folder contains neither.
     """
     source = datasets.digits() if data == "digits" else images(data)
     photographs = source.name.startswith("cifar")

@@ -25,8 +25,8 @@ from minintk.files.writing import made_folder, write_atomically
 def write(result: Result, out: str | Path, command: str = "analytic.verify.run(...)") -> Path:
     """Write report.html, results.json and the figures to the folder `out`; return the path of report.html.
 
-    Everything is drawn before anything is written, and each file is replaced as a whole; other files in the folder are
-    kept.  command : the command line shown in the report.
+    Everything is drawn before anything is written, and each file is replaced as a whole.  Other files in the folder are
+    kept.  command : the command line to show in the report.
     """
     from analytic.verify.figures import figures  # imports matplotlib only for the first figure
 
@@ -41,14 +41,14 @@ def write(result: Result, out: str | Path, command: str = "analytic.verify.run(.
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of all software on which the numbers depend."""
+    """Return the versions of all software that affects the numbers."""
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     packages = {name: import_module(name).__version__ for name in ("minintk", "numpy", "scipy", "matplotlib")}
     return {"Python": platform.python_version(), "machine": machine, **packages}
 
 
 def as_dict(result: Result, command: str) -> dict[str, Any]:
-    """Return the result as JSON data: all measurements of all networks, fits, z-scores, settings, versions."""
+    """Return the result as JSON data: all networks' measurements, fits, z-scores, settings and versions."""
     return {
         "verdict": result.verdict, "command": command, "settings": result.settings, "data": result.problem.name,
         "labels": result.problem.labels, "critical_z": result.critical, "family_wise_error": FAMILY_WISE_ERROR,
@@ -71,7 +71,7 @@ def _study_dict(study: Study) -> dict[str, Any]:
 
 
 def html(result: Result, drawn: Sequence[tuple[str, str, bytes]], command: str) -> str:
-    """Fill in the template page.html, and return report.html."""
+    """Return report.html, the template page.html with the results filled in."""
     known: dict[str, Any] = {
         "result": result, "settings": result.settings, "summary": SUMMARY[result.verdict], "command": command,
         "passed": result.verdicts.count("pass"), "versions": versions(), "margin": MARGIN, "resolution": RESOLUTION,

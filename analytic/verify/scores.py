@@ -5,9 +5,9 @@ For E members with outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
     mean         E (m - mu)' Sigma^-1 (m - mu)                            ~ chi2(M),            m the sample mean
     covariance   rho (E - 1) (tr R - log det R - M),   R = Sigma^-1 S     ~ chi2(M (M + 1)/2),  S the sample covariance
 
-The first is exact for Gaussian outputs; the second (the likelihood ratio) holds up to O(1/E^2) with Bartlett's factor
-rho.  A tail probability p is reported as the z with P(Z > z) = p for standard normal Z.  E members cannot detect the
-O(1/n) effect of the width if sqrt(E) << n.
+The first line is exact for Gaussian outputs.  The second line, the likelihood ratio, holds up to O(1/E^2) with
+Bartlett's factor rho.  A tail probability p is reported as the z with P(Z > z) = p for standard normal Z.  E members
+cannot detect the O(1/n) effect of the width if sqrt(E) << n.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from scipy.special import chdtrc, ndtri, stdtr
 from minintk.arrays import Host
 
 LARGEST_Z = 37.0
-"""z-scores are clipped here, where the tail probability underflows in float64."""
+"""Largest |z|, at which z-scores are clipped, because the tail probability underflows in float64."""
 
 
 def mean_z(f: Host, mean: Host, cov: Host) -> float:
-    """Return the z-score of the sample mean of f : (E, M), against N(mean, cov)."""
+    """Return the z-score of the sample mean of f : (E, M) under N(mean, cov)."""
     deviation = _whiten(cov, f.mean(axis=0) - mean)
     return z_of(chdtrc(len(mean), len(f) * float(deviation @ deviation)))
 
 
 def covariance_z(f: Host, cov: Host) -> float:
-    """Return the z-score of the sample covariance of f : (E, M), E > M, against cov."""
+    """Return the z-score of the sample covariance of f : (E, M), E > M, if the true covariance is cov."""
     E, M = f.shape
     if E <= M:
         raise ValueError(f"a covariance of {M} points expects more than {M} members, got {E}")
@@ -55,5 +55,5 @@ def z_of(p: float) -> float:
 
 
 def _whiten(cov: Host, a: Host) -> Host:
-    """Return L^-1 a with L L' = cov."""
+    """Return L^-1 a, where L L' = cov."""
     return np.linalg.solve(np.linalg.cholesky(cov), a)

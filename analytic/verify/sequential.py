@@ -1,22 +1,22 @@
-"""Test an exponent sequentially: add rounds of networks until it is clear whether an error falls as fast as n^-1/2.
+"""Test an exponent sequentially: add rounds of networks until the test shows if an error falls as fast as n^-1/2.
 
 One seed gives a network at every width and hence one exponent, the least-squares slope of log(error) against log(n).
 The widths of one seed share randomness, but exponents of different seeds are independent, with common mean b.  After
-each round of SEEDS seeds, two statements are tested:
+each round of SEEDS seeds, two hypotheses are tested:
 
-    refused   b <= REFUSED_ABOVE = -1/2 + MARGIN is rejected: the error falls more slowly than the law
-    holds     b >= PASSED_BELOW is rejected: the error falls more than half as fast as the law
+    refused   b <= REFUSED_ABOVE = -1/2 + MARGIN is rejected, i.e. the error falls more slowly than the law
+    holds     b >= PASSED_BELOW is rejected, i.e. the error falls more than half as fast as the law
 
 The p-value p_i of Student's t in round i does not depend on other rounds.  If b is the boundary, z_i = Phi^-1(1 - p_i)
 is standard normal, and the rounds combine into one statistic (Lehmacher, Wassmer 1999):
 
     Z_k = (z_1 + ... + z_k) / sqrt(k),    cov(Z_j, Z_k) = sqrt(j / k) for j <= k
 
-so P(Z_k > CRITICAL for any k <= ROUNDS) = LEVEL, exactly for normal exponents (Pocock 1977).  The looks spend .0022,
+so P(Z_k > CRITICAL for any k <= ROUNDS) = LEVEL, exactly for normal exponents (Pocock 1977).  The rounds spend .0022,
 .0018, .0014, .0012, .0010, .0009, .0008, .0007 of LEVEL.  Among D draws that obey the law, false rejections are thus at
-most Binomial(D, LEVEL), and so are passes among D controls with b >= PASSED_BELOW.
+most Binomial(D, LEVEL).  The same applies to passes among D controls with b >= PASSED_BELOW.
 
-A relative correction c/n to the leading power shifts the slope over n ... 4n by .54 c/n: MARGIN covers c < .09 n.
+A relative correction c/n to the leading power shifts the slope over n ... 4n by .54 c/n, so MARGIN covers c < .09 n.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from minintk.arrays import Host
 
 LEVEL, ROUNDS, SEEDS, CRITICAL = 0.01, 8, 12, 2.847887
 LEVEL_OF_ALL, CRITICAL_OF_OTHERS = 0.02, 3.42
-"""Level of a draw with four other quantities, LEVEL + 4 x 8 P(Z > 3.42) <= .02 at any round; critical z of the four."""
+"""Level of a draw with four other quantities, LEVEL + 4 x 8 P(Z > 3.42) <= .02 in any round, and their critical z."""
 MARGIN = 0.05
 REFUSED_ABOVE, PASSED_BELOW = -0.5 + MARGIN, -0.25
 
 
 def slopes(widths: Sequence[int], errors: Host) -> Host:
-    """Return the least-squares slope of log(error) against log(width), errors : (..., K) at K widths; (...).
+    """Return the least-squares slope of log(error) against log(width), (...), for errors : (..., K) at K widths.
 
     >>> slopes((2, 4, 8), np.array([[1.0, 0.5, 0.25]])).round(9).tolist()
     [-1.0]
@@ -47,7 +47,7 @@ def slopes(widths: Sequence[int], errors: Host) -> Host:
 
 
 def z_scores(exponents: Host, boundary: float) -> Host:
-    """Return Z_k, (..., K), of exponents : (..., K, S), from K rounds of S seeds, against the mean `boundary`."""
+    """Return Z_k, (..., K), of exponents : (..., K, S), from K rounds of S seeds, for the mean `boundary`."""
     from scipy.special import ndtri, stdtr
 
     K, S = exponents.shape[-2:]
@@ -58,7 +58,7 @@ def z_scores(exponents: Host, boundary: float) -> Host:
 
 
 def decide(exponents: Host) -> tuple[Literal["holds", "refused", "undecided"], int]:
-    """Return (decision, rounds it took) from exponents : (K, S); if both are reached in one round, refusal wins.
+    """Return (decision, rounds it took) for exponents : (K, S); if one round permits both decisions, return "refused".
 
     >>> rng = np.random.default_rng(0)
     >>> [decide(b + 0.3 * rng.standard_normal((ROUNDS, SEEDS))) for b in (-1.0, 0.0)]
@@ -73,7 +73,7 @@ def decide(exponents: Host) -> tuple[Literal["holds", "refused", "undecided"], i
 
 
 def refuses(exponents: Host) -> bool:
-    """Return True if another quantity's exponents : (K, S), after K rounds, are significantly above REFUSED_ABOVE.
+    """Return True if exponents : (K, S) of another quantity are significantly above REFUSED_ABOVE after K rounds.
 
     >>> rng = np.random.default_rng(0)
     >>> [refuses(b + 0.3 * rng.standard_normal((2, SEEDS))) for b in (-0.5, 0.0)]

@@ -1,1 +1,1 @@
-"""Go beyond the kernel in finite networks: tensors that describe its movement, and steps of a given spectral norm."""
+"""Go beyond the fixed kernel in finite networks: the kernel's evolution, and steps of a given spectral norm."""

@@ -1,20 +1,20 @@
-"""Train with the hierarchy of tangent kernels, which adds the next orders in 1/width to the frozen kernel.
+"""Train with the hierarchy of tangent kernels, which adds higher orders in 1/width to the frozen kernel.
 
     df_a = - sum_b Theta_ab r_b,   dTheta_ab = - sum_c O3_abc r_c,   dO3_abc = - sum_d O4_abcd r_d,     r = dL/df
 
 Theta = J S J' with the learning-rate scales S, and O_(k+1) is the derivative of O_k along S grad f.  O3 and O4 are of
-order 1/width, O5 and O6 of order 1/width^2.  With O4 frozen, the error of outputs and kernel is of order 1/width^2;
-with Theta frozen, it is of order 1/width.  See Dyer and Gur-Ari 2020, section 4; Huang and Yau 2020, eq. (1.9).
+order 1/width, and O5 and O6 are of order 1/width^2.  The error of outputs and kernel is of order 1/width^2 with O4
+frozen, and of order 1/width with Theta frozen.  See Dyer and Gur-Ari 2020, section 4; Huang and Yau 2020, eq. (1.9).
 
-For a given r(t) the solution is Theta(t) = Theta - O3.s + O4.A with s_c = int r_c dt, A_cd = int r_c s_d dt.  Neither
-O3 nor O4 is ever formed.  O4_..cd is D^2Theta along S grad f_c and S grad f_d, plus DTheta along the derivative of S
-grad f_c in the direction S grad f_d.  Both sums are therefore derivatives of Theta along weight displacements,
+For a given r(t) the solution is Theta(t) = Theta - O3.s + O4.A with s_c = int r_c dt, A_cd = int r_c s_d dt.  O3 and O4
+are never formed.  O4_..cd is D^2Theta along S grad f_c and S grad f_d, plus DTheta along the derivative of S grad f_c
+in the direction S grad f_d.  Both sums are therefore derivatives of Theta along weight displacements,
 
     d1 = - S J' s,        d2' = - S D^2f[d1, .]' r
     Theta(t) = Theta + DTheta[d1]                                       O3 frozen
     Theta(t) = Theta + DTheta[d1] + 1/2 D^2Theta[d1, d1] + Xi           O4 frozen,  Xi' = DTheta[d2']
 
-Products of Jacobians give these; Taylor mode (`minintk.models.taylor`) represents each Jacobian as a linear map:
+Products of Jacobians give these derivatives.  Taylor mode (`minintk.models.taylor`) gives the Jacobians as linear maps:
 
     T1 = J,   T2 = J + D^2f[d1, .],   T3 = T2 + 1/2 D^3f[d1, d1, .]
     O3 frozen:  T2 S T1' + T1 S T2' - T1 S T1'        O4 frozen:  T2 S T2' + (T3 - T2) S T1' + T1 S (T3 - T2)' + Xi
@@ -54,23 +54,23 @@ def hierarchy(
 ) -> Iterator[Moment]:
     """Follow gradient flow by the hierarchy of tangent kernels at theta0; yield a `Moment` at t = 0 and at `times`.
 
-    net : any model with an expansion, `Network` or `Centred`.  theta0 : ([E], P).  x : (M, *input_shape), all points,
-    the N training points first.  y : (N, C).  A moment holds the hierarchy's outputs f : ([E], M, C) and tangent kernel
-    : ([E], M, C, M, C) at that time, with the learning-rate scales of the parametrization.  Its theta is None. t = lr x
-    steps, as for `flow`.
-    order : 2 freezes Theta, as in `Linearized`; 3 freezes O3; 4 freezes O4.  loss : a smooth loss, so not `Hinge`.
+    net : any model with an expansion, i.e. `Network` or `Centred`.   theta0 : ([E], P).   y : (N, C).
+    x : (M, *input_shape), all points, starting with the N training points.
+    order : 2 freezes Theta, as in `Linearized`; 3 freezes O3; 4 freezes O4.   loss : a smooth loss, so not `Hinge`.
+    times : t = lr x steps, as for `flow`.   A moment contains the hierarchy's outputs f : ([E], M, C) and tangent
+    kernel : ([E], M, C, M, C), which includes the parametrization's learning-rate scales.  Its theta is None.
 
-    Late in the training of narrow networks the frozen O3 or O4 can make the kernel's smallest eigenvalues negative: the
-    loss then grows, and FloatingPointError is raised if it has no bound.  `flow` does not have this problem.
+    Late in the training of narrow networks, the frozen O3 or O4 can make the kernel's smallest eigenvalues negative.
+    The loss then grows, and FloatingPointError is raised if it has no bound.  `flow` does not have this problem.
 
     A time derivative takes one expansion of the network for order 3 and three for order 4, with C cotangents each.
-    memory : bytes to use, by default half the free memory; the need grows as (M C)^2 and P.  For ReLU and max-pooling
-    the derivatives are those of the smooth piece of f around theta0.  Training moves about sqrt(n) of n units across
-    their kinks; each changes the kernel by 1/n with either sign, so together they change it by n^-3/4.  This exceeds
-    the effect of O3 and O4, and neither includes it, so here orders 3 and 4 are no more accurate than order 2.
+    memory : bytes to use, by default half the free memory.  The required memory grows as (M C)^2 and P.  For ReLU and
+    max-pooling, the derivatives are those of the smooth piece of f around theta0.  Training moves about sqrt(n) of n
+    units across their kinks.  Each unit changes the kernel by 1/n with either sign, so together they change it by
+    n^-3/4.  This change exceeds the effect of O3 and O4, so here orders 3 and 4 are no more accurate than order 2.
 
-    Raises ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion,
-    and MemoryError, with the bytes needed, if M C is too large.
+    ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion, and
+    MemoryError, with the required bytes, if M C is too large.
 
     >>> import numpy as np, minintk as mn
     >>> net, x = mn.Network(mn.Sequential(mn.Dense(99), mn.Tanh(), mn.Dense(1)), (2,)), np.eye(2)
@@ -110,7 +110,7 @@ def _moments(system: Hierarchy, y: Array, settings: FlowSettings) -> Iterator[Mo
 
 
 class Hierarchy:
-    """The system of z = (f, s, Xi), ([E], M C + N C + (M C)^2), without Xi below order 4; a `System`."""
+    """The `System` of z = (f, s, Xi), ([E], M C + N C + (M C)^2).   Below order 4, Xi is omitted."""
 
     ndims: ClassVar[int] = 1
 
@@ -138,7 +138,7 @@ class Hierarchy:
         return J.vjp(everywhere) * self.S
 
     def expansion(self, d: Array, order: int) -> Jacobian:
-        """Return J + D^2f[d, .], and with order 3 also 1/2 D^3f[d, d, .]."""
+        """Return J + D^2f[d, .]; order 3 adds 1/2 D^3f[d, d, .]."""
         return self.model.expand(self.theta0, d, self.x, order)[1]
 
     def along(self, d: Array) -> Array:
@@ -186,7 +186,7 @@ class Hierarchy:
         return self
 
     def moment(self, m: Moment) -> Moment:
-        """Return the moment with f and the kernel in place of the state z."""
+        """Return the moment with the state z replaced by f and the kernel."""
         shape, f = self.f0.shape, self.xp.asarray(self.layout.unpack(m.f)["f"], copy=True)
         return replace(m, f=f, kernel=self.kernel(m.f)[0].reshape((*shape, *shape[-2:])))
 
@@ -197,7 +197,7 @@ def _symmetric(a: Any) -> Any:
 
 
 def _check_memory(model: Model, theta0: Array, M: int, memory: int | None) -> None:
-    """Raise MemoryError if 30 kernels (the solver's stages), the expansions and the displacements exceed the memory."""
+    """Raise MemoryError if 30 kernels (the solver's stages), the expansions and the displacements do not fit."""
     budget = available_memory(array_namespace(theta0)) // 2 if memory is None else int(number("memory", memory))
     item, m, (layers, widest) = theta0.dtype.itemsize * prod(theta0.shape[:-1]), M * model.outputs, model.footprint
     kernels, rest = 30 * item * m**2, item * (6 * model.size + M * (20 * layers + 8 * model.outputs * widest))

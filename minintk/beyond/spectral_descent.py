@@ -1,11 +1,11 @@
-"""Take steps whose spectral norm is the one that muP requires, by spectral descent and Muon.
+"""Take steps with the spectral norm that muP requires, by spectral descent and Muon.
 
     SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| is the spectral norm
     Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
 G is the gradient of W, or its running sum v <- momentum v + G; d is 1 except in residual branches (`Role.depth`).  The
-effective weights, multiplier included, thus move by lr sqrt(fan_out / fan_in) at every width in any parametrization:
-spectral descent in one direction, Muon in all.  The second half of the spectral condition holds exactly (Yang, Simon,
+effective weights, which include the multiplier, thus move by lr sqrt(fan_out / fan_in) at every width: in one direction
+with spectral descent, and in all with Muon.  The second half of the spectral condition holds exactly (Yang, Simon,
 Bernstein 2023, section 5).  Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al.
 2024).  K x K kernels are matrices (K K C_in, C_out), whose norm times K bounds the convolution's; biases are (1, n).
 """
@@ -23,17 +23,17 @@ from minintk.spec.parametrization import Rule
 from minintk.training.optimizers import Optimizer
 
 SWEEP = 3e-3
-"""One sweep of Newton-Schulz steps maps singular values of at least this fraction of the largest to 1."""
+"""One sweep of Newton-Schulz steps maps all singular values above this fraction of the largest to 1."""
 TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, repr=False)
 class SpectralDescent(Optimizer):
-    """Normalised gradient descent, tensor by tensor, for networks with this layout, `net.layout`.
+    """Normalised gradient descent, tensor by tensor.   layout : the network's `net.layout`.
 
-    lr : the relative size of a step, a number or a schedule.  Steps do not shrink near a minimum, so use a schedule
-    that decays to 0.  The s above are the `lr_scales` of `train`, 1 by default, not those of the parametrization.  A
-    tensor with zero gradient does not move.  Raises ValueError for lr <= 0 and for momentum outside [0, 1).
+    lr : relative size of a step, a number or a schedule.  Steps do not shrink near a minimum, so use a schedule that
+    decays to 0.  The s in the formula is `lr_scales` of `train`, 1 by default, and not the parametrization's scale.  A
+    tensor with zero gradient does not move.  ValueError for lr <= 0 and for momentum outside [0, 1).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))
@@ -101,14 +101,14 @@ class Muon(SpectralDescent):
 
 
 def orthogonalised(G: Array) -> Array:
-    """Return U V' of G = U diag(s) V', to TOLERANCE: singular values 1 in place of s, 0 where s = 0.  G : ([E], m, n).
+    """Return U V' of G = U diag(s) V' : ([E], m, n), within a tolerance.  Singular values of 0 remain 0.
 
         X <- 3/2 a X - 1/2 a^3 X X'X,        a^2 = 3 / (1 + low + low^2),        low <- 1/2 a low (3 - a^2 low^2)
 
-    Newton-Schulz steps start from X = G / |G|; they use only matrix products, scaled for singular values from low to 1
+    Newton-Schulz steps start from X = G / |G|.  They use only matrix products, scaled for singular values from low to 1
     (Chen, Chow 2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X| (Frobenius) is below the tolerance tol;
     then every singular value is within tol / 2 of 1 or within tol of 0.  Singular values of G below about 1e-5 |G| in
-    float32, or 1e-13 |G| in float64, can be rounding errors; they become 0.
+    float32, or 1e-13 |G| in float64, can be rounding errors and become 0.
 
     >>> import numpy as np
     >>> np.linalg.svd(orthogonalised(np.diag([100.0, 1.0, 0.01, 0.0])), compute_uv=False).round(3)
@@ -135,7 +135,7 @@ def orthogonalised(G: Array) -> Array:
 
 
 def _or_one(size: Array) -> Array:
-    """Return the sizes, with 1 in place of 0."""
+    """Return the sizes, with 0 replaced by 1."""
     return array_namespace(size).where(size > 0, size, 1 + size)
 
 

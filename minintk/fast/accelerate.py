@@ -1,16 +1,16 @@
-"""Replace the layers of a network by faster ones: `faster`.
+"""Replace the layers of a network by faster layers, with `faster`.
 
-When a network is made, it asks once for faster layers that compute the same maps.  It gets one bound layer for outputs
-and sweeps, and one for kernels:
+A network calls `faster` once, when it is created, for layers that compute the same functions.  It receives one bound
+layer for outputs and sweeps, and one for kernels:
 
-    max(relu(x)) = relu(max(x))    so ReLU follows the pooling, which leaves a quarter of the numbers
+    max(relu(x)) = relu(max(x))    ReLU is moved after the pooling, which leaves a quarter of the numbers
     convolutions                   on patches of several windows, or without patches if Numba is installed
-    BatchNorm                      in two passes forwards and two back, also if Numba is installed
-    BatchNorm, ReLU, convolution   in one pass, which normalises and rectifies what it reads
-    Dense                          with its large products split over the cores
+    BatchNorm                      in two passes forward and two back, if Numba is installed
+    BatchNorm, ReLU, convolution   in one pass, which normalises and rectifies the numbers that it reads
+    Dense                          with large products split over the cores
     batch, outputs                 split over the cores; if BatchNorm couples the batch, each layer splits its loops
 
-The first of equal positive maxima is the same before and after ReLU; if no maximum is positive, relu' = 0.
+The first of equal positive maxima is the same before and after ReLU.  If no maximum is positive, relu' = 0.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from minintk.spec.shapes import Shape, has_weights, kept_shapes, out_shape
 def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
     """Return faster layers for a network, with the same outputs and derivatives up to rounding.
 
-    coupled : True if an example's output depends on others in its batch, which is then not split.
+    coupled : True if an example's output depends on other examples in its batch, which is then not split.
     """
     sizes = [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
     size = sum(sizes), max(sizes)
@@ -55,7 +55,7 @@ def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: 
 
 
 def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundChain:
-    """Return the layers on images, up to Flatten or GlobalAvgPool, with their batch split over the cores."""
+    """Return the layers on images, up to Flatten or GlobalAvgPool, with the batch split over the cores."""
     before, count, numbers = shape, 0, 0
     while count < len(layers.layers) and len(shape) > 1:
         after = out_shape(spec.layers[count], shape)
@@ -71,7 +71,7 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundCh
 
 
 def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
-    """Return the chain with faster pieces; for `kernels`, with only those that have a fast gram, in their order."""
+    """Return the chain with faster pieces; with `kernels`, use only pieces that have a fast gram, in their order."""
     if kernels:
         return BoundChain(tuple(cheaper(inner, kernels=True) for inner in chain.layers))
     found = tuple(cheaper(inner, kernels=False) for inner in relu_after_pooling(chain.layers))
@@ -103,7 +103,7 @@ def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
 
 
 def exchangeable(before: Bound, layer: Bound) -> bool:
-    """Return True if the two layers commute: ReLU and MaxPool do, because ReLU is increasing."""
+    """Return True if the two layers commute, as ReLU and MaxPool do because ReLU is increasing."""
     return rectifies(before) and type(layer) is BoundMaxPool
 
 
@@ -126,7 +126,7 @@ def shut() -> Iterator[None]:
 
 
 def works() -> Iterator[Callable[[], object]]:
-    """Yield small tasks that together run every compiled loop of networks; no tasks without Numba."""
+    """Yield small tasks that together run every compiled loop of networks; yield nothing without Numba."""
     if not numba_is_here() or loops() is None:
         return
     layers = s.Conv2d(16, 3), s.BatchNorm(), s.ReLU(), s.Conv2d(16, 3), s.MaxPool(2), s.GlobalAvgPool(), s.Dense(1)

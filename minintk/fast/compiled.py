@@ -1,8 +1,8 @@
-"""Compile loops with Numba and cache them on disk, with every byte checked (`pip install minintk[fast]`).
+"""Compile loops with Numba, and cache them on disk with a checksum of all bytes (`pip install minintk[fast]`).
 
-Numba trusts its cache: a damaged file raises obscure errors or crashes the process.  Here each compiled loop has its
-own file, [SHA-256 of (key, code)] [code]; a loop whose file does not match is compiled again.  The key includes the
-loop's source, the types of its arguments, Numba's version and the processor, so that no other version or machine finds
+Numba trusts its cache, so a damaged file raises obscure errors or crashes the process.  Here each compiled loop has its
+own file, [SHA-256 of (key, code)] [code].  A loop whose file does not match is compiled again.  The key includes the
+loop's source, the types of its arguments, Numba's version and the processor, so that no other version or machine uses
 the file.  If the folder is not writable, a warning appears and each process compiles again.
 """
 
@@ -27,19 +27,19 @@ from numba.extending import intrinsic as typed_intrinsic
 from minintk.undisturbed import undisturbed
 
 NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
-"""No exception for a division by 0; the compiler can fuse a b + c into one rounding, but must not reorder sums."""
+"""A division by 0 raises no exception.  The compiler can fuse a b + c into one rounding, but must not reorder sums."""
 
 PATIENCE = 1.0
-"""Seconds of compiling after which the user is informed."""
+"""Seconds of compiling after which a message informs the user."""
 
 KEPT: list[Any] = []
-"""The loops whose `address` is in use, to keep them alive."""
+"""Loops whose `address` is in use; the list keeps them alive."""
 
 intrinsic: Any = typed_intrinsic  # its declared type has a wrong number of arguments
 
 
 class CheckedFile(IndexDataCacheFile):
-    """One file per key, in place of Numba's index and numbered files."""
+    """One file per key, instead of Numba's index and numbered files."""
 
     def file(self, key: Any) -> tuple[Path, bytes]:
         """Return the path of the code for a key, and the key as bytes."""
@@ -72,7 +72,7 @@ class CheckedFile(IndexDataCacheFile):
 
 
 class CheckedCache(FunctionCache):
-    """Numba's cache of a function, stored as `CheckedFile`; reports slow compilation.  Raises RuntimeError."""
+    """Numba's cache of a function, stored as `CheckedFile`.  It reports slow compilation and can raise RuntimeError."""
 
     spent, started, told = 0.0, 0.0, False
 
@@ -101,7 +101,7 @@ class CheckedCache(FunctionCache):
 
 @cache
 def not_kept(reason: str) -> None:
-    """Warn, once for each reason."""
+    """Show a warning once for each reason."""
     warnings.warn(f"compiled loops cannot be kept, so the next start compiles them again: {reason}", RuntimeWarning, 2)
 
 
@@ -110,7 +110,7 @@ def compiled(f: Any, options: Any = NUMBA_OPTIONS) -> Any:
     made = njit(nogil=True, **options)(f)
     try:
         made._cache = CheckedCache(f)
-    except (RuntimeError, OSError):  # no writable cache folder, or no source of f
+    except (RuntimeError, OSError):  # the cache folder is not writable, or f has no source
         not_kept(f"{f.__module__} has no folder that can be written to; set NUMBA_CACHE_DIR")
     compile_for = made._compile_for_args  # Numba calls this for new argument types
     made._compile_for_args = lambda *args, **named: undisturbed(partial(compile_for, *args, **named))
@@ -118,7 +118,7 @@ def compiled(f: Any, options: Any = NUMBA_OPTIONS) -> Any:
 
 
 def address(loop: Any, count: int) -> int:
-    """Return the address of a compiled loop's machine code, which takes `count` whole numbers, for `call`."""
+    """Return the address of a compiled loop's machine code, which takes `count` integers, for `call`."""
     made = undisturbed(partial(loop.get_compile_result, types.void(*[types.int64] * count)))
     KEPT.append(loop)
     return int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))
@@ -126,7 +126,7 @@ def address(loop: Any, count: int) -> int:
 
 @intrinsic
 def call(context: Any, address: Any, args: Any) -> Any:
-    """Call the function at an `address` with a tuple of whole numbers."""
+    """Call the function at an `address` with a tuple of integers."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * len(args))

@@ -1,7 +1,7 @@
 """Compute convolutions on patches of several windows, a few examples at a time:  y = P(x) V + c b,   V = m V(W)
 
 This is the map of `minintk.layers.conv` with its derivatives, on the patches of `minintk.fast.patches`.  Patches stay
-in a core's cache from copy to product, and the cores share the examples.
+in a core's cache from the copy to the product, and the cores share the examples.
 
 jvp     dy = P(dx) V + m P(x) V(dW) + c db
 vjp     dW = m V'(P(x)' u),   db = c sum u,   dx = P'(u V')
@@ -30,7 +30,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 
 def scaled(m: float, a: Array) -> Array:
-    """Return m a; a itself if m = 1."""
+    """Return m a, which is a itself if m = 1."""
     return a if m == 1 else m * a
 
 
@@ -43,29 +43,29 @@ def summed(work: Callable[[Any], Array], pieces: Sequence[Any]) -> Array:
 
 
 def kernels(parts: Sequence[Patches], x: Array) -> Any:
-    """Return `minintk.fast.numba_loops` if Numba loads and all parts together justify it; otherwise None."""
+    """Return `minintk.fast.numba_loops` if Numba loads and the work of all parts justifies it, or else None."""
     work = prod(x.shape[:-3]) * sum(patches.work for patches in parts)
     worth = work >= THRESHOLDS.compiled and all(patches.direct for patches in parts) and on_host(array_namespace(x))
     return loops() if worth else None
 
 
 def pieces(work: int, x: Array, weights: int = 0) -> list[slice]:
-    """Cut the examples in x : (..., N, H, W, C) into pieces, given the work per example and the `weights` of a sum."""
+    """Cut the examples in x : (..., N, H, W, C) into pieces, from the work per example and the `weights` of a sum."""
     N, each = x.shape[-4], max(THRESHOLDS.convolution, THRESHOLDS.convolution_per_weight * weights, 1)
     return cut(N, N * work if on_host(array_namespace(x)) else 0, each)
 
 
 def chunks(piece: slice, step: int) -> list[slice]:
-    """Cut a piece into nearly equal parts of at most `step` examples, so that their patches fit a core's cache."""
+    """Cut a piece into nearly equal parts of at most `step` examples, whose patches fit a core's cache."""
     N = piece.stop - piece.start
     count = max(1, -(-N // step))
     return [slice(piece.start + i * N // count, piece.start + (i + 1) * N // count) for i in range(count)]
 
 
 def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
-    """Compute P(x) V + b : (..., N, *windows.out, n), by chunks of examples; b : (..., 1, B n).
+    """Compute P(x) V + b : (..., N, *windows.out, n) by chunks of examples, for b : (..., 1, B n).
 
-    before : a map that compiled loops apply to x as they copy it into their frames; it needs these loops (`kernels`).
+    before : a map that compiled loops apply to x while they copy it into their frames; needs these loops (`kernels`).
     """
     windows, R, N = patches.windows, patches.R, x.shape[-4]
     lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])
@@ -94,7 +94,7 @@ def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Bef
 
 
 def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array, work: int) -> None:
-    """Write some parts of y from x; each part holds the arguments of `numba_loops.correlate`.  work : per example."""
+    """Compute some parts of y from x, each by `numba_loops.correlate` with its arguments.   work : per example."""
     x = np.ascontiguousarray(x)
     blocks = [(f, z, V, stride, b, (*place, o)) for f, z, W, stride, b, place in parts for o, V in direct.columns(W)]
 
@@ -166,7 +166,7 @@ class BlockedConvJacobian(LayerJacobian):
         return summed(work, pieces(patches.work, self.x, prod(shape)))
 
     def _gathered(self, u: Array) -> Array:
-        """Return dx on the canvas or in the image, from u : (..., N, H_out, W_out, C_out); `minintk.fast.gather`."""
+        """Return dx on the canvas or in the image from u : (..., N, H_out, W_out, C_out), by `minintk.fast.gather`."""
         gathers, windows = self.layer.gathers, self.layer.patches.windows
         W = scaled(self.layer.plain.parameters.m, self.W)
         W = W.reshape((*W.shape[:-2], *windows.window, *self.layer.patches.channels))
@@ -195,7 +195,7 @@ class BlockedConvJacobian(LayerJacobian):
         return dx
 
     def _input_gradient(self, u: Array) -> Array:
-        """Return P'(u V') : (..., N, *before), gathered, or by chunks of examples."""
+        """Return P'(u V') : (..., N, *before), by gathering or by chunks of examples."""
         layer, patches, R = self.layer, self.layer.patches, self.layer.patches.R
         if layer.gathers:
             dx = self._gathered(u.reshape((*u.shape[:-2], u.shape[-2] // R, *patches.windows.out, patches.channels[1])))
@@ -234,13 +234,13 @@ class BlockedConvJacobian(LayerJacobian):
 
 
 def rows(at: slice, R: int) -> slice:
-    """Return the rows of P that belong to these images."""
+    """Return the rows of P that belong to the images `at`."""
     return slice(at.start * R, at.stop * R)
 
 
 @dataclass(frozen=True)
 class BlockedConv:
-    """A convolution on patches of several windows that replaces `plain`."""
+    """A convolution on patches of several windows, which replaces `plain`."""
 
     plain: BoundConv
     patches: Patches
@@ -258,7 +258,7 @@ class BlockedConv:
         return self.plain.tensors
 
     def __call__(self, w: Weights, x: Array, before: Before | None = None) -> tuple[Array, BlockedConvJacobian]:
-        """Return y and J; before : see `correlate`."""
+        """Return y and J.   before : see `correlate`."""
         x, W = images(x, self.plain.before), self.plain.matrix(w)
         V = self.unrolled(W)
         return self.product(x, V, self.bias_row(w), before), BlockedConvJacobian(self, x, W, V, before)
@@ -277,7 +277,7 @@ class BlockedConv:
         return row.reshape((*b.shape[:-2], 1, -1))
 
     def rows_of(self, u: Array) -> Array:
-        """Return u : (..., N, *after) as rows (..., N R, B C_out)."""
+        """Return u : (..., N, *after) reshaped to rows (..., N R, B C_out)."""
         *lead, N = u.shape[: u.ndim - len(self.plain.after)]
         return u.reshape((*lead, N * self.patches.R, self.patches.B * self.plain.after[-1]))
 

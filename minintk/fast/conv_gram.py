@@ -1,11 +1,11 @@
 """Compute a convolution's part of the tangent kernel without the full Jacobian, in one of two ways.
 
-gradients   dW_n = sum_p P_p(x_n)' u_p for each example and output;   G = m^2 dW . dW' + c^2 db . db'
-pairs       G = sum over pairs of positions p, q of  (u_p . v_q) * (m^2 P_p(x) P_q(x')' + c^2),   Dense at each position
+gradients   dW_n = sum_p P_p(x_n)' u_p for each example and output, and G = m^2 dW . dW' + c^2 db . db'
+pairs       G = sum over pairs of positions p, q of (u_p . v_q) * (m^2 P_p(x) P_q(x')' + c^2), as Dense at each position
 
-Take N examples, C outputs, p positions, and windows of K inputs and n outputs.  The first way takes N C p K n
-multiplications to form and N^2 C K n to contract (C^2 for all output pairs).  The second takes N^2 p^2 (K + C n), which
-is cheaper for few positions and many channels.  Both work in blocks, with as much memory as the cotangents.
+Take N examples, C outputs, p positions, and windows of K inputs and n outputs.  The first way needs N C p K n
+multiplications to form the gradients and N^2 C K n to contract them (N^2 C^2 K n for all output pairs).  The second way
+needs N^2 p^2 (K + C n), less for few positions and many channels.  Both work in blocks no larger than the cotangents.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from minintk.thresholds import THRESHOLDS
 def conv_gram(
     p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction
 ) -> Array | float:
-    """Sum (a dy/dw)(b dy'/dw) over the weights w, contracted by `kernel`; b is a if both batches are the same.
+    """Sum (a dy/dw)(b dy'/dw) over the weights w, contracted by `kernel`.  If both batches are the same, pass b = a.
 
     windows : the patches with one window per row, B = 1.  x, z : ([E], N, H, W, K), ([E], M, H, W, K), the two batches.
-    a, b : (C, [E], N, positions, n), (C, [E], M, positions, n), their cotangents.
+    a, b : (C, [E], N, positions, n), (C, [E], M, positions, n), the cotangents of x and z.
     """
     if pairs_are_cheaper(windows, a, b, kernel):
         return by_pairs(p, windows, x, a, z, b, kernel)
@@ -38,7 +38,7 @@ def conv_gram(
 def pairs_are_cheaper(windows: Patches, a: Array, b: Array, kernel: Contraction) -> bool:
     """Return True if pairs of positions take fewer multiplications than each example's gradients."""
     C, N, M, p, n = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2], a.shape[-1]
-    K, each = windows.K, C**2 if kernel.full else C  # output pairs to contract
+    K, each = windows.K, C**2 if kernel.full else C  # number of output pairs to contract
     gradients = (N if b is a else N + M) * C * p * K * n + N * M * each * K * n
     return bool(N * M * p**2 * (K + each * n) < gradients)
 

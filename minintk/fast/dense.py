@@ -1,8 +1,8 @@
-"""Compute Dense without temporary arrays, with large products split over the cores: y = m x W + c b
+"""Compute Dense without temporary arrays and with large products split over the cores: y = m x W + c b
 
     y = [y_1, y_2]     columns of W         dW = [dW_1, dW_2]   columns of u         dx = [dx_1; dx_2]   rows of u
 
-BLAS is limited to one thread meanwhile, so that its threads do not compete with ours.
+BLAS is limited to one thread during these products, so that its threads do not compete with ours.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from minintk.threads import parallel
 from minintk.thresholds import THRESHOLDS, cut
 
 Job = tuple[Array, Array, Array]
-"""a, b, out:  out[...] = a @ b."""
+"""A product (a, b, out), i.e. out[...] = a @ b."""
 
 
 def large(a: Array, b: Array) -> bool:
-    """Return True if a b is a single product and large enough to split."""
+    """Return True if a @ b is a single product that is large enough to split."""
     work = a.shape[0] * a.shape[-1] * b.shape[-1]
     return bool(a.ndim == b.ndim == 2 and work >= 2 * THRESHOLDS.products and on_host(array_namespace(a)))
 
 
 def split(*jobs: Job) -> None:
-    """Compute all products, each split along the longer side of its result, with one dispatch to the other cores."""
+    """Compute all products with one dispatch to the other cores; each is split along its result's longer side."""
 
     def work(item: tuple[Job, slice]) -> None:
         (a, b, out), at = item
@@ -63,7 +63,7 @@ class SplitDenseJacobian(DenseJacobian):
 
 @dataclass(frozen=True)
 class SplitDense:
-    """A Dense layer that replaces the plain one."""
+    """A Dense layer that replaces the plain layer."""
 
     plain: BoundDense
 

@@ -1,10 +1,10 @@
-"""Convolve rectified images, normalised first or not:  y = P(z) V + c b,   z = max(r (x - mean), 0)
+"""Convolve rectified images, optionally normalised before:  y = P(z) V + c b,   z = max(r (x - mean), 0)
 
     S = sum m u,  Q = sum m u r (x - mean)       m = [x > mean]        dx = r (m u - S/M - r (x - mean) Q/M)
 
-Neither z nor the output of BatchNorm is stored: the convolution's compiled loops compute z while they copy each image
-into its frame.  u, the gradient in z, is a new array that dx overwrites.  Without BatchNorm, mean = 0, r = 1, and
-dx = m u.
+Neither z nor the output of BatchNorm is stored, because the convolution's compiled loops compute z while they copy each
+image into its frame.  u, the gradient with respect to z, is a new array that dx overwrites.  Without BatchNorm,
+mean = 0, r = 1 and dx = m u.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RectifiedConv:
 
     @staticmethod
     def joined(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
-        """Return the layers, with each [BatchNorm,] ReLU and convolution merged into one."""
+        """Return the layers with each [BatchNorm,] ReLU and convolution merged into one layer."""
         found: list[Bound] = []
         for layer in layers:
             if type(layer) is BlockedConv and layer.patches.direct and found and rectifies(found[-1]):
@@ -81,7 +81,7 @@ class RectifiedConv:
 
     @property
     def layers(self) -> tuple[Bound, ...]:
-        """Return the layers that this one replaces."""
+        """Return the layers that this layer replaces."""
         return (self.relu, self.conv) if self.norm is None else (self.norm, self.relu, self.conv)
 
     @property
@@ -89,7 +89,7 @@ class RectifiedConv:
         return self.conv.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """Return (y, J); run layer by layer for an ensemble or a frozen norm, or if loops do not pay off."""
+        """Return (y, J).  Layers run separately for an ensemble or a frozen norm, or if loops do not pay off."""
         before, (first, *_) = self.conv.plain.before, self.tensors
         found: tuple[Array, Array] | None = None
         alone = x.ndim == 1 + len(before) and w[first.name].ndim == len(first.shape)

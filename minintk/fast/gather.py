@@ -2,10 +2,10 @@
 
     dx[e + s a] = sum_q u[a + d - q] W[t + s q]'        t = (e + before) mod s,   d = (e + before - t) / s
 
-This holds along each axis, for the pixels with remainder e modulo the stride s.  These pixels are thus a convolution of
-u with stride 1 and every s-th weight in reverse order, which fast convolutions compute.  `Patches.add` instead adds to
-each pixel in memory, once per window that reads it.  It is used for few channels, for which the products here would be
-thin, and for windows that reach far beyond a small image, for which gathering takes more products.
+This formula applies along each axis to the pixels with remainder e modulo the stride s.  These pixels are therefore a
+convolution of u with stride 1 and every s-th weight in reverse order, which fast convolutions compute.  `Patches.add`
+instead adds to each pixel in memory, once per window that reads it.  It is used for few channels, where products are
+thin, and for windows that reach far beyond a small image, where gathering takes more products.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Along = tuple[slice, slice, slice, Axis]
 
 
 def remainders(a: Axis) -> list[Along]:
-    """Return an `Along` for each remainder modulo the stride, except those that no window reads.
+    """Return an `Along` for each remainder modulo the stride, except for remainders that no window reads.
 
     >>> [(pixels.start, weights, on.kernel, on.out) for pixels, _, weights, on in remainders(Axis(7, 3, 2, 1, 1))]
     [(0, slice(1, 0, -2), 1, 4), (1, slice(2, None, -2), 2, 3)]
@@ -47,7 +47,7 @@ def remainders(a: Axis) -> list[Along]:
 
 @dataclass(frozen=True)
 class Gather:
-    """Some pixels of dx : (H, W) as a convolution of pixels of u : (H_out, W_out), with `weights` of W : (K_h, K_w)."""
+    """Some pixels of dx : (H, W), as a convolution of pixels of u : (H_out, W_out) with `weights` of W : (K_h, K_w)."""
 
     pixels: tuple[slice, slice]
     reads: tuple[slice, slice]
@@ -56,7 +56,7 @@ class Gather:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> list[Gather]:
-        """Return the parts of dx, on the canvas of the image and its circular repetitions; [] if they cost too much."""
+        """Return the parts of dx on the canvas of the image and its circular repetitions; [] if they cost too much."""
         found: list[Gather] = []
         axes = [Axis(a.before + a.size + a.after, a.kernel, a.stride) if windows.circular else a
                 for a in (windows.rows, windows.columns)]  # fmt: skip
@@ -71,13 +71,13 @@ class Gather:
 
     @cached_property
     def place(self) -> tuple[int, int, int, int]:
-        """Return the position of its first pixel, and the steps to the next pixels, down and right."""
+        """Return the position of the first pixel, and the steps down and right to the next pixels."""
         down, right = self.pixels
         return down.start, right.start, down.step, right.step
 
     @cached_property
     def frame(self) -> Frame:
-        """Return the frame of its pixels of u within all of u."""
+        """Return the frame of the contributing pixels of u within all of u."""
         (height, width, down, right), (rows, columns) = self.patches.frame, self.reads
         return height, width, down + np.array([0, rows.start, 0]), right + np.array([0, columns.start, 0])
 

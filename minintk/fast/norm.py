@@ -1,9 +1,9 @@
-"""Compute BatchNorm in two passes forwards and two back, compiled by Numba, on all cores for large batches.
+"""Compute BatchNorm in two passes forwards and two back, compiled by Numba, and on all cores for large batches.
 
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
 
-a is a pixel of the first example, so that the difference loses no digits, or the mean if that pixel is an outlier.
+a is a pixel of the first example, so that x - a loses no digits, or the mean if this pixel is an outlier.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def worth(x: Array, axes: int, loaded: bool = False) -> bool:
 
 
 def pixels(v: Array, like: Array) -> Array:
-    """Repeat v : (C,) for several pixels in a row: loops over long rows are fast, and C can be small."""
+    """Repeat v : (C,) for several pixels in a row, because loops over long rows are fast and C can be small."""
     some = np.empty((max(1, 256 // len(v)), len(v)), like.dtype)
     some[:] = v
     return some.reshape(-1)
 
 
 def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -> Array:
-    """Return the means (2, C), float64, of A and A (b - other); A = a - shift if b - other > floor; a, b : (..., C)."""
+    """Return the means (2, C), float64, of A and A (b - other), where A = a - shift if b - other > floor, else 0."""
     C, first, second, floor = len(shift), pixels(shift, a), pixels(other, a), a.dtype.type(floor)
     a, b = a.ravel(), b.ravel()
 
@@ -61,7 +61,7 @@ def pieces(a: Array, row: int) -> list[slice]:
 
 
 def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array, floor: float = -inf) -> Array:
-    """Set a to r (A - mean - (b - other) slope); A = a if b - other > floor, else 0; arrays (..., C), a contiguous."""
+    """Set a to r (A - mean - (b - other) slope), where A = a if b - other > floor, else 0.   a : contiguous."""
     mean, other, slope, r = (pixels(v, a) for v in (mean, other, slope, r))
     flat, b = a.reshape(-1), b.ravel()
     low = a.dtype.type(floor)
@@ -84,7 +84,7 @@ class CompiledNormJacobian(NormJacobian):
 
 @dataclass(frozen=True)
 class CompiledBatchNorm(BoundBatchNorm):
-    """A BatchNorm that replaces the plain one."""
+    """A BatchNorm layer that replaces the plain layer."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
         """Compute y = r (x - mean), and store the batch's statistics in w."""
@@ -99,12 +99,12 @@ class CompiledBatchNorm(BoundBatchNorm):
         return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
 
     def measured(self, w: Weights, x: Array, loaded: bool = False) -> tuple[Array, Array] | None:
-        """Return the batch's (mean, r), (C,), stored in w; None if w has them, or if compiling does not pay off."""
+        """Return the batch's (mean, r), (C,), stored in w, or None if w has them or compiling does not pay off."""
         if not worth(x, 1 + len(self.shape), loaded) or f"{self.name}.mean" in w:
             return None
         first = x[(0,) * (x.ndim - 1)]
         S, Q = means(x, first, x, first)
-        if (S**2 > 25 * (Q - S**2)).any():  # the first pixel is an outlier: use the mean instead
+        if (S**2 > 25 * (Q - S**2)).any():  # the first pixel is an outlier, so use the mean
             first = (first + S).astype(x.dtype)
             S, Q = means(x, first, x, first)
         mean, variance = first + S, np.maximum(Q - S**2, 0)

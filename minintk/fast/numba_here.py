@@ -1,4 +1,4 @@
-"""Find out if Numba is available, and load the compiled loops when they are first needed."""
+"""Check if Numba is available, and load the compiled loops when they are first needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def numba_is_here() -> bool:
 
 
 def with_numba(module: str) -> Any:
-    """Import a module that needs Numba; return None without it, and warn if it fails to load (with another NumPy)."""
+    """Import a module that needs Numba, or return None; warn if it fails to load, e.g. with another NumPy."""
 
     def load() -> Any:
         try:
@@ -35,5 +35,5 @@ def with_numba(module: str) -> Any:
 
 @cache
 def loops() -> Any:
-    """Return `minintk.fast.numba_loops`, loaded, or None if Numba does not load."""
+    """Load and return `minintk.fast.numba_loops`, or return None if Numba does not load."""
     return with_numba("minintk.fast.numba_loops")

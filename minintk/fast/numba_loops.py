@@ -3,8 +3,8 @@
     y[p, o] = sum_taps sum_k x[tap + p s, k] W[tap, k, o]          a convolution, and its gradient in x
     dW[k, o] = sum_positions x[position + k] u[position, o]        its gradient in W
 
-Both are sums of products of a row of numbers with a single number, computed by `tile`: some rows of the result stay in
-registers while the sum runs.  Adjacent pixels are contiguous in memory, so a row of a window is one run of k.
+Both are sums of products of a row of numbers and a single number.  `tile` computes them and keeps some rows of the
+result in registers throughout the sum.  Adjacent pixels are contiguous in memory, so a row of a window is one run of k.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from numba import njit, types
 from minintk.fast.compiled import NUMBA_OPTIONS, address, call, compiled, intrinsic
 
 VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
-"""Bytes in a vector register."""
+"""Number of bytes in a vector register."""
 
 CHANNELS = 16
-"""The channels of a result are a multiple of this: whole vectors, in float32 and float64."""
+"""The number of channels of a result is a multiple of this, i.e. whole vectors in float32 and float64."""
 
 TERMS = 4
-"""Terms per iteration of the innermost loop, which reads the addresses of 16 rows once."""
+"""Number of terms per iteration of the innermost loop, which reads the addresses of 16 rows once."""
 
 CACHED = 2**18
-"""The number of weights that fit a core's cache."""
+"""Number of weights that fit a core's cache."""
 
 
 @intrinsic(prefer_literal=True)
@@ -36,9 +36,9 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
          step: Any, taps: Any, T: Any) -> Any:  # fmt: skip
     """Compute y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
 
-    for `rows` <= `most` rows r from i on, and the columns c of `vectors` vectors from o on.  item (bytes of a number),
-    most and vectors are constants; x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, the number
-    of k, first).  taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
+    for `rows` <= `most` rows r from i, and columns c of `vectors` vectors from o.  item (bytes of a number), most and
+    vectors are constants.  x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, count of k, first).
+    taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
     """
     size, n, lanes = item.literal_value, vectors.literal_value, VECTOR // item.literal_value
     signature = types.void(item, most, vectors, i, rows, o, x, W, y, z, step, taps, T)
@@ -97,7 +97,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
             builder.position_at_end(tap)
             corners = (moved(p, builder.load(moved(taps_, t, i))) for i, p in enumerate((x_, W_)))
             state = [i64(0), *corners, *sums]
-            for count in (TERMS, 1) if n == 1 else (1,):  # for k in range(K), several at a time, then the rest
+            for count in (TERMS, 1) if n == 1 else (1,):  # for k in range(K): several k at a time, then the rest
                 test, body, rest = map(builder.append_basic_block, ("test", "body", "rest"))
                 before = builder.block
                 builder.branch(test)
@@ -107,7 +107,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
                 builder.cbranch(builder.icmp_signed("<=", following, K), body, rest)
 
                 builder.position_at_end(body)
-                # read again in every iteration, so that the compiler does not keep an address for each of 64 terms
+                # read again in every iteration; otherwise, the compiler keeps an address for each of 64 terms
                 step = along if n > 1 else builder.load_atomic(moved(step_, 1), "monotonic", 8)
                 (*lefts, p), (*rights, q) = (
                     [moved(corner, builder.mul(by, i64(c))) for c in range(count + 1)]
@@ -163,14 +163,14 @@ def products(dtype: Any) -> int:
 
 
 def usual(a: Any) -> Any:
-    """Return a loop's argument; copy an array that is read-only or not C-contiguous, since Numba would compile again
-    for it."""
+    """Return a loop's argument; copy an array that is read-only or not C-contiguous, for which Numba would compile
+    again."""
     fits = not isinstance(a, np.ndarray) or (a.flags.c_contiguous and a.flags.writeable)
     return a if fits else np.require(a, requirements=("C", "W"))
 
 
 def looped(f: Any) -> Any:
-    """Return f compiled, for the `usual` arguments."""
+    """Return f compiled, for arguments converted by `usual`."""
     loop = compiled(f)
     return wraps(f)(lambda *args: loop(*map(usual, args)))
 
@@ -202,16 +202,16 @@ def framed(frame: Any, shape: Any, before: Any) -> bool:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def filled(frame: Any) -> Any:
-    """Return the first row of a frame that holds pixels, and the row after the last; products skip other rows."""
+    """Return the first row of a frame with pixels and the row after the last; products skip all other rows."""
     down = frame[2]
     return down[0, 0], down[-1, 0] + down[-1, 2]
 
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
-    """Copy image i of x : (N, H, W, C) into its frame, flat; the frame's margin does not change.
+    """Copy image i of x : (N, H, W, C) into its flat frame, whose margin does not change.
 
-    before : (mean, r, floor) writes max(r (x - mean), floor) instead of x; mean, r : (L,), for some pixels, or L = 0.
+    before : (mean, r, floor) writes max(r (x - mean), floor) instead of x.  mean, r : (L,), for some pixels, or L = 0.
     """
     (_, width, down, right), (_, H, W, C), flat, (mean, scale, floor) = frame, x.shape, x.ravel(), before
     for d in range(down.shape[0]):
@@ -233,8 +233,8 @@ def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
 def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: Any, place: Any) -> None:
     """Compute y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the framed images (`put`).
 
-    x : (N, H, W, C).  frame : (height, width, down, right), rows of down, right : (from, to) of the copied part, in
-    pixels, (first on the canvas, first in the image, how many).  W : (K_h, K_w, C, n), some `columns`.  b : (n_y,).
+    x : (N, H, W, C).  frame : (height, width, down, right); down and right have a row (first on the canvas, first in
+    the image, number of pixels) for each copied part.  W : (K_h, K_w, C, n), some `columns`.  b : (n_y,).
     y : (N, H_y, W_y, n_y), written at place : (a, c, down, right, first column).
     """
     (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right, o) = W.shape, frame, place
@@ -258,7 +258,7 @@ def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any
 
 
 def columns(W: Any) -> Any:
-    """Return [(first, copy)] of some columns of W : (K_h, K_w, C, n) at a time, which stay in a core's cache."""
+    """Return [(first, copy)] for groups of columns of W : (K_h, K_w, C, n) that stay in a core's cache."""
     most = max(2, CACHED // (W.size // W.shape[3] * CHANNELS)) * CHANNELS
     return [(o, np.ascontiguousarray(W[..., o : o + most])) for o in range(0, W.shape[3], most)]
 
@@ -267,7 +267,7 @@ def columns(W: Any) -> Any:
 def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: Any, dW: Any) -> None:
     """Compute dW[i, l, r, k] += sum_pq X[i, p s + r, q s + k]' u[l, i, p, q]; x, frame, before, X as for `correlate`.
 
-    u : (L, N, R, S, n).  dW : (N, L, K_h, K_w, C, n), or (1, L, ...), the sum over i.
+    u : (L, N, R, S, n).  dW : (N, L, K_h, K_w, C, n), or (1, L, ...) for the sum over i.
     """
     (L, N, R, S, n), (M, _, K_h, K_w, C, _), (height, width, _, _) = u.shape, dW.shape, frame
     (line, inside), (top, bottom) = (width * C, framed(frame, x.shape, before)), filled(frame)
@@ -293,7 +293,7 @@ def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: 
 def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) -> None:
     """Add (sum_i A_i, sum_i A_i (b_i - other)) to total : (2, L), float64; A = a - shift if b - other > floor, else 0.
 
-    a, b : (M C,), rows of C numbers; shift, other : (L,), repeated over the rows in L, which are summed separately.
+    a, b : (M C,), rows of C numbers.  shift, other : (L,), repeated over the rows in L, which are summed separately.
     Blocks of 64 terms are summed in their own precision, as accurately as NumPy's pairwise sums.
     """
     part, L, zero = np.empty((2, shift.size), a.dtype), shift.size, a.dtype.type(0)

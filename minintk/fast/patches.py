@@ -1,12 +1,12 @@
-"""Copy patches of several windows at a time, in fewer and longer pieces than one window per row.
+"""Copy patches of several windows at a time, in fewer and longer pieces than with one window per row.
 
-    read     x -> P       (..., N, H, W, C) -> (..., N R, K), R rows for each image
-    add      P -> x       the transposed map: adds every entry to the pixel that it was read from
+    read     x -> P       (..., N, H, W, C) -> (..., N R, K), with R rows for each image
+    add      P -> x       the transposed map, which adds every entry to the pixel from which it was read
     unroll   W -> V       the weights that multiply P, so that P V is the convolution
     roll     V -> W       the transposed map
 
-A row of P holds B adjacent windows and stores shared pixels once.  P is smaller and its copies are longer than for
-B = 1 (`minintk.layers.patches`), at the price of zeros in
+A row of P contains B adjacent windows and stores shared pixels once.  P is therefore smaller, and copies are longer,
+than for B = 1 (`minintk.layers.patches`).  The price is zeros in
 
     V[(i, stride b + j, c), (b, o)] = W[i, j, c, o]
 
@@ -28,10 +28,10 @@ from minintk.layers.patches import Windows
 from minintk.thresholds import THRESHOLDS
 
 Frame = tuple[int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]
-"""Height and width of a canvas, and the position of an image down and right: (on the canvas, in the image, pixels)."""
+"""Height and width of a canvas, and the image's place down and right: (on the canvas, in the image, pixels)."""
 
 Before = tuple[Array, Array, Any]
-"""(mean, r, floor): the canvas gets max(r (x - mean), floor), for mean, r repeated over pixels; x if they are empty."""
+"""(mean, r, floor): the canvas gets max(r (x - mean), floor), or x if mean and r are empty; they repeat over pixels."""
 
 
 def nothing_before(x: Array) -> Before:
@@ -41,7 +41,7 @@ def nothing_before(x: Array) -> Before:
 
 @dataclass(frozen=True)
 class Patches:
-    """The windows of a convolution of C channels into C_out, B side by side."""
+    """The windows of a convolution from C to C_out channels, with B windows side by side in a row."""
 
     windows: Windows
     channels: tuple[int, int]
@@ -49,7 +49,7 @@ class Patches:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> Patches:
-        """Choose the fastest B among the divisors of the output's width; 1 if Numba's loops need no patches."""
+        """Choose the fastest B among the divisors of the output's width, or 1 if Numba's loops need no patches."""
         if (one := Patches(windows, channels)).direct:
             return one
         divisors = (B for B in range(1, windows.columns.out + 1) if windows.columns.out % B == 0)
@@ -57,13 +57,13 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """Return True if compiled loops need no patches: sums or rows of windows are long, and C_out fills vectors."""
+        """Return True if compiled loops need no patches: long sums or rows of windows, and C_out that fills vectors."""
         C, n = self.channels
         return (C >= 16 or self.windows.columns.out >= 16) and n % 16 == 0 and numba_is_here()
 
     @cached_property
     def work(self) -> int:
-        """Return the multiplications per image; without patches, those with rows outside the image are skipped."""
+        """Return the multiplications per image; without patches, rows outside the image are skipped."""
         a, numbers = self.windows.rows, self.blocks * self.kernel[1] * prod(self.channels) * self.B
         inside = range(a.before, a.before + a.size) if self.direct and not a.circular else range(sum(self.windows.size))
         return numbers * sum(p * a.stride + r in inside for p in range(a.out) for r in range(a.kernel))
@@ -84,7 +84,7 @@ class Patches:
 
     @cached_property
     def kernel(self) -> tuple[int, int]:
-        """Return the height and width of the pixels that a row of P reads."""
+        """Return the height and width in pixels of the area that a row of P reads."""
         rows, columns = self.windows.rows, self.windows.columns
         return rows.kernel, (self.B - 1) * columns.stride + columns.kernel
 
@@ -100,7 +100,7 @@ class Patches:
 
     @cached_property
     def whole(self) -> bool:
-        """Return True if the windows tile the images, so that P is a reshaped x (1 x 1 kernels)."""
+        """Return True if the windows tile the images, so that P is a reshaped x, as for 1 x 1 kernels."""
         rows, columns = self.windows.rows, self.windows.columns
         (height, width), side = self.kernel, rows.stride * columns.stride
         return self.windows.size == (rows.size, columns.size) and height == side == 1 and width == self.B
@@ -114,7 +114,7 @@ class Patches:
         return (copies + 3 * (self.K * n / 75 + 0.3 * self.K + 0.3 * n)) / self.B
 
     def read(self, x: Array, out: Array | None = None) -> Array:
-        """Return P : (..., N R, K) of x : (..., N, H, W, C), in the memory of `out`, another P, if its size fits."""
+        """Return P : (..., N R, K) of x : (..., N, H, W, C), stored in `out`, another P, if the size fits."""
         shape = (*x.shape[:-4], x.shape[-4] * self.R, self.K)
         if self.whole:
             return x.reshape(shape)
@@ -155,23 +155,23 @@ class Patches:
         return V
 
     def roll(self, V: Array) -> Array:
-        """Return W : (..., K_h K_w C, C_out), summing each weight of V over its B places."""
+        """Return W : (..., K_h K_w C, C_out), where each weight is summed over its B places in V."""
         if self.B == 1:
             return V
         W = array_namespace(V).sum(self._bands(V), axis=-5)
         return W.reshape((*V.shape[:-2], prod(self.windows.window) * self.channels[0], self.channels[1]))
 
     def _bands(self, V: Array) -> Array:
-        """Return V viewed as (..., B, K_h, K_w, C, C_out): the weights of each of the B windows."""
+        """Return V viewed as (..., B, K_h, K_w, C, C_out), the weights of each of the B windows."""
         (C, n), width, window = self.channels, self.kernel[1], self.windows.window
-        o, row = V.strides[-1], V.strides[-2]  # strides from one number to the next, and from one row of V to the next
-        down = self.windows.columns.stride * C * row + n * o  # the stride from one window to the next
+        o, row = V.strides[-1], V.strides[-2]  # strides to the next number and to the next row of V
+        down = self.windows.columns.stride * C * row + n * o  # the stride to the next window
         return strided(
             V, (*V.shape[:-2], self.B, *window, C, n), (*V.strides[:-2], down, width * C * row, C * row, row, o)
         )
 
     def step(self, x: Array) -> int:
-        """Return the number of images with patches that fit a core's cache, or on the GPU a GiB of patches."""
+        """Return the number of images whose patches fit a core's cache, or on a GPU one GiB."""
         bytes_each = self.R * self.K * int(x.dtype.itemsize)
         limit = THRESHOLDS.patches_bytes if on_host(array_namespace(x)) else THRESHOLDS.patches_bytes_gpu
         return max(1, limit // bytes_each)

@@ -1,9 +1,9 @@
-"""Run the layers on images with the batch split over the cores: each core takes some of the examples.
+"""Run the layers on images with the batch split over the cores, so that each core takes some of the examples.
 
     y = [y_1; y_2]        dy = [dy_1; dy_2]        dW = dW_1 + dW_2,   dx = [dx_1; dx_2]
 
-Together these layers need one dispatch to the other cores, and each layer finds its input in the cache.  If BatchNorm
-couples the examples, each layer splits its own work instead.
+Together, these layers need only one dispatch to the other cores, and each layer finds its input in the cache.  If
+BatchNorm couples the examples, each layer splits its own work instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 @dataclass(frozen=True)
 class SplitBatchJacobian(LayerJacobian):
-    """The Jacobians J_i of the parts of the batch; w and x are kept for `gram`, which needs the whole batch."""
+    """The Jacobians J_i of the parts of the batch.  w and x are kept for `gram`, which needs the whole batch."""
 
     layer: SplitBatch
     shares: list[slice]
@@ -41,7 +41,7 @@ class SplitBatchJacobian(LayerJacobian):
         return joined(parallel(work, range(len(self.parts))), after)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """Return dW = dW_1 + dW_2, dx = [dx_1; dx_2]."""
+        """Add dW = dW_1 + dW_2 to dw and return dx = [dx_1; dx_2]."""
         if len(self.parts) == 1:
             return self.parts[0].vjp(u, dw)
         xp, layer = array_namespace(u), self.layer
@@ -65,7 +65,7 @@ class SplitBatchJacobian(LayerJacobian):
     def gram_and_back(
         self, u: Array, other: SplitBatchJacobian, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """Compute gram and cotangents for the whole batch, which runs the layers once more."""
+        """Compute the gram and the cotangents of the whole batch, which requires another pass through the layers."""
         J = self.layer.kernels(self.w, self.x)[1]
         K = J if other is self else other.layer.kernels(other.w, other.x)[1]
         return J.gram_and_back(u, K, v, kernel)
@@ -77,7 +77,7 @@ def examples(a: Array, axes: int, at: slice) -> Array:
 
 
 def joined(parts: list[Array | None], axes: int) -> Array | None:
-    """Concatenate y_1, y_2 along the examples; None stays None."""
+    """Concatenate y_1 and y_2 along the examples, or return None if they are None."""
     if parts[0] is None:
         return None
     return array_namespace(parts[0]).concat(parts, axis=-1 - axes)
@@ -85,10 +85,10 @@ def joined(parts: list[Array | None], axes: int) -> Array | None:
 
 @dataclass(frozen=True)
 class SplitBatch:
-    """A chain of layers that replaces the plain one.
+    """A chain of layers that replaces the plain chain.
 
     sweeps : the chain for the parts.  kernels : a chain of the same function, for kernels and for a GPU.
-    before, after : the shapes of one example.  numbers : how many activations it has.
+    before, after : the shapes of one example.  numbers : its number of activations.
     """
 
     sweeps: BoundChain
@@ -102,7 +102,7 @@ class SplitBatch:
         return self.sweeps.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """Return the chain's (y, J), computed part by part if that pays."""
+        """Return the chain's (y, J), computed part by part if splitting pays off."""
         if not on_host(array_namespace(x)):
             return self.kernels(w, x)
         N = x.shape[-1 - len(self.before)]

@@ -1,11 +1,11 @@
-"""Run a network's layers as one, with single-threaded BLAS and with the outputs of a kernel split over the cores.
+"""Run a network's layers as one layer, with single-threaded BLAS and a kernel's outputs split over the cores.
 
     Theta = sum_c Theta_c        the trace over outputs is a sum of traces over parts of them
 
-A part has fewer cotangents, so parts also save memory.  BLAS is limited to one thread for outputs, sweeps and kernels
-alike: its threads wait for each other by spinning, so a small product takes ten times as long when another
-program runs.  A pool that does not spin splits large products, batches and outputs instead.  Only the contraction of a
-large kernel, which nothing here splits, uses BLAS's threads.
+A part has fewer cotangents, so parts also save memory.  BLAS is limited to one thread for outputs, sweeps and kernels.
+Its threads spin while they wait for each other, so a small product takes ten times as long when another program runs.
+Instead, a pool that does not spin splits large products, batches and outputs.  Only the contraction of a large
+kernel, which is not split here, uses BLAS's threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 @dataclass(frozen=True)
 class SplitOutputsJacobian(ChainJacobian):
-    """J for N examples (of each member), with `sizes` = (all activations together, the largest activation)."""
+    """J for N examples (of each member).   sizes : (number of all activations, number in the largest layer)."""
 
     N: int
     sizes: tuple[int, int]
@@ -37,7 +37,7 @@ class SplitOutputsJacobian(ChainJacobian):
             return super().vjp(u, dw)
 
     def gram(self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Sum over parts of the outputs if only the trace is needed."""
+        """Compute the gram as a sum over parts of the outputs if only the trace is needed."""
         C, whole = u.shape[0], super().gram
         count = 1 if kernel.full or v is not u else min(self.count(u), C)
         parts = [u[i * C // count : (i + 1) * C // count] for i in range(count)]
@@ -47,7 +47,7 @@ class SplitOutputsJacobian(ChainJacobian):
         return sum(others, first)
 
     def count(self, u: Array) -> int:
-        """Return how many parts pay off.  Large kernels need more; each part recomputes Gram matrices of its inputs."""
+        """Return the number of parts that pay off, although each recomputes Gram matrices, or that memory requires."""
         if not on_host(array_namespace(u)):
             return 1
         (total, widest), C = self.sizes, u.shape[0]
@@ -57,7 +57,7 @@ class SplitOutputsJacobian(ChainJacobian):
 
 @dataclass(frozen=True)
 class SplitOutputs(BoundChain):
-    """The layers of a network; `sizes` as above."""
+    """The layers of a network.   sizes : as in `SplitOutputsJacobian`."""
 
     sizes: tuple[int, int]
 

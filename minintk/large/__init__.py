@@ -1,1 +1,1 @@
-"""Solve large problems: least squares without a Gram matrix."""
+"""Solve large least-squares problems without a Gram matrix."""

@@ -2,13 +2,13 @@
 
     min_w |J w + f_0 - y|^2 + ridge |w|^2            J = J(theta_0) S^1/2 : (N C, P),   theta = theta_0 + S^1/2 w
 
-S are the parametrization's learning-rate scales for gradient descent; most are 1 (`minintk.models.empirical`).
+S contains the parametrization's learning-rate scales for gradient descent; most are 1 (`minintk.models.empirical`).
 
-`solve_gram` works in function space, with memory for N C x N C numbers at any P: the tangent kernel J J' is built layer
-by layer, in blocks, and factorised in place.  `solve_lsqr` works in parameter space, with memory P at any N C.
+`solve_gram` works in function space, with memory for N C x N C numbers at any P.  It builds the tangent kernel J J'
+layer by layer, in blocks, and factorises it in place.  `solve_lsqr` works in parameter space, with memory P at any N C.
 
-Without ridge both give the solution of smallest |w|, to which gradient descent from theta_0 converges: the only w in
-the row space of J with J w = y - f_0.  The residual therefore certifies the answer, and both report it.
+Without ridge, both give the solution of smallest |w|, to which gradient descent from theta_0 converges: the only w in
+the row space of J with J w = y - f_0.  The residual therefore certifies the solution, and both functions report it.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from minintk.training.losses import check_problem, mse
 from minintk.validate import number, whole
 
 MAX_REFINEMENTS = 8
-"""Steps of iterative refinement after the Cholesky solution."""
+"""Maximum steps of iterative refinement after the Cholesky solution."""
 
 THREADS_FROM = 4096
-"""Up to this many rows OpenBLAS's threads do not pay: on a busy machine, they take ten times as long."""
+"""Up to this many rows, OpenBLAS uses one thread, because more threads take ten times as long on a busy machine."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
     """The solved linearised model.
 
-    theta : (P,), theta_0 + S^1/2 w.  a : (N, C) with w = J' a, None from `solve_lsqr`.  steps : steps of refinement, or
-    of LSQR.
-    residual : |y - f_0 - J w - ridge a| / |y - f_0|, from rounding or early stopping; from `solve_lsqr` with ridge, |J'
-    r - ridge w| / |J' (y - f_0)|.  Calling the solution gives f_lin(theta, x).
+    theta : (P,), theta_0 + S^1/2 w.   a : (N, C) with w = J' a, or None from `solve_lsqr`.
+    steps : number of steps of refinement or of LSQR.
+    residual : |y - f_0 - J w - ridge a| / |y - f_0|, due to rounding or early stopping.  From `solve_lsqr` with ridge,
+        it is |J' r - ridge w| / |J' (y - f_0)|.   Calling the solution gives f_lin(theta, x).
     """
 
     model: Linearized
@@ -70,15 +70,15 @@ def solve_gram(
     """Solve least squares in function space, w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky factorisation in place.
 
     model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
-    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2); inf for the end.  A finite t replaces
-        1 / mu by the filter (1 - exp(-t mu / N)) / mu; this needs an eigendecomposition, which is ten times slower.
-    rcond : for a singular J, w = J^+ (y - f_0), as in numpy.linalg.pinv: eigenvalues of J J' up to rcond times the
-        largest are set to 0 (singular values of J: up to sqrt(rcond)).  This also needs the eigendecomposition.
-    memory : a limit in bytes, by default nine tenths of the free memory; MemoryError states the required amount.
+    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its end.  A finite t replaces
+        1 / mu by the filter (1 - exp(-t mu / N)) / mu, which needs an eigendecomposition and takes ten times as long.
+    rcond : for a singular J, w = J^+ (y - f_0), as in numpy.linalg.pinv.  Eigenvalues of J J' up to rcond times the
+        largest (singular values of J up to sqrt(rcond) times) become 0.  This also needs the eigendecomposition.
+    memory : limit in bytes, by default nine tenths of the free memory.  MemoryError gives the required amount.
 
     The solution is refined with the model's own residual, r = y - f_0 - J w - ridge a, as long as r shrinks.  Only
-    `ridge` is ever added to the diagonal.  Raises ValueError, with a remedy, if the matrix is singular or refinement
-    does not converge.  See Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
+    `ridge` is added to the diagonal.  ValueError, with a remedy, if the matrix is singular or refinement does not
+    converge.  See Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
@@ -115,7 +115,7 @@ def solve_gram(
 
 
 class Factor:
-    """L with L L' = K = J J' + ridge, stored in K's lower triangle on the host; raise ValueError if K has none."""
+    """Cholesky factor L L' = K = J J' + ridge, in K's lower triangle on the host; ValueError if it does not exist."""
 
     def __init__(self, k: Array) -> None:
         xp, n = array_namespace(k), k.shape[0]
@@ -162,7 +162,7 @@ def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobia
 def _filtered(
     model: Model, theta0: Array, k: Array, b: Array, J: ChunkedJacobian, ridge: float, cut: float, t: float
 ) -> Solution:
-    """Set a = g_t(J J' + ridge) b, g_t(mu) = (1 - exp(-t mu / N)) / mu, float64; 0 up to `cut` max(mu)."""
+    """Compute a = g_t(J J' + ridge) b in float64.  g_t(mu) = (1 - exp(-t mu / N)) / mu, or 0 up to `cut` max(mu)."""
     xp, N = array_namespace(b), b.shape[0]
     lam, Q = xp.linalg.eigh(k)
     mu = xp.maximum(lam, xp.zeros_like(lam)) + ridge
@@ -180,16 +180,16 @@ def solve_lsqr(
     model: Model, theta0: Array, x: Array, y: Array, *, ridge: float = 0.0, steps: int | None = None,
     tol: float | None = None, memory: int | None = None,
 ) -> Solution:  # fmt: skip
-    """Solve least squares in parameter space, by LSQR: one jvp and one vjp over all examples per step.
+    """Solve least squares in parameter space by LSQR, with one jvp and one vjp over all examples per step.
 
     Without ridge, w is the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
     Arguments are those of `solve_gram`, and
-    steps : stop after this many steps.  After s steps w is optimal in the span of (J'J)^i J'(y - f_0), i < s, which
-        regularises like early stopping of gradient descent but needs far fewer steps.
-    tol : relative tolerance, ten times the machine epsilon by default: |r| <= tol (|y - f_0| + |J| |w|), or
-        |J' r - ridge w| <= tol |J| |r|.
+    steps : number of steps after which to stop.  After s steps, w is optimal in the span of (J'J)^i J'(y - f_0), i < s,
+        which regularises like early stopping of gradient descent but needs far fewer steps.
+    tol : relative tolerance, by default ten times the machine epsilon.  LSQR stops when |r| <= tol (|y - f_0| +
+        |J| |w|) or |J' r - ridge w| <= tol |J| |r|.
 
-    Without `steps`, warns (RuntimeWarning) if 4 min(N C, P) + 100 steps do not reach tol.  See Paige, Saunders 1982.
+    RuntimeWarning if, without `steps`, 4 min(N C, P) + 100 steps do not reach tol.  See Paige, Saunders 1982.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
@@ -205,7 +205,7 @@ def solve_lsqr(
     tol = 10 * _eps(b) if tol is None else float(tol)
     if not 0 < tol < 1:
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
-    limit = steps if steps is not None else 4 * min(b.size, model.size) + 100  # in exact arithmetic, the rank is enough
+    limit = steps if steps is not None else 4 * min(b.size, model.size) + 100  # the rank is enough in exact arithmetic
     w, stop, done = _lsqr(J, b, sqrt(ridge), limit, tol)
     if stop == 7 and steps is None:  # SciPy's code for the step limit
         warnings.warn(
@@ -218,7 +218,7 @@ def solve_lsqr(
 
 
 def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> tuple[Array, int, int]:
-    """Return (w, SciPy's reason to stop, steps).  LSQR's vectors stay on the host; jvp, vjp run where x is."""
+    """Return (w, SciPy's reason to stop, steps).  LSQR's vectors stay on the host; jvp and vjp run where x is."""
     from scipy.sparse.linalg import lsqr
 
     how = {"atol": tol, "btol": tol, "conlim": 0, "iter_lim": limit}
@@ -227,7 +227,7 @@ def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> 
 
 
 class ChunkedJacobian(Jacobian):
-    """J and f_0 : (N, C), by chunks of examples whose Jacobians `memory` bytes can hold.   root : J's factor S^1/2."""
+    """Jacobian J and f_0 : (N, C), in chunks of examples that fit into `memory` bytes.   root : J's factor S^1/2."""
 
     def __init__(self, model: Model, theta: Array, x: Array, memory: int, root: Array | float = 1.0) -> None:
         xp, N = array_namespace(theta, x), x.shape[0]
@@ -259,7 +259,7 @@ class ChunkedJacobian(Jacobian):
 
 
 def _problem(model: Model, theta0: Array, x: Array, y: Array, memory: int) -> tuple[Array, ChunkedJacobian]:
-    """Return (y - f_0, J) after checks."""
+    """Check the arguments and return (y - f_0, J)."""
     check_kernel(model, theta0, x, None)
     if theta0.ndim != 1:
         raise ValueError(f"theta0 expects one network, ({model.size},), got {theta0.shape}: solve member by member")
@@ -279,13 +279,13 @@ def _add_to_diagonal(k: Array, ridge: float) -> None:
 
 
 def _norm(a: Array) -> float:
-    """Return |a|, accumulated in float64 for any dtype."""
+    """Return |a|, summed in float64 for any dtype."""
     xp = array_namespace(a)
     return float(xp.linalg.vector_norm(xp.astype(a, xp.float64, copy=False)))
 
 
 def _ratio(r: Array, b: Array) -> float:
-    """Return |r| / |b|, and 0 for b = 0, which w = 0 solves."""
+    """Return |r| / |b|, or 0 for b = 0, because w = 0 is then the solution."""
     total = _norm(b)
     return _norm(r) / total if total else 0.0
 
