@@ -28,7 +28,7 @@ def test_what_is_no_array(other: Any) -> None:
 
 
 def test_mixed_libraries() -> None:
-    """Any two libraries: here the strict stand-in for the GPU's, and NumPy."""
+    """Arrays of any two libraries are refused together; here NumPy and the strict stand-in for CuPy."""
     from tests.kit.arrays_under_test import namespace
 
     theirs = namespace("standin").asarray(np.ones(3))
@@ -150,7 +150,7 @@ def test_cache_slices_cover_the_last_axis() -> None:
 
 
 def test_masked_arrays_are_refused_wherever_data_enters() -> None:
-    """A masked NaN does not show in sums, so `check_finite` alone would let it pass."""
+    """A masked NaN does not show in sums, so `check_finite` alone would accept it."""
     import analytic as an
     import minintk as mn
 
@@ -185,7 +185,7 @@ def test_masked_arrays_are_refused_wherever_data_enters() -> None:
 def test_memory_of_a_gpu_is_what_its_pool_may_take(
     limit: int, used: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """100 bytes free on the device, 12 in the pool; a limit of 0 is none."""
+    """Available memory is 100 bytes free on the device and 12 in the pool. A limit of 0 means no limit."""
     pool = SimpleNamespace(free_bytes=lambda: 12, get_limit=lambda: limit, used_bytes=lambda: used)
     runtime = SimpleNamespace(memGetInfo=lambda: (100, 1000))
     cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), get_default_memory_pool=lambda: pool)
@@ -195,14 +195,14 @@ def test_memory_of_a_gpu_is_what_its_pool_may_take(
 
 
 class Device:
-    """CuPy's, as far as it is asked."""
+    """The part of CuPy's Device that the library uses."""
 
     def __init__(self, place: int = 0) -> None:
         self.id = place
 
 
 class Placed(np.ndarray):
-    """An array that says on which GPU it is."""
+    """An array with the attribute that names its GPU."""
 
     device: Any = Device(1)
 

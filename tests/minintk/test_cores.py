@@ -28,7 +28,7 @@ def test_threads_keep_to_the_callers_limit(said: str, count: int, monkeypatch: p
 
 
 def tree(root: Path, files: dict[str, str]) -> str:
-    """A file system with these files."""
+    """Return a file system with these files."""
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{content}\n")
@@ -52,7 +52,7 @@ V1_CPU = "33 24 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct"
 )
 @pytest.mark.parametrize("version", [1, 2])
 def test_cores_granted_by_control_groups(version: int, quotas: dict[str, str], count: int, tmp_path: Path) -> None:
-    """A group's quota holds for those inside it; part of a core is one."""
+    """A group's quota limits the processes inside it. A part of a core counts as one."""
     files = {}
     for group, quota in quotas.items():
         if version == 2:
@@ -67,7 +67,7 @@ def test_cores_granted_by_control_groups(version: int, quotas: dict[str, str], c
 
 
 def test_a_process_with_a_quota_of_one_core_takes_one_thread() -> None:
-    """In a real group of this cores_module."""
+    """A process in a real group with a quota of one core uses one thread."""
     group = Path("/sys/fs/cgroup/cpu") / f"minintk{os.getpid()}"
     try:
         group.mkdir()

@@ -43,7 +43,7 @@ def test_the_message_says_what_to_do(action: Any, error: type[Exception], messag
 
 
 class Foreign:
-    """An array of a library that follows the array API standard, as JAX's and PyTorch's do, and is neither of ours."""
+    """An array that follows the array API standard, like JAX's and PyTorch's, but belongs to neither NumPy nor CuPy."""
 
     dtype, ndim, shape = np.dtype(np.float64), 2, (6, 4)
 
@@ -60,7 +60,7 @@ def test_arrays_of_other_libraries_are_refused_at_the_door() -> None:
 
 
 def deep(depth: int, **scales: Any) -> mn.Network:
-    """ReLU layers, and a number at the end."""
+    """Return ReLU layers with one output."""
     hidden = [layer for _ in range(depth) for layer in (mn.Dense(16, **scales), mn.ReLU())]
     return mn.Network(mn.Sequential(*hidden, mn.Dense(1)), (4,))
 

@@ -20,7 +20,7 @@ def forget() -> None:
 
 
 def tree(root: Path, mount: str, groups: str, files: Mapping[str, object]) -> Path:
-    """A file system with these mounts, groups of this process, and files."""
+    """Return a file system with these mounts, groups of this process, and files."""
     for name, content in {"proc/self/mountinfo": mount, "proc/self/cgroup": groups, **files}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{content}\n")
@@ -60,7 +60,7 @@ def test_high_throttles_before_max(tmp_path: Path) -> None:
 
 
 def test_version_one(tmp_path: Path) -> None:
-    """Its limits stand in other files, and no limit is a number near 2**63."""
+    """Version 1 has other files for its limits, and writes "no limit" as a number near 2**63."""
     top = "sys/fs/cgroup/memory"
     files = {
         f"{top}/memory.limit_in_bytes": 9223372036854771712,
@@ -75,7 +75,7 @@ def test_version_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("root", ["/docker/x", "/elsewhere"])
 def test_a_container_sees_a_part_of_the_tree(tmp_path: Path, root: str) -> None:
-    """Its mount begins at its own group, or somewhere that says nothing of the group: then the mount's limit counts."""
+    """If the mount begins at the process's own group, or does not name the group, the mount's limit counts."""
     mount = f"35 31 0:32 {root} /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
     files = {"sys/fs/cgroup/memory.max": 100 * MB}
     assert arrays.free_in_groups(tree(tmp_path, mount, "0::/docker/x", files)) == 100 * MB

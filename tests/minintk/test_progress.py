@@ -45,7 +45,10 @@ def test_it_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 def test_hours_of_work_are_named_once(
     first: int, total: int, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After ten seconds, by what was done since the start: not what an earlier process did."""
+    """The time left is printed after ten seconds.
+
+    It uses the work since the start, without that of an earlier process.
+    """
     clock = iter([0.0, 5.0, 20.0, 30.0])
     monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
     advance = progress.forewarned("the kernel", first)
@@ -58,7 +61,7 @@ def test_hours_of_work_are_named_once(
 def test_work_without_a_bar_names_its_hours(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In shares of 1, as a factor tells them."""
+    """Work without a bar reports its share of 1."""
     clock = iter([0.0, 20.0, 40.0])
     monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
     with progress_of("Cholesky", 1.0, shown=False) as advance:

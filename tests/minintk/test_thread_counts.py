@@ -25,14 +25,14 @@ COUNTS = (1, 2, 4, 16)
 
 @pytest.fixture
 def every_host() -> Iterator[dict[str, Host]]:
-    """Training, fits and kernels at thresholds at which all of them are cut into pieces."""
+    """Train, fit and compute kernels at thresholds at which all of them are cut into pieces."""
     with hosts() as (all_hosts, _):
         yield all_hosts
 
 
 @contextmanager
 def on(count: int, pieces: int | None = None) -> Iterator[None]:
-    """So many threads, which exist, on however many cores; at most so many pieces."""
+    """Use this number of existing threads, on any number of cores, and at most this number of pieces."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (threads, training):
             patch.setattr(module, "cores", lambda: count)
@@ -52,7 +52,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(pieces: int, every_host: di
 
 @pytest.mark.skipif(through("networks") is None, reason="only the fast ways cut a step into pieces")
 def test_pieces_that_follow_the_cores_are_refused(every_host: dict[str, Host]) -> None:
-    """Negative control: as many pieces as there are threads, each summed for itself."""
+    """Negative control: with as many pieces as threads, each summed separately, bits depend on the threads."""
     found = []
     for count in (2, 4):
         with on(count, pieces=count):
@@ -71,7 +71,7 @@ def in_the_pool(host: Host) -> str:
 
 
 def beside_three(host: Host) -> str:
-    """Three threads that evaluate and train meanwhile."""
+    """Run three threads that evaluate and train at the same time."""
     stop = threading.Event()
 
     def busy() -> None:
@@ -102,7 +102,7 @@ def test_bits_do_not_depend_on_who_asks(name: str, how: Callable[[Host], str], e
 
 
 def work_of_a_process(seed: int) -> str:
-    """A step, a kernel and a solve at default thresholds, in a process of its own."""
+    """Run a step, a kernel and a solve at default thresholds, in a separate process."""
     rng = np.random.default_rng(seed)
     x, y = rng.standard_normal((128, 28, 28, 1)).astype(np.float32), np.eye(10, dtype=np.float32)[np.arange(128) % 10]
     net = mn.Network(mn.zoo.lenet5(), (28, 28, 1))
@@ -146,7 +146,7 @@ def test_bits_at_sizes_of_users(blas: int) -> None:
 
 
 def test_joined_ensembles_do_not_depend_on_it_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members are dealt out to the cores: each has the bits that it has alone."""
+    """Members are distributed over the cores, and each has the bits that it has alone."""
     net = mn.Network(mn.Sequential(mn.Dense(300), mn.ReLU(), mn.Dense(2)), (400,))
     theta, x = net.init(np.random.default_rng(0), ensemble=6), np.random.default_rng(1).standard_normal((40, 400))
     monkeypatch.setattr(thresholds.THRESHOLDS, "ensemble_bytes", 2**20)

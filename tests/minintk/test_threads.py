@@ -19,13 +19,16 @@ from minintk.threads import parallel, single_threaded_blas
 
 
 def blas_threads() -> set[int]:
-    """The thread counts of the BLAS libraries that the pool knows; SciPy's own, loaded later, is not among them."""
+    """Return thread counts of the BLAS libraries that the pool knows.
+
+    SciPy's own library, loaded later, is not among them.
+    """
     return {int(library.num_threads) for library in threads.blas_libraries()}
 
 
 @contextmanager
 def blas_at(count: int) -> Iterator[None]:
-    """Inside, the user's own limit; threadpoolctl's holds in one thread of the process."""
+    """Set the user's own limit inside the block. threadpoolctl's limit holds in one thread of the process."""
     before = [(library, library.num_threads) for library in threads.blas_libraries()]
     for library, _ in before:
         threads.set_threads(library, count)
@@ -38,7 +41,7 @@ def blas_at(count: int) -> Iterator[None]:
 
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a machine with one core runs the pool too; one in which no earlier job waits."""
+    """Make the pool run on a machine with one core too, without earlier jobs."""
     monkeypatch.setattr(threads, "cores", lambda: 2)
     monkeypatch.setattr(threads, "_pool", threads._Pool())
 
@@ -68,7 +71,10 @@ def test_the_pool_and_the_calling_thread_share_the_work(two_cores: None) -> None
 
 
 def test_nobody_waits_for_a_thread_that_has_nothing_left_to_do(two_cores: None) -> None:
-    """On a busy machine the caller has often taken all items before the pool's threads wake up: here they never do."""
+    """Threads of the pool that find no items do not delay the caller.
+
+    On a busy machine the caller often takes all items first.
+    """
     wake, begun = threading.Event(), threading.Event()
     parallel(abs, range(2))  # there is a thread now, which may not have come to this job yet
 
@@ -119,7 +125,7 @@ def test_the_first_error_is_raised(two_cores: None) -> None:
 
 
 def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
-    """It would wait for itself otherwise."""
+    """A pool inside the pool would wait for itself, so it is a plain loop."""
 
     def outer(i: int) -> list[int]:
         return parallel(lambda _: threading.get_ident(), range(3))
@@ -130,7 +136,7 @@ def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_the_callers_error_state_holds_in_the_pool(two_cores: None) -> None:
-    """numpy.errstate belongs to its thread: without it an overflow in the pool would warn."""
+    """numpy.errstate belongs to its thread. Without passing it on, an overflow in the pool would warn."""
 
     def overflow(i: int) -> float:
         return float(np.float32(1e38) * np.float32(10.0))
@@ -154,7 +160,7 @@ def test_blas_has_one_thread_inside_and_its_own_again_afterwards(two_cores: None
 
 
 def test_callers_that_overlap_leave_blas_as_it_was(two_cores: None) -> None:
-    """From several threads, in whatever order they leave: the limit ends with the last of them."""
+    """Callers from several threads may leave in any order. The limit ends with the last of them."""
     before, entered, leave = blas_threads(), threading.Event(), threading.Event()
 
     def other() -> None:
@@ -183,7 +189,7 @@ def test_arrays_come_back(two_cores: None) -> None:
 
 
 def test_blas_is_given_back_although_a_frame_is_kept() -> None:
-    """A notebook keeps the last traceback, and with it what was entered there; control: the first call still holds."""
+    """BLAS is released although a notebook keeps the last traceback. As a control, the first call still holds it."""
 
     def left_early() -> None:
         single_threaded_blas.__enter__(held := single_threaded_blas())
@@ -204,7 +210,7 @@ def test_blas_is_given_back_although_a_frame_is_kept() -> None:
 
 
 def test_many_threads_hold_blas_and_give_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a lock, every thread inside always sees one BLAS thread; in the end BLAS has its own again."""
+    """Threads inside always see one BLAS thread, without a lock. In the end BLAS has its own number again."""
     monkeypatch.setattr(threads, "PATIENCE", 60.0)  # however long one that restores is kept from running
     wrong = list[set[int]]()
 
@@ -231,7 +237,7 @@ def test_many_threads_hold_blas_and_give_it_back(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_patience_a_thread_inside_would_see_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control: one enters while another, which is paused, restores BLAS's threads."""
+    """Negative control: a thread enters while another, which is paused, restores BLAS's threads."""
     restores, inside, right = threading.Event(), threading.Event(), threads.set_threads
 
     def paused(library: Any, count: int) -> None:
@@ -257,7 +263,7 @@ def test_without_patience_a_thread_inside_would_see_more(monkeypatch: pytest.Mon
 
 
 def test_of_threads_that_start_at_once_one_stays() -> None:
-    """Two register before either looks how many there are, and one that leaves takes its time."""
+    """Two threads register before either counts, and one takes its time to leave. One of them stays."""
     both, pool, job = threading.Barrier(3, timeout=60), threads._Pool(), threads._Job(abs, [-1])
 
     class Slow(deque[int]):
@@ -288,7 +294,7 @@ def test_where_no_thread_can_start_it_is_a_plain_loop(two_cores: None, monkeypat
 
 
 def test_what_is_done_holds_no_arrays(two_cores: None) -> None:
-    """A call that no thread came to waits in the queue without its arrays."""
+    """A call that no thread joined waits in the queue without its arrays."""
     pool, job = threads._Pool(), threads._Job(abs, [1, 2])
     jobs: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""A signal handler meets whole modules and whole code, and what it interrupts goes on."""
+"""Test that a signal handler finds complete modules and complete code, and that interrupted work continues."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals 
 
 
 class Late(Exception):
-    """Raised by a time limit."""
+    """The error of a time limit."""
 
 
 @pytest.fixture
 def on_signal() -> Iterator[Callable[[Callable[[], object]], None]]:
-    """Sets what SIGUSR1 does."""
+    """Set the action of SIGUSR1."""
     before = signal.getsignal(signal.SIGUSR1)
 
     def does(act: Callable[[], object]) -> None:
@@ -37,7 +37,7 @@ def on_signal() -> Iterator[Callable[[Callable[[], object]], None]]:
 
 
 def interrupted(ran: list[str], go: Event) -> str:
-    """Work in the midst of which a signal comes, and which ends after that."""
+    """Return work that receives a signal in the middle and ends after it."""
     os.kill(os.getpid(), signal.SIGUSR1)
     assert go.wait(60)
     ran.append("to the end")
@@ -124,7 +124,10 @@ print(bool(came), raised == (sys.argv[2] == "raises"), loops() is not None)
     ("module", "does"), thinned(product(("numba.core.types", "minintk.fast.numba_loops"), ("raises", "calls")))
 )
 def test_a_signal_in_the_first_use_of_numba(does: str, module: str) -> None:
-    """It comes while this module is imported: an exception arrives, a guest is served, and Numba loads all the same."""
+    """A signal arrives while this module is imported.
+
+    The exception arrives, a nested call is served, and Numba still loads.
+    """
     pytest.importorskip("numba")
     if find_spec("minintk.fast") is None:
         pytest.skip("the satellite of speed was taken away")

@@ -33,7 +33,7 @@ def last(run: Iterable[mn.Moment]) -> mn.Moment:
 
 
 def kernel_of(moment: mn.Moment) -> Array:
-    """The kernel, of a moment that has one."""
+    """Return the kernel of a moment that has one."""
     assert moment.kernel is not None
     return np.asarray(moment.kernel)
 
@@ -64,14 +64,17 @@ def tensors_of(system: Hierarchy) -> tuple[Array, Array, Array]:
 
 
 def along(f: Any, g: Any, S: Array) -> Any:
-    """theta -> grad f . S grad g."""
+    """Return theta -> grad f . S grad g."""
     df, dg = (grad(a) for a in (f, g))
     return lambda theta: anp.dot(df(theta), S * dg(theta))
 
 
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.SpectralMuP()], ids=repr)
 def test_contractions_are_those_of_the_tensors_by_autograd(parametrization: Any) -> None:
-    """Theta = J S J', O3_abc = grad Theta_ab . S grad f_c, O4_abcd = grad O3_abc . S grad f_d, to 1e-9."""
+    """Contractions equal those of autograd's tensors, to 1e-9.
+
+    Theta = J S J', O3_abc = grad Theta_ab . S grad f_c, O4_abcd = grad O3_abc . S grad f_d.
+    """
     net = mn.Network(SPEC, (3,), parametrization)
     theta0, x = net.init(np.random.default_rng(1)), X[:2]
     scales = net.layout.learning_rate_scales()
@@ -101,7 +104,10 @@ def test_contractions_are_those_of_the_tensors_by_autograd(parametrization: Any)
 
 
 def test_order_two_is_the_linearised_network() -> None:
-    """To the solver's tolerance, points that are not trained on included; closed form: Lee et al. 2019, eq. (8)."""
+    """Order 2 equals the linearised network, also on points without targets.
+
+    The closed form is Lee et al. 2019, eq. (8).
+    """
     net = mn.Network(SPEC, (3,))
     theta0, times = net.init(np.random.default_rng(2)), (0.5, 3.0)
     kernel, f0 = mn.ntk_full(net, theta0, X), net(theta0, X)
@@ -132,13 +138,16 @@ def test_a_linear_model_has_no_corrections(order: int) -> None:
 
 
 def test_the_error_starts_with_the_power_of_time_that_the_order_says() -> None:
-    """t, t^2, t^3 of the kernel and one more of the outputs: any wrong term of O3 or O4 would show earlier."""
+    """Errors start with t, t^2, t^3 for the kernel, and with one power more for outputs.
+
+    A wrong term of O3 or O4 would lower the power.
+    """
     hierarchy_in_time()
 
 
 @pytest.mark.parametrize("loss", [mn.mse, mn.softmax_cross_entropy], ids=repr)
 def test_orders_come_closer_with_any_loss_scales_and_ensemble(loss: mn.training.losses.Loss) -> None:
-    """muP with its learning-rate scales, two members; points of no target follow the network as well."""
+    """Check muP with its learning-rate scales and two members. Points without targets follow the network too."""
     net = mn.Network(mn.Sequential(mn.Dense(200, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,), mn.SpectralMuP())
     theta0, y = net.init(np.random.default_rng(3), ensemble=2), np.eye(2)[[0, 1, 1]]
     how: dict[str, Any] = {"loss": loss, "times": 0.02}
@@ -157,7 +166,10 @@ def test_orders_come_closer_with_any_loss_scales_and_ensemble(loss: mn.training.
 
 
 def test_centred_networks_of_any_scale() -> None:
-    """alpha (f - f_0) for the loss 1/alpha^2: the larger alpha, the better every order; the kernel is alpha^2 Theta."""
+    """For alpha (f - f_0) and the loss over alpha^2, every order improves as alpha grows.
+
+    The kernel is alpha^2 Theta.
+    """
     net = mn.Network(mn.Sequential(mn.Dense(30, b_std=0.1), mn.GELU(), mn.Dense(1)), (3,))
     theta0, y, errors = net.init(np.random.default_rng(5)), Y[:, :1], []
     for alpha in (1.0, 10.0):
@@ -169,7 +181,7 @@ def test_centred_networks_of_any_scale() -> None:
 
 
 def test_convolutions_and_norms() -> None:
-    """Whatever layer has an expansion has a hierarchy."""
+    """Every layer that has an expansion has a hierarchy."""
     spec = mn.Sequential(
         mn.Conv2d(20, b_std=0.1), mn.Tanh(), mn.LayerNorm(), mn.Conv2d(20), mn.Tanh(), mn.GlobalAvgPool(), mn.Dense(2)
     )
@@ -208,7 +220,10 @@ def test_what_is_refused_at_once() -> None:
 
 @pytest.mark.slow
 def test_float32_takes_about_as_many_steps_in_order_4_as_in_order_3() -> None:
-    """Rounding errors of Theta in Xi' would let the solver's steps shrink: 600 in place of 30 or so."""
+    """Order 4 takes about as many steps as order 3.
+
+    Rounding errors of Theta in Xi' would shrink the steps: 600 instead of 30.
+    """
     spec = mn.Sequential(mn.Dense(200), mn.Tanh(), mn.Dense(2))
     net, x, y = mn.Network(spec, (3,)), X.astype(np.float32), Y.astype(np.float32)
     theta0 = net.init(np.random.default_rng(0), dtype=np.float32)
@@ -217,7 +232,7 @@ def test_float32_takes_about_as_many_steps_in_order_4_as_in_order_3() -> None:
 
 
 def test_a_truncated_hierarchy_that_blows_up_says_so() -> None:
-    """Twenty units, order 3: the kernel's smallest eigenvalue becomes negative near t = 50."""
+    """Order 3 with twenty units raises. The smallest eigenvalue of its kernel becomes negative near t = 50."""
     rng = np.random.default_rng(0)
     net, x, y = mn.Network(mn.Sequential(mn.Dense(20), mn.Tanh(), mn.Dense(2)), (3,)), *rng.standard_normal((2, 4, 3))
     with pytest.raises(FloatingPointError, match=r"at order 3 a kernel .* take wider networks"):
@@ -225,7 +240,7 @@ def test_a_truncated_hierarchy_that_blows_up_says_so() -> None:
 
 
 def test_too_many_outputs_are_refused_with_their_bytes() -> None:
-    """30 matrices of N C = 10,000 outputs in float64: 22.4 GiB."""
+    """The error names 22.4 GiB, the size of 30 float64 matrices of N C = 10,000 outputs."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(10)), (3,))
     x, y = np.zeros((1000, 3)), np.zeros((1000, 10))
     with pytest.raises(MemoryError, match=r"10000 outputs .* 22\.4 GiB of them for kernels .* the bound is 1 GiB"):

@@ -28,7 +28,7 @@ def singular_values(G: Any) -> Array:
 
 
 def low_rank(shape: tuple[int, int], s: Array, dtype: Any = np.float64) -> tuple[Array, Array]:
-    """(U diag(s) V', U V')."""
+    """Return (U diag(s) V', U V')."""
     rng = np.random.default_rng(0)
     U, V = (np.linalg.qr(rng.standard_normal((n, len(s))))[0] for n in shape)
     return (U * s @ V.T).astype(dtype), U @ V.T
@@ -52,7 +52,10 @@ def test_all_singular_values_become_one(shape: tuple[int, ...], dtype: str, libr
 
 @pytest.mark.parametrize(("dtype", "least"), [("float32", 2e-5), ("float64", 1e-12)])
 def test_directions_without_gradient_stay_at_zero(dtype: str, least: float) -> None:
-    """Ten singular values down to `least`, all others zero: the ten become one, whatever rounding adds stays small."""
+    """Ten singular values from 1 down to `least` become 1.
+
+    The others are zero and stay small, whatever rounding adds.
+    """
     for s in (np.geomspace(1, least, 10), np.ones(3)):
         G, right = low_rank((90, 50), s, dtype)
         found = orthogonalised(G)
@@ -82,7 +85,7 @@ DEPTH = {"6.branch.1.W": 2**-0.5, "6.branch.3.W": 0.5, "7.branch.1.W": 0.5, "7.b
 
 
 def stepped(table: Parametrization, optimizer: Any, dtype: Any = np.float64, N: int = 40) -> tuple[mn.Network, Array]:
-    """(network, theta_0 - theta_1), three members, 40 images."""
+    """Return (network, theta_0 - theta_1) for three members and 40 images."""
     net, rng = mn.Network(SPEC, (4, 4, 2), table), np.random.default_rng(0)
     theta, x = net.init(rng, ensemble=3, dtype=dtype), rng.standard_normal((N, 4, 4, 2)).astype(dtype)
     y = rng.standard_normal((N, 3)).astype(dtype)
@@ -91,7 +94,7 @@ def stepped(table: Parametrization, optimizer: Any, dtype: Any = np.float64, N: 
 
 
 def check_steps(net: mn.Network, step: Array, rtol: float = 1e-3) -> None:
-    """All singular values of every step, multiplier included, are lr d sqrt(fan_out / fan_in)."""
+    """Every singular value of a step is lr d sqrt(fan_out / fan_in), with the multiplier d."""
     for t in net.layout.tensors:
         fan_in, fan_out = prod(t.shape[:-1]), t.shape[-1]
         W = t.row.multiplier * net.layout.unpack(step)[t.name].reshape(3, fan_in, fan_out)

@@ -18,7 +18,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def small(N: int = 12, shape: tuple[int, int, int] = (4, 5, 2), *, raw: bool = False) -> Dataset:
-    """Random images in three classes, as bytes where `raw`."""
+    """Random images in three classes, as bytes if `raw`."""
     images = rng(1).integers(0, 256, (N, *shape), dtype=np.uint8)
     return Dataset(images if raw else images / 255, np.arange(N) % 3, classes=("a", "b", "c"))
 
@@ -226,7 +226,7 @@ def test_shifts_are_translations_with_zeros_moving_in() -> None:
 
 
 def _move(image: Array, dy: int, dx: int) -> Array:
-    """The definition: pixel (i, j) goes to (i + dy, j + dx) if that is inside."""
+    """Move pixel (i, j) to (i + dy, j + dx) if that is inside: the definition."""
     H, W, _ = image.shape
     result = np.zeros_like(image)
     for i in range(H):

@@ -125,7 +125,7 @@ def write_cifar(folder: Path, names: list[str], protocol: int = 3) -> list[dict[
 
 
 def dumped(value: Any) -> bytes:
-    """A pickle of the newest protocol that has been used for the batches."""
+    """Return a pickle of the newest protocol that CIFAR's batches have used."""
     return pickle.dumps(value, protocol=4)
 
 
@@ -147,7 +147,10 @@ def test_cifar_from_a_folder(tmp_path: Path, inside: str, protocol: int) -> None
 
 
 def test_cifar_as_python_2_wrote_it(tmp_path: Path) -> None:
-    """The published files: protocol 2, byte strings as Python 2's str, arrays by numpy.core.multiarray."""
+    """The reader accepts the published format.
+
+    It is protocol 2, with Python 2's str and arrays by numpy.core.multiarray.
+    """
     data = rng(1).integers(0, 256, (1, 3072), dtype=np.uint8)
 
     def text(s: bytes) -> bytes:
@@ -235,7 +238,7 @@ HUGE = (
     ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
 )
 def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: bytes, says: str) -> None:
-    """80 and 70 times the file's size, for any size; and a product that took more than a minute to multiply."""
+    """Pickles that expand 70 or 80 times are refused, as is a product that took more than a minute to compute."""
     (tmp_path / "test_batch").write_bytes(content)
     with pytest.raises(ValueError, match=says):
         cifar10(tmp_path, "test")
@@ -245,7 +248,7 @@ def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: byt
 
 
 def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The network is replaced by files here; pooch's own cache and checksum are at work."""
+    """Files replace the network here, but pooch's own cache and checksum are used."""
     pooch = pytest.importorskip("pooch")
 
     write_mnist(tmp_path / "server", suffix=".gz")
@@ -272,7 +275,7 @@ def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[bytes, Any]]:
-    """The batches of CIFAR-10 in an archive, which is what pooch downloads into an empty cache."""
+    """The batches of CIFAR-10 in an archive, which pooch downloads into an empty cache."""
     import tarfile
 
     pooch = pytest.importorskip("pooch")
@@ -300,7 +303,10 @@ def test_cifar_download_unpacks(served: list[dict[bytes, Any]]) -> None:
 def test_who_comes_while_another_unpacks_waits(
     served: list[dict[bytes, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All files are there, the last one half written: another process would read it as it is."""
+    """A second process waits while all files are there but the last one is half written.
+
+    Otherwise it would read that file.
+    """
     processor, waits, others = pytest.importorskip("pooch").Untar, Event(), list[Future[Dataset]]()
     unpack, me = processor._extract_file, get_ident()
 
@@ -391,7 +397,7 @@ def test_real_cifar() -> None:
 
 
 def test_enlarged() -> None:
-    """Every pixel becomes a square of its value; the frame is zero."""
+    """Every pixel becomes a square of equal values, and the frame is zero."""
     data = digits()[:3]
     large = data.enlarged(3, frame=2)
     assert large.image_shape == (28, 28, 1)

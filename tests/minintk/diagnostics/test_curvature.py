@@ -22,7 +22,10 @@ CLASSES = np.eye(2)[[0, 1, 1, 0, 0]]
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.SpectralMuP()], ids=repr)
 @pytest.mark.parametrize("loss", [mn.mse, mn.softmax_cross_entropy], ids=repr)
 def test_it_is_the_dense_hessians_largest_eigenvalue(loss: Any, parametrization: Any) -> None:
-    """To 1e-8; the Gauss-Newton part alone is another number."""
+    """Sharpness equals the largest eigenvalue of the dense Hessian to 1e-8.
+
+    The Gauss-Newton part alone gives another number.
+    """
     net = mn.Network(SPEC, (3,), parametrization)
     theta, y = net.init(np.random.default_rng(1)), Y if loss == mn.mse else CLASSES
     rows = {t.name: (net.layout.slices[t.name], t.shape, float(t.row.multiplier)) for t in net.layout.tensors}
@@ -76,7 +79,7 @@ def test_what_is_refused() -> None:
 
 
 def test_degenerate_problems() -> None:
-    """f = w x has the Hessian x^2, P = 1; no example, a class for a loss and an overflow are refused."""
+    """f = w x has the Hessian x^2. No examples, a class as the loss, and an overflow are refused."""
     line, x = mn.Network(mn.Sequential(mn.Dense(1)), (1,)), np.array([[2.0], [4.0]])
     theta = np.array([3.0])
     np.testing.assert_allclose(sharpness(line, theta, x, 0 * x, loss=mn.mse), 10.0, rtol=1e-12)

@@ -27,7 +27,7 @@ class Point:
 
 
 def run(ensemble: int | None = None) -> tuple[list[Point], Array, Array]:
-    """Four points that wander far, inputs and labels."""
+    """Inputs and labels of four points that move far in training."""
     rng = np.random.default_rng(3)
     theta = NET.init(rng, ensemble=ensemble)
     points = [Point(float(i), theta + 0.3 * i * rng.standard_normal(theta.shape)) for i in range(4)]
@@ -35,7 +35,7 @@ def run(ensemble: int | None = None) -> tuple[list[Point], Array, Array]:
 
 
 def by_dense_jacobians(points: list[Point], x: Array, y: Array, net: mn.Network = NET) -> list[dict[str, Any]]:
-    """Every number of one network's path, from J S^1/2 written down."""
+    """Return every number of one network's path, from J S^1/2 written out."""
     found, first, S = [], None, net.layout.learning_rate_scales()
     H = np.eye(N) - 1 / N
     for point in points:
@@ -64,7 +64,7 @@ def by_dense_jacobians(points: list[Point], x: Array, y: Array, net: mn.Network 
 
 
 def check(path: KernelPath, truth: list[dict[str, Any]], member: int | None = None) -> None:
-    """AssertionError unless the path of a network, or of a member, is the true one to rounding."""
+    """Raise AssertionError unless the path of a network or a member is right up to rounding."""
     for name in truth[0]:
         if name != "share":
             values = getattr(path, name)

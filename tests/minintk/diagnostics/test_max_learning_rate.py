@@ -35,7 +35,7 @@ def test_every_model_has_one() -> None:
 
 
 def test_float32_is_right_to_its_digits() -> None:
-    """Products in float32, 1e-7 each; so ARPACK's 1e-6 is reached, and an eigenvalue to 1e-5 certainly."""
+    """Products in float32 have errors of 1e-7. ARPACK therefore reaches 1e-6, and an eigenvalue is right to 1e-5."""
     for loss in (mn.mse, mn.softmax_cross_entropy):
         want = mn.max_learning_rate(NET, THETA, X, loss)
         got = mn.max_learning_rate(NET, THETA.astype(np.float32), X.astype(np.float32), loss)
@@ -60,7 +60,7 @@ def test_one_number_and_batch_statistics() -> None:
 
 
 class Pseudohuber(mn.Loss):
-    """1/N sum sqrt(1 + r^2), whose curvature depends on the targets."""
+    """The loss 1/N sum sqrt(1 + r^2), whose curvature depends on the targets."""
 
     def __call__(self, f: Any, y: Any) -> Any:
         return np.sqrt(1 + (f - y) ** 2).sum() / len(y)

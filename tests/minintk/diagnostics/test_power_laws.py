@@ -51,7 +51,10 @@ def test_spectrum_of_a_full_kernel_is_that_of_its_matrix() -> None:
 
 
 def test_effective_rank() -> None:
-    """Between 1 and the rank, n for n equal values, unchanged by rotations and scale, additive in direct sums."""
+    """The effective rank lies between 1 and the rank, and is n for n equal values.
+
+    It is additive in direct sums and invariant under rotations and scale.
+    """
     Q = rotation(6)
     for n in range(1, 7):
         k = Q[:, :n] @ Q[:, :n].T
@@ -70,7 +73,10 @@ def test_effective_rank() -> None:
 
 
 def test_effective_rank_grows_with_width() -> None:
-    """LinLeNet on images, Samarin et al. 2020, figure 6: far below N C, and wider is more.  On 8 digits, 3 draws."""
+    """The effective rank of LinLeNet is far below N C and grows with width (Samarin et al. 2020, figure 6).
+
+    Eight digits, three draws.
+    """
     x = mn.datasets.digits().images().x[:8]
     x = np.pad(np.kron(x, np.ones((1, 3, 3, 1))), ((0, 0), (2, 2), (2, 2), (0, 0))) / 16
     ranks = []
@@ -102,7 +108,10 @@ def test_alignment() -> None:
 
 
 def test_target_alignment_rises_with_training() -> None:
-    """The kernel turns to the labels when features are learned, and stays where it is in the linearised network."""
+    """The kernel aligns with the labels when features are learned.
+
+    In the linearised network the kernel does not change.
+    """
     x, y = mn.datasets.digits()[:60].parity()
     net = mn.Network(mn.Sequential(mn.Dense(60), mn.Softplus(5.0, 1.404383), mn.Dense(1)), (64,))
     theta = net.init(np.random.default_rng(0))
@@ -116,7 +125,10 @@ def test_target_alignment_rises_with_training() -> None:
 
 
 def test_cka() -> None:
-    """Kornblith et al. 2019: the same under rotation and scale, not under other maps; equal to the form by features."""
+    """CKA is invariant under rotation and scale but not under other maps, and equals its form in features.
+
+    See Kornblith et al. 2019.
+    """
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((30, 6)) + 2, rng.standard_normal((30, 4)) @ np.diag([4, 1, 1, 1])
 
@@ -136,7 +148,7 @@ def test_cka() -> None:
 
 
 def test_times() -> None:
-    """Half an exponential is at log 2, a linear fall ends where it ends; each member has its own."""
+    """An exponential halves at log 2, a linear fall ends where it reaches zero, and each member has its own times."""
     t = np.linspace(0, 10, 4001)
     rates = np.array([0.5, 1.0, 3.0])
     np.testing.assert_allclose(t1(t, 4 * np.exp(-t[:, None] * rates)), log(2) / rates, rtol=2e-5)  # (rate dt)^2
@@ -156,7 +168,7 @@ def test_times() -> None:
 
 
 def test_t1_is_the_kernels_time() -> None:
-    """A linearised network with one example: L = L_0 exp(-2 k t / N), t1 = log 2 / (2 k)."""
+    """For a linearised network with one example, L = L_0 exp(-2 k t / N) and t1 = log 2 / (2 k)."""
     theta, x = points(N=1)
     y = np.array([[1.0, 1.0]])
     net = mn.Network(mn.Sequential(mn.Flatten(), mn.Dense(7), mn.Tanh(), mn.Dense(1)), (2, 2, 1))
@@ -173,14 +185,14 @@ def test_t1_is_the_kernels_time() -> None:
 
 
 def second_derivative(model: mn.Network, theta: Array, x: Array, h: float = 1e-5) -> Array:
-    """D^2 f written down, (N C, P, P)."""
+    """Return D^2 f written out, (N C, P, P)."""
     P = theta.size
     sides = [[model.linearize(theta + s * h * e, x)[1].dense().reshape(-1, P) for e in np.eye(P)] for s in (1, -1)]
     return np.asarray(np.moveaxis(np.array(sides[0]) - np.array(sides[1]), 0, -1) / (2 * h))
 
 
 def test_kappa_is_the_norms_written_down() -> None:
-    """|D^2 f| as the best of 100 random starts of a power iteration on the dense tensor."""
+    """kappa has |D^2 f| equal to the best of 100 random starts of a power iteration on the dense tensor."""
     net = mn.Network(mn.Sequential(mn.Dense(5, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,))
     rng = np.random.default_rng(0)
     theta, x, y = net.init(rng), rng.standard_normal((4, 3)), rng.standard_normal((4, 2))
@@ -212,7 +224,10 @@ def test_kappa_of_a_linear_model_is_zero_and_scales_as_one_over_alpha() -> None:
 
 
 def test_kappa_falls_as_the_root_of_the_width() -> None:
-    """Exponent -1/2 in the NTK scaling; 0 with the mean-field factor 1/sqrt(n) on the outputs, the control."""
+    """The exponent is -1/2 in the NTK scaling.
+
+    As a control, it is 0 with the mean-field factor 1/sqrt(n) on the outputs.
+    """
     widths, lazy, mean_field = (32, 64, 128, 256, 512), [], []
     x = np.random.default_rng(9).standard_normal((5, 8))
     for n in widths:
@@ -228,7 +243,10 @@ def test_kappa_falls_as_the_root_of_the_width() -> None:
 
 
 def test_half_the_second_derivative_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: D^2 f[v, w] / 2, the coefficient of the series in place of its derivative, against the tensor."""
+    """A second derivative that is half as large fails against the tensor.
+
+    D^2 f[v, w] / 2 is the coefficient of the series.
+    """
     net = mn.Network(mn.Sequential(mn.Dense(5), mn.Tanh(), mn.Dense(1)), (3,))
     theta, x = net.init(np.random.default_rng(0)), np.eye(3)[:1]
     right = np.linalg.norm(second_derivative(net, theta, x)[0], 2)  # one output of one input: a matrix

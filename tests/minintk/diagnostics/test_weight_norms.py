@@ -58,7 +58,7 @@ def test_float32_stays_float32() -> None:
 
 
 def written(net: mn.Network, theta: Array, name: str) -> Array:
-    """The matrix of the linear map of a convolution, or Dense, from one-hot inputs."""
+    """Return the matrix of the linear map of a convolution or Dense, from one-hot inputs."""
     layer: Any = dict(leaves(net.layers))[name]
     shape = getattr(layer, "before", layer.parameters.W.shape[:1])
     basis = np.eye(int(np.prod(shape))).reshape((-1, *shape))
@@ -96,7 +96,7 @@ def test_sequences_and_ensembles() -> None:
 
 
 def test_the_operator_of_a_layer_is_the_layer_without_its_bias() -> None:
-    """trace's h = operator(x) + c b, for every layer with weights."""
+    """For every layer with weights, trace's h equals operator(x) + c b."""
     net = mn.Network(IMAGES, (5, 6, 2))
     theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 5, 6, 2))
     pieces, seen = net.layout.unpack(theta), trace(net, theta, x)
@@ -115,7 +115,7 @@ def test_the_operator_of_a_layer_is_the_layer_without_its_bias() -> None:
 
 
 def test_gaussian_norms_are_at_the_edge() -> None:
-    """|W| / edge - 1 is of order n^-2/3, .016 at n = 512; an edge a tenth too low is refused."""
+    """|W| / edge - 1 is of order n^-2/3, .016 at n = 512. An edge that is 10 % too low is refused."""
     spec = mn.Sequential(mn.Dense(512), mn.Tanh(), mn.Dense(512, w_std=1.7), mn.Tanh(), mn.Dense(128))
     for parametrization in (mn.NTK(), mn.Standard(), mn.SpectralMuP()):
         net = mn.Network(spec, (256,), parametrization)
@@ -134,7 +134,10 @@ def test_convolutions_have_the_edge_of_their_fourier_transform() -> None:
 
 
 def test_spectral_mup_has_the_natural_norms_at_every_width() -> None:
-    """Within (0.9, 2.2), |W| = std (sqrt i + sqrt o); NTK's output is sqrt(n) above."""
+    """In spectral muP, |W| = std (sqrt i + sqrt o) gives norms in (0.9, 2.2).
+
+    In NTK the output's is sqrt(n) times larger.
+    """
     for n in (64, 256, 1024):
         spec = mn.Sequential(mn.Dense(n, b_std=1.0), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(3))
         for parametrization, growth in ((mn.SpectralMuP(), 1.0), (mn.MeanField(), 1.0), (mn.NTK(), sqrt(n / 3))):

@@ -68,7 +68,7 @@ def test_replicates_are_normalised_on_the_data_and_not_with_the_statistics_of_th
 
 
 def test_statistics_that_are_not_of_data_stay() -> None:
-    """Those of a module that never trained, and scale and offset of a LayerNorm, which has no statistics of batches."""
+    """Statistics of a module that never trained do not change. Neither do scale and offset of a LayerNorm."""
     spec = mn.Sequential(mn.Dense(8), mn.LayerNorm(), mn.BatchNorm(), mn.Tanh(), mn.Dense(3))
     net = mn.Network(spec, (6,))
     theta = net.init(np.random.default_rng(0), dtype=np.float32)
@@ -84,7 +84,7 @@ def outputs(net: mn.Network) -> float:
 
 @pytest.mark.parametrize("how", [mn.PyTorch(), mn.Standard(), mn.SpectralMuP(), mn.MeanField()])
 def test_the_same_start_in_another_parametrization(how: Any) -> None:
-    """Sizes of weights and of outputs are the same; those of the spec as it stands are not, but for Standard."""
+    """Weights and outputs keep their sizes. Only for Standard does the unchanged spec have them too."""
     branch = mn.Sequential(mn.Dense(20, b_std=1.0), mn.Tanh())
     spec = mn.Sequential(mn.Dense(20, b_std=1.0), mn.Tanh(), mn.Residual(branch, shortcut=mn.Dense(20)), mn.Dense(3))
     net = mn.Network(spec, (6,), how)

@@ -44,8 +44,11 @@ def test_lazy_with_intervals_around_what_a_user_would_measure() -> None:
 
 
 def test_every_replicate_runs_at_a_quarter_of_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bounds of small convolutional networks differ by a factor of ten between draws: at the least of them most others
-    would hardly move, and the verdict would be one on the draws of the replicates."""
+    """Every replicate uses a quarter of its own bound.
+
+    Bounds of small convolutional networks differ tenfold between draws. At the smallest bound most replicates would
+    hardly move, and their draws would decide the verdict.
+    """
     seen: list[tuple[float, float]] = []
 
     def spy(problem: Any, lr: float, steps: int, start: float, **how: Any) -> Any:
@@ -78,7 +81,10 @@ def test_unstable_and_short_by_the_rate() -> None:
 
 
 def test_numbers_of_a_run_that_diverged_are_not_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The column "yours" then says so; it has the first replicate's number if yours is the one that ran."""
+    """If your run diverged, the column "yours" says so.
+
+    It has the first replicate's number only if that is your run.
+    """
     seen = list[Any]()
 
     def without_the_run(number: int) -> Any:
@@ -142,7 +148,7 @@ def test_widths_and_the_coordinate_check() -> None:
 
 
 def test_what_is_too_dear_is_left_out_and_named(tmp_path: Any) -> None:
-    """Without a second to spend: the fewest steps, which no caller asked for, and no widths; else all of it."""
+    """With no seconds to spend, the run takes the fewest steps and no widths, unless the caller asks for more."""
     report = asked(mlp(32, mn.Erf()), widths=True, steps=None, seconds=1e-6)
     assert "10 steps" in report.about
     assert "too dear for seconds=1e-06 (--seconds): sharpness" in report.notes[-1]
@@ -158,7 +164,10 @@ def test_what_is_too_dear_is_left_out_and_named(tmp_path: Any) -> None:
 
 
 def test_the_first_line_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within a factor of four, by a clock of a second for 1,000 calls, for a run and with networks of other widths."""
+    """The stated time is right within a factor of four, with and without other widths.
+
+    The clock counts a second per 1,000 calls.
+    """
     spec = mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(64), mn.Tanh(), mn.Dense(10))
     calls, before = [0], sys.getprofile()
 

@@ -94,7 +94,10 @@ def test_gaps_fall_with_the_width_in_the_ntk_parametrization() -> None:
 
 
 def test_widths_in_another_parametrization_are_of_networks_that_start_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch() draws biases of deviation 1 / sqrt(3 n); the same spec in NTK(), the planted error, of deviation 1."""
+    """PyTorch() draws biases with deviation 1 / sqrt(3 n).
+
+    The planted error is the same spec in NTK(), with deviation 1.
+    """
     seen: list[float] = []
 
     def spy(problem: Any, lr: float, steps: int) -> Any:

@@ -64,7 +64,10 @@ def test_wrong_scales(spec: Any, x: Any, y: Any, text: Any) -> None:
 
 @pytest.mark.parametrize(("depth", "kind"), [(1, None), (4, "badly scaled"), (25, "dead")])
 def test_signals_that_vanish_in_depth(depth: int, kind: str | None) -> None:
-    """.3 a layer: .008 of the inputs after four layers, 1e-13 after 25, where no step of training is seen."""
+    """With 0.3 a layer, signals are .008 of the inputs after four layers and 1e-13 after 25.
+
+    There no training step is visible.
+    """
     kinds = [one.kind for one in found(mlp(depth, 0.3, act=mn.Tanh(), b_std=0.0)) if "signals vanish" in one.text]
     assert kinds == ([] if kind is None else [kind])
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def both(net: mn.Network) -> tuple[mn.Network, mn.Network]:
-    """The same network with the door shut, and with every fast path behind it open."""
+    """Return the network without fast paths, and with all of them."""
     with shut():
         plain = mn.Network(net.spec, net.input_shape, net.parametrization)
     assert plain.sweeps is plain.layers is plain.kernels
@@ -35,7 +35,7 @@ def both(net: mn.Network) -> tuple[mn.Network, mn.Network]:
 
 
 def check_door(case: Case) -> None:
-    """f, J v, J' u and the kernels of the fast network are those of the plain one, to rounding."""
+    """Check that f, J v, J' u and the kernels of the fast network equal the plain network's up to rounding."""
     with small_is_large(), single_threaded_blas():
         plain, fast = both(case.net)
         f, J = plain.linearize(case.theta, case.x)
@@ -68,7 +68,7 @@ def test_convolutional(case: Case) -> None:
 
 @pytest.mark.parametrize("what", ["patches", "gathered", "shares"])
 def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: an off-by-one in what is read, a wrong transform, a share that is forgotten."""
+    """An off-by-one in what is read, a wrong transform and a forgotten part are refused."""
     from minintk.fast.gather import Gather
     from minintk.fast.patches import Patches
     from minintk.fast.split_batch import SplitBatchJacobian
@@ -111,7 +111,7 @@ def test_the_door_is_asked_once() -> None:
 
 
 def imported(path: Path) -> set[str]:
-    """The modules that a file imports."""
+    """Return the modules that a file imports."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -135,11 +135,11 @@ def test_the_reading_house_does_not_import_the_engine_room() -> None:
 
 @dataclass(frozen=True)
 class Doubled(mn.Dense):
-    """A layer from outside that is Dense but for a factor 2."""
+    """A layer from outside that is twice Dense."""
 
 
 class BoundDoubled(BoundDense):
-    """Its own forward pass, and the rest of Dense."""
+    """A BoundDense with a forward pass of its own."""
 
     def __call__(self, w: Any, x: Any) -> Any:
         y, J = super().__call__(w, x)
@@ -147,7 +147,7 @@ class BoundDoubled(BoundDense):
 
 
 def test_a_subclass_of_a_layer_of_ours_keeps_its_own_methods() -> None:
-    """The door knows what the layers of the library do, and only that."""
+    """Only the library's own layer classes, not their subclasses, are replaced by fast ones."""
 
     @bind.register
     def _(layer: Doubled, site: Any, parametrization: Any, name: str) -> BoundDoubled:

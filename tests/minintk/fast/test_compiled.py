@@ -94,7 +94,7 @@ def test_a_damaged_file_is_compiled_again(seed: int, start: Callable[[], Any], t
 def test_without_the_checksum_a_swapped_file_gives_the_other_loop(
     start: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The negative control, planted: a file is trusted."""
+    """Negative control: without the checksum, a swapped file gives the other loop."""
 
     def trusting(self: Any, key: Any) -> Any:
         return pickle.loads(self.file(key)[0].read_bytes()[32:])  # noqa: S301  which is the error
@@ -131,7 +131,10 @@ def test_a_folder_in_the_place_of_a_file_costs_a_warning(start: Callable[[], Any
 def test_a_folder_that_cannot_be_written_costs_one_warning(
     number: int, start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk, a read-only one; found when the code is written, where both loops say the same."""
+    """A full or read-only disk costs one warning.
+
+    It is found when the code is written, and both loops report the same cause.
+    """
 
     def fail(*args: Any) -> None:
         raise OSError(number, os.strerror(number))
@@ -196,12 +199,12 @@ def test_long_compiling_is_announced_once_and_files_are_not(
 
 
 def compiled_files(start: Callable[[], Any]) -> list[Path]:
-    """The files of the loops."""
+    """Return the files of the loops."""
     return [file for loop in (start().double, start().triple) for file in Path(loop._cache.cache_path).glob("*.nbc")]
 
 
 def test_processes_that_compile_at_once_are_all_right(tmp_path: Path) -> None:
-    """Two at a time on one folder; each is right, and a third finds both files whole."""
+    """Two processes that compile into one folder both get right results. A third one finds both files complete."""
     (tmp_path / "some_loops.py").write_text(LOOPS)
     code = "import some_loops as s; assert s.double(7) == 14 and s.triple(7) == 21; print(s.double._cache_misses)"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}

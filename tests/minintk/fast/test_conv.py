@@ -38,7 +38,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def bound(layer: mn.spec.Layer, shape: tuple[int, ...]) -> BoundConv:
-    """The layer as it is written, behind one of 1 x 1 pixels, so that dx is asked for."""
+    """Return the layer as written, behind a layer of 1 x 1 pixels, so that dx is computed."""
     first: mn.spec.Layer = mn.Conv1d(shape[-1], 1) if len(shape) == 2 else mn.Conv2d(shape[-1], 1)
     conv = mn.Network(mn.Sequential(first, layer, mn.Flatten()), shape).layers.layers[1]
     assert isinstance(conv, BoundConv)
@@ -46,7 +46,7 @@ def bound(layer: mn.spec.Layer, shape: tuple[int, ...]) -> BoundConv:
 
 
 def maps(layer: Any, w: Any, dw: Any, x: Array, dx: Array, u: Array) -> list[Array]:
-    """y, J (dw, dx), and J' u in the input and in the weights."""
+    """Return y, J (dw, dx), and J' u for the input and the weights."""
     y, J = layer(w, x)
     gradient = {name: np.full_like(a, np.nan) for name, a in w.items()}
     return [y, J.jvp(dw, dx), J.vjp(u, gradient), *gradient.values()]
@@ -56,7 +56,7 @@ def maps(layer: Any, w: Any, dw: Any, x: Array, dx: Array, u: Array) -> list[Arr
 @settings(max_examples=25)
 @given(st.data())
 def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataObject) -> None:
-    """y, J v and J' u, with any kernel, stride and padding, of one network and of members."""
+    """y, J v and J' u are equal for any kernel, stride and padding, for one network and for members."""
     if way == "compiled":
         pytest.importorskip("numba")
     shape = data.draw(st.sampled_from(((8, 6, 16), (5, 9, 32), (4, 4, 16), (7, 13, 48))))
@@ -79,7 +79,10 @@ def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataOb
 
 
 def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """y, J v and J' u, where the compiled loops take the images twice; y is wrong if both fill the same channels."""
+    """y, J v and J' u are right if the compiled loops read the images twice.
+
+    If both passes filled the same channels, y would be wrong.
+    """
     direct: Any = pytest.importorskip("minintk.fast.numba_loops")
     plain, rng, columns = bound(mn.Conv2d(272, 3), (4, 4, 128)), RNG(0), direct.columns
     assert 1 < plain.parameters.W.size / direct.CACHED < 2
@@ -95,7 +98,7 @@ def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time(monkeypatch: 
 
 
 def test_gradients_of_each_example_and_output_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels of a network with two batches; those of the first image for all are another kernel."""
+    """Kernels of a network with two batches are right. Using the first image for all gives another kernel."""
     direct: Any = pytest.importorskip("minintk.fast.numba_loops")
     monkeypatch.setattr("minintk.fast.conv_gram.pairs_are_cheaper", lambda *_: False)
     spec = mn.Sequential(mn.Conv2d(16, 1), mn.Conv2d(32, 3, stride=2, b_std=0.2), mn.Flatten(), mn.Dense(3))
@@ -124,7 +127,7 @@ def test_gradients_of_each_example_and_output_are_compiled_too(monkeypatch: pyte
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("lead", [(), (2,), (0,)])
 def test_cotangents_may_be_several_or_none(way: str, lead: tuple[int, ...]) -> None:
-    """J' u for u : (K, N, C), K = 0 among them, is that of the convolution as it is written."""
+    """J' u for cotangents u : (K, N, C), K = 0 included, equals that of the plain convolution."""
     spec, x = mn.Sequential(mn.Conv2d(16, 3), mn.Conv2d(16, 3, stride=2), mn.Flatten()), np.ones((2, 6, 6, 16))
     with shut():
         plain = mn.Network(spec, (6, 6, 16))
@@ -140,7 +143,7 @@ def test_cotangents_may_be_several_or_none(way: str, lead: tuple[int, ...]) -> N
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 4), st.integers(0, 6), st.integers(0, 6))
 def test_remainders_are_the_transpose(size: int, kernel: int, stride: int, before: int, after: int) -> None:
-    """Every pixel of x meets the weights and windows that read it, once."""
+    """Every pixel of x is paired once with the weights and the windows that read it."""
     a = Axis(size, kernel, stride, before, after)
     if a.out < 1:
         return
@@ -162,7 +165,7 @@ def test_remainders_are_the_transpose(size: int, kernel: int, stride: int, befor
 
 @pytest.mark.parametrize("way", WAYS)
 def test_float32_is_as_exact_as_the_plain_convolution(way: str) -> None:
-    """The error against float64, of y, dx and dW, in root mean square: at most twice that of the layer as written."""
+    """Errors of y, dx and dW against float64 are at most twice those of the plain layer, in root mean square."""
     if way == "compiled":
         pytest.importorskip("numba")
     plain, rng = bound(mn.Conv2d(32, 3), (16, 16, 16)), np.random.default_rng(0)
@@ -189,7 +192,7 @@ def test_float32_is_as_exact_as_the_plain_convolution(way: str) -> None:
 
 
 def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
-    """Add 200,000 rows in float32; one after another, they are off by 20 times as much, at least."""
+    """Sums of 200,000 float32 rows are accurate. Added one after another, they have errors at least 20 times larger."""
     loops: Any = pytest.importorskip("minintk.fast.numba_loops")
     a = np.random.default_rng(0).random((200_000, 8), dtype=np.float32)
     zero, total = np.zeros(8, np.float32), np.zeros((2, 8))
@@ -203,7 +206,10 @@ def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
 
 @pytest.mark.parametrize(("mu", "first"), [(0.0, 0.0), (1e3, 0.0), (0.0, 1e3)])
 def test_batch_normalisation_in_few_passes_is_as_exact(mu: float, first: float) -> None:
-    """In float32, with means far from 0, or the first pixel far from the others: no error above that of many passes."""
+    """In float32, few passes are as accurate as many.
+
+    Means are far from 0, or the first pixel is far from the others.
+    """
     pytest.importorskip("numba")
     net = mn.Network(mn.Sequential(mn.Conv2d(16, 1), mn.BatchNorm(), mn.Flatten()), (16, 16, 3))
     plain: Any = net.layers.layers[1]
@@ -230,7 +236,7 @@ def test_batch_normalisation_in_few_passes_is_as_exact(mu: float, first: float) 
 
 
 def test_numba_may_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installed, but it does not load: patches and the layers as they are written give the same."""
+    """If Numba is installed but does not load, patches and the plain layers give the same results."""
     spec = mn.Sequential(mn.Conv2d(16, 3), mn.BatchNorm(), mn.Conv2d(16, 3), mn.Flatten(), mn.Dense(2))
     x = np.random.default_rng(0).standard_normal((4, 8, 8, 16))
     found = []
@@ -251,7 +257,7 @@ def test_numba_may_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_numba_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NUMBA_DISABLE_JIT=1, as debuggers and coverage set it: the loops are no Python, so NumPy takes over."""
+    """With NUMBA_DISABLE_JIT=1, which debuggers and coverage set, NumPy replaces the loops."""
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     assert not numba_here.numba_is_here.__wrapped__()
 

@@ -23,14 +23,14 @@ def network(*layers: mn.spec.Layer, shape: tuple[int, ...] = (6, 6, 2)) -> mn.Ne
 
 
 def front(net: mn.Network) -> SplitBatch:
-    """The part of the network that works on images."""
+    """Return the part of the network that works on images."""
     sweeps: Any = net.sweeps
     assert isinstance(sweeps.layers[0], SplitBatch)
     return sweeps.layers[0]
 
 
 def maps(net: mn.Network, theta: Array, x: Array) -> list[Array]:
-    """f, J v and J' u, of integers."""
+    """Return f, J v and J' u for integers."""
     rng = np.random.default_rng(5)
     f, J = net.linearize(theta, x)
     v, u = rng.integers(-3, 4, (2, *theta.shape)), rng.integers(-3, 4, (2, *f.shape))
@@ -55,7 +55,7 @@ CASES = (
 @settings(max_examples=5)
 @given(seed=st.integers(0, 10**6))
 def test_the_reordered_layers_are_the_layers(net: mn.Network, ensemble: int | None, seed: int) -> None:
-    """To the last bit, for all numbers are integers; and ties are everywhere."""
+    """The reordered layers give the same bits, because all numbers are integers. Ties are frequent."""
     rng = np.random.default_rng(seed)
     lead = () if ensemble is None else (ensemble,)
     with shut():
@@ -73,7 +73,7 @@ def test_the_reordered_layers_are_the_layers(net: mn.Network, ensemble: int | No
 
 
 def test_what_is_reordered() -> None:
-    """ReLU waits for the pooling; other activations, and kernels, stay as they are written."""
+    """ReLU moves behind the pooling. Other activations and kernels keep their order."""
 
     def kinds(net: mn.Network, where: str) -> list[str]:
         return [

@@ -52,7 +52,7 @@ def two_cores() -> Iterator[None]:
 
 
 def joined(layer: Any) -> list[bool]:
-    """For each convolution that rectifies, in a tree of layers: True if there is a BatchNorm."""
+    """Return, for each convolution that rectifies in a tree of layers, True if it has a BatchNorm."""
     if isinstance(layer, RectifiedConv):
         return [layer.norm is not None]
     inner = getattr(layer, "layers", getattr(getattr(layer, "sweeps", None), "layers", ()))
@@ -60,7 +60,7 @@ def joined(layer: Any) -> list[bool]:
 
 
 def maps(net: mn.Network, theta: Any, x: Any) -> list[Any]:
-    """f, J v, J' u, J' U for several cotangents U, and (df/dx)' u."""
+    """Return f, J v, J' u, J' U for several cotangents U, and (df/dx)' u."""
     f, J = net.linearize(theta, x)
     u = RNG(1).standard_normal((3, *f.shape))
     back = net.linearize(theta, x, wrt="x")[1].vjp(u[0])
@@ -70,7 +70,7 @@ def maps(net: mn.Network, theta: Any, x: Any) -> list[Any]:
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("ensemble", [None, 2])
 def test_the_layers_in_one_are_the_layers(name: str, ensemble: int | None) -> None:
-    """Outputs and derivatives equal those of the layers one by one, for one network and for members."""
+    """Outputs and derivatives equal those of separate layers, for one network and for members."""
     spec, shape, rectify = NETWORKS[name]
     with shut():
         plain = mn.Network(spec, shape)
@@ -95,7 +95,10 @@ def test_a_calibrated_network_goes_layer_by_layer() -> None:
 
 
 def test_a_small_batch_is_normalised_on_the_way_where_numba_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """y, below the size that BatchNorm alone would load Numba for."""
+    """A small batch is normalised while it is read if Numba is loaded.
+
+    BatchNorm alone would not load Numba for this size.
+    """
     spec = mn.Sequential(mn.Conv2d(16), mn.BatchNorm(), mn.ReLU(), mn.Conv2d(16), mn.GlobalAvgPool(), mn.Dense(1))
     net, x = mn.Network(spec, (8, 8, 3)), RNG(0).standard_normal((5, 8, 8, 16))
     sweeps: Any = net.sweeps
@@ -109,7 +112,7 @@ def test_a_small_batch_is_normalised_on_the_way_where_numba_is_loaded(monkeypatc
 
 
 def test_float32_is_as_exact_as_the_layers_one_by_one() -> None:
-    """Errors of y and dx against float64, with means far from 0: at most twice those of the layers as written."""
+    """Errors of y and dx against float64 are at most twice those of separate layers, with means far from 0."""
     spec = mn.Sequential(mn.Conv2d(16, 1, b_std=100.0), NORM, mn.ReLU(), mn.Conv2d(16, 3), *END)
     x, found = RNG(0).standard_normal((8, 12, 12, 3)), []
     theta = mn.Network(spec, x.shape[1:]).init(RNG(1))
@@ -127,7 +130,7 @@ def test_float32_is_as_exact_as_the_layers_one_by_one() -> None:
 
 
 def test_infinite_numbers_that_relu_stops_send_nothing_back() -> None:
-    """If a pixel overflows to -infinity, outputs and gradients are finite, as those of the layers one by one."""
+    """If a pixel overflows to -infinity, outputs and gradients are finite, as with separate layers."""
     spec = mn.Sequential(mn.Conv2d(16, 1), mn.ReLU(), mn.Conv2d(16, 3), *END)
     x, found = np.abs(RNG(0).standard_normal((2, 5, 6, 1))).astype(np.float32), []
     with shut():
@@ -147,7 +150,7 @@ def test_infinite_numbers_that_relu_stops_send_nothing_back() -> None:
 
 
 def test_a_cotangent_is_not_written_to() -> None:
-    """dx takes the place of the gradient in z, never that of u."""
+    """dx overwrites the gradient with respect to z, never that of u."""
     spec, shape, _ = NETWORKS["residual"]
     net, x, right = mn.Network(spec, shape), RNG(2).standard_normal((5, *shape)), RectifiedJacobian.vjp
 

@@ -16,9 +16,10 @@ from tests.minintk.test_threads import blas_at, blas_threads
 
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "shut"])
 def test_a_network_takes_one_blas_thread(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In outputs, sweeps, kernels and flows; BLAS's own threads spin, and wait ten times as long on a busy machine.
+    """Outputs, sweeps, kernels and flows use one BLAS thread.
 
-    With the door shut the layers run as they are written, and leave BLAS alone: the same test, refused.
+    BLAS's own threads spin, and wait ten times as long on a busy machine. Without fast paths the layers do not limit
+    BLAS, and the same test fails.
     """
     seen: set[int] = set()
 

@@ -31,7 +31,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def multiplied(a: Array, b: Array, out: Array) -> int:
-    """Multiplications of one product."""
+    """Return the multiplications of one product."""
     return int(np.prod(out.shape) * a.shape[-1])
 
 
@@ -94,7 +94,7 @@ def convolution(channels: int, kernel: int, shape: tuple[int, ...]) -> Any:
 
 
 def test_patches_hold_several_windows_where_channels_are_few() -> None:
-    """Fewer copies: of LeNet's first layer less than half of the numbers that one window a row has."""
+    """Patches copy less than half of the numbers that one window per row needs, for LeNet's first layer."""
     blocks = {}
     for name, (channels, kernel) in {"first": ((1, 6), 5), "wide": ((64, 64), 3)}.items():
         layer = convolution(channels[1], kernel, (16, 16, channels[0]))
@@ -126,7 +126,10 @@ def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep(monkeypatch: 
 
 
 def test_a_gradient_in_x_is_gathered_where_that_takes_few_multiplications() -> None:
-    """Padded images of many channels are; without padding, on small images, it would take twice as many."""
+    """Padded images with many channels are gathered.
+
+    Small images without padding would need twice as many multiplications.
+    """
     found = {}
     for padding in ("same", "valid"):
         layers = (mn.Conv2d(48, 3), mn.Conv2d(48, 7, padding=padding), mn.Flatten(), mn.Dense(2))
@@ -158,7 +161,7 @@ def test_a_convolution_goes_without_patches_where_numba_is_installed_and_the_wor
 
 
 def contracted(self: Any, u: Array, v: Array, g: Any) -> int:
-    """Multiplications of a contraction by the trace."""
+    """Return the multiplications of a contraction by the trace."""
     return u.size * v.shape[-2] // (1 if u.ndim < 4 else u.shape[1])
 
 
@@ -167,7 +170,7 @@ def contracted(self: Any, u: Array, v: Array, g: Any) -> int:
     ["network", "linearised", "centred", "images"],
 )
 def test_a_tangent_kernel_is_contracted_layer_by_layer(model: str) -> None:
-    """No sweep for each output of each example, and no Jacobian."""
+    """A tangent kernel needs no sweep per output and example, and no Jacobian."""
     net = mn.Network(mn.Sequential(mn.Dense(40), mn.ReLU(), mn.Dense(40), mn.ReLU(), mn.Dense(10)), (20,))
     net = lenet() if model == "images" else net
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(6, *net.input_shape))
@@ -188,7 +191,7 @@ def test_a_tangent_kernel_is_contracted_layer_by_layer(model: str) -> None:
 
 
 def test_the_contractions_of_a_fully_connected_kernel() -> None:
-    """N N C n for the cotangents of every layer, N N K for its inputs; a Jacobian would take N N P for each output."""
+    """Cotangents cost N N C n per layer and inputs N N K. A Jacobian would cost N N P per output."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(10)), (20,))
     N = 12
     with counted(Contraction, "__call__", contracted) as products:
@@ -210,7 +213,7 @@ def test_of_a_kernel_in_blocks_one_half_is_computed() -> None:
 
 
 def gram_work(shape: tuple[int, int, int], channels: int, N: int, C: int) -> tuple[int, str]:
-    """Multiplications for the kernel of one convolution, and the way that was taken."""
+    """Return the multiplications for one convolution's kernel, and the method used."""
     spec = mn.Sequential(mn.Conv2d(shape[2], 1), mn.ReLU(), mn.Conv2d(channels, 3), mn.Flatten(), mn.Dense(C))
     net = mn.Network(spec, shape)
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(N, *shape))
@@ -228,7 +231,10 @@ def gram_work(shape: tuple[int, int, int], channels: int, N: int, C: int) -> tup
 
 
 def test_a_convolution_adds_to_the_kernel_by_the_cheaper_way() -> None:
-    """Few positions and many channels by pairs, many positions by each example's gradients; its formula for both."""
+    """Few positions and many channels are contracted by pairs, many positions by each example's gradients.
+
+    Both match their formulas.
+    """
     assert gram_work((2, 2, 32), 32, N=3, C=4)[1] == "pairs"
     assert gram_work((8, 8, 2), 3, N=3, C=4)[1] == "gradients"
     windows = Patches(convolution(3, 3, (5, 5, 2)).windows, (2, 3))
@@ -239,7 +245,7 @@ def test_a_convolution_adds_to_the_kernel_by_the_cheaper_way() -> None:
 
 
 def test_the_gradients_of_examples_go_some_channels_at_a_time() -> None:
-    """Never more numbers than the cotangents have, or those of one channel."""
+    """Buffers never exceed the size of the cotangents or of one channel."""
     net = mn.Network(mn.Sequential(mn.Conv2d(4, 1), mn.ReLU(), mn.Conv2d(24, 3), mn.Flatten(), mn.Dense(3)), (4, 4, 4))
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(6, 4, 4, 4))
     with counted(conv_gram, "gradient_rows", lambda windows, x, u: (windows.K, u.shape[-1])) as rows:
@@ -253,7 +259,7 @@ def test_the_gradients_of_examples_go_some_channels_at_a_time() -> None:
 
 
 def test_members_of_an_ensemble_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sweep a step and a slice of the ensemble; a slice for each of two cores where they are large."""
+    """An ensemble takes one sweep per step and slice. Large ensembles have one slice for each of two cores."""
     monkeypatch.setattr(train, "cores", lambda: 2)  # OMP_NUM_THREADS=1 makes it 1
     net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(1)), (4,))
     theta, x = net.init(RNG(0), ensemble=12), RNG(1).normal(size=(8, 4))
@@ -272,7 +278,7 @@ def test_members_of_an_ensemble_train_together(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_networks_that_are_made_are_fast() -> None:
-    """The door is open: one bound layer for sweeps, one for kernels, neither as it is written."""
+    """Networks use fast layers by default: one bound layer for sweeps and one for kernels."""
     net = lenet()
     assert net.sweeps is not net.layers
     assert net.kernels is not net.layers

@@ -52,11 +52,11 @@ ELSEWHERE = {
     "minintk/lab/cli/grading.py": "the secret of a course's staff",
     "analytic/large/streaming.py": "writes",
 }
-"""Modules that open files and are not concerned, and why."""
+"""Modules that open files for other purposes, with the reason."""
 
 
 def openings(path: Path) -> list[str]:
-    """The calls that open a file in a module, or make something of a file's bytes."""
+    """Return the calls in a module that open a file or interpret its bytes."""
     calls = [node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
     names = [(ast.unparse(f), f.attr if isinstance(f, ast.Attribute) else "") for f in calls]
     return [name for name, last in names if name in READ or last in READ]
@@ -168,7 +168,7 @@ def test_small_files_stay_small(name: str, tmp_path: Path) -> None:
 
 
 def test_the_measure_of_memory_can_fail(tmp_path: Path) -> None:
-    """The reader of before, which unpacked first, takes all of it."""
+    """The measure of memory notices the old reader, which unpacked everything first."""
     path = written(tmp_path / "file", BOMBS["gzip that promises much"][0])
     assert peak(lambda: gzip.decompress(path.read_bytes())) > ZEROS
     assert not tracemalloc.is_tracing()
@@ -249,7 +249,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 
 
 def forged_dtype() -> bytes:
-    """An array of a dtype that holds an object and says that it does not, and a write through the object's pointer."""
+    """Return an array whose dtype hides an object, and a write through the object's pointer."""
     kind = b"cnumpy\ndtype\n"
     fields = b"}X\1\0\0\0a" + kind + b"X\2\0\0\0O8K\0K\1\x87RK\0\x86s"  # {"a": (dtype("O"), 0)}
     state = b"(K\3X\1\0\0\0|NX\1\0\0\0a\x85" + fields + b"K\x08K\1K\0tb"  # the last number are the flags
@@ -322,7 +322,7 @@ MT = plain(np.random.MT19937(0).state)
     ],
 )  # fmt: skip
 def test_a_checkpoint_that_no_run_wrote(tmp_path: Path, change: Any, says: str) -> None:
-    """Its checksums are right, so only what it says gives it away."""
+    """A checkpoint that no run wrote has valid checksums, so only its content reveals it."""
     path = written(tmp_path / "checkpoint.npz", checkpoint(change))
     with pytest.raises(Unreadable, match=rf"checkpoint\.npz is damaged, or not a checkpoint .*{says}.*move it away"):
         checkpoints.load(path)
@@ -402,7 +402,7 @@ def test_a_history_is_rows_with_steps(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_read_or_refused() -> None:
-    """`make.py python -m tests.kit.fuzz 100000` tries more."""
+    """Damaged files are read or refused; `make.py python -m tests.kit.fuzz 100000` tries more."""
     seen = fuzz.fuzz(400, seed=0)
     assert set(seen) == {"read", "refused"}, seen
 

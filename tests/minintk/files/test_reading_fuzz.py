@@ -51,7 +51,7 @@ WORDS = (
 
 
 def changed(content: bytes, rng: random.Random) -> bytes:
-    """The content with one to four random changes."""
+    """Return the content with one to four random changes."""
     found = bytearray(content)
     for _ in range(rng.randint(1, 4)):
         at, length = rng.randint(0, len(found)), rng.choice((1, 1, 2, 8, 64))
@@ -107,7 +107,7 @@ def attack(target: tuple[bytes, Pack, Reader], path: Path, count: int, seed: int
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A folder for thousands of files one after the other: in memory if the system has such a folder."""
+    """A folder for thousands of successive files, in memory if the system has such a folder."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK):
         yield tmp_path / "file"

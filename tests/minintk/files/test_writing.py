@@ -18,7 +18,10 @@ from minintk.files.writing import holds, made_folder, remove_parts, space_on_dis
 def test_the_content_is_flushed_then_named_then_the_folder_is_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the last one, a machine that loses power may have the old file back after the call returned."""
+    """The folder is flushed last.
+
+    Otherwise a machine that loses power may have the old file after the call returned.
+    """
     done: list[Any] = []
     sync, replace = os.fsync, os.replace
 
@@ -37,7 +40,7 @@ def test_the_content_is_flushed_then_named_then_the_folder_is_flushed(
 
 
 def test_two_writers_of_one_file_have_names_of_their_own(tmp_path: Path) -> None:
-    """One writes while the other one does; with one name for both, the second rename would find nothing."""
+    """Two writers of one file use different temporary names. With one name, the second rename would fail."""
 
     def slow(file: Any) -> None:
         file.write(b"sl")
@@ -65,7 +68,7 @@ def test_what_a_kill_left_is_removed_and_no_more(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_size_is_not_read_to_be_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It might have any size."""
+    """A file of another size is not read for comparison, because it may be very large."""
     path = tmp_path / "a"
     write_bytes(path, b"whole")
     assert holds(path, b"whole")
@@ -100,7 +103,7 @@ def test_a_link_to_nowhere_is_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_under_an_array(tmp_path: Path) -> None:
-    """NumPy's own error has no number, and does not say what to do."""
+    """NumPy's own error for a full disk has no errno and suggests no remedy."""
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))

@@ -26,7 +26,7 @@ def normal(*shape: int) -> Any:
 
 @dataclass(frozen=True)
 class Family:
-    """The source of forward and backward, and the arguments that they are tried with."""
+    """The source of forward and backward, and the arguments for trying them."""
 
     source: str
     args: tuple[Any, ...]
@@ -350,11 +350,11 @@ UNUSUAL = [
     ("mean of rows", "np.repeat(u[:, None], x.shape[1], axis=1)", "np.broadcast_to(u[:, None], x.shape)"),
     ("average pool", "np.repeat(u, 2, axis=1)", "np.kron(u, np.ones((1, 2), u.dtype))"),
 ]  # fmt: skip
-"""Forty right and unusual ones, the families as they are among them."""
+"""Forty right and unusual functions, including the families unchanged."""
 
 
 def functions(family: str, old: str = "", new: str = "") -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return forward, and backward with the change made in it."""
+    """Return forward, and backward with the change applied."""
     source = FAMILIES[family].source
     head, mark, tail = source.partition("def backward")
     assert old in tail, (family, old)

@@ -74,7 +74,10 @@ def test_what_comes_after_an_error_has_half(graded: Any) -> None:
 
 
 def test_one_error_is_carried_and_no_second(graded: Any) -> None:
-    """So a neighbour's solution, which is wrong in all that his numbers enter, gains little by it."""
+    """One error is carried forward, and no second one.
+
+    So a neighbour's solution gains little, because its numbers are wrong throughout.
+    """
     assert scores(graded(SOLUTION.replace("2 * x, x", "3 * x, x").replace("[0] + 1", "[0] + 2"))) == [0, 0, 0, 0]
 
 
@@ -91,14 +94,14 @@ def test_what_is_not_written_yet_can_be_left_out(graded: Any) -> None:
 
 
 def test_nothing_is_lent_to_who_has_made_no_error(graded: Any) -> None:
-    """And nothing but what has been refused: the way to the grader does not lead to its answers."""
+    """Functions are lent only after an error was found, so a right submission cannot reach the grader's answers."""
     assert scores(graded(SOLUTION.replace("[0] + 1", "[0] + 2"))) == [4, 4, 0, 5]
     found = graded(SOLUTION.replace("2 * x, x", "3 * x, x").replace("first(x)[0] + 1", "third(x)"))
     assert scores(found)[2] == 0
 
 
 def test_arguments_that_never_end_are_given_up(tmp_path: Path) -> None:
-    """The solution is called with what a submission chooses: it has limits as well, and a process of its own."""
+    """The solution, called with arguments that a submission chooses, has time limits and a process of its own."""
     (tmp_path / "solution.py").write_text(
         SOLUTION.replace("def first(x):\n", "def first(x):\n    while x[0] > 10: pass\n")
     )

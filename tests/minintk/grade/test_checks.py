@@ -32,7 +32,7 @@ def shifted_cotangent(f: Array, y: Array) -> Array:
 
 
 def checked(loss: Any, cotangent: Any) -> Diagnosis:
-    """A loss is a function with one gradient: that in the outputs."""
+    """Return the finding for a loss, a function with one gradient with respect to the outputs."""
     f = np.random.default_rng(0).standard_normal((5, 3))
     pair = (lambda f, y: np.asarray(loss(f, y))), (lambda u, f, y: (u * cotangent(f, y), None))
     return check_gradient(*pair, (f, np.eye(3)[[0, 2, 1, 1, 0]]), wrt=[0], hard=False)
@@ -71,7 +71,7 @@ def angles(x: Array, clip: bool) -> Array:
 
 
 def test_code_without_a_clip_fails_for_every_seed() -> None:
-    """arccos of a cosine that rounds to above 1: with any of 100 seeds, some input of the pool finds it."""
+    """arccos of a cosine that rounds above 1 fails: for each of 100 seeds, the pool contains such an input."""
     for seed in range(100):
         titled = dict(hard_inputs(np.random.default_rng(seed)))
         pool = [x for title, x in titled.items() if not title.startswith(("zero", "ties"))]
@@ -105,7 +105,7 @@ def outcomes(b: float, theory: float, against: float, runs: int = 100) -> Counte
 
 
 def test_wrong_verdicts_are_as_rare_as_stated() -> None:
-    """At level 0.1 at most 10 of 100 are expected; 23 or more have probability below 1e-4 there."""
+    """At level 0.1 at most 10 of 100 verdicts may be wrong. At that level, 23 or more have a probability below 1e-4."""
     assert outcomes(-1.0, -1.0, -0.5)["fail"] < 23
     assert outcomes(-0.5, -1.0, -0.5)["pass"] < 23
     assert outcomes(-0.75, -1.0, -0.5)["pass"] < 23  # on the border itself
@@ -118,7 +118,10 @@ def test_right_verdicts_are_the_rule() -> None:
 
 
 def test_each_look_spends_half_of_what_is_left() -> None:
-    """The levels of all looks add up to less than the level; the full one at each of four would be four times it."""
+    """The levels of all looks sum to less than the level.
+
+    Using the full level four times would sum to four times it.
+    """
 
     def at_look(k: int) -> float:
         return exponent(lambda n, rng: n**-0.75 * np.exp(rng.standard_normal()), -1.0, -0.5, 2 ** (k + 1)).confidence

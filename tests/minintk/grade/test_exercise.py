@@ -53,7 +53,7 @@ def dense_backward(u, kept):
 
 
 def test_a_submission_may_define_a_dataclass(tiny: Assignment, tmp_path: Path) -> None:
-    """With annotations that are text, it looks for the module that it is in."""
+    """A dataclass whose annotations are text looks up its module."""
     kept = "from dataclasses import dataclass\n@dataclass\nclass Kept:\n    x: 'np.ndarray'\n"
     assert graded(tiny, tmp_path, f"from __future__ import annotations\n{kept}{SOLUTION}", isolated=False).score == 10
 
@@ -68,7 +68,7 @@ def test_the_other_variant_is_named(tiny: Assignment, tmp_path: Path) -> None:
 
 
 def test_what_all_cases_show_is_said_once(tiny: Assignment, tmp_path: Path) -> None:
-    """A starter has a line for each exercise, and hints only for what was tried."""
+    """A starter has one line for each exercise, and hints only for exercises that were tried."""
     assert [g.text for g in graded(tiny, tmp_path, STARTER).exercises] == ["dense is not written yet"] * 2
     half = f"{STARTER}def dense(x, W, b):\n    return x @ W @ W.T\n"
     first, second = (g.text for g in graded(tiny, tmp_path, half).exercises)
@@ -131,7 +131,7 @@ TRICKS = {
     "import gc; gc.get_objects()": "PermissionError: gc.get_objects is not allowed",
     "open('/tmp/new', 'w')": "new may not be written by a submission",
 }
-"""What a submission may try, and what it is told; course/attacks has those that go about it better."""
+"""What a submission may try, and the message it gets. course/attacks has stronger attacks."""
 
 if sys.platform == "win32":  # there is nothing to try
     TRICKS = {trick: says for trick, says in TRICKS.items() if not re.search(r"/|fork|CDLL\(None", trick)}
@@ -164,7 +164,7 @@ def test_the_process_holds_neither_answers_nor_the_seed(tmp_path: Path) -> None:
 
 
 def test_without_isolation_such_a_cheat_would_pay(tiny: Assignment, tmp_path: Path) -> None:
-    """The negative control of the test above: in the grader's process the modules are there to be read."""
+    """Negative control: without isolation such a cheat works, because it can read modules in the grader's process."""
     text = "import sys\nassert 'minintk' in sys.modules\n" + SOLUTION
     assert graded(tiny, tmp_path, text, isolated=False).score == 10
     assert graded(tiny, tmp_path, text).score == 0
@@ -260,7 +260,7 @@ def test_only_what_is_allowed_is_imported(tmp_path: Path) -> None:
 
 
 def test_a_file_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a function that hangs twice."""
+    """A file that hangs is waited for once, and so is a function that hangs twice."""
     exchange, waited = Submission._exchange, Counter[str]()
 
     def counted(student: Submission, asked: Any, seconds: float, name: str = "the file") -> Any:

@@ -116,7 +116,7 @@ def test_a_mistake_that_is_none_of_these_has_no_name() -> None:
 
 
 def test_an_argument_without_effect_has_no_gradient() -> None:
-    """Differences of nothing are rounding, which must not pass for a kink that excuses every answer."""
+    """Differences of a constant are rounding. They must not count as a kink, which would excuse every answer."""
 
     def backward(u: Any, x: Any, W: Any, b: Any) -> Any:
         return u @ W.T, x.T @ u, u.sum(axis=0)

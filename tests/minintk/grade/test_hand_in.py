@@ -18,7 +18,10 @@ def notebook(path: Path, cells: list[tuple[str, str, list[str]]]) -> Path:
 
 @pytest.mark.parametrize("isolated", [True, False])
 def test_a_notebook_is_handed_in_as_it_is(tmp_path: Path, isolated: bool) -> None:
-    """Take functions and constants of a student's own cells, and nothing that trains, plots or asks the kernel."""
+    """Only functions and constants of a student's own cells are taken.
+
+    Cells that train, plot or use the kernel are not.
+    """
     cells = [
         ("markdown", "# Words", []),
         ("code", "%matplotlib inline\n!pip install x\nimport math\ndef f(x):\n    return helper(x) + CONSTANT", [MARK]),

@@ -118,7 +118,7 @@ def test_shapes_that_do_not_fit_are_said_once(tiny: Assignment, tmp_path: Path) 
 
 
 def test_it_runs_where_nothing_can_start(tiny: Assignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a browser: no process, no thread, no mapped file."""
+    """Grading runs in a browser, without processes, threads or mapped files."""
 
     def refused(*args: object, **options: object) -> None:
         raise OSError("not here")
@@ -152,7 +152,7 @@ def test_the_assignment_in_the_documentation_works(tmp_path: Path) -> None:
 def test_a_busy_machine_has_a_grace_and_a_busy_loop_has_none(
     used: float, answers: int | None, waits: list[float], killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that has not computed for half of the limit may wait: the machine may have kept it from running."""
+    """A submission that has computed for less than half of its limit may wait. The machine may have delayed it."""
     clock, waited, ends = iter([7.0, 7.0 + used]), list[float](), list[str]()
 
     def answered(seconds: float) -> bool:
@@ -169,7 +169,7 @@ def test_a_busy_machine_has_a_grace_and_a_busy_loop_has_none(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the clock of another process is Linux's")
 def test_the_clock_of_a_process_is_its_own() -> None:
-    """Seconds that it computes, not those that it waits."""
+    """The clock counts seconds of computing, not of waiting."""
     before, used, after = time.process_time(), submission._used(os.getpid()), time.process_time()
     assert before <= used <= after
 
@@ -184,7 +184,7 @@ def test_partial_points_are_for_those_who_ask(tmp_path: Path) -> None:
 
 
 def test_a_message_of_a_submission_is_cut(tiny: Assignment, tmp_path: Path) -> None:
-    """Each case keeps its message: ten megabytes in every one of them would fill the grader's memory."""
+    """Each case keeps its message, so ten megabytes in every case would fill the grader's memory."""
     text = SOLUTION.replace("return x @ W", "raise ValueError(10**6 * 'long ')\n    return x @ W", 1)
     found = graded(tiny, tmp_path, text).exercises[0]
     assert "ValueError: long long" in found.text

@@ -24,7 +24,7 @@ N, n = 3, 4
 
 @dataclass(frozen=True)
 class Square(Layer):
-    """Dense of as many outputs as inputs, with some of its methods replaced."""
+    """A Dense with as many outputs as inputs and some methods replaced."""
 
     weights = True
     change: tuple[tuple[str, Change], ...] = ()
@@ -32,7 +32,7 @@ class Square(Layer):
 
 @dataclass(frozen=True)
 class SquareBound:
-    """No subclass of BoundDense, which a network would run by a cheaper way."""
+    """A bound layer outside BoundDense, for which a network would use a faster method."""
 
     parameters: WeightAndBias
     methods: tuple[tuple[str, Change], ...] = ()
@@ -63,7 +63,7 @@ right = DenseJacobian
 
 
 def vjp(what: str, change: Callable[[Any, Any, Any], Any]) -> Change:
-    """vjp with one of dx, W, b replaced by change(right value, J, u)."""
+    """Return vjp with one of dx, W, b replaced by change(right value, J, u)."""
 
     def method(self: Any, u: Any, dw: Any) -> Any:
         dx = right.vjp(self, u, dw)
@@ -115,7 +115,7 @@ def gram(weight: float, bias: float, turned: bool = False) -> Change:
 
 
 def variants() -> Iterator[tuple[str, str, Change, str, tuple[str, ...]]]:
-    """(mistake, method, its wrong version, where it is to be found, what it may be called)."""
+    """Return (mistake, method, wrong version, place to be named, allowed names)."""
     yield "dW transposed", "vjp", vjp("W", lambda g, J, u: g.swapaxes(-1, -2)), "vjp, dW", ("transpose",)
     yield (
         "dx without transpose",

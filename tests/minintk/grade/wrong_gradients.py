@@ -20,7 +20,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Wrong:
-    """A mistake.  where, causes : where it has to be found, and any of the names that it may be given."""
+    """A mistake.  where, causes : the place that must be named, and the accepted names."""
 
     name: str
     forward: Callable[..., Any]
@@ -33,7 +33,7 @@ class Wrong:
         return check_gradient(self.forward, self.backward, self.args)
 
     def named(self, said: Diagnosis) -> bool:
-        """True if the first finding at the right place gives the right cause."""
+        """True if the first finding at the right place names the right cause."""
         return said.causes.get(self.where) in self.causes
 
 
@@ -71,7 +71,7 @@ def dense_cache_backward(u: Array, cache: Any) -> tuple[Array, ...]:
 
 
 class Adds:
-    """Keeps its gradient of W from one call to the next."""
+    """A layer that keeps its gradient of W between calls."""
 
     def __init__(self) -> None:
         self.dW: Array = 0.0
@@ -175,7 +175,7 @@ def pad(x: Array, p: int) -> Array:
 
 
 def conv(x: Array, W: Array, b: Array) -> Array:
-    """Stride 1, same padding."""
+    """Convolve with stride 1 and "same" padding."""
     return valid(pad(x, W.shape[0] // 2), W) + b
 
 
@@ -291,7 +291,7 @@ def unstrided_backward(u: Array, x: Array, W: Array) -> tuple[Array, ...]:
 
 
 def right_ones() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]:
-    """The same layers with nothing wrong, which must pass."""
+    """Return the same layers without errors, which must pass."""
     rng = np.random.default_rng(2)
     x, W, b = rng.standard_normal((5, 4)), rng.standard_normal((4, 4)), rng.standard_normal(4)
     image, kernel = rng.standard_normal((2, 5, 4, 3)), rng.standard_normal((3, 3, 3, 3))
@@ -322,7 +322,7 @@ def right_ones() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any], 
 
 
 def table() -> str:
-    """The finding for each."""
+    """Return the finding for each."""
     lines = []
     for title, variants in (("Dense", dense_variants), ("Convolution and pooling", conv_variants)):
         count = named = 0

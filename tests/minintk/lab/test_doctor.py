@@ -20,7 +20,7 @@ FOREIGN = '"""Read CSV files."""\n\n\ndef read(path):\n    return open(path).rea
 
 
 def installed(place: Path) -> Path:
-    """Both packages in a folder of their own, as an installer leaves them."""
+    """Install both packages into a folder of their own, like an installer."""
     (place / "analytic").mkdir(parents=True)
     (place / "minintk").symlink_to(HOME / "minintk", target_is_directory=True)
     for path in (HOME / "analytic").iterdir():
@@ -31,7 +31,7 @@ def installed(place: Path) -> Path:
 
 
 def distribution(place: Path) -> Path:
-    """A wheel of another project that has a package `analytic`."""
+    """Return a wheel of another project that has a package `analytic`."""
     wheel, info = place / "analytic-1.0-py3-none-any.whl", "analytic-1.0.dist-info"
     files = {
         "analytic/__init__.py": FOREIGN,
@@ -46,7 +46,7 @@ def distribution(place: Path) -> Path:
 
 
 def said(home: Path) -> subprocess.CompletedProcess[str]:
-    """Run `import minintk` and the doctor there; predictions need only our modules."""
+    """Return what `import minintk` and the doctor print there. Predictions need only our modules."""
     code = "import minintk.lab.doctor as d; print(d.analytic()); import analytic.verify.networks"
     env = {**os.environ, "PYTHONPATH": str(home)}
     env.pop("PYTHONWARNINGS", None)
@@ -55,7 +55,10 @@ def said(home: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs links to folders")
 def test_another_distribution_on_top_is_named_with_the_remedy(tmp_path: Path) -> None:
-    """Before, with its wheel unpacked over ours, and after its files have been removed."""
+    """The doctor reports a foreign wheel that is unpacked over ours.
+
+    It is also right before that, and after its removal.
+    """
     home = installed(tmp_path / "site")
     assert mn.other_analytic(home) is None
     with zipfile.ZipFile(distribution(tmp_path)) as wheel:
@@ -148,7 +151,7 @@ for dtype in ("f4", "f8"):
 
 @pytest.mark.slow
 def test_nothing_is_left_to_compile_after_the_doctor(tmp_path: Path) -> None:
-    """Training, both kernels of images: with a fresh folder they compile, after `doctor --compile` they do not."""
+    """Training and both kernels of images compile in a new folder. After `doctor --compile` they do not."""
     pytest.importorskip("numba")
 
     def run(*args: str, folder: str) -> subprocess.CompletedProcess[str]:

@@ -33,7 +33,7 @@ IMAGE = mn.Network(
 
 
 def problem(name: str, N: int = 20) -> tuple[Model, Array, Array, Array]:
-    """(model, theta0, x, y)."""
+    """Return (model, theta0, x, y)."""
     rng = np.random.default_rng(1)
     net = IMAGE if name == "image" else DENSE
     theta = net.init(rng)
@@ -49,7 +49,7 @@ def problem(name: str, N: int = 20) -> tuple[Model, Array, Array, Array]:
 
 
 def dense(model: Model, theta: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """(J, b) written down: J : (N C, P), b : (N C,)."""
+    """Return J : (N C, P) and b : (N C,) as arrays."""
     f, J = model.linearize(theta, x)
     return J.dense().reshape(f.size, -1), (y - f).ravel()
 
@@ -106,7 +106,7 @@ def test_equal_to_dense_least_squares(law: Any, name: str) -> None:
 
 
 def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shift in the null space, a hidden jitter, a ridge left out, a kernel or a rotation that is wrong."""
+    """Laws refuse a shift in the null space, a hidden jitter, a missing ridge, and a wrong kernel or rotation."""
     right_vjp, right_jvp, contract = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp, Scaled.contract
 
     def not_minimal(self: solve.ChunkedJacobian, u: Array) -> Array:
@@ -140,7 +140,7 @@ def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_end_of_training() -> None:
-    """Gradient descent on the linearised network arrives there, and at time t gradient flow is there."""
+    """Gradient descent on the linearised network ends there, and gradient flow passes the solution for time t."""
     model, theta, x, y = problem("dense", N=6)
     lin = mn.Linearized(model, theta)
     k = mn.ntk_full(model, theta, x).reshape(18, 18)
@@ -162,7 +162,7 @@ def test_the_end_of_training() -> None:
 
 
 def test_more_equations_than_parameters() -> None:
-    """LSQR gives the least-squares solution; the Gram matrix is singular, and says so."""
+    """LSQR gives the least-squares solution. The Gram matrix is singular and is refused."""
     net = mn.Network(mn.Sequential(mn.Dense(3), mn.Tanh(), mn.Dense(1)), (2,))
     theta, x, y = net.init(RNG), RNG.standard_normal((40, 2)), RNG.standard_normal((40, 1))
     J, b = dense(net, theta, x, y)
@@ -174,7 +174,7 @@ def test_more_equations_than_parameters() -> None:
 
 @pytest.mark.parametrize("N", [6, 9, 40])
 def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
-    """Dead units leave J without full rank however few the examples; the cut-off is pinv's, squared."""
+    """Dead units leave J without full rank for any number of examples. The cut-off is the square of pinv's."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(1)), (2,))
     theta, x, y = net.init(np.random.default_rng(3)), np.abs(RNG.standard_normal((N, 2))), RNG.standard_normal((N, 1))
     W = net.layout.unpack(theta)["0.W"]
@@ -193,7 +193,10 @@ def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
 
 
 def test_repeated_examples() -> None:
-    """Twice the same example: the minimum-norm solution where the targets agree, the compromise where they do not."""
+    """For a repeated example, the minimum-norm solution fits equal targets.
+
+    Different targets give their least-squares fit.
+    """
     model, theta, x, y = problem("dense")
     x[7] = x[3]
     for consistent in (True, False):
@@ -273,7 +276,7 @@ def test_a_smaller_bound_means_smaller_blocks_and_the_same_solution(monkeypatch:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_bound_is_kept(dtype: Any) -> None:
-    """Peak of all allocations reported by NumPy, against the given limit, without the caller's theta and x."""
+    """NumPy's reported peak of allocations stays within the limit, without the caller's theta and x."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(2)), (64,))
     theta, x, y = (a.astype(dtype) for a in (net.init(RNG), RNG.standard_normal((600, 64)), np.ones((600, 2))))
     matrix = x.dtype.itemsize * 1200**2
@@ -325,7 +328,10 @@ def test_every_library_and_dtype(library: str, dtype: str) -> None:
 
 
 def test_refinement_removes_rounding() -> None:
-    """In float32 the first answer is off by the condition number times eps; the refined one fits y to rounding."""
+    """In float32 the first answer is off by the condition number times eps.
+
+    After refinement, y is fitted up to rounding.
+    """
     model, theta, x, y = problem("dense")
     arrays = [a.astype(np.float32) for a in (theta, x, y)]
     refined = mn.solve_gram(model, *arrays)
@@ -378,7 +384,7 @@ def test_errors() -> None:
 
 @pytest.mark.parametrize("ridge", [np.float64(0.1), np.float32(0.1), np.int64(1)], ids=repr)
 def test_a_ridge_from_numpy_is_a_number(ridge: Any) -> None:
-    """np.float64 times a float32 array is a float64 array."""
+    """np.float64 times a float32 array is a float64 array, so the ridge is converted."""
     model, *arrays = problem("dense")
     theta, x, y = (a.astype(np.float32) for a in arrays)
     for method in (mn.solve_gram, mn.solve_lsqr):

@@ -20,7 +20,7 @@ Array = mn.Array
 
 
 def output(layer: mn.spec.Layer, x: Array, theta: Array | None = None) -> tuple[mn.Network, Array, Array]:
-    """(network of the layer and Flatten, theta, its outputs)."""
+    """Return (network of the layer and Flatten, theta, its outputs)."""
     net = mn.Network(mn.Sequential(layer, mn.Flatten()), x.shape[1:])
     theta = net.init(np.random.default_rng(1)) + 0.5 if theta is None else theta
     return net, theta, net(theta, x)
@@ -54,7 +54,7 @@ ALONG: dict[str, tuple[Any, Any]] = {
     "2": (2, (0, 2)),
     "(1, 3)": (((1, 3),), ((0, 0), (1, 3))),
 }
-"""The padding of a sequence, and of the image of height 1."""
+"""The padding of a sequence, and the equal padding of an image of height 1."""
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
@@ -103,7 +103,7 @@ def test_normalisation_is_the_loop_over_groups() -> None:
 
 
 def test_the_reference_network() -> None:
-    """An independent implementation's outputs and tangent kernel."""
+    """Outputs and tangent kernel equal those of an independent implementation."""
     x = np.cos(np.arange(120.0)).reshape(2, 4, 5, 3)
     scales: dict[str, Any] = {"w_std": 1.5, "b_std": 0.1}
     spec = mn.Sequential(
@@ -143,7 +143,7 @@ def test_one_by_one_convolution_is_dense_at_every_pixel() -> None:
 
 
 def test_fan_in_is_all_that_a_window_reads_also_at_the_edge() -> None:
-    """Var z = w_std^2 K K C_in / fan_in inside, and 4/9 of it in the corner of a 3 x 3 window's image."""
+    """Var z = w_std^2 K K C_in / fan_in inside. In the corner of an image under a 3 x 3 window it is 4/9 of that."""
     net = mn.Network(mn.Sequential(mn.Conv2d(1, 3, w_std=1.5), mn.Flatten()), (5, 5, 2))
     theta = net.init(np.random.default_rng(0), ensemble=4000)
     z = net(theta, np.ones((1, 5, 5, 2)))[:, 0].reshape(-1, 5, 5)

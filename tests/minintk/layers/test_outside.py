@@ -29,7 +29,7 @@ class Scale(mn.spec.Layer):
 
 @dataclass(frozen=True)
 class Forgetful(mn.spec.Layer):
-    """The same, of an author who forgot to say that it owns weights."""
+    """A copy of Scale that does not declare its weights."""
 
 
 @dataclass(frozen=True)
@@ -81,27 +81,30 @@ def test_a_layer_obeys_the_laws() -> None:
     ],
 )
 def test_a_layer_that_does_not_say_that_it_owns_weights_is_refused(spec: mn.Sequential) -> None:
-    """Before, the Dense behind it took itself for the first and gave no gradient back: uninitialised memory."""
+    """The layer is refused.
+
+    Otherwise the Dense behind it would count as the first and return uninitialised memory as gradient.
+    """
     with pytest.raises(TypeError, match=r"Forgetful owns .*\.g: write `weights = True` into class Forgetful"):
         mn.Network(spec, (3,))
 
 
 class Stops(ScaleJacobian):
-    """Returns no u dy/dx although weights come before."""
+    """A layer that returns no u dy/dx although weights come before it."""
 
     def vjp(self, u: Any, dw: Any) -> Any:
         super().vjp(u, dw)
 
 
 class Silent(ScaleJacobian):
-    """Leaves its own gradient unwritten."""
+    """A layer that does not write its own gradient."""
 
     def vjp(self, u: Any, dw: Any) -> Any:
         return super().vjp(u, None)
 
 
 def planted(wrong: type[ScaleJacobian], monkeypatch: pytest.MonkeyPatch) -> tuple[mn.Network, Array, Array]:
-    """A network whose middle layer has this Jacobian."""
+    """Return a network whose middle layer has this Jacobian."""
     monkeypatch.setattr(BoundScale, "__init__", lambda self, tensors: object.__setattr__(self, "tensors", tensors))
     monkeypatch.setattr(BoundScale, "jacobian", wrong)
     net = mn.Network(mn.Sequential(mn.Dense(3), Scale(), mn.Dense(2)), (3,))
@@ -129,7 +132,7 @@ def test_a_gradient_that_is_not_written_is_nan_and_training_refuses_it(monkeypat
 
 
 class Adds(ScaleJacobian):
-    """Adds to its gradient in place of writing it."""
+    """A layer that adds to its gradient instead of writing it."""
 
     def vjp(self, u: Any, dw: Any) -> Any:
         if dw is not None:
@@ -138,7 +141,7 @@ class Adds(ScaleJacobian):
 
 
 class Gramless(ScaleJacobian):
-    """Has no gram."""
+    """A layer without gram."""
 
     gram = LayerJacobian.gram
 
@@ -168,7 +171,7 @@ pointwise.register(Squared, lambda layer: Pointwise(lambda xp, x: x**2, lambda x
 
 
 def test_an_activation_has_its_kernels_too() -> None:
-    """E u^2 u'^2 = q q' + 2 k^2 and E 2u 2u' = 4 k for (u, u') of variances q, q' and covariance k."""
+    """For (u, u') with variances q, q' and covariance k, E u^2 u'^2 = q q' + 2 k^2 and E 2u 2u' = 4 k."""
     testing.check_layer(Squared(), (3,))
     x = np.random.default_rng(0).standard_normal((4, 3))
     k = an.kernel(mn.Sequential(mn.Dense(8), Squared(), mn.Dense(1)))
@@ -180,7 +183,7 @@ def test_an_activation_has_its_kernels_too() -> None:
 
 
 class Sum(mn.Model):
-    """f_1(theta) + f_2(theta), a model from outside: the attributes, `forward` and `footprint`."""
+    """The model f_1(theta) + f_2(theta) from outside, with its attributes, `forward` and `footprint`."""
 
     def __init__(self, one: mn.Network, two: mn.Network) -> None:
         self.pair, self.input_shape, self.layout, self.outputs = (one, two), one.input_shape, one.layout, one.outputs
@@ -195,7 +198,7 @@ class Sum(mn.Model):
 
 
 class SumJacobian(mn.models.jacobian.Jacobian):
-    """J_1 + J_2: the attributes, `push` and `pull`."""
+    """The Jacobian J_1 + J_2, with its attributes, `push` and `pull`."""
 
     def __init__(self, J: Any, K: Any) -> None:
         self.J, self.K, self.size, self.outputs, self.ensemble, self.like = J, K, J.size, J.outputs, J.ensemble, J.like

@@ -26,12 +26,12 @@ CHECK: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in cannot run; torch's modules are checked in `test_torch_itself`."""
+    """A stand-in does not run, so nothing checks it here. Modules of torch are checked in `test_torch_itself`."""
     monkeypatch.setattr(by_width, "lift", lambda module, shape, check=True: mn.lift(module, shape, check=False))
 
 
 def module(n: int, rng: np.random.Generator, mup: bool) -> Any:
-    """An MLP, drawn as muP asks, or as torch draws it."""
+    """Return an MLP, initialised by muP or by torch's defaults."""
     sizes = (64, n, n, 10)
     model = STANDIN.Sequential(
         STANDIN.Linear(64, n), STANDIN.Tanh(), STANDIN.Linear(n, n), STANDIN.Tanh(), STANDIN.Linear(n, 10)
@@ -48,7 +48,7 @@ RNG = np.random.default_rng(3)
 
 
 def rates(n: int) -> dict[str, float]:
-    """Those of muP under gradient descent: n / 64 for what reaches the hidden layers, 64 / n for the last."""
+    """Return muP's rates for gradient descent: n / 64 for weights into hidden layers, 64 / n for the last layer."""
     return {"0.weight": n / 64, "0.bias": n / 64, "2.bias": n / 64, "4.weight": 64 / n}
 
 
@@ -57,7 +57,7 @@ def test_a_module_with_its_rates_passes() -> None:
 
 
 def test_a_module_without_them_fails_and_its_tensors_are_named() -> None:
-    """muP's weights at one rate are wrong by their rates; torch's own by the last layer's start."""
+    """muP's weights at one rate fail by their rates, torch's own by the initial size of the last layer."""
     blame = mn.coordinate_check(lambda n: module(n, RNG, True), X, Y, **CHECK).blame
     assert blame["0.W"] == blame["4.W"] == "rate"
     assert "2.W" not in blame
@@ -107,7 +107,7 @@ def test_wrong_names_and_batches_are_refused() -> None:
 
 
 def test_torch_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module with a `forward` of its own, checked when it is lifted."""
+    """A module with its own `forward` is checked when it is lifted."""
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(by_width, "lift", partial(mn.lift))
     nn = torch.nn

@@ -48,7 +48,7 @@ def test_hooks_are_refused(owner: str) -> None:
 
 @pytest.mark.parametrize("by", ["layer", "weight"])
 def test_tied_weights_are_refused_with_a_spec_too(by: str) -> None:
-    """Its outputs are right, its tangent kernel is not: 0.25 of it is missing for x W W of one number."""
+    """Tied weights give the right outputs but a wrong tangent kernel: x W W of one number lacks 0.25 of it."""
     model = NN.Sequential(NN.Linear(8, 8), NN.Linear(8, 8))
     first, second = vars(model)["0"], vars(model)["1"]
     if by == "layer":
@@ -85,7 +85,7 @@ def test_a_forward_of_the_instance_and_computed_weights_are_refused() -> None:
     [("RNNBase", "is recurrent"), ("MultiheadAttention", "attends to other"), ("Embedding", "reads integers")],
 )
 def test_what_no_layer_does_is_named_before_anything_runs(base: str, what: str) -> None:
-    """A spec does not help; nor does another shape, which the run of a module would ask for first."""
+    """Neither a spec nor another shape helps, so the operation is named before the module runs."""
     kind = type("Own", (type(base, (NN.Module,), {}),), {})
     model = NN.Sequential(NN.Linear(3, 4), kind())
     for spec in (None, mn.Dense(4, b_std=1.0)):
@@ -102,7 +102,10 @@ def test_half_precision_is_refused(dtype: str) -> None:
 
 
 def test_what_torch_runs_decides() -> None:
-    """Right or refused by name, each of which was silently wrong."""
+    """The operations that torch runs decide.
+
+    Each case was silently wrong before, and is now right or refused by name.
+    """
     torch = pytest.importorskip("torch")
     nn = torch.nn
 
@@ -153,7 +156,7 @@ def test_what_torch_runs_decides() -> None:
 
 
 def test_a_bound_that_small_inputs_do_not_reach_is_seen() -> None:
-    """relu6 for ReLU, and softplus with a threshold: what differs at inputs of 10 and more."""
+    """relu6 lifted as ReLU, and softplus with a threshold, are noticed. They differ at inputs of 10 and more."""
     torch = pytest.importorskip("torch")
     for function, phi in ((torch.nn.functional.relu6, mn.ReLU()), (torch.nn.functional.hardtanh, mn.Identity())):
 

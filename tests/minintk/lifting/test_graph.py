@@ -22,7 +22,7 @@ Host = np.ndarray[Any, Any]
 
 
 class Written:
-    """A graph by hand: `x` is its input, calls of modules and operations are added in their order."""
+    """A graph by hand: `x` is its input, and calls of modules and operations are added in order."""
 
     def __init__(self, module: Any, *shape: int) -> None:
         self.module, self.x = module, Node("input", "x", shape=(2, *shape))
@@ -40,13 +40,13 @@ class Written:
         return node
 
     def end(self, y: Node) -> tuple[mn.spec.Layer, list[str]]:
-        """The layers and their modules with arrays."""
+        """Return the layers and their modules with arrays."""
         piece = Reader([*self.nodes, Node("output", "output", (y,))], self.module, "").piece()
         return mn.Sequential(*piece.layers), piece.owners
 
 
 def three() -> Any:
-    """Three Linear layers of width 4, defined in another order than their names say."""
+    """Return three Linear layers of width 4, defined in another order than their names suggest."""
     model = NN.Module()
     for name in ("c", "a", "b"):
         setattr(model, name, NN.Linear(4, 4))
@@ -158,7 +158,7 @@ def test_what_is_no_tree_is_refused_with_the_remedy_first(name: str) -> None:
 
 
 def images() -> Written:
-    """A graph on images (3, 8, 8) with convolutions a and b to 6 channels."""
+    """Return a graph on images (3, 8, 8) with convolutions a and b to 6 channels."""
     model = NN.Module()
     for name, channels in (("a", 3), ("b", 6)):
         setattr(model, name, NN.Conv2d(channels, 6, 1))
@@ -166,7 +166,7 @@ def images() -> Written:
 
 
 def test_operations_on_images() -> None:
-    """A factor of one pixel is repeated; means over pixels; shapes channels-first become channels-last."""
+    """A factor of one pixel is repeated, means are over pixels, and channels-first shapes become channels-last."""
     g, C = images(), mn.Conv2d(6, 1, padding=0, b_std=1.0)
     h = g.call("a", g.x, 6, 8, 8)
     pooled = g.do("max_pool2d", h, 2, shape=(6, 4, 4))
@@ -190,7 +190,7 @@ def test_operations_on_images() -> None:
 
 
 def test_a_forward_is_lifted_and_its_weights_go_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """f = c(relu(a x) + b(relu(a x))), its modules defined in another order, by NumPy."""
+    """NumPy computes f = c(relu(a x) + b(relu(a x))) with modules defined in another order, and the weights return."""
 
     def trace(module: Any, shape: Any, path: str) -> list[Node]:
         g = Written(module, 4)
@@ -226,7 +226,7 @@ def test_a_forward_without_torch_is_refused_with_the_remedy_first() -> None:
 
 
 def agrees(module: Any, shape: tuple[int, ...], check: bool) -> None:
-    """Outputs and gradients of weights are torch's, to 1e-11 of the largest."""
+    """Check that outputs and gradients of weights equal torch's to 1e-11 of the largest."""
     import torch
 
     net, theta = mn.lift(module, shape, check=check)

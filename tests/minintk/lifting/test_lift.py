@@ -56,7 +56,10 @@ def distance(spec: mn.Sequential, x: Host, theta: Host, other: Host) -> float:
 def test_float32_gradients_are_right_to_a_millionth(
     spec: Any, shape: Any, written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch's float64 is ours to 1e-12, above; weights that differ by 1e-5 are refused."""
+    """Float32 gradients are right to a millionth, since torch's float64 equals ours to 1e-12.
+
+    Weights that differ by 1e-5 are refused.
+    """
     rng = np.random.default_rng(0)
     x = rng.standard_normal((32, *shape)).astype(np.float32)
     theta = mn.Network(spec, shape, mn.PyTorch()).init(rng, dtype=np.float32)
@@ -65,7 +68,7 @@ def test_float32_gradients_are_right_to_a_millionth(
 
 
 def test_branches_are_lifted_in_the_order_of_the_spec() -> None:
-    """x + tanh(x A') and a projected shortcut, written out."""
+    """Branches are lifted in the spec's order, for x + tanh(x A') and a projected shortcut."""
     rng = np.random.default_rng(0)
     A, B, C = (rng.standard_normal(shape) for shape in ((4, 4), (2, 4), (2, 4)))
     spec = mn.Sequential(
@@ -103,7 +106,7 @@ def test_other_misuse_is_refused() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_torch_itself(name: str) -> None:
-    """The recorded numbers again, and all modules read off torch's own."""
+    """The recorded numbers are repeated with modules of torch itself."""
     torch, (make, recorded) = pytest.importorskip("torch"), MODELS[name]
     model = make(torch.nn).double().eval()
     state = sines({at: a.numpy() for at, a in model.state_dict().items()})

@@ -17,7 +17,7 @@ Host = np.ndarray[Any, Any]
 
 
 def flax_state(state: dict[str, Host]) -> dict[str, Any]:
-    """The numbers of `images` as Flax keeps them: (*window, in, out), features in the order (H, W, C)."""
+    """Return the arrays of `images` in Flax's form: (*window, in, out), features in the order (H, W, C)."""
     nested: dict[str, Any] = {"params": {}, "batch_stats": {}}
     for name, a in state.items():
         layer, _, key = name.rpartition(".")

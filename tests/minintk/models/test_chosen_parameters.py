@@ -34,7 +34,7 @@ def problem(net: mn.Network, *, ensemble: int | None = None) -> tuple[Array, Arr
 
 
 def columns(net: mn.Network, which: str) -> Array:
-    """1 for the parameters that are meant, by their names, and 0 for others, (P,)."""
+    """Return a mask (P,) with 1 for the named parameters and 0 for others."""
     return np.concatenate([np.full(t.size, float(MEANT[which](t.name))) for t in net.layout.tensors])
 
 
@@ -65,7 +65,7 @@ def test_it_is_the_block_of_the_jacobian(name: str, which: str, alpha: float | N
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("which", PARAMS)
 def test_kernels_are_those_of_the_block(name: str, which: str) -> None:
-    """With the parametrization's learning rates, and of an ensemble; they add up to the whole kernel."""
+    """Kernels of the blocks add up to the whole kernel, with learning-rate scales and for an ensemble."""
     net = mn.Network(NETS[name].spec, NETS[name].input_shape, mn.MeanField())
     theta, x, _ = problem(net, ensemble=2)
     params = PARAMS[which]
@@ -95,7 +95,10 @@ def test_the_linearisation_ignores_the_others(which: str) -> None:
 @pytest.mark.parametrize("optimizer", [mn.SGD(0.05, 0.9, weight_decay=0.1), mn.Adam(0.01, weight_decay=0.1)])
 @pytest.mark.parametrize("which", PARAMS)
 def test_training_moves_only_them(optimizer: Any, which: str) -> None:
-    """Also where weights decay; the linearisation of the same parameters trains alike for gradient flow's kernel."""
+    """Other parameters stay fixed even under weight decay.
+
+    The linearisation in the same parameters trains like its kernel's gradient flow.
+    """
     net, s = NETS["dense"], columns(NETS["dense"], which)
     theta, x, rng = problem(net)
     y = rng.standard_normal((4, 2))
@@ -140,7 +143,7 @@ def test_columns_of_inputs_are_not_chosen() -> None:
 
 
 def test_a_mask_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laws above refuse a J' u that leaves gradients of frozen parameters in place."""
+    """The laws above refuse a J' u that keeps gradients of frozen parameters."""
     monkeypatch.setattr(Chosen, "pull", lambda self, u, out: self.J.pull(u, out))
     with pytest.raises(AssertionError):
         test_it_is_the_block_of_the_jacobian("dense", "biases", None)

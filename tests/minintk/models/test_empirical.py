@@ -35,7 +35,7 @@ def test_kernels_of_an_ensemble_are_its_members() -> None:
 
 
 def block_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Fills up with the number of examples in each linearisation from now on."""
+    """Return a list that fills up with the number of examples in each later linearisation."""
     sizes: list[int] = []
     jacobian = mn.Network.jacobian
 

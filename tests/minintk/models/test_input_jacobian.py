@@ -30,7 +30,7 @@ def test_adjoint(case: Case) -> None:
 
 @given(cases(st.one_of(networks(SMOOTH), convolutional(SMOOTH)), ensembles=(None, 2)))
 def test_differences(case: Case) -> None:
-    """(f(x + h v) - f(x - h v)) / 2h is (df/dx) v, up to h^2 f''' and rounding / h."""
+    """(f(x + h v) - f(x - h v)) / 2h equals (df/dx) v up to h^2 f''' and rounding / h."""
     f, J = case.net.linearize(case.theta, case.x, wrt="x")
     v, h = case.rng.standard_normal(case.x.shape), 1e-5
     ahead, behind = (case.net(case.theta, case.x + sign * h * v) for sign in (1, -1))
@@ -42,7 +42,7 @@ def test_differences(case: Case) -> None:
 
 @given(chains((3,)), st.integers(0, 2**32 - 1))
 def test_it_is_the_gradient_of_a_bias_in_front(chain: mn.Sequential, seed: int) -> None:
-    """With h = x + b before the network, df/db = df/dh; kinks and all, to rounding."""
+    """With h = x + b before the network, df/db = df/dh up to rounding, also at kinks."""
     rng = np.random.default_rng(seed)
     layers = (*chain, mn.Dense(2))
     net = mn.Network(mn.Sequential(*layers), (3,))
@@ -65,7 +65,7 @@ def test_written_down_it_is_the_same_map() -> None:
 
 
 def test_the_jacobian_in_theta_does_not_change() -> None:
-    """The backward sweep of training still stops at the first weights, and `wrt` says which is asked for."""
+    """Training's backward sweep still stops at the first weights. `wrt` selects the variables of the derivative."""
     u = np.ones((5, 2))
     default, named = NET.linearize(THETA, X)[1], NET.linearize(THETA, X, wrt="theta")[1]
     assert np.array_equal(default.vjp(u), named.vjp(u))

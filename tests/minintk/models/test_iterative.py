@@ -14,7 +14,7 @@ NET = mn.Network(mn.Sequential(mn.Dense(2000), mn.Dense(1)), (1,))
 
 
 def survives(theta0: mn.Array, K: float, lr_times_curvature: float) -> bool:
-    """True if the residual vanishes in 200 windows (K = inf: 200 steps); the kernel is the curvature of mn.mse."""
+    """True if the residual vanishes in 200 windows, or 200 steps for K = inf. The kernel is the curvature of mn.mse."""
     model = mn.IterativelyLinearized(NET, theta0, K)
     sgd = mn.SGD(lr=lr_times_curvature / float(mn.ntk(NET, theta0, X)[0, 0]))
     steps = 200 if inf == K else 200 * int(K)

@@ -32,7 +32,7 @@ def test_written_down_it_is_the_same_map(case: Case) -> None:
 
 @given(cases())
 def test_it_is_linear(case: Case) -> None:
-    """Scaling by 4 changes no bits of the result, and J (-v) = -J v."""
+    """Scaling by 4 changes no bit of the mantissa, and J (-v) = -J v."""
     f, J = case.net.linearize(case.theta, case.x)
     v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal(f.shape)
     assert np.array_equal(J.jvp(4 * v), 4 * J.jvp(v))
@@ -74,7 +74,7 @@ def test_scaled() -> None:
 
 
 def test_the_kernel_of_one_point_with_another() -> None:
-    """J(theta) J(theta')' for two parameters of one network."""
+    """The kernel J(theta) J(theta')' is right for two parameter vectors of one network."""
     other = THETA + 1
     (_, J), (_, K) = NET.linearize(THETA, X), NET.linearize(other, X[:2])
     np.testing.assert_allclose(J.gram(K), np.einsum("ncp,mep->ncme", J.dense(), K.dense()), rtol=1e-12, atol=1e-14)
@@ -148,7 +148,7 @@ def test_jacobians_that_do_not_fit_each_other() -> None:
 
 
 class Twice(Jacobian):
-    """2 J, from outside: the four attributes, `push` and `pull`."""
+    """The Jacobian 2 J from outside, with four attributes, `push` and `pull`."""
 
     def __init__(self, J: Jacobian) -> None:
         self.J, self.size, self.outputs, self.ensemble, self.like = J, J.size, J.outputs, J.ensemble, J.like
@@ -175,7 +175,7 @@ def test_a_jacobian_from_outside_has_all_maps(ensemble: int | None) -> None:
 
 
 def row_by_row(J: Any) -> Any:
-    """J from one cotangent at a time, on the whole batch."""
+    """Return J from one cotangent at a time, on the whole batch."""
     N, C = J.outputs
     rows = []
     for i in range(N * C):
@@ -187,7 +187,10 @@ def row_by_row(J: Any) -> Any:
 
 @pytest.mark.parametrize("ensemble", [None, 2])
 def test_dense_is_every_row_of_the_whole_batch(ensemble: int | None) -> None:
-    """For 0, 1, 8 and 19 examples, in parts where there are parts: also scaled, expanded and coupled models."""
+    """`dense` equals row-by-row results for 0, 1, 8 and 19 examples, in parts if needed.
+
+    Models may be scaled, expanded or coupled.
+    """
     spec = mn.Sequential(mn.Dense(6, b_std=0.3), mn.Tanh(), mn.Dense(3, b_std=0.1))
     rng = np.random.default_rng(0)
     net, coupled = mn.Network(spec, (4,)), mn.Network(mn.Sequential(mn.Dense(5), mn.BatchNorm(), mn.Dense(3)), (4,))
@@ -205,7 +208,7 @@ def test_dense_is_every_row_of_the_whole_batch(ensemble: int | None) -> None:
 
 
 def test_dense_takes_little_more_memory_than_its_result() -> None:
-    """It took 75 times the result for 1000 examples: N C sweeps at once, each through all N examples."""
+    """`dense` once took 75 times its result for 1000 examples: N C sweeps at once, each through all N examples."""
     net, rng = mn.Network(mn.Sequential(mn.Dense(30), mn.Tanh(), mn.Dense(1)), (10,)), np.random.default_rng(0)
     _, J = net.linearize(net.init(rng), rng.standard_normal((1000, 10)))
     tracemalloc.start()

@@ -17,7 +17,7 @@ NET = mn.Network(mn.Sequential(mn.Dense(2)), (3,))
 
 
 class Doubled(Model):
-    """2 f of a network."""
+    """The model 2 f of a network f."""
 
     input_shape, layout, outputs = NET.input_shape, NET.layout, NET.outputs
     footprint = NET.footprint

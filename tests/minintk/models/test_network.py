@@ -29,7 +29,7 @@ def reference() -> tuple[mn.Network, mn.Array, mn.Array]:
 
 
 def test_reference_values() -> None:
-    """Computed by neural-tangents 0.6.5 in float64, ten digits."""
+    """Outputs equal those of neural-tangents 0.6.5 in float64 to ten digits."""
     net, theta, x = reference()
     full = mn.ntk_full(net, theta, x)
     kernel = mn.ntk(net, theta, x)
@@ -75,7 +75,7 @@ def test_nothing_writes_to_the_callers_arrays(case: Case) -> None:
 
 @given(cases())
 def test_the_layout_of_memory_does_not_matter(case: Case) -> None:
-    """Fortran order and strides give the same numbers, up to the rounding of another product."""
+    """Fortran order and strides change results only by the rounding of another product."""
     strided = np.repeat(case.theta, 2, axis=-1)[..., ::2]
     x = np.asfortranarray(case.x)
     f = case.net(case.theta, case.x)
@@ -150,7 +150,7 @@ def test_data_that_are_not_finite_are_named_with_their_place(bad: float) -> None
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.Tanh(), mn.Erf()], ids=repr)
 def test_a_theta_that_is_not_finite_is_named_with_its_place(bad: float, activation: Any) -> None:
-    """A finite theta whose outputs overflow is not refused: NumPy warns."""
+    """A finite theta whose outputs overflow is not refused, but NumPy warns."""
     net = mn.Network(mn.Sequential(mn.Dense(4, b_std=1.0), activation, mn.Dense(2)), (3,))
     theta = net.init(np.random.default_rng(0), ensemble=2)
     theta[1, -1], zero = bad, np.zeros_like(theta)
@@ -181,7 +181,7 @@ def test_a_large_sum_is_no_infinity() -> None:
     ids=["vectors", "images", "no weights first"],
 )
 def test_what_each_layer_gives(spec: mn.Sequential, shape: tuple[int, ...], ensemble: int | None) -> None:
-    """As many outputs as layers; each is what the layers up to it give, followed by Flatten where that takes one."""
+    """There are as many outputs as layers. Each is the output of all layers up to it, followed by Flatten if needed."""
     net = mn.Network(spec, shape)
     rng = np.random.default_rng(0)
     theta, x = net.init(rng, ensemble=ensemble), rng.standard_normal((5, *shape))

@@ -138,13 +138,16 @@ def test_every_network_of_the_zoo(name: str) -> None:
 
 
 def test_a_pickle_holds_no_bound_layers() -> None:
-    """Its size is that of the spec: 61 million weights, and their places, are not in it."""
+    """A pickle has the size of the spec. It excludes 61 million weights and their offsets."""
     spec, shape = ZOO["alexnet"]
     assert len(pickle.dumps(mn.Network(spec, shape))) < 4000
 
 
 def test_a_copy_shares_its_layers() -> None:
-    """Masks change with every training step, by a copy: binding the layers again would take longer than the step."""
+    """A copy with other masks at every training step shares its layers.
+
+    Binding them again would take longer than the step.
+    """
     net = NORM.with_dropout(np.random.default_rng(0))
     assert net.advance(THETA).layers is net.layers
     assert copy.copy(NET).layers is NET.layers
@@ -168,7 +171,7 @@ def test_joblib(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Cube(mn.Activation):
-    """x^3 / s, a layer from outside, whose rule holds functions that no pickle takes."""
+    """x^3 / s, a layer from outside whose rule contains functions that cannot be pickled."""
 
     s: float = 2.0
 
@@ -179,7 +182,7 @@ def _(layer: Cube) -> Pointwise:
 
 
 class Doubled(mn.Network):
-    """A network from outside, with a number of its own and another constructor."""
+    """A network from outside, with a number and a constructor of its own."""
 
     def __init__(self, width: int, factor: float) -> None:
         super().__init__(mn.Sequential(mn.Dense(width), Cube(3.0), mn.Dense(1)), (3,))

@@ -29,7 +29,7 @@ SHAPES = {"dense": (DENSE, (5,)), "convolutions": (CONV, (6, 6, 2))}
 
 
 def brute_force(net: mn.Network, theta: Array, x1: Array, x2: Array, scales: dict[str, float]) -> Array:
-    """J S J' from J written down, (N, C, M, C)."""
+    """Return J S J' from J as a matrix, (N, C, M, C)."""
     S = np.concatenate([np.full(t.size, scales.get(t.name, 1.0)) for t in net.layout.tensors])
     J1, J2 = (net.linearize(theta, x)[1].dense() for x in (x1, x2))
     return np.einsum("ncp,p,mep->ncme", J1, S, J2)
@@ -93,7 +93,7 @@ def test_subsets_add_up_to_the_kernel() -> None:
 
 
 def test_the_top_layer_is_the_nngp_of_the_last_hidden_layer() -> None:
-    """Exactly sigma_w^2 h h' / n + sigma_b^2, and at infinite width what kind="nngp" trains with."""
+    """The top layer's kernel is sigma_w^2 h h' / n + sigma_b^2. At infinite width kind="nngp" trains with it."""
     spec = mn.Sequential(mn.Dense(4000, w_std=1.4), mn.ReLU(), mn.Dense(3, w_std=1.3, b_std=0.4))
     rng = np.random.default_rng(0)
     x = rng.standard_normal((4, 3))
@@ -107,7 +107,7 @@ def test_the_top_layer_is_the_nngp_of_the_last_hidden_layer() -> None:
 
 
 def test_it_is_the_kernel_of_training_at_these_rates() -> None:
-    """The linearised network by `lr_scales`, and gradient descent on J S J'."""
+    """The linearised network with `lr_scales` trains like gradient descent on J S J'."""
     net, rng = mn.Network(*SHAPES["dense"]), np.random.default_rng(0)
     theta, x, y = net.init(rng), rng.standard_normal((6, 5)), rng.standard_normal((6, 2))
     scales = dict.fromkeys((t.name for t in net.layout.tensors), 0.0) | {"3.W": 1.0, "3.b": 0.5}

@@ -54,7 +54,7 @@ PHI: dict[mn.spec.Activation, Callable[[Any], Any]] = {
 
 
 def coefficients(phi: mn.spec.Activation, x: list[float]) -> tuple[Array, Array]:
-    """(y, p) as the layer computes them, zeros for None."""
+    """Return (y, p) as the layer computes them, with zeros for None."""
     y, p = expanded(phi, np, [np.array([c]) for c in x])
     return tuple(np.array([0.0 if c is None else c[0] for c in a]) for a in (y, p))  # type: ignore[return-value]
 
@@ -63,7 +63,7 @@ def coefficients(phi: mn.spec.Activation, x: list[float]) -> tuple[Array, Array]
 @given(st.floats(-3, 3), st.lists(st.floats(-1, 1), min_size=6, max_size=6))
 @settings(max_examples=10)
 def test_series_of_smooth_activations(phi: mn.spec.Activation, x0: float, rest: list[float]) -> None:
-    """phi(x(t)) and phi'(x(t)) to t^6 and t^5, against mpmath's derivatives in 40 digits."""
+    """phi(x(t)) to t^6 and phi'(x(t)) to t^5 equal mpmath's derivatives in 40 digits."""
     x0 += float(abs(x0) < 1e-2 and bool(pointwise(phi).kinks))  # on one side of a kink
     with mpmath.workdps(40):
 
@@ -81,7 +81,7 @@ def test_series_of_smooth_activations(phi: mn.spec.Activation, x0: float, rest: 
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs(), mn.Identity()], ids=repr)
 def test_series_of_pieces(phi: mn.spec.Activation) -> None:
-    """y_j = phi'(x_0) x_j."""
+    """For piecewise linear phi, y_j = phi'(x_0) x_j."""
     for x0 in (-1.5, 2.0):
         point, x = pointwise(phi), np.array([x0])
         y, p = coefficients(phi, [x0, 0.3, -0.7, 2.0])
@@ -109,7 +109,7 @@ def near(case: Case, size: float = 0.3) -> Array:
 @settings(max_examples=few(25))
 @given(cases(), st.integers(1, 3))
 def test_laws(case: Case, order: int) -> None:
-    """Every model obeys them, on every spec of vectors and every parametrization."""
+    """Every model obeys the laws, for every spec of vectors and every parametrization."""
     model, theta = mn.Taylor(case.net, case.theta, order), near(case)
     testing.check_adjoint(model, theta, case.x, case.rng)
     testing.check_derivative(model, theta, case.x, case.rng)
@@ -163,7 +163,7 @@ def test_order_one_is_linearized(case: Case) -> None:
 
 
 def exponent(model: mn.Model, theta: Array, x: Array, order: int, v: Array, steps: tuple[float, float]) -> float:
-    """p where |f - f_k| ~ step^p."""
+    """Return the exponent p of |f - f_k| ~ step^p."""
     expansion = mn.Taylor(model, theta, order)
     far, near = (np.abs(expansion(theta + h * v, x) - model(theta + h * v, x)).max() for h in steps)
     return float(np.log(far / near) / np.log(steps[0] / steps[1]))
@@ -172,7 +172,7 @@ def exponent(model: mn.Model, theta: Array, x: Array, order: int, v: Array, step
 @pytest.mark.parametrize("phi", SMOOTH[:-1], ids=repr)
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_the_error_falls_as_the_power_of_the_step(phi: mn.spec.Activation, order: int) -> None:
-    """Exponent order + 1, within 0.15; so neither order nor order + 2 would do."""
+    """The exponent is order + 1 within 0.15, which excludes order and order + 2."""
     net = mn.Network(
         mn.Sequential(
             mn.Dense(8, b_std=0.3), phi, mn.Residual(mn.Sequential(mn.Dense(8), phi)), mn.Dense(2, b_std=0.1)
@@ -187,7 +187,7 @@ def test_the_error_falls_as_the_power_of_the_step(phi: mn.spec.Activation, order
 
 @pytest.mark.parametrize("wrap", [lambda m, t: mn.Centred(m, t, 5.0), lambda m, t: mn.Centred(m, t + 0.1, 0.1)])
 def test_expansions_nest(wrap: Any) -> None:
-    """Taylor of Centred is Centred of Taylor where both are centred at one point, and expands wherever it is."""
+    """Taylor of Centred equals Centred of Taylor if both have the same centre. Each expands at any other point too."""
     net = mn.Network(mn.Sequential(mn.Dense(8, b_std=0.3), mn.Tanh(), mn.Dense(2)), (3,))
     rng = np.random.default_rng(0)
     theta0, x = net.init(rng), rng.standard_normal((6, 3))
@@ -205,7 +205,7 @@ def test_expansions_nest(wrap: Any) -> None:
 
 
 def test_a_network_of_pieces_is_its_own_polynomial() -> None:
-    """ReLU networks are polynomials of degree L in t until a kink is crossed: order L is exact, order L - 1 is not."""
+    """A ReLU network is a polynomial of degree L in t until it crosses a kink. Order L is exact, order L - 1 is not."""
     net = mn.Network(mn.Sequential(mn.Dense(6), mn.ReLU(), mn.Dense(6), mn.Abs(), mn.Dense(2)), (3,))
     rng = np.random.default_rng(0)
     theta0, x = net.init(rng), rng.standard_normal((4, 3))
@@ -221,7 +221,7 @@ def test_a_network_of_pieces_is_its_own_polynomial() -> None:
 @pytest.mark.parametrize("order", [1, 2, 4])
 @pytest.mark.parametrize("name", IMAGES)
 def test_at_theta0_it_is_the_network(name: str, order: int) -> None:
-    """Outputs and kernel agree at theta_0; elsewhere the kernel differs."""
+    """At theta_0, outputs and kernel equal the network's. Elsewhere the kernel differs."""
     rng = np.random.default_rng(0)
     net = mn.Network(IMAGES[name], (6, 6, 2))
     theta0, x = net.init(rng), rng.standard_normal((4, 6, 6, 2))
@@ -258,7 +258,7 @@ def test_float32_stays_float32_and_close(name: str) -> None:
 
 
 def test_training_an_expansion() -> None:
-    """Order 1 takes Linearized's path, order 3 comes closer to the network's than order 2, and that closer than 1."""
+    """Order 1 follows Linearized. Order 3 stays closer to the network than order 2, and order 2 closer than order 1."""
     net = mn.Network(mn.Sequential(mn.Dense(200, b_std=0.1), mn.Erf(), mn.Dense(1)), (3,))
     rng = np.random.default_rng(0)
     theta0, x, y = net.init(rng), rng.standard_normal((8, 3)), rng.standard_normal((8, 1))
@@ -282,7 +282,7 @@ def dense(w: dict[str, Any], name: str, x: Any, b_std: float) -> Any:
 
 
 def oracle(w: dict[str, Any], x: Any) -> Any:
-    """tanh, then x + erf(layer norm), then softplus."""
+    """Apply tanh, then x + erf(layer norm), then softplus."""
     h = anp.tanh(dense(w, "0", x, 0.3))
     c = h - anp.mean(h, axis=-1, keepdims=True)
     n = c / anp.sqrt(anp.mean(c**2, axis=-1, keepdims=True) + 0.05)
@@ -303,7 +303,7 @@ ORACLE = mn.Network(
 
 
 def tensors(theta: Any) -> dict[str, Any]:
-    """theta cut up by the oracle itself, in the order of the layout's names."""
+    """Split theta in the order of the layout's names, independently of the library."""
     cut, start = {}, 0
     for t in ORACLE.layout.tensors:
         stop = start + int(np.prod(t.shape))
@@ -319,7 +319,7 @@ def test_against_nested_derivatives_of_autograd() -> None:
     y, _ = ORACLE.expand(theta0, d, x, 4)
 
     def at(j: int, d: Any, u: Array) -> Any:
-        """u . f(theta_0 + t d) differentiated j times at t = 0, over j!."""
+        """Return the j-th derivative of u . f(theta_0 + t d) at t = 0, divided by j!."""
 
         def f(t: Any) -> Any:
             return anp.sum(u * oracle(tensors(theta0 + t * d), x))
@@ -342,7 +342,7 @@ def test_against_nested_derivatives_of_autograd() -> None:
 
 
 def laws(order: int = 3) -> None:
-    """Laws on one network with every kind of layer, as they would refuse the errors below."""
+    """Apply the laws to one network with every kind of layer. They must refuse the errors below."""
     rng = np.random.default_rng(0)
     for net, shape in ((ORACLE, (3,)), (mn.Network(IMAGES["everything"], (6, 6, 2)), (6, 6, 2))):
         theta0, x = net.init(rng), rng.standard_normal((4, *shape))
@@ -355,13 +355,13 @@ def laws(order: int = 3) -> None:
 
 
 def without_factor(u: Any, p: Any, j: int) -> Any:
-    """i u_i p_{j-i} without the 1/j."""
+    """Return i u_i p_{j-i} without the factor 1/j."""
     right = series.product([c if c is None else i * c for i, c in enumerate(u)], [*p[:j], None], j)
     return right
 
 
 def ends(a: Any, b: Any, j: int, weight: Any = None, right: Any = series.product) -> Any:
-    """a_0 b_j + a_j b_0; sums with weights as they are."""
+    """Return a_0 b_j + a_j b_0; sums with weights are unchanged."""
     if weight is not None:
         return right(a, b, j, weight)
     terms = [(a[0], b[j])] + ([(a[j], b[0])] if j else [])
@@ -370,7 +370,7 @@ def ends(a: Any, b: Any, j: int, weight: Any = None, right: Any = series.product
 
 
 def plain_root(v: Any) -> Any:
-    """The first term of 1/sqrt(v) alone."""
+    """Return only the first term of 1/sqrt(v)."""
     return [v[0] ** -0.5, *(None for _ in v[1:])]
 
 
@@ -379,7 +379,7 @@ def unreversed(self: Any, u: Any, dw: Any) -> Any:
 
 
 def no_d(self: Any, u: Any, dw: Any) -> Any:
-    """L(w)' u_j without L(d)' u_{j+1}."""
+    """Return L(w)' u_j without L(d)' u_{j+1}."""
     right(self, u, dw)
     return None if self.plain.parameters.ends_sweep else [None if c is None else self.at_w.vjp(c, None) for c in u]
 
@@ -388,7 +388,7 @@ right = taylor.BilinearSeries.vjp
 
 
 def first_only(self: Any, u: Any, other: Any, v: Any, kernel: Any) -> Any:
-    """The kernel of the first coefficient's weights alone."""
+    """Return only the kernel of the first coefficient's weights."""
     return self.inputs[0].gram(u[0], other.inputs[0], v[0], kernel)
 
 
@@ -453,7 +453,7 @@ def test_what_has_no_expansion(monkeypatch: Patch) -> None:
 
 
 def test_kernel_between_an_expansion_and_a_network() -> None:
-    """There is none layer by layer; it comes from J v and J' u."""
+    """No kernel exists layer by layer, so it comes from J v and J' u."""
     rng = np.random.default_rng(0)
     theta, x = ORACLE.init(rng), rng.standard_normal((3, 3))
     _, J = mn.Taylor(ORACLE, theta, 2).linearize(1.1 * theta, x)

@@ -31,7 +31,7 @@ def test_definitions() -> None:
 
 @given(cases(networks(SMOOTH)))
 def test_the_linearisation_is_of_first_order(case: Case) -> None:
-    """Halving the distance quarters the error, or it is a rounding: |f - f_lin| = O(|theta - theta_0|^2)."""
+    """Halving the distance quarters the error up to rounding: |f - f_lin| = O(|theta - theta_0|^2)."""
     lin = mn.Linearized(case.net, case.theta)
     v = case.rng.standard_normal(case.theta.shape)
     v /= np.linalg.norm(v, axis=-1, keepdims=True)
@@ -50,7 +50,7 @@ def test_the_linearisation_is_of_first_order(case: Case) -> None:
 
 
 def test_a_model_keeps_its_own_anchor() -> None:
-    """Writing to the array that was passed as theta_0 changes nothing."""
+    """Writing to the array that was passed as theta_0 does not change the model."""
     theta0 = THETA.copy()
     models = (mn.Linearized(NET, theta0), mn.Centred(NET, theta0, 2.0), mn.IterativelyLinearized(NET, theta0, 3))
     before = [model(THETA, X) for model in models]
@@ -82,7 +82,7 @@ def test_anchors_move_when_they_should() -> None:
 
 
 def test_centring_an_iterated_model_keeps_its_zero() -> None:
-    """f(theta_0) stays the function at the start while the model inside re-anchors."""
+    """f(theta_0) remains the initial function while the inner model re-anchors."""
     centred = mn.Centred(mn.IterativelyLinearized(NET, THETA, every=1), THETA, alpha=3.0)
     moved = centred.advance(THETA + 0.2)
     np.testing.assert_allclose(moved(THETA + 0.2, X), 3.0 * (NET(THETA + 0.2, X) - NET(THETA, X)), rtol=1e-13)
@@ -140,7 +140,7 @@ def test_an_anchor_that_does_not_fit() -> None:
 
 @pytest.mark.parametrize("nest", [lambda m, t: m, lambda m, t: mn.Linearized(m, t), lambda m, t: mn.Centred(m, t, 2.0)])
 def test_a_theta_for_another_ensemble_than_the_anchors(nest: Any) -> None:
-    """Said in words, and where the anchored model sits inside another one too."""
+    """The error names both ensembles, also if the anchored model is inside another one."""
     model = nest(mn.Linearized(NET, np.stack([THETA, ONES])), THETA)
     with pytest.raises(ValueError, match=r"theta expects the shape of theta0, \(2, 24\), got \(24,\)"):
         model(THETA, X)
@@ -157,7 +157,10 @@ def path(model: mn.Model, theta: Any = THETA, **how: Any) -> list[mn.Snapshot]:
 
 
 def test_a_schedule_is_followed() -> None:
-    """After exactly those steps; multiples of K are every = K, bit for bit, and no steps are never."""
+    """The model re-anchors after exactly the scheduled steps.
+
+    Multiples of K equal every = K bit for bit, and an empty schedule never re-anchors.
+    """
     run = path(mn.IterativelyLinearized(NET, THETA, (1, 4, 5, 17)))
     for before, now in pairwise(run):
         moved = not np.array_equal(before.model.theta0, now.model.theta0)  # type: ignore[attr-defined]
@@ -173,7 +176,7 @@ def test_a_schedule_is_followed() -> None:
 
 
 def test_the_rule_by_definition() -> None:
-    """|J(theta)' u - J(theta_0)' u| > fraction |J(theta_0)' u|, from Jacobians written down."""
+    """The rule is |J(theta)' u - J(theta_0)' u| > fraction |J(theta_0)' u|, with Jacobians as matrices."""
     rule = mn.Moved(0.15, X[:3], seed=5)
     u = np.random.default_rng(5).standard_normal((3, 2)).ravel()
 
@@ -194,7 +197,7 @@ def test_the_rule_by_definition() -> None:
 
 
 def test_the_rule_between_its_ends() -> None:
-    """A tiny fraction is every = 1, a huge one Linearized, bit for bit; between them fewer points for a larger one."""
+    """A tiny fraction equals every = 1 and a huge one Linearized, bit for bit. Larger fractions give fewer points."""
     ends = {
         fraction: path(mn.IterativelyLinearized(NET, THETA, mn.Moved(fraction, X)))[-1]
         for fraction in (1e-12, 0.03, 0.3, 1e6)
@@ -206,7 +209,7 @@ def test_the_rule_between_its_ends() -> None:
 
 
 def test_features_that_stay_are_not_linearised_again() -> None:
-    """A linear model has one Jacobian, and a wide network moves less than a narrow one."""
+    """A linear model keeps one Jacobian. A wide network moves less than a narrow one."""
     linear = mn.Network(mn.Dense(2), (3,))
     theta = linear.init(np.random.default_rng(0))
     assert path(mn.IterativelyLinearized(linear, theta, mn.Moved(1e-12, X)), theta)[-1].model.linearizations == 1  # type: ignore[attr-defined]
@@ -235,7 +238,7 @@ def test_one_draw_estimates_how_far_the_jacobian_moved() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("every", [3, (2, 5, 11), mn.Moved(0.15, X)], ids=repr)
 def test_members_are_linearised_for_themselves(every: Any, shared: bool) -> None:
-    """Each member as it would be alone, bit for bit, however often the others are linearised."""
+    """Each member equals the member alone, bit for bit, however often the others are linearised."""
     theta = NET.init(np.random.default_rng(3), ensemble=3) if not shared else np.stack([THETA] * 3)
     theta0 = THETA if shared else theta
     together = path(mn.IterativelyLinearized(NET, theta0, every), theta)[-1]
@@ -297,14 +300,14 @@ def test_probes_are_inputs() -> None:
 
 @dataclass(frozen=True)
 class Counted(mn.spec.Layer):
-    """The identity, which notes in `calls` what passes through it: outputs, jvp, vjp."""
+    """The identity, which records in `calls` what passes through it: outputs, jvp, vjp."""
 
     calls: list[str] = field(default_factory=list, hash=False, compare=False)
 
 
 @dataclass(frozen=True)
 class BoundCounted:
-    """In its place, and its own Jacobian."""
+    """The bound layer of Counted, and its Jacobian."""
 
     calls: list[str]
     shape: tuple[int, ...]
@@ -337,7 +340,7 @@ bind.register(Counted, lambda layer, site, parametrization, name: BoundCounted(l
 
 @pytest.mark.parametrize("outputs", [1, 10, 1000])
 def test_a_linearised_step_is_one_jvp_and_one_vjp(outputs: int) -> None:
-    """Whatever the number of classes; a step of the network itself needs no jvp."""
+    """A linearised step takes one jvp and one vjp for any number of classes. A step of the network needs no jvp."""
     for wrap, expected in (
         (lambda m, t: m, ["f", "vjp"]),
         (mn.Linearized, ["f", "jvp", "vjp"]),
@@ -358,7 +361,7 @@ def test_a_linearised_step_is_one_jvp_and_one_vjp(outputs: int) -> None:
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_the_memory_that_a_taylor_model_asks_for(order: int) -> None:
-    """Its outputs are a series of `order` + 1 terms, and each layer keeps those of its input and of its Jacobian."""
+    """Outputs are a series of `order` + 1 terms. Each layer keeps the series of its input and of its Jacobian."""
     net = mn.Network(mn.Sequential(mn.Dense(7), mn.Tanh(), mn.Dense(2)), (3,))
     layers, widest = net.footprint
     taylor = mn.Taylor(net, net.init(np.random.default_rng(0)), order)

@@ -57,7 +57,7 @@ def test_the_rules_place_known_parametrizations(abc: mn.ABC, regime: str) -> Non
 
 
 def test_the_table_of_yang_and_hu() -> None:
-    """One c for all layers: r as printed in their theorem, min(a+b, 2a+c) + c - 1 + min [2 a_l + (l = 1)]."""
+    """With one c for all layers, r = min(a+b, 2a+c) + c - 1 + min [2 a_l + (l = 1)], as printed in their theorem."""
     for abc, r in ((NTK, 0.5), (STANDARD_SMALL, 0.5), (MUP, 0.0), (MEAN_FIELD, 0.0)):
         (a1, a2, a3), c = abc.a, abc.c[0]
         assert abc.r == pytest.approx(min(a3 + abc.b[2], 2 * a3 + c) + c - 1 + min(2 * a1 + 1, 2 * a2)) == r
@@ -75,7 +75,7 @@ def test_the_packages_rows_have_the_exponents_of_the_theory() -> None:
 
 
 def test_the_lectures_table_is_spectral_mup() -> None:
-    """sigma = 1/sqrt(P), 1/sqrt(D), 1/D and eta = D/P, 1, 1/D for W1 : D x P, W2 : D x D, W3 : 1 x D."""
+    """Check sigma = 1/sqrt(P), 1/sqrt(D), 1/D and eta = D/P, 1, 1/D for W1 : D x P, W2 : D x D, W3 : 1 x D."""
     P, D = 30, 700
     spec = mn.Sequential(mn.Dense(D), mn.Dense(D), mn.Dense(1))
     rows = [t.row for t in mn.Network(spec, (P,), mn.SpectralMuP()).layout.tensors]
@@ -85,7 +85,7 @@ def test_the_lectures_table_is_spectral_mup() -> None:
 
 
 def test_a_convolutions_row_has_the_root_of_its_channels() -> None:
-    """3 x 3 from n to n channels: std = 1/sqrt(9 n), not a third of it; lr 1/9; Adam 1/(9 n)."""
+    """From n to n channels with a 3 x 3 window, std is 1/sqrt(9 n), lr 1/9 and Adam's 1/(9 n)."""
     spec = mn.Sequential(mn.Conv2d(50, b_std=0.5), mn.Conv2d(50), mn.GlobalAvgPool(), mn.Dense(2))
     rows = {t.name: t.row for t in mn.Network(spec, (4, 4, 1), mn.SpectralMuP()).layout.tensors}
     row = rows["1.W"]
@@ -134,7 +134,7 @@ def test_equivalent_ones_are_the_same_network_at_every_step_of_adam(shift: tuple
 
 
 def test_the_wrong_rates_are_another_network() -> None:
-    """Adam's rule under gradient descent, SGD's under Adam, and c left alone: the paths part."""
+    """Adam's rule under gradient descent, SGD's under Adam, and an unchanged c give other paths."""
     sgd, adam, (s, *_) = mn.SGD(lr=0.02, momentum=0.5), mn.Adam(lr=0.01, eps=1e-60), SHIFTS[0]
     for abc, optimizer, wrong in (
         (NTK, sgd, mn.ABC(NTK.shifted(s).a, NTK.shifted(s).b, (-s, -s, -s))),
@@ -161,7 +161,7 @@ def test_adam_takes_its_own_scales() -> None:
 
 @pytest.mark.parametrize("parametrization", [mn.SpectralMuP(), mn.MeanField(), MUP], ids=repr)
 def test_the_analytic_kernel_is_that_of_the_start(parametrization: Parametrization) -> None:
-    """One hidden ReLU layer: E f f' = K(x, x') and E J S J' = Theta exactly at every n; z of 2000."""
+    """With one hidden ReLU layer, E f f' = K(x, x') and E J S J' = Theta at every n. The z-scores use 2000 networks."""
     spec = mn.Sequential(mn.Dense(40, w_std=1.3), mn.ReLU(), mn.Dense(1, w_std=1.7))
     x = np.random.default_rng(0).standard_normal((3, 5))
     net = mn.Network(spec, (5,), parametrization)

@@ -76,7 +76,7 @@ def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
 
 
 def derivative_is_right(layer: mn.spec.Activation, point: Pointwise, dtype: Any) -> bool:
-    """phi and phi' from 1e-30 to 1e5, both signs, against differences in 450 digits, to 20 roundings as above."""
+    """Check phi and phi' from 1e-30 to 1e5, both signs, against differences in 450 digits, to 20 roundings as above."""
     eps, tiny = float(np.finfo(dtype).eps), 2 * float(np.finfo(dtype).tiny)
     size = np.array([1e-30, 1e-8, 1e-3, 0.7, 5.0, 12.0, 50.0, 104.0, 1e5])
     for x in np.concatenate([size, -size]).astype(dtype):
@@ -97,7 +97,7 @@ def derivative_is_right(layer: mn.spec.Activation, point: Pointwise, dtype: Any)
 @pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_small_and_large_arguments(layer: mn.spec.Activation, dtype: Any) -> None:
-    """The law refuses a phi' that is off by a part in 10^4, or that forgets a tail."""
+    """The law refuses a phi' that is off by 1e-4 or lacks a tail."""
     point = pointwise(layer)
     assert derivative_is_right(layer, point, dtype)
     off = replace(point, dphi=lambda xp, x: 1.0001 * point.dphi(xp, x))
@@ -120,7 +120,7 @@ def test_the_derivative_at_a_kink_is_the_documented_one(layer: mn.spec.Activatio
 @pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_extremes_stay_finite_and_keep_their_dtype(layer: mn.spec.Activation, dtype: Any) -> None:
-    """No overflow on the way to a finite result: softplus and sigmoid of +-1e4 as well; a warning would be an error."""
+    """Finite results never overflow on the way, e.g. softplus and sigmoid of +-1e4. A warning would be an error."""
     x = np.array([-1e4, -1e2, -0.0, 0.0, 1e2, 1e4], dtype)[: 5 if isinstance(layer, mn.Exp) else 6]
     point = pointwise(layer)
     for a in (point.phi(xp, x), point.derivative(xp, x)):
@@ -140,7 +140,7 @@ def test_numpy_numbers_in_a_spec_do_not_change_the_dtype(layer: mn.spec.Activati
 
 
 def test_geigers_softplus_has_unit_second_moment() -> None:
-    """E phi(z)^2 = 1 for z ~ N(0, 1), to the six digits of the constant (Geiger et al. 2020)."""
+    """E phi(z)^2 = 1 for z ~ N(0, 1) to the six digits of the constant (Geiger et al. 2020)."""
     z, weight = np.polynomial.hermite_e.hermegauss(200)
     phi = pointwise(mn.Softplus(beta=5.0, scale=1.404383)).phi(xp, z)
     assert weight @ phi**2 / weight.sum() == pytest.approx(1, abs=2e-6)

@@ -21,7 +21,10 @@ sigmas = st.floats(0.1, 10.0)
 
 @given(sizes, sizes, sigmas)
 def test_all_rows_of_the_package_give_pre_activations_of_the_same_size(fan_in: int, fan_out: int, sigma: float) -> None:
-    """multiplier * std = sigma / sqrt(fan_in) for NTK and Standard; PyTorch's uniform has a third of the variance."""
+    """multiplier * std = sigma / sqrt(fan_in) for NTK and Standard.
+
+    PyTorch's uniform distribution has a third of the variance.
+    """
     for kind, want in (("weight", sigma / sqrt(fan_in)), ("bias", sigma)):
         for parametrization in (mn.NTK(), mn.Standard()):
             row = parametrization.row(Role(kind), fan_in, fan_out, sigma)  # type: ignore[arg-type]
@@ -32,7 +35,7 @@ def test_all_rows_of_the_package_give_pre_activations_of_the_same_size(fan_in: i
 
 @pytest.mark.parametrize("parametrization", PARAMETRIZATIONS, ids=repr)
 def test_tensors_are_drawn_with_the_rows_mean_and_deviation(parametrization: Parametrization) -> None:
-    """z-scores of mean and variance of 40,000 draws, each within 4.9 standard errors (1e-6 of a normal)."""
+    """z-scores of mean and variance of 40,000 draws are within 4.9 standard errors (1e-6 of a normal distribution)."""
     spec = mn.Sequential(mn.Dense(400, w_std=1.5, b_std=0.5), mn.ReLU(), mn.Dense(100, w_std=0.5, b_std=0.2))
     net = mn.Network(spec, (100,), parametrization)
     theta = net.layout.unpack(net.init(np.random.default_rng(0), ensemble=100))
@@ -76,7 +79,10 @@ def test_ntk_and_standard_are_the_same_functions() -> None:
 
 
 def test_mean_field_with_its_rates_has_the_kernel_of_ntk() -> None:
-    """One hidden layer of width n, the same theta: f_MF = f_NTK / sqrt(n), and sum_p lr_p (df/dtheta_p)^2 is NTK's."""
+    """With one hidden layer and the same theta, f_MF = f_NTK / sqrt(n).
+
+    The sum over p of lr_p (df/dtheta_p)^2 is NTK's.
+    """
     n = 50
     spec = mn.Sequential(mn.Dense(n, w_std=1.5), mn.Erf(), mn.Dense(2, w_std=0.7))
     ntk, field = mn.Network(spec, (3,)), mn.Network(spec, (3,), mn.MeanField())
@@ -99,7 +105,7 @@ def test_spectral_mup_keeps_spectral_norms() -> None:
 
 
 def test_one_step_uses_the_rows_learning_rates() -> None:
-    """theta_1 = theta_0 - lr s g, tensor by tensor."""
+    """One step is theta_1 = theta_0 - lr s g for each tensor."""
     rng = np.random.default_rng(0)
     spec = mn.Sequential(mn.Dense(6, b_std=0.5), mn.Tanh(), mn.Dense(2))
     x, y = rng.standard_normal((4, 3)), rng.standard_normal((4, 2))
@@ -118,7 +124,10 @@ def test_one_step_uses_the_rows_learning_rates() -> None:
 
 @pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.05), mn.Adam(lr=0.01)], ids=["SGD", "Adam"])
 def test_at_the_base_width_spectral_mup_is_the_standard_parametrization(optimizer: Optimizer) -> None:
-    """The same start and training at the base width; at others, starts and rates in the ratios of spectral muP."""
+    """At the base width, initial weights and training are the standard ones.
+
+    At other widths they scale as in spectral muP.
+    """
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((6, 5)), rng.standard_normal((6, 3))
     rows: dict[str, dict[int, list[Row]]] = {"base": {}, "mup": {}}
@@ -146,7 +155,10 @@ def test_at_the_base_width_spectral_mup_is_the_standard_parametrization(optimize
 
 
 def test_depth_is_in_the_table_of_both_sides() -> None:
-    """Four branches: 1/sqrt(4) at the end of each, no factor elsewhere; the kernel at infinite width has the same."""
+    """Four branches have the factor 1/sqrt(4) at their ends and no other.
+
+    The infinite-width kernel has the same factors.
+    """
     x = np.random.default_rng(0).standard_normal((4, 5))
 
     def spec(end: float, last: float) -> mn.Sequential:

@@ -31,7 +31,7 @@ def test_shapes() -> None:
 
 
 def test_first_and_last_weights() -> None:
-    """place: "input" for the first weights, also where they are the only ones, "output" for the last."""
+    """The place is "input" for the first weights, even if they are the only ones, and "output" for the last."""
     spec = mn.Sequential(
         mn.Tanh(),
         mn.Dense(3),
@@ -48,7 +48,7 @@ def test_first_and_last_weights() -> None:
 
 
 def test_places_inside_a_residual() -> None:
-    """A residual at the start holds first weights on both sides; within its branch only the first is first."""
+    """A residual at the start has first weights on both sides. Inside its branch only the first weights are first."""
     spec = mn.Sequential(mn.Residual(mn.Sequential(mn.Dense(3), mn.Dense(3)), shortcut=mn.Dense(3)), mn.Dense(1))
 
     @dataclass(frozen=True)

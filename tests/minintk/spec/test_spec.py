@@ -19,7 +19,7 @@ from tests.kit.strategies import chains
 
 @given(chains((3,)))
 def test_a_spec_is_a_value(spec: mn.Sequential) -> None:
-    """Hashable, equal to its copy, and its repr is the code that writes it."""
+    """A spec is hashable, equals its copy, and has a repr that is the code for it."""
     names = vars(mn.spec) | {"zoo": mn.zoo}
     again = eval(repr(spec), {"__builtins__": {}}, names)  # noqa: S307
     assert again == spec
@@ -122,14 +122,14 @@ def test_what_is_no_number_is_refused_with_the_name_of_the_argument(of: str) -> 
     ],
 )  # fmt: skip
 def test_an_activation_that_is_0_everywhere_says_so(make: Any) -> None:
-    """Its kernels were refused as if the example were to blame."""
+    """The error names the activation. Earlier, the example was blamed."""
     with pytest.raises(ValueError, match=r"\) is 0 everywhere: a network ends there"):
         make()
 
 
 @pytest.mark.parametrize("make", [lambda v: mn.ABRelu(v, v), mn.LeakyReLU, mn.Sin, lambda v: mn.Gaussian(1.0, -v)])
 def test_numbers_whose_squares_leave_the_range(make: Any) -> None:
-    """They are refused where they are given: the kernels failed with an OverflowError or a division by zero."""
+    """Such numbers are refused where they are passed. Earlier, kernels raised OverflowError or divided by zero."""
     x = np.array([[1.0, 2.0], [0.0, 0.0]])
     for value in (1e-100, 1e100):
         kernel = an.kernel(mn.Sequential(mn.Dense(3), make(value), mn.Dense(1)))

@@ -17,7 +17,7 @@ from minintk.spec.shapes import out_shape
 
 
 def weights(layer: s.Layer, shape: tuple[int, ...]) -> int:
-    """Number of parameters of a layer on inputs of this shape, from the formulas of its docstring."""
+    """Return the number of parameters of a layer on inputs of this shape, by the formulas of its docstring."""
     if isinstance(layer, s.Sequential):
         total = 0
         for inner in layer:
@@ -92,7 +92,7 @@ def test_parameter_counts(spec: s.Sequential, shape: tuple[int, ...], count: int
      (16, 8, 11.0), (16, 10, 17.1)],
 )  # fmt: skip
 def test_wide_resnets_are_as_large_as_published(depth: int, widen: int, millions: float) -> None:
-    """Their table counts the scales and offsets of batch normalisation, two a channel; there are none here."""
+    """The published table includes scales and offsets of batch normalisation, two per channel. Ours has none."""
     spec = zoo.wide_resnet(depth, widen)
     count = weights(spec, CIFAR) + 2 * normalised(spec, CIFAR)
     assert round(count / 1e6, 1) == millions
@@ -107,7 +107,7 @@ def test_the_widest_number_in_the_docstring() -> None:
 
 
 def test_the_networks_of_lee_et_al() -> None:
-    """sigma_w^2 = 2, sigma_b^2 = .1 in figure 3, no bias anywhere in figure 4."""
+    """Figure 3 has sigma_w^2 = 2 and sigma_b^2 = .1, figure 4 no bias."""
     dense = [layer for layer in zoo.mlp(5, 8, 1).layers if isinstance(layer, mn.Dense)]
     assert [layer.w_std**2 for layer in dense] == pytest.approx([2.0] * 6)
     assert [layer.b_std**2 for layer in dense] == pytest.approx([0.1] * 6)
@@ -116,7 +116,7 @@ def test_the_networks_of_lee_et_al() -> None:
 
 
 def test_width_scales_every_layer() -> None:
-    """At width w, P(w) = a w^2 + b w + c with the same a, b, c at every w: three points give the fourth."""
+    """P(w) = a w^2 + b w + c with the same a, b, c at every width w, so three points predict the fourth."""
     for spec, shape in ((zoo.lenet5, MNIST), (zoo.alexnet, IMAGENET)):
         counts = [weights(spec(w), shape) for w in (1, 2, 3, 4)]
         assert counts[3] == 3 * counts[2] - 3 * counts[1] + counts[0]
@@ -124,7 +124,7 @@ def test_width_scales_every_layer() -> None:
 
 
 def test_lenet_60_is_as_large_as_samarins_largest() -> None:
-    """Their networks have up to 216m parameters: 3600 times 60k."""
+    """Their networks have up to 216m parameters, which is 3600 times 60k."""
     assert weights(zoo.lenet5(60), MNIST) == pytest.approx(216e6, rel=0.05)
 
 
@@ -216,7 +216,7 @@ def test_a_wide_resnet_calibrated_on_a_batch_is_the_same_there() -> None:
     ids=["mlp", "geiger", "myrtle5", "wrn"],
 )
 def test_their_infinite_width_has_kernels(spec: s.Sequential, shape: tuple[int, ...]) -> None:
-    """Positive ones, that widths do not touch: the NTK is at least the NNGP."""
+    """Infinite-width kernels are positive and independent of the width. The NTK is at least the NNGP."""
     import analytic as an
 
     x = np.random.default_rng(0).standard_normal((3, *shape))

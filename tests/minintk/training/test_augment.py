@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def moved(x: Array, dy: int, dx: int, fill: float) -> Array:
-    """One image, pixel by pixel."""
+    """Return one image, shifted pixel by pixel."""
     H, W, _ = x.shape
     out = np.full_like(x, fill)
     for i in range(H):
@@ -53,7 +53,10 @@ def test_every_array_library_shifts_alike(library: str) -> None:
 
 
 def test_shifts_are_uniform_and_independent() -> None:
-    """Chi-square over the 25 cells of a 5 x 5 square; a generator that never draws the last column fails it."""
+    """Shifts pass a chi-square test over the 25 cells of a 5 x 5 square.
+
+    A generator that never draws the last column fails it.
+    """
     draws = mn.Shift(2).draw(20_000, np.random.default_rng(0))
 
     def p(draws: Array) -> float:

@@ -36,7 +36,7 @@ def stop() -> None:
 
 
 def same(a: mn.Run, b: mn.Run) -> None:
-    """The same parameters and the same history, bit for bit, but for the seconds."""
+    """Check that parameters and history are equal bit for bit, except for the seconds."""
     np.testing.assert_array_equal(a.theta, b.theta)
     rows = [[{k: v for k, v in row.items() if k != "seconds"} for row in r.history.rows] for r in (a, b)]
     assert rows[0] == rows[1]
@@ -46,7 +46,7 @@ def same(a: mn.Run, b: mn.Run) -> None:
 
 
 def killed(*arguments: str) -> int:
-    """The exit status of a run in a process of its own."""
+    """Return the exit status of a run in a separate process."""
     script = Path(interrupted.__file__)
     where = {**os.environ, "PYTHONPATH": str(script.parents[2])}
     done = subprocess.run([sys.executable, str(script), *arguments], env=where, capture_output=True, check=False)
@@ -55,7 +55,7 @@ def killed(*arguments: str) -> int:
 
 
 def after_kills(folder: Path, name: str) -> mn.Run:
-    """Killed in the middle of an epoch, then in the middle of writing, then left alone."""
+    """Run until killed in the middle of an epoch, then in the middle of writing, then to the end."""
     interrupted.prepare()
     assert killed(str(folder), name, "loss", "60") == -signal.SIGKILL
     first, _ = checkpoints.load(folder / "checkpoint.npz")
@@ -83,7 +83,7 @@ def test_kill_9_and_resume(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 def test_a_second_starter_is_told_who_trains_here(tmp_path: Path) -> None:
-    """From this process and from another; when the first one is gone, the same call resumes."""
+    """The error comes in this process and in another one. After the first starter has ended, the same call resumes."""
     told: list[str] = []
 
     def start_again() -> None:
@@ -131,7 +131,7 @@ def test_a_crash_anywhere(name: str, step: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("files", [1, 2, 3, 4])
 def test_a_kill_between_two_files(files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After so many files of two rows; the last row is in the history too, once the run is finished."""
+    """A kill between two files of a row loses nothing. After the run, the last row is in the history too."""
     interrupted.prepare()
     unbroken, right, written = interrupted.run(None, steps=32), writing.write_atomically, list[Any]()
 
@@ -163,7 +163,7 @@ def test_every_optimiser_goes_on(name: str, optimizer: Any, tmp_path: Path) -> N
 
 
 def test_what_is_not_kept_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part of the state is needed to resume: momentum, the epoch's order, the anchor, the step."""
+    """Resuming needs every part of the state: momentum, the epoch's order, the anchor and the step."""
     interrupted.prepare()
     unbroken = interrupted.run(None, "iterative")
     right = checkpoints.load
@@ -198,7 +198,7 @@ def test_what_is_not_kept_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("step", [5, 37, 100])
 def test_ctrl_c_finishes_the_step_and_keeps_it(step: int, tmp_path: Path) -> None:
-    """Kept at that very step, in the middle of an epoch, the running means of the history included."""
+    """Ctrl-C keeps the step at which it came, even in the middle of an epoch, with the history's running means."""
     interrupted.prepare()
     unbroken = interrupted.run(None)
     before = signal.getsignal(signal.SIGINT)
@@ -296,7 +296,7 @@ def test_a_flipped_bit_in_the_list_of_contents(tmp_path: Path, offset: int) -> N
 
 
 def test_a_text_that_unpacks_to_more_than_its_file_is_refused(tmp_path: Path) -> None:
-    """As objects of Python it would take up to 1600 times the file: 0.4 MB took 0.7 GB."""
+    """As Python objects it would take up to 1600 times the size of its file: 0.4 MB took 0.7 GB."""
     about = b'{"format": 1, "step": 0, "rng": null, "about": {"": [' + b"[]," * 10**5 + b"[]]}}"
     path = tmp_path / "checkpoint.npz"
     arrays: dict[str, Any] = {"theta": np.zeros(3), "about": np.frombuffer(about, np.uint8)}
@@ -373,7 +373,7 @@ def test_other_data_is_another_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrap", [lambda net, theta: net, mn.Linearized, lambda net, t: mn.Centred(net, t, 2.0)])
 def test_networks_that_differ_in_a_scale_alone_are_different_runs(wrap: Any) -> None:
-    """The repr of a network is short; the fingerprint is not."""
+    """The repr of a network is short and may coincide. The fingerprint does not."""
     texts = set()
     for w_std in (1.0, 2.0):
         net = mn.Network(mn.Sequential(mn.Dense(4, w_std=w_std), mn.Tanh(), mn.Dense(1)), (3,))
@@ -398,7 +398,7 @@ def test_another_probe_or_calibration_is_another_run() -> None:
 
 @pytest.mark.parametrize(("name", "library"), thinned(product(NAMES, LIBRARIES)))
 def test_train_goes_on_from_any_snapshot(name: str, library: str, tmp_path: Path) -> None:
-    """In memory and through a file, on every array library."""
+    """Training resumes from a snapshot in memory and from a file, with every array library."""
     xp = namespace(library)
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(6), mn.Tanh(), mn.Dense(2)), (3,))

@@ -46,7 +46,7 @@ def accuracy(f: Array, y: Array) -> float:
 
 @pytest.mark.parametrize("ensemble", [None, 3])
 def test_a_row_holds_the_means_since_the_last_and_the_test_set(ensemble: int | None) -> None:
-    """The history, once more, from the snapshots of `train`."""
+    """The history equals one computed from the snapshots of `train`."""
     theta = NET.init(np.random.default_rng(4), ensemble=ensemble)
     run = go(theta, epochs=3, batch_size=8, test=(X_TEST, Y_TEST))
     snaps = list(
@@ -236,7 +236,7 @@ def test_rich_and_matplotlib_are_for_those_who_ask() -> None:
 
 
 def test_it_runs_in_a_thread(tmp_path: Path) -> None:
-    """A thread that cannot handle signals leaves Ctrl-C alone."""
+    """In a thread that cannot handle signals, `fit` ignores Ctrl-C."""
     found: list[mn.Run] = []
     thread = threading.Thread(target=lambda: found.append(go(steps=5, checkpoint=tmp_path)))
     thread.start()
@@ -325,7 +325,7 @@ def test_uncalibrated_evaluation_is_refused() -> None:
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 @pytest.mark.parametrize("augment", [None, mn.Shift(1)])
 def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
-    """40 more steps need no more synchronisations; only each epoch's order and shifts are uploaded."""
+    """Forty more steps need no more synchronisations. Only each epoch's order and shifts are uploaded."""
     from tests.kit.standin.device import counting
 
     xp = namespace("standin")
@@ -346,7 +346,7 @@ def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
 
 
 def test_the_page_on_training_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice, as it says: the second time it finds the finished run.  Its flow, resumed, has the same bits."""
+    """The page's code runs twice, and the second time finds the finished run. Its flow resumes with the same bits."""
     page = Path(__file__).resolve().parents[3] / "docs" / "training.md"
     if not page.exists():
         pytest.skip("no docs here")

@@ -35,7 +35,7 @@ def last(run: Iterable[mn.Moment]) -> mn.Moment:
 
 
 def weights(moment: mn.Moment) -> mn.Array:
-    """theta, of a moment that has one."""
+    """Return theta of a moment that has one."""
     assert moment.theta is not None
     return moment.theta
 
@@ -45,7 +45,7 @@ def weights(moment: mn.Moment) -> mn.Array:
 
 @pytest.mark.parametrize("method", ["RK45", "DOP853"])
 def test_gradient_flow_of_the_linearised_network_is_the_closed_form(method: Any) -> None:
-    """Lee et al. 2019, eqs. (8) and (9): outputs and parameters; the network's own flow is another one."""
+    """Outputs and parameters follow Lee et al. 2019, eqs. (8) and (9). The network's own flow does not."""
     by = mn.Solver(rtol=1e-9, atol=1e-11, method=method)
     closed = an.gradient_flow(mn.ntk(NET, THETA, X), Y)
     f0, J = NET.linearize(THETA, X)
@@ -61,7 +61,7 @@ def test_gradient_flow_of_the_linearised_network_is_the_closed_form(method: Any)
 
 
 def test_steps_are_of_first_order() -> None:
-    """The error is proportional to the change allowed per step: exponent 1, within 0.15."""
+    """The error is proportional to the allowed change per step, with exponent 1 within 0.15."""
     closed = an.gradient_flow(mn.ntk(NET, THETA, X), Y).predict(2.0, f0=NET(THETA, X))
     highs = 10.0 ** -np.arange(1.0, 4.0)
     errors = []
@@ -78,14 +78,14 @@ CURVATURES = np.array([0.3, 1.0, 2.5])
 
 
 def oscillators(**how: Any) -> mn.Moment:
-    """f_n' = v_n and so on with rates lambda_n, from f = 1 towards 0: the kernel N diag(lambda)."""
+    """Return f_n' = v_n and so on with rates lambda_n, from f = 1 towards 0. The kernel is N diag(lambda)."""
     return last(mn.kernel_flow(3 * np.diag(CURVATURES), np.ones((3, 1)), np.zeros((3, 1)), loss=mn.mse, **how))
 
 
 @pytest.mark.parametrize(("by", "tolerance"), [(mn.Solver(), 1e-7), (mn.Steps(1e-5, 1e-3), 5e-3)])
 @pytest.mark.parametrize("tau", [0.1, 3.0])
 def test_momentum_with_constant_tau_is_a_damped_oscillator(tau: float, by: Any, tolerance: float) -> None:
-    """(f, v) = expm(t A)(f, v)(0), A = [[0, 1], [-lambda/tau, -1/tau]]; with another tau it is not."""
+    """(f, v) = expm(t A)(f, v)(0) with A = [[0, 1], [-lambda/tau, -1/tau]]. Another tau gives another path."""
     got = oscillators(times=4.0, tau=tau, by=by).f[:, 0]
 
     def closed(tau: float) -> Array:
@@ -97,7 +97,7 @@ def test_momentum_with_constant_tau_is_a_damped_oscillator(tau: float, by: Any, 
 @pytest.mark.parametrize(("by", "tolerance"), [(mn.Solver(), 1e-6), (mn.Steps(1e-5, 1e-3), 5e-3)])
 @pytest.mark.parametrize("mu", [1.0, 20.0])
 def test_momentum_with_tau_growing_in_time(mu: float, by: Any, tolerance: float) -> None:
-    """t/mu f'' + f' + lambda f = 0, f(0) = 1, regular at 0: f = 0F1(; mu; -mu lambda t)."""
+    """The solution of t/mu f'' + f' + lambda f = 0, f(0) = 1, regular at 0, is f = 0F1(; mu; -mu lambda t)."""
     end = oscillators(times=3.0, mu=mu, by=by)
     np.testing.assert_allclose(end.f[:, 0], hyp0f1(mu, -mu * CURVATURES * 3.0), atol=tolerance)
     assert np.abs(end.f[:, 0] - hyp0f1(3 * mu, -3 * mu * CURVATURES * 3.0)).max() > tolerance
@@ -105,14 +105,17 @@ def test_momentum_with_tau_growing_in_time(mu: float, by: Any, tolerance: float)
 
 @pytest.mark.parametrize("how", [{"tau": 0.7}, {"mu": 3.0}], ids=repr)
 def test_a_step_solves_for_the_velocity_exactly(how: dict[str, Any]) -> None:
-    """Under a constant gradient two steps of any lengths are one of both; a short one is friction."""
+    """Under a constant gradient, two steps of any lengths equal one step of their sum.
+
+    A short step acts as friction.
+    """
     rule, t, h, k = FlowSettings(mn.mse, (1.0,), **how), 0.4, 0.3, 0.9
     assert rule.decay(t, h) * rule.decay(t + h, k) == pytest.approx(rule.decay(t, h + k), rel=1e-14)
     assert (1 - rule.decay(t, 1e-6)) / 1e-6 == pytest.approx(rule.friction(t), rel=1e-5)
 
 
 def test_a_short_relaxation_time_is_gradient_flow() -> None:
-    """The difference falls as tau."""
+    """The difference is proportional to tau."""
     flows = [oscillators(times=2.0, tau=tau, by=mn.Solver()).f[:, 0] for tau in (1e-2, 1e-3)]
     far, near = (np.abs(f - np.exp(-CURVATURES * 2.0)).max() for f in flows)
     assert 8 < far / near < 12
@@ -124,7 +127,10 @@ def test_a_short_relaxation_time_is_gradient_flow() -> None:
 @pytest.mark.parametrize("loss", [mn.mse, mn.hinge, mn.Logistic(alpha=0.5)], ids=repr)
 @pytest.mark.parametrize("momentum", [{}, {"tau": 0.5}, {"mu": 10.0}], ids=repr)
 def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, momentum: Any) -> None:
-    """The same steps in weights and in functions, on train and test points; the kernel at another theta differs."""
+    """Both flows take the same steps in weights and in functions, on train and test points.
+
+    The kernel at another theta differs.
+    """
     moments = list(mn.flow(mn.Linearized(NET, THETA), THETA, X, SIGNS, loss=loss, times=TIMES, **momentum))
     lin, f0 = mn.Linearized(NET, THETA), NET(THETA, ALL)
     here, there = (mn.ntk_full(NET, theta, ALL, X) for theta in (THETA, THETA + 0.5))
@@ -141,7 +147,7 @@ def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, mom
 
 
 def test_several_outputs_and_an_averaged_kernel() -> None:
-    """(N, C, N, C) with the same kernel for each output is (N, N); a real full kernel is the linearised network's."""
+    """(N, C, N, C) with the same kernel for each output equals (N, N). A full kernel gives the linearised network."""
     net = mn.Network(mn.Sequential(mn.Dense(10), mn.Erf(), mn.Dense(3)), (3,))
     theta, y = net.init(np.random.default_rng(1)), np.eye(3)[[0, 1, 2, 0, 1, 2]]
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "times": TIMES}
@@ -156,7 +162,7 @@ def test_several_outputs_and_an_averaged_kernel() -> None:
 
 
 def test_large_alpha_is_the_frozen_kernel() -> None:
-    """Logistic(alpha) of Centred(alpha): f tends to the flow of the kernel at theta_0, the error falls as 1/alpha."""
+    """With Logistic(alpha), Centred(alpha) tends to the flow of the kernel at theta_0. The error falls as 1/alpha."""
     how: dict[str, Any] = {"times": 1.0, "by": mn.Solver(rtol=1e-10, atol=1e-13)}
     frozen = last(mn.kernel_flow(mn.ntk(NET, THETA, X), np.zeros((6, 1)), SIGNS, loss=mn.logistic, **how)).f
     errors = []
@@ -197,7 +203,7 @@ def test_a_flow_ends_when_the_hinge_is_zero(momentum: Any) -> None:
 
 
 def test_the_time_at_which_it_ends() -> None:
-    """f' = k while f < 1: t = 1/k, within a step."""
+    """For f' = k while f < 1, the end is at t = 1/k within a step."""
     end = last(mn.kernel_flow(np.array([[4.0]]), np.zeros((1, 1)), np.ones((1, 1)), loss=mn.hinge, times=inf))
     assert 0.25 <= end.t <= 0.25 + end.dt
     assert end.dt <= 1e-2 / 4
@@ -205,7 +211,7 @@ def test_the_time_at_which_it_ends() -> None:
 
 @pytest.mark.parametrize("momentum", [{}, {"tau": 1.0}], ids=repr)
 def test_members_at_zero_loss_stand_still(momentum: Any) -> None:
-    """A member that is done keeps its bits while others go on, with momentum too."""
+    """A member at zero loss keeps its bits while others continue, with momentum too."""
     theta = np.stack([THETA, NET.init(np.random.default_rng(3))])
     model = mn.Centred(NET, theta, 1.0)
     seen = list(mn.flow(model, theta, X, SIGNS, loss=mn.hinge, times=np.geomspace(1.0, 1e4, 100), **momentum))
@@ -220,7 +226,7 @@ def test_members_at_zero_loss_stand_still(momentum: Any) -> None:
 
 @given(st.integers(2, 10**5), st.floats(1e-4, 10.0), st.floats(1e-6, 10.0))
 def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -> None:
-    """T(b - 1/2) >= T >= T(b + 1/2) for the rounded b, except where b = 1 is already too cold."""
+    """The rounded b satisfies T(b - 1/2) >= T >= T(b + 1/2), unless b = 1 is already too cold."""
     settings = FlowSettings(mn.mse, 1.0, temperature=temperature, rng=np.random.default_rng(0))
 
     def hot(b: float) -> float:
@@ -233,7 +239,10 @@ def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -
 
 
 def test_the_noise_of_a_step_has_the_temperature() -> None:
-    """One step dt of f' = -mean(f - y_n): variance dt T Var(y), over 4000 seeds, by its z-score; twice T is refused."""
+    """One step dt of f' = -mean(f - y_n) adds the variance dt T Var(y), by its z-score over 4000 seeds.
+
+    Twice T is refused.
+    """
     N, h, temperature = 40, 0.05, 0.02
     y = np.random.default_rng(1).standard_normal((N, 1))
     kernel, f0, ends = np.ones((N, N)), np.zeros((N, 1)), []
@@ -254,7 +263,7 @@ def test_the_noise_of_a_step_has_the_temperature() -> None:
 
 
 def test_a_cold_stochastic_flow_is_the_flow() -> None:
-    """T = 1e-9: b = N nearly always; at zero temperature no generator is touched."""
+    """At T = 1e-9 nearly every batch has b = N. At zero temperature no generator is used."""
     rng = np.random.default_rng(0)
     how: dict[str, Any] = {"loss": mn.mse, "times": 1.0}
     cold = last(mn.flow(NET, THETA, X, Y, **how, temperature=1e-9, rng=rng))
@@ -267,7 +276,10 @@ def test_a_cold_stochastic_flow_is_the_flow() -> None:
 
 
 def test_a_stochastic_flow_ends_and_repeats() -> None:
-    """Momentum and temperature together, as for the convolutional networks of Geiger et al.; same seed, same bits."""
+    """A flow with momentum and temperature ends, and the same seed gives the same bits.
+
+    Geiger et al. use it for convolutional networks.
+    """
     model = mn.Centred(NET, THETA, 1.0)
     ends = [
         last(
@@ -285,7 +297,10 @@ def test_a_stochastic_flow_ends_and_repeats() -> None:
 
 @pytest.mark.parametrize("depth", [2, 5])
 def test_the_early_flow_is_resolved(depth: int) -> None:
-    """At s = .001 the loss halves within 0.6 % of the right time; with the outputs' bounds alone 6 % later and more."""
+    """At s = .001 the loss halves within 0.6 % of the right time.
+
+    With only the outputs' bounds it is at least 6 % late.
+    """
     layers = [layer for _ in range(depth) for layer in (mn.Dense(16), mn.Softplus(5.0, 1.404383))]
     net = mn.Network(mn.Sequential(*layers, mn.Dense(1)), (3,))
     theta, alpha = net.init(np.random.default_rng(0)), 1e-3 / 4
@@ -293,7 +308,7 @@ def test_the_early_flow_is_resolved(depth: int) -> None:
     how: dict[str, Any] = {"loss": mn.Hinge(alpha), "mu": 1000.0}
 
     def losses(times: Any, by: mn.Steps) -> list[float]:
-        """alpha^2 L at the times, down to a half."""
+        """Return alpha^2 L at the times, down to a half."""
         found = []
         for m in mn.flow(mn.Centred(net, theta, alpha), theta, x, y, times=times, by=by, **how):
             found.append(float(alpha**2 * m.loss))
@@ -310,7 +325,7 @@ def test_the_early_flow_is_resolved(depth: int) -> None:
 
 
 def test_weights_do_not_inflate_within_a_step() -> None:
-    """Near the finite time at which weights would diverge, a step at most trebles the way that outputs have come."""
+    """Near the finite time at which weights would diverge, a step at most trebles the outputs' change so far."""
     layers = [layer for _ in range(5) for layer in (mn.Dense(16), mn.Softplus(5.0, 1.404383))]
     net = mn.Network(mn.Sequential(*layers, mn.Dense(1)), (3,))
     theta, alpha = net.init(np.random.default_rng(0)), 1e-8
@@ -330,7 +345,7 @@ def test_weights_do_not_inflate_within_a_step() -> None:
 
 
 def test_models_that_re_anchor() -> None:
-    """every = 1 is the network's flow to the last bit, every = inf the linearised one's; a solver has no steps."""
+    """every = 1 is the network's flow to the last bit, every = inf the linearised one's. A solver has no steps."""
     runs = {
         every: last(
             mn.flow(
@@ -366,7 +381,7 @@ def test_a_centred_model_stays_centred_while_it_re_anchors() -> None:
 
 @pytest.mark.parametrize("by", [mn.Steps(), mn.Solver()], ids=repr)
 def test_an_ensemble_flows_like_its_members(by: Any) -> None:
-    """Bit for bit if all members are the same; else to the accuracy of their common steps."""
+    """Equal members have equal bits. Other members agree to the accuracy of their common steps."""
     same = last(mn.flow(NET, np.stack([THETA] * 3), X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
     alone = last(mn.flow(NET, THETA, X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
     np.testing.assert_allclose(weights(same), np.stack([weights(alone)] * 3), atol=1e-7)
@@ -393,7 +408,7 @@ def test_kernels_of_an_ensemble() -> None:
 
 
 def test_learning_rate_scales_are_part_of_the_flow() -> None:
-    """theta' = -S grad L: a scale of 0 freezes a tensor; a common scale c is another unit of time."""
+    """In theta' = -S grad L, a scale of 0 freezes a tensor. A common scale c changes the unit of time."""
     first, last_ = (t.name for t in (NET.layout.tensors[0], NET.layout.tensors[-1]))
     end = last(mn.flow(NET, THETA, X, Y, loss=mn.mse, times=1.0, lr_scales={first: 0.0}, by=mn.Solver()))
     moved = NET.layout.unpack(end.theta - THETA)
@@ -423,7 +438,7 @@ def test_float32_stays_float32(by: Any) -> None:
     ids=lambda rules: next(iter(rules)),
 )  # fmt: skip
 def test_rules_from_numpy_are_numbers(rules: dict[str, Any]) -> None:
-    """np.float64 times a float32 array is a float64 array."""
+    """np.float64 times a float32 array is a float64 array, so rules convert such numbers."""
     theta, x, y = (a.astype(np.float32) for a in (THETA, X, Y))
     given: dict[str, Any] = {"loss": mn.mse, "times": 1.0} | rules
     end = last(mn.flow(NET, theta, x, y, **given))

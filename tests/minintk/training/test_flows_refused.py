@@ -41,7 +41,7 @@ from tests.minintk.training.test_flows import NET, SIGNS, THETA, X, Y, last
     ],
 )  # fmt: skip
 def test_invalid_settings(arguments: Any, error: type[Exception], words: str) -> None:
-    """At the call, not at the first moment."""
+    """Settings are refused by the call, not at the first moment."""
     how: dict[str, Any] = {"loss": mn.mse, "times": 1.0, **arguments}
     with pytest.raises(error, match=words):
         mn.flow(NET, THETA, X, Y, **how)
@@ -83,7 +83,7 @@ def test_solvers_that_cannot_be(arguments: Any) -> None:
 
 
 def test_rounding_is_told_from_steps_too_long() -> None:
-    """alpha = 1e7 in float32: outputs are multiples of about 1, and cannot change by less than 1e-2."""
+    """With alpha = 1e7 in float32, outputs are multiples of about 1, so they cannot change by less than 1e-2."""
     theta, x, y = (a.astype(np.float32) for a in (THETA, X, SIGNS))
     model = mn.Centred(NET, theta, 1e7)
     with pytest.raises(
@@ -100,7 +100,7 @@ def test_outputs_that_are_not_finite() -> None:
 
 
 def test_exponential_decay_in_the_docstring() -> None:
-    """Steps: a of constant tau and of tau = t/mu is exp(-int dt/tau)."""
+    """Steps multiply by a = exp(-int dt/tau), for constant tau and for tau = t/mu."""
     for tau, mu in ((0.7, None), (None, 3.0), (None, None)):
         settings = FlowSettings(mn.mse, 1.0, tau, mu)
         want = exp(-0.2 / 0.7) if tau else (2.0 / 2.2) ** 3 if mu else 0.0

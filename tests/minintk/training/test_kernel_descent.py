@@ -71,7 +71,7 @@ def test_any_loss(loss: Any) -> None:
 
 
 def test_hinge_and_one_kernel_for_all_members() -> None:
-    """f0 : (E, M, 1) with kernel (M, N): each member as alone."""
+    """With f0 : (E, M, 1) and a kernel (M, N), each member equals the member alone."""
     theta0 = ONE.init(np.random.default_rng(2), ensemble=E)
     kernel, f0 = mn.ntk(ONE, theta0[0], X, X[:N]), ONE(theta0, X)
     how: dict[str, Any] = {"loss": mn.hinge, "optimizer": mn.SGD(0.1, 0.5), "steps": 9, "batch_size": 2}
@@ -98,12 +98,12 @@ def test_on_the_full_batch_it_is_the_closed_form() -> None:
 
 
 def scaled_batch(right: Any) -> Any:
-    """The batch's gradient over N, not over its own number of examples."""
+    """Divide the batch's gradient by N, not by its own number of examples."""
     return lambda self, u, out: right(self, u * (u.shape[-2] / N), out)
 
 
 def wrong_rows(right: Any) -> Any:
-    """The gradient of a batch at the first rows, not at its own."""
+    """Use the gradient of a batch at the first rows, not at its own."""
 
     def pull(self: Any, u: Array, out: Array) -> None:
         at, self.at = self.at, np.arange(u.shape[-2])
@@ -114,7 +114,7 @@ def wrong_rows(right: Any) -> Any:
 
 
 def summed(right: Any) -> Any:
-    """The outputs' gradients mixed up: every output gets the mean."""
+    """Give every output the mean of the outputs' gradients."""
     return lambda self, u, out: right(self, 0 * u + u.mean(axis=-1, keepdims=True), out)
 
 

@@ -40,7 +40,7 @@ def test_the_hinge_is_exactly_zero_from_margin_one_on() -> None:
 
 
 def test_logistic_of_large_outputs() -> None:
-    """No overflow, and an accurate tail: log(1 + e^-m) = e^-m for a large margin m."""
+    """Nothing overflows, and the tail is accurate: log(1 + e^-m) = e^-m for a large margin m."""
     f, y = np.array([[-1e4], [50.0]]), np.array([[1.0], [1.0]])
     assert mn.logistic(f, y) == 5e3
     assert mn.logistic(f[1:], y[1:]) == pytest.approx(np.exp(-50), rel=1e-14)
@@ -48,7 +48,7 @@ def test_logistic_of_large_outputs() -> None:
 
 
 def test_cross_entropy_of_large_logits() -> None:
-    """No overflow: log sum exp is shifted by the largest."""
+    """Nothing overflows, because log sum exp is shifted by the largest logit."""
     f, y = np.array([[1e4, 0.0], [0.0, -1e4]]), np.array([[0.0, 1.0], [1.0, 0.0]])
     assert mn.softmax_cross_entropy(f, y) == 5e3
     assert np.array_equal(mn.softmax_cross_entropy.cotangent(f, y), [[0.5, -0.5], [0.0, 0.0]])

@@ -20,7 +20,7 @@ settings = {
 
 @given(**settings)
 def test_steps_follow_the_formula(lr: float, momentum: float, weight_decay: float, scaled: bool, seed: int) -> None:
-    """v <- m v + s g + wd theta, theta <- theta - lr v: torch.optim.SGD's for s = 1; its v = g in the first step."""
+    """v <- m v + s g + wd theta, theta <- theta - lr v. For s = 1 this is torch.optim.SGD, whose first v is g."""
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
     s = rng.uniform(0.1, 2, 7) if scaled else None
@@ -36,7 +36,10 @@ def test_steps_follow_the_formula(lr: float, momentum: float, weight_decay: floa
 
 @given(**settings)
 def test_nesterov_follows_the_formula(lr: float, momentum: float, weight_decay: float, scaled: bool, seed: int) -> None:
-    """g' = s g + wd theta, v <- m v + g', theta <- theta - lr (g' + m v): torch.optim.SGD(nesterov=True) for s = 1."""
+    """g' = s g + wd theta, v <- m v + g', theta <- theta - lr (g' + m v).
+
+    For s = 1 this is torch.optim.SGD(nesterov=True).
+    """
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
     s = rng.uniform(0.1, 2, 7) if scaled else None
@@ -59,7 +62,7 @@ def test_nesterov_follows_the_formula(lr: float, momentum: float, weight_decay: 
 def test_adam_follows_the_formula(
     lr: float, b1: float, b2: float, eps: float, weight_decay: float, scaled: bool, seed: int
 ) -> None:
-    """torch.optim.AdamW's for s = 1; the decay is lr weight_decay theta for any s."""
+    """For s = 1 this is torch.optim.AdamW. The decay is lr weight_decay theta for any s."""
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
     s = rng.uniform(0.1, 2, 7) if scaled else None
@@ -99,7 +102,10 @@ def test_the_pieces_of_a_long_theta_do_not_show(optimizer: mn.training.optimizer
     "optimizer", [mn.SGD(lr=1.0, momentum=0.5), mn.Nesterov(lr=1.0, momentum=0.5), mn.SGD(lr=1.0), mn.Nesterov(lr=1.0)]
 )
 def test_reach_is_where_descent_on_a_parabola_turns_unstable(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """L = lambda theta^2 / 2 with lr lambda just below and just above it; Adam's step is not linear and has none."""
+    """L = lambda theta^2 / 2 is stable for lr lambda just below the reach, and unstable just above.
+
+    Adam's step is not linear and has none.
+    """
     sizes = []
     for curvature in (0.99 * optimizer.reach, 1.01 * optimizer.reach):
         theta = np.ones(1)
@@ -122,7 +128,7 @@ def test_a_state_of_another_optimiser() -> None:
 
 
 def test_a_long_theta_is_one_theta() -> None:
-    """The step works through theta in pieces; their borders do not show."""
+    """The step processes theta in pieces whose borders do not show."""
     n = 200_001
     rng = np.random.default_rng(0)
     theta, g, s = (rng.standard_normal(n) for _ in range(3))

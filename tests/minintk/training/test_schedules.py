@@ -70,7 +70,7 @@ X, Y = RNG.standard_normal((7, 3)), RNG.standard_normal((7, 2))
 
 @given(schedules, st.sampled_from((0.0, 0.9)))
 def test_training_follows_the_schedule(lr: Schedule, momentum: float) -> None:
-    """theta <- theta - lr(s) v, and t is the time so far: the loop once more."""
+    """theta <- theta - lr(s) v in a loop gives the same run, and t is the sum of rates so far."""
     optimizer = mn.SGD(lr=lr, momentum=momentum, weight_decay=0.01)
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     theta, v = THETA, np.zeros_like(THETA)
@@ -93,7 +93,10 @@ def test_a_constant_schedule_is_a_number_bit_for_bit() -> None:
 
 
 def test_the_time_of_a_schedule_is_the_time_of_gradient_flow() -> None:
-    """The linearised network after a cosine schedule of small steps is the flow of length t; of another length, not."""
+    """After a cosine schedule of small steps, the linearised network equals the flow of length t.
+
+    Another length gives another result.
+    """
     import analytic as an
 
     lin, lr = mn.Linearized(NET, THETA), mn.Cosine(0.01, steps=400)

@@ -95,7 +95,7 @@ def test_theta_may_change_between_the_call_and_the_first_step() -> None:
 def test_train_is_this_loop(
     momentum: float, weight_decay: float, scales: dict[str, float] | None, loss: Any, batch_size: int | None
 ) -> None:
-    """The whole of `train` once more, in eight lines."""
+    """`train` equals this loop of eight lines."""
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     optimizer = mn.SGD(lr=0.1, momentum=momentum, weight_decay=weight_decay)
     rng = np.random.default_rng(3) if batch_size else None
@@ -121,7 +121,10 @@ def test_a_frozen_tensor_stays_bit_for_bit() -> None:
 
 @given(st.integers(1, 7), st.integers(0, 100))
 def test_mini_batches_cover_each_epoch_once(batch_size: int, seed: int) -> None:
-    """Examples recognised by their outputs: within an epoch none comes twice, and all but the rest come."""
+    """Examples are recognised by their outputs.
+
+    Within an epoch none appears twice, and all but the remainder appear.
+    """
     per_epoch = 7 // batch_size
     snaps = go(batch_size=batch_size, rng=np.random.default_rng(seed), steps=3 * per_epoch, optimizer=mn.SGD(lr=1e-300))
     known = NET(THETA, X)
@@ -141,7 +144,10 @@ def test_the_same_generator_gives_the_same_run() -> None:
 
 
 def test_an_ensemble_cut_into_parts_is_the_same_ensemble(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However it is shared out over cores; the anchored models' anchors are shared out with it."""
+    """The ensemble is the same for any distribution over cores.
+
+    The anchors of anchored models are distributed with it.
+    """
     theta = NET.init(np.random.default_rng(1), ensemble=5)
     models: list[mn.Model] = [
         NET,
@@ -181,7 +187,7 @@ def test_float32_trains_in_float32() -> None:
 
 
 def test_it_learns() -> None:
-    """A network with more parameters than targets reaches the targets; the loss falls at every step."""
+    """A network with more parameters than targets reaches the targets, and the loss falls at every step."""
     net = mn.Network(mn.Sequential(mn.Dense(100, b_std=0.3), mn.Erf(), mn.Dense(2)), (3,))
     losses = [
         float(s.loss) for s in go(net.init(np.random.default_rng(2)), model=net, optimizer=mn.SGD(lr=1.0), steps=2000)
@@ -194,7 +200,7 @@ def test_it_learns() -> None:
 
 
 def bound(momentum: float = 0.0, scales: dict[str, float] | None = None, model: mn.Model = NET) -> float:
-    """2 (1 + m) N / lambda_max of J S J'."""
+    """Return 2 (1 + m) N / lambda_max of J S J'."""
     J = model.linearize(THETA, X)[1].dense().reshape(14, -1)
     s = NET.layout.learning_rate_scales(scales)
     return 2 * (1 + momentum) * 7 / float(np.linalg.norm(J * np.sqrt(1.0 if s is None else s), 2)) ** 2
@@ -236,7 +242,7 @@ def test_the_bound_is_where_the_linearised_network_diverges() -> None:
 
 
 def test_the_check_costs_little_below_half_the_bound_and_no_accuracy_above(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three products with the kernel, eight from half the bound on."""
+    """The check takes three products with the kernel below half the bound, and eight above."""
     products, critical = 0, bound()
     pull = NetworkJacobian.pull
 
@@ -253,7 +259,7 @@ def test_the_check_costs_little_below_half_the_bound_and_no_accuracy_above(monke
 
 
 def end_of_batches(lr: float, momentum: float, b: int) -> tuple[float, list[str]]:
-    """(loss at the end over that at the start, warnings) of the linearised network on mini-batches of b of 48."""
+    """Return (final loss / initial loss, warnings) of the linearised network on mini-batches of b of 48."""
     data = mn.datasets.digits().subset(48, np.random.default_rng(0))
     x, y = data.parity()
     net = mn.Network(mn.Sequential(mn.Dense(24, b_std=0.3), mn.Tanh(), mn.Dense(1)), x.shape[1:])
@@ -270,7 +276,7 @@ def end_of_batches(lr: float, momentum: float, b: int) -> tuple[float, list[str]
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("b", [1, 4, 16])
 def test_the_bound_of_mini_batches_is_near_where_they_diverge(momentum: float, b: int) -> None:
-    """Half of it converges in silence, three times it diverges, with a warning that names it before the first step."""
+    """Half the bound converges without a warning. Three times the bound diverges after a warning that names it."""
     _, (words,) = end_of_batches(1e3, momentum, b)
     critical = float(words.split("bound ")[1].split(":")[0])
     assert f"that of mini-batches of {b}, from one of" in words
@@ -283,7 +289,7 @@ def test_the_bound_of_mini_batches_is_near_where_they_diverge(momentum: float, b
 
 
 def test_momentum_and_small_batches_diverge_far_below_the_bound_of_full_batches() -> None:
-    """The bound of full batches alone says nothing there: a control of the one for batches."""
+    """The bound of full batches does not warn there, so it is a control of the bound for batches."""
     rates = [float(end_of_batches(1e3, 0.9, b)[1][0].split("bound ")[1].split(":")[0]) for b in (1, 16, 48)]
     assert rates[0] < rates[2] / 20
     assert rates[0] < rates[1] < rates[2]
@@ -291,7 +297,7 @@ def test_momentum_and_small_batches_diverge_far_below_the_bound_of_full_batches(
 
 
 def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a known bound, the loss itself is checked: cross-entropy, and a bound that was wrong."""
+    """Without a known bound the loss itself is checked, for cross-entropy and for a wrong bound."""
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     with pytest.warns(
         RuntimeWarning, match=r"the loss has grown 1000-fold, to .* at step \d+: training diverges"
@@ -305,7 +311,7 @@ def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_loss_that_grows_from_nothing_does_not_diverge() -> None:
-    """It starts at its end, and weight decay moves it away: far more than a thousandfold, and not beyond f = 0."""
+    """A loss that starts at zero grows more than a thousandfold by weight decay, but not beyond that of f = 0."""
     losses = [float(snap.loss) for snap in go(y=NET(THETA, X), optimizer=mn.SGD(lr=0.1, weight_decay=0.5), steps=30)]
     assert losses[0] < 1e-20
     assert losses[-1] > 1e-3
@@ -325,7 +331,7 @@ def test_no_warning_where_the_bound_says_nothing(options: dict[str, Any]) -> Non
     "x", [np.array([[1.0], [-1.0]]), np.zeros((2, 1))], ids=["outputs sum to zero", "no weight moves the outputs"]
 )
 def test_the_stability_check_survives_degenerate_kernels(x: Array) -> None:
-    """Without a warning from the arithmetic, and without a NaN."""
+    """Degenerate kernels cause neither warnings nor NaN."""
     net = mn.Network(mn.Dense(1), (1,))
     theta = net.init(np.random.default_rng(0))
     snaps = go(theta, x, np.ones((2, 1)), model=mn.Centred(net, theta, 1.0), optimizer=mn.SGD(lr=0.1))
@@ -385,7 +391,7 @@ def test_divergence_names_the_members() -> None:
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
 def test_bad_input_is_refused_by_the_call_itself(changes: dict[str, Any], error: type[Exception], words: str) -> None:
-    """At the call of `train`, before the first iteration."""
+    """The call of `train` refuses bad input, before the first iteration."""
     arguments: dict[str, Any] = {"model": NET, "theta": THETA, "x": X, "y": Y} | changes
     options: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=0.1), "steps": 1}
     options |= {name: value for name, value in changes.items() if name not in ("model", "theta", "x", "y")}

@@ -154,7 +154,7 @@ def test_python_m_minintk() -> None:
 
 
 def test_train_writes_what_it_says_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Stopped after one of two epochs or not at all: the same last row, but for the seconds."""
+    """A run that stopped after one of two epochs ends with the same last row, except for the seconds."""
     command = ["train", "mlp", "--width", "32", "--epochs", "2", "--shift", "1", "--out"]
     status, out, err = run(*command, str(tmp_path / "whole"), capsys=capsys)
     assert status == cli.OK
@@ -392,7 +392,7 @@ def test_coordinate_check_refuses_what_makes_no_sense(
 
 
 def test_transfer_says_where_the_best_rate_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In muP it stays, over widths and depths; rates that are too small, or too large for anything, are no pass."""
+    """In muP the best rate stays over widths and depths. Rates that are all too small or too large do not pass."""
     base = ["transfer", "--widths", "32,128", "--seeds", "2", "--steps", "15", "--batch-size", "32", "--depth", "1"]
     deep = ["--depths", "2,4", "--width", "32", "--network", "resnet"]
     for options, status, said in (

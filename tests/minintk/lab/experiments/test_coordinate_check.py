@@ -28,7 +28,7 @@ SGD, ADAM = mn.SGD(lr=0.1), mn.Adam(lr=0.01)
 
 
 def check(spec: Callable[[int], mn.spec.Layer], optimizer: Any = SGD, **told: Any) -> CoordinateCheck:
-    """On digits; with more seeds than the default, so that intervals are narrow."""
+    """Check digits with more seeds than the default, so that intervals are narrow."""
     settings: dict[str, Any] = {"loss": mn.mse, "widths": WIDTHS, "seeds": 24} | told
     x = settings.pop("x", X)
     return mn.coordinate_check(spec, x, Y[: len(x)].astype(x.dtype), optimizer=optimizer, **settings)
@@ -81,7 +81,7 @@ def test_mean_field_and_biases_pass_too() -> None:
 
 @pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.02), mn.Adam(lr=0.01 / 64)], ids=["SGD", "Adam"])
 def test_rates_of_a_base_width_carry_over(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """Standard rates at width 64, where the standard parametrization at the same rates fails at others."""
+    """Standard rates at width 64 carry over. In the standard parametrization the same rates fail at other widths."""
     spec, told = named.spec_of_width("mlp", 10, 2), {"widths": (64, 128, 256), "seeds": 12}
     found = check(spec, optimizer, parametrization=mn.SpectralMuP(base_width=64), **told)
     assert found.verdict != "fail", found.report()
@@ -120,7 +120,7 @@ def test_equivalent_parametrizations_have_one_check() -> None:
 def test_ntk_and_standard_have_the_slopes_of_their_exponents(
     parametrization: Parametrization, optimizer: mn.training.optimizers.Optimizer
 ) -> None:
-    """|dW| of the first step has theory's slopes within .1; |dh| is on its way there, from what earlier layers add."""
+    """|dW| of the first step has theory's slopes within .1. |dh| approaches them while earlier layers contribute."""
     told: dict[str, Any] = {"parametrization": parametrization, "steps": 1, "widths": (128, 256, 512), "seeds": 12}
     found = check(named.spec_of_width("mlp", 10, 3), optimizer, x=X.astype(np.float64), **told)
     abc = mn.exponents(parametrization, optimizer.rule)
@@ -144,7 +144,7 @@ def exponent(row: Scaling) -> float:
 
 @dataclass(frozen=True)
 class Wrong(Parametrization):
-    """Spectral muP with the rate of one place, or its start, off by n^power."""
+    """Spectral muP with the rate or the initial size of one tensor wrong by n^power."""
 
     power: float = 0.5
     what: str = "lr"
@@ -161,7 +161,7 @@ class Wrong(Parametrization):
 
 
 def planted(layer: int, power: float) -> Callable[[int], mn.spec.Layer]:
-    """A network of three hidden layers, one of which starts larger by n^power."""
+    """Return a network of three hidden layers, one of which starts larger by n^power."""
 
     def spec(n: int) -> mn.spec.Layer:
         std = [1.0, 1.0, 1.0]
@@ -203,7 +203,7 @@ def test_a_layer_that_learns_at_the_wrong_rate_is_named(optimizer: mn.training.o
 def test_a_layer_that_learns_less_and_less_or_not_at_all_fails(
     place: str, power: float, optimizer: mn.training.optimizers.Optimizer
 ) -> None:
-    """Its features move all the same, with those of the layer before it."""
+    """A layer that hardly learns fails, although its features move with those of the previous layer."""
     table = Wrong(power, place=place)
     found = check(planted(0, 0.0), optimizer, parametrization=table, seeds=4, widths=(64, 128, 256))
     assert found.verdict == "fail"
@@ -212,7 +212,7 @@ def test_a_layer_that_learns_less_and_less_or_not_at_all_fails(
 
 
 class Narrow(Parametrization):
-    """Spectral muP with the norm's start at the input: min(1, sqrt(n / d)) smaller than 1/sqrt(d)."""
+    """Spectral muP with the spectral norm's start at the input: min(1, sqrt(n / d)), smaller than 1/sqrt(d)."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> TableRow:
         at = replace(role, place="hidden") if role.place == "input" else role
@@ -221,7 +221,7 @@ class Narrow(Parametrization):
 
 @pytest.mark.parametrize("optimizer", [SGD, pytest.param(ADAM, marks=SLOW)], ids=["SGD", "Adam"])
 def test_networks_narrower_than_their_inputs_pass(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """784 pixels, widths 64 to 256; the norm's start is refused, and its tensor named."""
+    """Widths 64 to 256 pass with 784 pixels. The spectral norm's start is refused, and its tensor is named."""
     x = DIGITS.enlarged(3, frame=2).one_hot()[0].reshape(32, -1)
     assert x.shape == (32, 784)
     found = check(planted(0, 0.0), optimizer, x=x, widths=(64, 128, 256))
@@ -232,7 +232,7 @@ def test_networks_narrower_than_their_inputs_pass(optimizer: mn.training.optimiz
 
 
 def test_a_slope_that_all_layers_share_is_no_layers_fault() -> None:
-    """Outputs that start large, as n^-1/2: with gradient descent the first steps of all layers fall together."""
+    """If outputs start large, as n^-1/2, the first steps of all layers fall together, and no layer is blamed."""
 
     def spec(n: int) -> mn.spec.Layer:
         hidden = (layer for _ in range(2) for layer in (mn.Dense(n, b_std=0.5), mn.Tanh()))
@@ -264,7 +264,10 @@ def test_weights_that_stand_still_are_noted() -> None:
 
 
 class Shallow(Parametrization):
-    """Spectral muP for residual branches like other layers, which 1/sqrt(L) in w_std does not mend."""
+    """Spectral muP that treats residual branches like other layers.
+
+    A factor 1/sqrt(L) in w_std does not correct this.
+    """
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> TableRow:
         row = mn.SpectralMuP().row(replace(role, branches=1), fan_in, fan_out, sigma)
@@ -273,7 +276,10 @@ class Shallow(Parametrization):
 
 @pytest.mark.parametrize("optimizer", [pytest.param(SGD, marks=SLOW), ADAM], ids=["SGD", "Adam"])
 def test_features_keep_their_size_as_the_depth_grows(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """2 to 16 residual branches; the rates of spectral muP in width alone are refused, and the branches named."""
+    """Features keep their size with 2 to 16 residual branches.
+
+    Rates of spectral muP in width alone are refused, and the branches are named.
+    """
 
     def spec(L: int) -> mn.spec.Layer:
         return named.spec_of_width("resnet", 10, L)(64)
@@ -316,7 +322,7 @@ def test_verdicts_follow_the_interval() -> None:
 
 
 def test_an_undecided_check_blames_nothing() -> None:
-    """|W| alone does not decide: a size at the start that fails is blamed only where the check fails."""
+    """|W| alone does not decide. A wrong initial size is blamed only if the check fails."""
     start = replace(row(0.5, 0.05), quantity="W", name="0.W")
     unsure, wrong = (CoordinateCheck("", "sgd", WIDTHS, (row(*case), start), 0.1) for case in ((0.0, 2.0), (0.2, 0.05)))
     assert unsure.blame == {}
@@ -326,7 +332,7 @@ def test_an_undecided_check_blames_nothing() -> None:
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW)])
 def test_a_budget_of_seeds_decides_what_few_seeds_cannot(seed: int) -> None:
-    """The right table is never refused, nor left undecided; the wrong one is refused as before."""
+    """With a budget of seeds the right table is neither refused nor undecided. The wrong one is refused."""
     spec = named.spec_of_width("mlp", 10, 2)
     few, more = (check(spec, seeds=4, budget=budget, rng=np.random.default_rng(seed)) for budget in (None, 64))
     assert few.verdict != "fail"
@@ -406,7 +412,7 @@ def test_every_array_library_measures_the_same(library: str) -> None:
 
 
 def test_outputs_may_start_at_zero() -> None:
-    """Nothing below them moves in the first step; the |dW| of later ones counts."""
+    """If outputs start at zero, nothing below them moves in the first step, so the |dW| of later steps count."""
     x, y = mn.datasets.digits(dtype=np.float32).subset(16, np.random.default_rng(0)).one_hot()
     silent = mn.ABC(a=(0, 0, 0), b=(0, 0.5, np.inf), c=(-1, 0, 1))
     check = mn.coordinate_check(

@@ -25,7 +25,7 @@ def transfer(**told: Any) -> Transfer:
 
 
 def test_planted_optima_are_found() -> None:
-    """Losses exp((log2 lr - b log2 n - .3)^2) with noise: best rates, shift and intervals."""
+    """For losses exp((log2 lr - b log2 n - .3)^2) with noise, best rates, shift and intervals are found."""
     rng, rates = np.random.default_rng(0), 2.0 ** np.arange(-10, 4)
     for b in (0.0, -1.0):
         centre = 0.3 + b * np.log2(np.array(WIDTHS) / 64)
@@ -84,7 +84,7 @@ def test_a_network_that_diverges_counts_with_its_start() -> None:
 
 
 def test_an_optimiser_may_depend_on_the_network() -> None:
-    """A class that takes a layout, or rate -> (network -> optimiser): the same runs."""
+    """A class that takes a layout and a function rate -> (network -> optimiser) give the same runs."""
     told: dict[str, Any] = {"widths": (16, 32), "seeds": 2, "steps": 3, "rates": (0.02, 0.1, 0.5)}
     one = transfer(optimizer=mn.SpectralDescent, **told)
     two = transfer(optimizer=lambda lr: lambda net: mn.SpectralDescent(lr, net.layout), **told)

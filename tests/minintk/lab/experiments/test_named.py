@@ -43,7 +43,7 @@ def test_what_is_no_name_is_refused() -> None:
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize(("name", "weights"), [("mlp", 1), ("cnn", 1), ("resnet", 2)])
 def test_networks_of_a_width_have_so_many_layers(name: str, weights: int, depth: int) -> None:
-    """Hidden layers, or the first and two for each branch, and the last."""
+    """Networks have the stated number of layers: hidden layers, or the first, two per branch, and the last."""
     net = mn.Network(spec_of_width(name, 10, depth)(4), (6, 6, 2))
     hidden = depth if weights == 1 else 1 + 2 * depth
     assert len([t for t in net.layout.tensors if t.name.endswith("W")]) == hidden + 1

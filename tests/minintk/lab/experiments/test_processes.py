@@ -22,7 +22,7 @@ if __name__ == "__main__":
 
 
 def alive(pid: int) -> bool:
-    """True if the process runs; one that has ended may still wait to be reaped."""
+    """True if the process runs. One that has ended may still be a zombie."""
     try:
         os.kill(pid, 0)
         return not Path("/proc/self/status").exists() or "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()

@@ -43,7 +43,7 @@ def test_starters_share_the_calls(starters: int, tmp_path: Path) -> None:
 
 
 def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control: two who get every claim get into each other's way; they meet in the first call."""
+    """Negative control: two processes that get every claim collide. They meet in the first call."""
     both, made = Barrier(2, timeout=60), []
 
     def spy(a: int) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch:
 
 
 def test_a_part_is_a_filter_on_calls(tmp_path: Path) -> None:
-    """The calls of three parts are those of the grid, each in one; the last part writes the results."""
+    """Three parts have the calls of the grid, each call in one part. The last part writes the results."""
     made: list[int] = []
 
     def counted(a: int) -> dict[str, Any]:

@@ -28,7 +28,7 @@ GRID: dict[str, Any] = {"a": [2, 3], "b": [0.5, float("inf")], "seed": range(5)}
 
 
 def work(a: int, b: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Depends on the company: what a wrong resume would change."""
+    """Return a result that depends on the other members, which a wrong resume would change."""
     return [{"value": a / 3 + s + 0.1 * sum(seed), "b": b, "pair": np.array([a, s], np.float32)} for s in seed]
 
 
@@ -40,7 +40,7 @@ def single(a: int) -> dict[str, Any]:
 
 
 def killed(*arguments: str) -> int:
-    """The exit status of a sweep in a process of its own."""
+    """Return the exit status of a sweep in a separate process."""
     script = Path(interrupted_sweep.__file__)
     where = {**os.environ, "PYTHONPATH": str(script.parents[2])}
     done = subprocess.run(
@@ -57,7 +57,7 @@ def records(folder: Path) -> int:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 @pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
 def test_killed_twice_and_resumed_is_the_same_file(size: str, tmp_path: Path) -> None:
-    """In the middle of training, then in the middle of writing a record: and then the bytes of an unbroken sweep."""
+    """A sweep killed in training and in writing a record ends with the bytes of an unbroken sweep."""
     half, whole = tmp_path / "killed", tmp_path / "whole"
     total = 12 if size == "small" else 500
     assert killed(str(half), size, "train", "3" if size == "small" else "41") == -signal.SIGKILL
@@ -82,7 +82,7 @@ def test_killed_twice_and_resumed_is_the_same_file(size: str, tmp_path: Path) ->
 
 
 def test_what_a_kill_leaves_is_not_repeated(tmp_path: Path) -> None:
-    """Deleting some records repeats their calls, and only theirs, in the company they had."""
+    """Deleting some records repeats only their calls, with the same members."""
     whole = mn.sweep(work, GRID, store=tmp_path, together="seed", batch=2)
     before = (tmp_path / "results.json").read_bytes()
     for path in sorted((tmp_path / "records").glob("*.json"))[::7]:
@@ -102,7 +102,7 @@ def test_what_a_kill_leaves_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_company_by_what_is_left_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control: grouping the members that are missing gives different bytes."""
+    """Negative control: grouping only the missing members gives different bytes."""
     mn.sweep(work, GRID, store=tmp_path / "whole", together="seed", batch=2)
     mn.sweep(work, GRID, store=tmp_path / "half", together="seed", batch=2)
     for path in sorted((tmp_path / "half" / "records").glob("*.json"))[::3]:
@@ -243,7 +243,7 @@ def test_an_error_tells_where_and_keeps_the_rest(pool: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("wrong", ["raises", "nan"])
 def test_an_error_does_not_lose_the_runs_in_progress(wrong: str, tmp_path: Path) -> None:
-    """One run fails while another is under way, and a third has not begun."""
+    """One run fails while another is under way and a third has not begun. No finished run is lost."""
     begun, failed = Event(), Event()
 
     def one_fails(a: int) -> dict[str, Any]:
@@ -322,7 +322,7 @@ def scaled(factor: Any, a: int) -> dict[str, Any]:
 
 
 def test_records_of_nobody_knows_which_work(tmp_path: Path) -> None:
-    """`rm store/*` leaves the folder with records: another work would return them as its own."""
+    """After `rm store/*`, records remain that another work would return as its own, so they are refused."""
     mn.sweep(single, {"a": [1, 2]}, store=tmp_path)
     for path in tmp_path.glob("*.json"):
         path.unlink()
@@ -359,7 +359,7 @@ class Times:
 
 
 def middle(value: float) -> np.ndarray[Any, Any]:
-    """An array whose middle its repr leaves out."""
+    """Return an array whose repr omits the middle."""
     x = np.zeros(3000)
     x[1500] = value
     return x
@@ -376,7 +376,10 @@ def middle(value: float) -> np.ndarray[Any, Any]:
     ],
 )  # fmt: skip
 def test_what_a_work_was_given_belongs_to_it(make: Callable[[int], Any], tmp_path: Path) -> None:
-    """Works with different bound values differ, however the values were bound; with equal ones they are the same."""
+    """Works with different bound values are different works, however the values were bound.
+
+    With equal values they are the same.
+    """
     kept = mn.sweep(make(1), {"a": [1]}, store=tmp_path).results
     assert mn.sweep(make(1), {"a": [1]}, store=tmp_path).results == kept
     with pytest.raises(ValueError, match="take another folder"):
@@ -388,7 +391,7 @@ def first_of(data: Any, a: int) -> dict[str, Any]:
 
 
 def test_two_sweeps_at_once_spoil_nothing(tmp_path: Path) -> None:
-    """Both write every record; each appears whole."""
+    """Two sweeps at the same time write every record, and each record appears complete."""
     both = Barrier(2, timeout=60)
 
     def meet(a: int) -> dict[str, Any]:
