@@ -16,4 +16,4 @@ Reading order:
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names and modules: __init__.pyi
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names and modules are in __init__.pyi

@@ -1,10 +1,10 @@
 """Compute the NNGP and NTK matrices of infinitely wide networks: `kernel(spec)`.
 
-    K(x, x')     = E f_i(x) f_i(x')                             of one output i, over initialisations
-    Theta(x, x') = sum_theta S df_i/dtheta(x) df_i/dtheta(x')   the same for every i, 0 across outputs
+    K(x, x')     = E f_i(x) f_i(x')                             for one output i, averaged over initialisations
+    Theta(x, x') = sum_theta S df_i/dtheta(x) df_i/dtheta(x')   equal for every i, 0 between different outputs
 
 as all widths go to infinity (Lee et al. 2019, eqs. (12) and (4); Jacot et al. 2018).  The input kernel is x x' / d.
-S are the parametrization's learning-rate scales for gradient descent: a step changes f by -lr Theta dL/df.
+S denotes the parametrization's learning-rate scales for gradient descent.  A step changes f by -lr Theta dL/df.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Derivatives(NamedTuple):
 
 
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
-    """Return the steps of the recursion for examples of `shape`; UnsupportedLayer if none holds for the spec."""
+    """Return the steps of the recursion for examples of `shape`.  UnsupportedLayer if the spec has no recursion."""
     by = tuple((lower.dispatch(type(layer)), pointwise.dispatch(type(layer))) for layer in every(spec))
     return _program(spec, parametrization, shape, by)
 
@@ -75,7 +75,7 @@ def every(layer: s.Layer) -> Iterator[s.Layer]:
 
 @lru_cache(maxsize=256)
 def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: tuple[Any, ...]) -> Program:
-    """Build the program; `by` (the layers' rules and functions) is a cache key, so new registrations take effect."""
+    """Build the program.  `by`, the layers' rules and functions, is part of the cache key, so new rules take effect."""
     check_channels_last(spec, shape)
     steps = lower(spec, Site(shape), parametrization)
     run_law(steps, Law())
@@ -85,7 +85,7 @@ def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: 
 
 
 class Wider(Parametrization):
-    """Give layers the parametrization's rows at 16 times their width.  seen : (place, rate) of each row."""
+    """Parametrization that uses 16 times the layers' widths.   seen : (place, rate) of each row."""
 
     def __init__(self, of: Parametrization) -> None:
         self.of, self.seen = of, set[tuple[str, float]]()
@@ -99,7 +99,7 @@ class Wider(Parametrization):
 
 @lru_cache(maxsize=256)
 def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
-    """Raise UnsupportedLayer if Theta depends on the hidden widths or phi has jumps, ValueError for Adam's rates."""
+    """Raise UnsupportedLayer if Theta depends on the hidden widths or phi jumps; raise ValueError for Adam's rates."""
     if any(isinstance(layer, s.Sign) for layer in every(spec)):
         raise UnsupportedLayer(
             "Sign has no tangent kernel: E phi'^2 is infinite, from its jump.  Take .nngp(...) of it, or mn.Erf() "
@@ -121,48 +121,49 @@ def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Sha
 
 @dataclass(frozen=True)
 class Kernel:
-    """Compute the kernels of an infinitely wide network; `kernel` builds it.
+    """NNGP and NTK of an infinitely wide network, built by `kernel`.
 
-    All methods take NumPy or CuPy examples x : (N, *shape), float32 or float64, and return arrays of that library
-    and precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, or a few 1e-7 in float32, even for
-    nearly parallel, equal, opposite and zero rows.  `error` bounds two larger errors: that of activations without
-    closed forms, and that of layers that amplify rounding errors of small angles (chaotic phase: erf, tanh at w_std >=
-    3).  After saturated sigmoids (erf, sin) with pre-activations u, Theta depends on angles as small as 1 / |u|.  Its
-    error is up to |u| times the precision if all rows are nearly parallel, and for sin between any two such rows.
+    All methods take NumPy or CuPy examples x : (N, *shape), float32 or float64, and return arrays of that library and
+    precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, or a few 1e-7 in float32, even for nearly
+    parallel, equal, opposite and zero rows.  `error` bounds larger errors, of activations without closed forms and of
+    layers that amplify rounding errors of small angles (chaotic phase: erf, tanh at w_std >= 3).  After saturated
+    sigmoids (erf, sin) with pre-activations u, Theta depends on angles as small as 1 / |u|.  Its error reaches |u|
+    times the precision if all rows (for sin, two rows) are nearly parallel.
 
-    Range: variances are 0 or from 1e-306 to 1e306 at every layer, inputs have |x| / sqrt(d) from 1e-153 to 1e153, and
-    results fit the inputs' precision.  Rows below the range count as 0 if there is a random bias.  Float32 results
-    below 1e-38 have fewer digits.  Outside these ranges, a ValueError names the row.
+    Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306.  The inputs' |x| / sqrt(d) must lie
+    between 1e-153 and 1e153, and results must fit the inputs' precision.  If there is a random bias, smaller rows are
+    treated as 0.  Float32 results below 1e-38 have fewer digits.  Outside these ranges, a ValueError names the row.
 
     If the network has convolutions or pooling, the recursion runs pixel by pixel on images (N, H, W, C) and sequences
     (N, L, C).  The NNGP is as accurate as for vectors, and so is the NTK of images that are equal, opposite or black.
-    For others, the NTK depends on angles that are known only to the square root of the precision.  They are angles
-    between pixels nearly opposite before a kink, nearly parallel after pooling, or in collinear windows of very
-    different size.  Many such angles cause errors of up to 1e-8 in the NTK (1e-3 in float32) and 1e-9 (1e-4) in later
-    layers' NNGP.  Before a saturated sigmoid, opposite images shifted by a bias have errors of |u|^2 times the
-    precision. If images' root mean squares differ by a factor R, errors grow by R times float64's precision, unless the
-    network is ReLU-like without biases.  ValueError if R > 1e8, and for root mean squares below 1e-135 or above 1e149.
+    For other images, the NTK depends on angles that are known only to the square root of the precision.  These are
+    angles between pixels that are nearly opposite before a kink, nearly parallel after pooling, or in collinear windows
+    of very different size.  Many such angles cause errors of up to 1e-8 in the NTK (1e-3 in float32), and of up to 1e-9
+    (1e-4 in float32) in the NNGP of later layers.  Before a saturated sigmoid, opposite images shifted by a bias have
+    errors of |u|^2 times the precision. If the images' root mean squares differ by a factor R, errors grow by R times
+    float64's precision, unless the network is ReLU-like without biases.  A ValueError is raised if R > 1e8, or if a
+    root mean square is below 1e-135 or above 1e149.
 
     On a CPU the bits of the result depend only on inputs, libraries and processor, not on the number of threads or
     other work; `store` and `executor` give the same bits as the plain call.
 
-    With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take a fifth of the time.
-    Small kernels benefit only once Numba is loaded.
+    With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take a fifth of the time. Small
+    kernels benefit only after Numba has been loaded.
 
-    x2 : M examples, by default x1.  With `minintk.Dropout`, x2 always has its own masks, so K(x, x) of an example
-        with itself appears only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
+    x2 : M examples; defaults to x1.  With `minintk.Dropout`, x2 always has its own masks, so K(x, x) of an example with
+        itself appears only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
     memory : bound in bytes on what the call adds to the process, results included; by default all free memory within
-        the control group's limit.  Loading Numba takes another 130 MB once, and compiling for its disk cache 40 MB.
-        MemoryError, before the pairs are computed, if the result and the working arrays do not fit.
+        the control group's limit.  Loading Numba takes another 130 MB once, and compiling for its disk cache takes 40
+        MB.  MemoryError is raised before the pairs are computed if the result and the working arrays do not fit.
     out : an array (for `both`, a pair) of the result's shape and precision, for instance a numpy.memmap.
     store : a folder for the result and a record of the finished blocks.  If the process is killed, the same call
         resumes and gives the same bytes; processes with the same store share its blocks (docs/long-runs.md).  The
-        result is a read-only numpy.memmap of nngp.npy or ntk.npy there.
+        result is a read-only numpy.memmap of nngp.npy or ntk.npy in this folder.
     progress : called as progress(tiles done, tiles in total), from several threads but never concurrently.
-    executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; by default, this
-        process's threads compute them.  Use it for other machines or many cores; on two cores, threads are as fast.
+    executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; this process's
+        threads by default.  Use an executor for other machines or many cores; on two cores, threads are as fast.
 
-    TypeError for integers or mixed libraries, ValueError for a wrong shape, NaN or infinity.
+    Raises TypeError for integers or mixed libraries, and ValueError for a wrong shape, NaN or infinity.
     """
 
     spec: s.Sequential
@@ -172,7 +173,7 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: Array | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Array:  # fmt: skip
-        """Compute K(x1, x2), (N, M); K(x1, x1) without x2.
+        """Compute K(x1, x2), (N, M), or K(x1, x1) without x2.
 
         >>> import numpy as np, minintk as mn
         >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
@@ -188,7 +189,7 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: Array | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Array:  # fmt: skip
-        """Compute Theta(x1, x2), (N, M); Theta(x1, x1) without x2."""
+        """Compute Theta(x1, x2), (N, M), or Theta(x1, x1) without x2."""
         wanted = Wanted((False, True), (None, out), memory, progress, self._warn)
         return self._kernels(x1, x2, wanted, store, executor)[1]
 
@@ -196,7 +197,7 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: tuple[Array, Array] | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Both:  # fmt: skip
-        """Compute (nngp, ntk), each (N, M), in one pass, at little more than the cost of one of them."""
+        """Compute (nngp, ntk), each (N, M), in one pass that costs little more than one kernel."""
         wanted = Wanted((True, True), out or (None, None), memory, progress, self._warn)
         return Both(*self._kernels(x1, x2, wanted, store, executor))
 
@@ -205,12 +206,12 @@ class Kernel:
 
             K(p, p') = E f(p) f'(p'),   Theta(p, p') = sum_theta S df(p)/dtheta df'(p')/dtheta
 
-        of one channel at pixel p of x and at p' of x', after a convolution or a pooling.  The mean over equal pixels
-        gives `nngp` and `ntk`; the mean over all pairs gives those of the network followed by a `GlobalAvgPool`.
+        for one channel at pixel p of x and at p' of x', after a convolution or a pooling.  The mean over equal pixels
+        gives `nngp` and `ntk`.  The mean over all pairs gives the kernels of the network followed by a `GlobalAvgPool`.
 
-        equal : True for equal pixels only, (N, M, H, W), which is fast if no earlier layer mixes pixels.  For sequences
-        the shapes are (N, M, L, L') and (N, M, L).  memory : as for `nngp`.  ValueError if the network ends in vectors;
-        UnsupportedLayer if it has masks, because K(p, p) of x with itself then differs.
+        equal : True to compute only equal pixels, (N, M, H, W), which is fast if no earlier layer mixes pixels.
+        memory : as for `nngp`.   For sequences the shapes are (N, M, L, L') and (N, M, L).   Raises ValueError if the
+        network ends in vectors, and UnsupportedLayer if it has masks, because K(p, p) of x with itself then differs.
 
         >>> import numpy as np, minintk as mn
         >>> x = np.arange(6.0).reshape(1, 2, 3, 1)
@@ -240,7 +241,7 @@ class Kernel:
         return Both(*(xp.moveaxis(k.reshape((N, *grid, M, *grid)), 1 + len(grid), 1) for k in found))
 
     def diag(self, x: Array) -> Both:
-        """Compute the diagonals of both kernels, (N,) each, in O(N); no series is used, so only rounding remains.
+        """Compute the diagonals of both kernels, (N,) each, in O(N).  No series is used, so the only error is rounding.
 
         >>> import numpy as np, minintk as mn
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
@@ -255,8 +256,8 @@ class Kernel:
         """Compute both kernels' derivatives with respect to log w_std and log b_std, jointly in all layers, (N, M).
 
         Central differences in float64 take the time of four kernels and have relative errors of about 1e-9.
-        MemoryError, before any work, if the result does not fit.  ValueError, naming the examples, if a derivative
-        overflows the inputs' precision.
+        Raises MemoryError before any work if the result does not fit, and ValueError, naming the examples, if a
+        derivative overflows the inputs' precision.
 
         >>> import numpy as np, minintk as mn
         >>> k = kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
@@ -290,11 +291,11 @@ class Kernel:
     def __add__(self, other: Kernel) -> Kernel:
         """Return the kernel of f_1 + f_2 for independent networks (`minintk.Sum`): K_1 + K_2, Theta_1 + Theta_2.
 
-        `c * k` and `k / c`, c > 0 : c K and c Theta, the kernel of sqrt(c) f.  `k * other` and `k ** 2` : elementwise
-        K_1 K_2 and Theta_1 K_2 + K_1 Theta_2, the kernel of f_1 f_2 (`minintk.Product`), which acts pixel by pixel if
-        the networks end in pixels.  The results have their own spec and work in posterior, ensemble and estimators.
-        Raises ValueError if parametrizations differ or c <= 0, UnsupportedLayer for a sum if neither network ends in
-        weights, and for a product if neither has weights.
+        `c * k` and `k / c` multiply or divide K and Theta by c > 0, for the network sqrt(c) f or f / sqrt(c).  `k *
+        other` and `k ** 2` return the elementwise K_1 K_2 and Theta_1 K_2 + K_1 Theta_2, the kernels of f_1 f_2
+        (`minintk.Product`), pixel by pixel if the networks end in pixels.  The results have their own spec and work in
+        posterior, ensemble and estimators.  Raises ValueError if parametrizations differ or c <= 0.  Raises
+        UnsupportedLayer for a sum if neither network ends in weights, and for a product if neither has weights.
 
         >>> import numpy as np, minintk as mn
         >>> one, two = kernel(mn.Dense(1)), kernel(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)))
@@ -340,8 +341,8 @@ class Kernel:
 
         No layer amplifies the quadratures' errors e_l, so the bound is 2 sum_l e_l; vectors add 4 eps sum_l (chi_{l+1}
         ... chi_L)^1/2, because chaos amplifies rounding errors of angles (docs/guide/activations.md).  Sign has no chi,
-        so the result is inf.  If phi has kinks or large arguments, rows of correlation c have e_l |c|^1024 instead.
-        Series and tiles depend on all rows, so two calls' values of one pair may differ by the sum of their errors.
+        so its result is inf.  If phi has kinks or large arguments, rows of correlation c have the smaller error e_l
+        |c|^1024.  Series and tiles depend on all rows, so two calls can differ in a pair by the sum of their errors.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
             return float("inf")
@@ -353,7 +354,7 @@ class Kernel:
         return program(self.spec, self.parametrization, shape)
 
     def _inputs(self, x1: Array, x2: Array | None) -> tuple[Examples, Program]:
-        """Check the inputs; return them with their steps.  With masks, x2 is treated as new data even if it is x1."""
+        """Check the inputs, and return them with their steps.  With masks, x2 counts as new data even if x2 is x1."""
         inputs = Examples(x1, x2)
         steps = self._program(inputs.example)
         return (inputs if x2 is None or not has_masks(steps) else Examples(x1, x2[:])), steps
@@ -408,13 +409,12 @@ class Kernel:
 def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION) -> Kernel:
     """Return the `Kernel` (NNGP and NTK) of `spec` at infinite width.
 
-    parametrization : Theta uses its learning-rate scales for gradient descent.  Theta then depends only on the ratios
-    of hidden widths; if the scales make it depend on the widths themselves, computing it raises UnsupportedLayer.
-    Without scales, the standard parametrization and PyTorch's have no limit: Theta is that of the spec's own widths, to
-    first order, and grows with them, as in neural-tangents.
-    If features move (`SpectralMuP`, `MeanField`), these are the kernels at initialisation: training changes Theta by
-    order one, and the outputs' variance K is O(1/n), here for the spec's own widths n.
-    UnsupportedLayer, with the reason, if a layer has no rule or the spec's limit is not this recursion.
+    parametrization : provides Theta's learning-rate scales.  Theta depends only on the ratios of hidden widths; if the
+    scales make it depend on the widths, computing Theta raises UnsupportedLayer.  Without scales, the standard
+    parametrization and PyTorch's have no limit.  Theta is then computed for the spec's own widths, to first order, and
+    grows with them, as in neural-tangents.  If features move (`SpectralMuP`, `MeanField`), these are the kernels at
+    initialisation, and training changes Theta by order one.  The outputs' variance K is O(1/n), computed for the spec's
+    widths n.  Raises UnsupportedLayer, with the reason, if a layer has no rule or the limit is not this recursion.
 
     >>> import minintk as mn
     >>> kernel(mn.Sequential(mn.ReLU(), mn.Dense(1)))

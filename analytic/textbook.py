@@ -2,10 +2,10 @@
 
     K[n, m, h, w, h', w'] = E z z',   Theta[n, m, h, w, h', w'] = sum over theta of dz/dtheta dz'/dtheta
 
-with z the value of a channel at pixel (h, w) of x_n, z' at pixel (h', w') of x_m.  A vector is an image of one pixel.
+Here z is a channel's value at pixel (h, w) of x_n, and z' at pixel (h', w') of x_m.  A vector is an image of one pixel.
 
-`analytic.kernel` is more accurate for nearly parallel vectors.  Here the angle a is the arccos of a cosine
-rounded to 1e-16, and since cos a is about 1 - a^2/2, a is known to 1e-8.  K depends on a^2 and is not affected; Theta
+`analytic.kernel` is more accurate for nearly parallel vectors.  Here the angle a is the arccos of a cosine rounded to
+1e-16.  A small a is known only to 1e-8, because cos a is about 1 - a^2/2.  K depends on a^2 and is not affected.  Theta
 depends on a itself and has a relative error of about 3e-9 per ReLU.  The engine takes p = (1 - cos a)/2 from the
 difference of the vectors and propagates it through the layers: its K and Theta are exact up to rounding.
 """
@@ -23,8 +23,8 @@ from minintk.spec.windows import Axis, axes
 def nngp_and_ntk(spec: s.Layer, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
     """Compute K and Theta of the infinitely wide network, (N, M) each, from K = x x'/d and Theta = 0 layer by layer.
 
-    x1 : (N, d) or (N, H, W, C), NumPy.  x2 : M examples, by default x1.  Memory: a few times ((N + M) H W)^2 numbers.
-    UnsupportedLayer if `step` lacks a rule; TypeError, ValueError for invalid x1, x2.  Lee et al. 2019, supplement E.
+    x1 : (N, d) or (N, H, W, C), NumPy.  x2 : M examples; defaults to x1.  Memory: a few times ((N + M) H W)^2 numbers.
+    Raises UnsupportedLayer if `step` lacks a rule, TypeError or ValueError for bad inputs.  Lee et al. 2019, suppl. E.
 
     >>> from analytic import kernel
     >>> spec, x = s.Sequential(s.Dense(9), s.ReLU(), s.Dense(1)), np.array([[1.0, 0.0], [1.0, 1e-8]])
@@ -53,7 +53,7 @@ def chain(spec: s.Layer) -> list[s.Layer]:
 
 
 def step(before: s.Layer, layer: s.Layer, K: Array, Theta: Array) -> tuple[Array, Array]:
-    """Compute K, Theta after `layer`; for Gaussian u, u', K' = E phi(u) phi(u'), Theta' = Theta E phi'(u) phi'(u')."""
+    """Compute K, Theta after `layer`: for Gaussian u, u', K' = E phi(u) phi(u'), Theta' = Theta E phi'(u) phi'(u')."""
     match before, layer:
         case s.Dense() | s.Conv2d(), s.ReLU() | s.Erf():  # sums over many weights are Gaussian
             q = np.einsum("nnhwhw->nhw", K)
@@ -84,7 +84,7 @@ def dense(layer: s.Dense | s.Conv2d, K: Array, Theta: Array) -> tuple[Array, Arr
 def relu_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
     """Use E relu(u) relu(u') = sqrt(q q') (sin a + (pi - a) cos a) / 2 pi,   E relu'(u) relu'(u') = (pi - a) / 2 pi.
 
-    a = arccos(K / sqrt(q q')); both are 0 if q q' = 0.  K, q, q' broadcast.  Lee et al. 2019, supplement C.
+    a = arccos(K / sqrt(q q')).  Both results are 0 if q q' = 0.  K, q, q' broadcast.  Lee et al. 2019, supplement C.
 
     >>> np.round(relu_dual(0.0, 1.0, 1.0), 4)
     array([0.1592, 0.25  ])
@@ -97,7 +97,7 @@ def relu_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
 def erf_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
     """Use E erf(u) erf(u') = (2/pi) arcsin(2K / sqrt(r)),   E erf'(u) erf'(u') = (4/pi) / sqrt(r - 4K^2).
 
-    r = (1 + 2q) (1 + 2q').  K, q, q' broadcast.  Lee et al. 2019, supplement C; Williams 1997.
+    r = (1 + 2q) (1 + 2q').  K, q and q' broadcast.  Lee et al. 2019, supplement C; Williams 1997.
 
     >>> np.round(erf_dual(0.5, 0.5, 0.5), 4)
     array([0.3333, 0.7351])
@@ -107,7 +107,7 @@ def erf_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
 
 
 def pixel_mean(layer: s.Layer, K: Array) -> Array:
-    """Average K or Theta, (N, M, H, W, H', W'), over pairs of pixels, padding with 0.  Arora et al. 2019, section 4.
+    """Average K or Theta, (N, M, H, W, H', W'), over pairs of pixels, with zero padding (Arora et al. 2019, section 4).
 
         Conv2d     1/|s| sum_s K(p + s, p' + s)               Flatten          1/|p| sum_p K(p, p)
         AvgPool    1/|s|^2 sum_{s, s'} K(p + s, p' + s')      GlobalAvgPool    1/|p|^2 sum_{p, p'} K(p, p')
@@ -131,7 +131,7 @@ def gradient_flow(
         f_t(x) = f_0(x) + Theta(x, X) Theta^-1 (I - e^(-Theta t / N)) (y - f_0(X))     Lee et al. 2019, eqs. (9) to (11)
 
     Theta : (N, N), y, f0 : (N, C), Theta_test = Theta(x, X) : (M, N), f0_test : (M, C); t can be inf.
-    ValueError for t < 0, NaN, wrong shapes, or a Theta that is not positive definite.
+    Raises ValueError for t < 0, NaN, wrong shapes, or a Theta that is not positive definite.
 
     >>> gradient_flow(np.eye(1), np.ones((1, 1)), np.log(2), np.eye(1)).round(9)
     array([[0.5]])

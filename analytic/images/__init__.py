@@ -1,4 +1,4 @@
-"""Carry kernels through networks on images, over pairs of pixels.  Importing this package registers the rules.
+"""Compute kernels of networks on images, over pairs of pixels.  Importing this package registers the rules.
 
 Reading order:
 

@@ -16,7 +16,7 @@ from analytic.recursion.state import Block, Distances, Dual, Pairs, RowState, Sc
 from minintk.arrays import Array
 
 TINY_ROOT = {4: 1e-16, 8: 1e-140}
-"""{bytes per number: replacement of sqrt(q) at q = 0, so that dividing by its square stays finite}."""
+"""{bytes per number: replacement of sqrt(q) at q = 0}.  Quotients by its square are finite."""
 
 
 LARGE = 1e36
@@ -24,12 +24,12 @@ LARGE = 1e36
 
 
 class KinkedCoefficients(NamedTuple):
-    """Hold the coefficients of alpha x + beta |x|.
+    """Coefficients of alpha x + beta |x|.
 
-    half, twice : sqrt(q / 2 unit), and twice that.   floor : lower bound of X, against division by 0: a quarter of a
-    rounding error at the angle pi, for the largest U.   opposite : pixels with A / X above this are treated as
-    opposite; inf if no two images are opposite.
-    scale : factor of D and Theta; it differs from 1 only if their unit is too small or too large.
+    half, twice : sqrt(q / 2 unit), and twice this number.
+    floor : lower bound of X, against division by 0: a quarter of a rounding error at the angle pi, for the largest U.
+    opposite : pixels with A / X above this number are treated as opposite; inf if no two images are opposite.
+    scale : factor of D and Theta, which differs from 1 only if their unit is too small or too large.
     zero : 1 for pixels with q = 0.   slope : phi'(0) for these, alpha for others.   Both are None if their Theta is 0.
     """
 
@@ -70,7 +70,7 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
 
 @apply.register
 def _(step: Homogeneous, row: Any, field: Field) -> None:
-    """Use U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), X = 2U - A = U (1 + cos a), K = U - A:
+    """With U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), X = 2U - A = U (1 + cos a), K = U - A:
 
     t      = tan(a/2) = sqrt(A / X)              X t = U sin a           X = 0 if only rounding is left
     D'     = gain (2 b2 / pi) [pi / (2 b2) D + a K - U sin a]
@@ -120,13 +120,13 @@ def _(step: Homogeneous, row: Any, field: Field) -> None:
 
 
 def form_of(step: Dual) -> Form | None:
-    """Return the activation's formula for pairs of pixels, if it has one."""
+    """Return the activation's formula for pairs of pixels, or None if it has none."""
     form: Form | None = getattr(step, "form", None)
     return None if form is None or form.pair is nothing else form
 
 
 class FormCoefficients(NamedTuple):
-    """numbers : of each pixel; the last is half its variance after the activation, > 0.   unit : D's unit before it."""
+    """numbers : the pixels' numbers; the last is half their new variance, > 0.   unit : D's unit before the step."""
 
     form: Form
     numbers: tuple[PixelValues, ...]
@@ -136,14 +136,14 @@ class FormCoefficients(NamedTuple):
 def prepare_form(
     form: Form, numbers: tuple[Array, ...], before: Pixels, after: Pixels, layout: FieldLayout
 ) -> FormCoefficients:
-    """Return a formula's coefficients, given the pixels' numbers."""
+    """Return the coefficients of a formula, given the pixels' numbers."""
     xp = layout.xp
     half = xp.maximum(after.q / 2, float(xp.finfo(layout.dtype).tiny))  # 0 marks pixels outside the image
     return FormCoefficients(form, tuple(map(layout.spread, (*numbers, half))), before.unit)
 
 
 FINER = 16
-"""Formulas process pieces smaller by this factor, to keep their temporaries in cache."""
+"""Formulas process pieces that are smaller by this factor, to keep their temporaries in cache."""
 
 
 def apply_form(row: FormCoefficients, field: Field) -> None:
@@ -159,7 +159,7 @@ def apply_form(row: FormCoefficients, field: Field) -> None:
 
 
 class DualCoefficients(NamedTuple):
-    """Hold other activations' coefficients.  row : the dual's; sqrt q and scale of pixels before and after the step."""
+    """Coefficients of other activations: the dual's `row`, and sqrt q and scale of pixels before and after the step."""
 
     row: Any
     before: PixelValues | None
@@ -204,7 +204,7 @@ def _(step: Dual, row: Any, field: Field) -> None:
             w *= 0.5
             p *= row.unit
             p -= w
-            other = (p > 0) | (left != right)  # equal pre-activations have D' = 0; products leave rounding errors
+            other = (p > 0) | (left != right)  # D' = 0 for equal pre-activations, despite rounding
             xp.multiply(left, right, out=u)
             u *= 2
             xp.maximum(u, TINY_ROOT[field.layout.number] ** 2, out=u)
@@ -244,7 +244,7 @@ def _(step: Dual, row: Any, field: Field) -> None:
 
 
 class Aligned(Pairs):
-    """Hold equal pixels of images x and x': p, tau : (A, B, size)."""
+    """Pairs of equal pixels of images x and x'; p, tau : (A, B, size)."""
 
     def __init__(self, scratch: Scratch, field: Field, P: int, p: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, None, tau)

@@ -1,15 +1,15 @@
-"""Compute attention on images and sequences: sums over positions, with weights computed from each image.
+"""Compute attention on images and sequences: sums over positions, with weights that depend on each image.
 
     K' = A(x) K A(x')',   Theta' = A(x) Theta A(x')',   A(x) = zeta(w_k^2 K_0(x, x)),   K_0 : the inputs' kernel
 
-These sums replace a pooling's sums over windows, between the affine steps of values and outputs.  They require scaling
-d_k^-1 with W_q = W_k: G = k k' / d_k, a mean over d_k features, converges to a constant.  Outputs depend on G through
-h d_v terms of random sign, and each key changes G by 1 / d_k, so neither keys nor earlier layers through keys add to
-Theta (Hron et al. 2020).  A needs all pairs of positions of each image with itself, in float64 (`Mixing`).
+These sums replace a pooling's sums over windows, between the affine steps of values and outputs.  They require the
+scaling d_k^-1 with W_q = W_k.  Then G = k k' / d_k, a mean over d_k features, converges to a constant.  Outputs depend
+on G through h d_v terms of random sign, and each key changes G by 1 / d_k.  Hence neither keys nor earlier layers add
+to Theta through keys (Hron et al. 2020).  A requires all pairs of positions of each image, in float64 (`Mixing`).
 
 With d_k^-1/2 and independent W_q, G stays Gaussian as the number of heads also grows: mean 0, E G_as G'_bt = K_q(a, b)
-K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians.  It has no
-closed form for softmax, but has one for the identity (Hron et al. 2020, eq. (16)), with the values' K_v:
+K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians.  It has a closed
+form for the identity, but not for softmax (Hron et al. 2020, eq. (16)).  With the values' K_v:
     K'(a, b) = K_q(a, b) sum_st K_k(s, t) K_v(s, t)        Theta' by the product rule, as in a `Product`
 """
 
@@ -55,7 +55,7 @@ class Attend(Mixing):
         return law
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
-        """Return A : (n, L, L), and (H, W) after the step.   K : (n, L, L), each image with itself.   q : (n, L)."""
+        """Return A : (n, L, L), and (H, W) after the step, given K : (n, L, L) and q : (n, L) of each image."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             A = attention(self.gain * K[:, None], self.zeta, q > 0 if self.masked else None)[0][:, 0]
         if not bool(array_namespace(A).all(array_namespace(A).isfinite(A))):
@@ -64,7 +64,7 @@ class Attend(Mixing):
 
 
 class MaskedMean(Attend):
-    """Average over the positions of variance > 0."""
+    """Average over the positions with variance > 0."""
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
         """Return A : (n, 1, L)."""
@@ -75,7 +75,7 @@ class MaskedMean(Attend):
 
 @prepare.register
 def _(step: Attend, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficients]:
-    """Compute A's share, mean and own, as for pooling windows, from D and Theta of each image with itself."""
+    """Compute A's `share`, `mean` and `own`, as for pooling windows, from D and Theta of each image with itself."""
     known = next(tile.pools)
     assert known is not None  # recorded earlier, see `analytic.images.rules.is_nonlinear`
     (d, theta), xp, layout = known, tile.layout.xp, tile.layout

@@ -1,6 +1,6 @@
-"""Carry one or a few pairs of images at a time through all layers.
+"""Compute the kernels of images, carrying a few pairs of images at a time through all layers.
 
-A tile's images are prepared together, with variances in float64; each thread then computes pairs field by field.
+A tile's images are prepared together, with variances in float64.  Each thread then computes pairs field by field.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2), if needed after those of each image with itself; errors as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2), if needed after each image with itself.  Errors are as in `Wanted`."""
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
@@ -74,32 +74,32 @@ def is_small(plan: ImagePlan, inputs: Examples) -> bool:
 
 
 BYTES_PER_GPU_BATCH = 2**27
-"""Bytes of D (and as many of Theta) of the image pairs that a GPU processes at once."""
+"""Bytes of D of the image pairs that a GPU processes at once; Theta takes as many bytes."""
 
 
 def pairs_at_once(plan: ImagePlan) -> int:
-    """Return how many pairs of images pass through the layers at a time."""
+    """Return the number of pairs of images that pass through the layers at a time."""
     pair = plan.layout.number * prod(plan.field_grid) ** (1 if plan.layout.diagonal else 2)
     return max(1, (BYTES_PER_PIECE if on_host(plan.layout.xp) else BYTES_PER_GPU_BATCH) // pair)
 
 
 NUMBERS_IN_TILE = 2**10
-"""If all pairs of pixels are requested, kernels of up to this many pixels a side are assembled in float64 at once."""
+"""If all pairs of pixels are requested, a tile's results of up to this many pixels a side are assembled in float64."""
 
 
 SHORTEST_TILE = 0.02
-"""Approximate minimum seconds of a tile on one core; for shorter tiles, preparing the images would take as long."""
+"""Approximate minimum seconds of a tile on one core.  Preparing the images would take as long as a shorter tile."""
 
 SHORTEST_SUMMED = 5
-"""Tiles of summed planes last at least this many times longer, because all cores share one tile."""
+"""Tiles of summed planes take at least this many times as long, because all cores share one tile."""
 
 
 FASTER = 8
-"""Approximate speed-up of planes over fields per pair of pixels."""
+"""Approximate speed-up of planes over fields, per pair of pixels."""
 
 
 def images_per_tile(plan: ImagePlan, n: int) -> int:
-    """Return how many of n images are prepared together per side, independent of the number of threads."""
+    """Return how many of n images per side are prepared together, independently of the number of threads."""
     host = on_host(plan.layout.xp)
     if plan.pixels[1] > 1:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
@@ -116,17 +116,17 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
 
 
 BUFFERS = {True: 12, False: 40}
-"""{on the host: maximum number of piece-sized arrays of a step}; on a GPU a field is one piece."""
+"""{True on the host: maximum number of piece-sized arrays of a step}.  On a GPU, a field is one piece."""
 
 BYTES_OF_A_PIXEL = 40, 100
-"""Maximum bytes per pixel of a prepared image, per channel and per step."""
+"""Maximum bytes per pixel of a prepared image: per channel, and per step."""
 
 BYTES_OF_A_SERIES = 80_000
-"""Bytes per pixel while an activation's coefficients are computed by quadrature; 35,000 remain afterwards."""
+"""Bytes per pixel while an activation's coefficients are computed by quadrature; 35,000 bytes remain afterwards."""
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Return all threads' bytes besides the results, from measured maxima.   size : images per side of a tile."""
+    """Return the bytes of all threads besides the results, from measured maxima.   size : images per side of a tile."""
     n, host = max(inputs.shape), on_host(plan.layout.xp)
     size = min(size or images_per_tile(plan, n), n)
     shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
@@ -158,13 +158,13 @@ def field_bytes(plan: ImagePlan, pairs: int) -> int:
 
 
 def by_quadrature(program: Program) -> int:
-    """Return how many activations have no formula, and so an unknown number of coefficients."""
+    """Return the number of activations without a formula, whose number of coefficients is unknown."""
     duals = (step for step in all_steps(program) if isinstance(step, Dual))
     return sum(not isinstance(step, Homogeneous) and form_of(step) is None for step in duals)
 
 
 class PreparedImages:
-    """Hold images prepared for the engine: an array per channel, a scale per image, and the mean squares of pixels."""
+    """Images prepared for the engine: an array per channel, a scale per image, and the mean squares of pixels."""
 
     def __init__(self, plan: ImagePlan, x: Array) -> None:
         xp, layout = plan.layout.xp, plan.layout
@@ -198,14 +198,14 @@ class PreparedImages:
 
 @dataclass(frozen=True)
 class SelfKernels:
-    """Hold the kernels of each image with itself: D and Theta after each pooling, (N, h, w), and the final kernels."""
+    """Kernels of each image with itself: D and Theta after each pooling, (N, h, w), and the final kernels."""
 
     pools: list[tuple[Array, Array]]
     rows: RowState
 
 
 def selves_at_once(double: ImagePlan, n: int) -> int:
-    """Return how many of n images, each with itself, pass through the layers at a time; `Selves` take more memory."""
+    """Return how many of n images, each with itself, pass through the layers at a time.  `Selves` take more memory."""
     if by_quadrature(double.program):  # each image has its own coefficients
         return 1
     most = pairs_at_once(double)
@@ -213,7 +213,7 @@ def selves_at_once(double: ImagePlan, n: int) -> int:
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
-    """Carry every image of x1 with itself through all layers, in float64; if `first` > 0, images of x2 from there."""
+    """Carry every image of x1, or of x2 from `first` on if `first` > 0, with itself through all layers, in float64."""
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
@@ -261,9 +261,9 @@ def rows_of(images: slice, F: int) -> slice:
 class ImageEngine:
     """Evaluate the kernels, or a block of them.
 
-    inputs : if symmetric (x2 = x1), only the upper triangle is computed.   pools : recorded for x1 and x2.
+    inputs : if symmetric (x2 = x1), only the upper triangle is computed.   pools : the pools recorded for x1 and x2.
     own : the diagonals, if known and x2 = x1.   asked : (NNGP, NTK).   size : images on a tile's side.
-    out, workspace : during the run, the results (NNGP, NTK) and the threads' arrays.
+    out, workspace : the results (NNGP, NTK) and the threads' arrays, set during the run.
     """
 
     plan: ImagePlan
@@ -276,12 +276,12 @@ class ImageEngine:
     workspace: Any = None
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return the bytes besides the results, for these inputs or a block of them."""
+        """Return the bytes needed besides the results, for these inputs or a block of them."""
         others = sum(8 * int(a.size) for pool in self.pools for pair in pool for a in pair)
         return others + working_memory(self.plan, inputs, self.size)
 
     def at(self, place: Place) -> ImageEngine:
-        """Return the engine for a block of whole tiles, without program and library; results do not change."""
+        """Return the engine for a block of whole tiles, without program and library.  The results are unchanged."""
         (i, j), inputs, plan = place, self.inputs.at(*place), self.plan
         sides = [(self.pools[0], i), (self.pools[-1], j)][: len(inputs.x)] if self.pools else []
         pools = [[(d[at], theta[at]) for d, theta in pool] for pool, at in sides]
@@ -387,7 +387,7 @@ class ImageEngine:
     def through_fields(
         self, images: PreparedImages, tile: Tile, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
-        """Return the final pixels, and D and Theta of the pairs, from all pixels of a few images at a time."""
+        """Return the final pixels, and D and Theta of the pairs, processing all pixels of a few images at a time."""
         plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.asked[1]
         E, F = plan.pixels
         pixels, prepared = images.pixels, None
@@ -416,7 +416,7 @@ class ImageEngine:
         return after, d, theta
 
     def write(self, out: Array | None, i: slice, j: slice, values: Array) -> None:
-        """Write results and, if symmetric, their mirror image, whose rounding follows the upper triangle."""
+        """Write results and, if symmetric, their transpose.  On the diagonal, mirror the upper triangle."""
         if out is None:
             return
         xp, symmetric = self.plan.layout.xp, self.inputs.symmetric

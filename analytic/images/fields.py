@@ -4,12 +4,12 @@ For pixels p of x and p' of x', with pre-activations u, u' of variances q, q' an
 
     D = E (u - u')^2 / 2 = (q + q') / 2 - K >= 0              Theta, the tangent kernel; None if not requested
 
-D is linear in K, so sums over windows act on it in the same way.  It is exactly 0 for pixels that coincide, and gives
-the angle between u and u' without cancellation.  A pixel outside the image is 0; paired with a pixel inside, of
-variance q, it has D = q / 2.
+D is linear in K, so sums over windows act on D in the same way.  D is exactly 0 for pixels that coincide, and gives the
+angle between u and u' without cancellation.  A pixel outside the image is 0; its D with a pixel inside, of variance q,
+is q / 2.
 
-Variances go through all layers first, in float64 (`Pixels`); distances for some pairs of images (`Field`)
-follow, in one of the arrangements of `analytic.images.pixel_pairs`.
+Variances pass through all layers first, in float64 (`Pixels`).  Distances for some pairs of images (`Field`) follow, in
+one of the arrangements of `analytic.images.pixel_pairs`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minintk.spec.windows import Axis
 
 @dataclass(frozen=True)
 class Pixels:
-    """Hold variance q and Theta(p, p) of every pixel of n images, (n, H, W), float64.
+    """Variance q and Theta(p, p) of every pixel of n images, (n, H, W), float64.
 
     unit : the unit of D, and of Theta / 2, in the fields.   error : bound on the quadratures' error so far.
     pending : True if the fields' Theta lacks the last layer's own contribution (`Field.pending`).
@@ -45,7 +45,7 @@ class Pixels:
 
 
 class Edges(NamedTuple):
-    """Hold contributions of pairs with one pixel outside the image to D and Theta, (2, n, H, W): q / 2 and 0.
+    """Contributions to D and Theta, (2, n, H, W), of pairs with one pixel outside the image: q / 2 and 0.
 
     half : before the sums over a window; half_sum : after the sums across the lines.
     """
@@ -55,15 +55,15 @@ class Edges(NamedTuple):
 
 
 ROUNDINGS, ROUNDINGS_OF_SERIES = 8.0, 64.0
-"""Pooled pixels are treated as equal if D is below this many rounding errors: after formulas, and after a series."""
+"""Pooled pixels are treated as equal if D is below this many rounding errors.  The second number is for series."""
 
 
 class Field(ABC):
-    """Hold distances and tangent kernels of some pairs of images.
+    """Distances and tangent kernels of some pairs of images.
 
     a : (2, ...), d = D / unit and theta = 2 Theta / unit stacked; theta is None if not requested or still 0.
-    i, j : the images x and x', as slices of the tile's.   grid : (H, W).   asked : True if Theta is requested.
-    live : how many of the two arrays are in use.
+    i, j : the images x and x', as slices of the tile's images.   grid : (H, W).   asked : True if Theta is requested.
+    live : the number of arrays in use, 1 or 2.
     pending : (ratio, rest) if ratio K + rest must still be added to Theta; rest is in the unit.
     roundings : D's error, in rounding errors.   added_up : True if the next pooling's windows are already summed.
     """
@@ -89,13 +89,13 @@ class Field(ABC):
         self.theta: Array | None = a[1] if self.live == 2 else None
 
     def swap_in(self, a: Array, grid: tuple[int, int]) -> None:
-        """Replace the arrays by a, and give the old ones back to the workspace."""
+        """Replace the arrays by `a`, and return the old arrays to the workspace."""
         self.workspace.give(self.a)
         self.grid = grid
         self.set_arrays(a)
 
     def start_theta(self) -> Array:
-        """Start computing Theta; at first its array holds arbitrary finite numbers."""
+        """Start computing Theta, in an array that initially contains arbitrary finite numbers."""
         self.live = 2
         self.set_arrays(self.a)
         return self.a[1]
@@ -114,7 +114,7 @@ class Field(ABC):
 
     @abstractmethod
     def pieces(self, finer: int = 1) -> Iterator[slice]:
-        """Yield slices of d's first axis for an activation; on the host they are `finer` times smaller."""
+        """Yield slices of d's first axis for an activation.  On the host, they are smaller by the factor `finer`."""
 
     def pick(self, values: PixelValues, piece: slice) -> tuple[Array, Array]:
         """Return the numbers of x and of x' in a piece."""
@@ -126,7 +126,7 @@ class Field(ABC):
 
     @abstractmethod
     def pool(self, T: tuple[Array, Array], grid: tuple[int, int]) -> None:
-        """Average over each image's windows separately, by products with T_H and T_W."""
+        """Average over the windows of each image separately, by products with T_H and T_W."""
 
     @abstractmethod
     def flatten(self) -> None:
@@ -146,5 +146,5 @@ class Field(ABC):
         return other
 
     def release(self) -> None:
-        """Give the arrays back to the workspace."""
+        """Return the arrays to the workspace."""
         self.workspace.give(self.a)

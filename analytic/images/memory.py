@@ -1,4 +1,4 @@
-"""Allocate the fields of a tile, and manage the arrays that a thread reuses."""
+"""Define the memory layout of fields, and manage the arrays that a thread reuses."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 from minintk.arrays import Array, on_host
 
 CACHE_LINE_BYTES = 64
-"""Bytes of a cache line; a ufunc is up to twice as fast if its output is aligned to one."""
+"""Bytes of a cache line.  A ufunc is up to twice as fast if its output starts on a cache line."""
 
 
 class PixelValues(NamedTuple):
-    """Hold numbers per pixel, shaped for the two sides of a field: x on the left, x' on the right."""
+    """Numbers per pixel, shaped for the two sides of a field: x on the left, x' on the right."""
 
     left: Array
     right: Array
 
 
 class Workspace(local):
-    """Lend a thread arrays aligned to cache lines; arrays of all shapes share the memory."""
+    """Lend arrays aligned to cache lines to a thread.  Arrays of all shapes share the memory."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.dtype = xp, xp.dtype(dtype)
@@ -29,13 +29,13 @@ class Workspace(local):
         self.taken: dict[int, Array] = {}
 
     def take(self, shape: tuple[int, ...]) -> Array:
-        """Take an array of `shape`, with arbitrary finite numbers."""
+        """Borrow an array of `shape` that contains arbitrary finite numbers."""
         size = prod(shape)
         numbers = min((one for one in self.free if one.size >= size), key=lambda one: one.size, default=None)
         if numbers is not None:
             self.drop(numbers)
         else:
-            if self.free:  # all are too small: replace the largest by a larger one
+            if self.free:  # all arrays are too small, so replace the largest by a larger one
                 self.drop(max(self.free, key=lambda one: one.size))
             numbers = self.new(size)
         a = numbers[:size].reshape(shape)
@@ -43,7 +43,7 @@ class Workspace(local):
         return a
 
     def drop(self, numbers: Array) -> None:
-        """Remove an array from the list of free ones."""
+        """Remove an array from the list of free arrays."""
         self.free = [one for one in self.free if one is not numbers]
 
     def new(self, size: int) -> Array:
@@ -54,7 +54,7 @@ class Workspace(local):
         return whole[first : first + size]
 
     def give(self, *arrays: Array) -> None:
-        """Give back arrays that were taken."""
+        """Return arrays that were borrowed by `take`."""
         self.free.extend(self.taken.pop(id(a)) for a in arrays)
 
 
@@ -65,7 +65,7 @@ def rounded(n: int, step: int) -> int:
 
 @dataclass(frozen=True)
 class FieldLayout:
-    """Describe the layout of a tile's fields.   diagonal : True if fields hold only pairs of equal pixels."""
+    """Layout of a tile's fields.   diagonal : True if fields contain only pairs of equal pixels."""
 
     xp: Any
     dtype: Any

@@ -1,4 +1,4 @@
-"""Arrange pairs of pixels in a field, and apply window sums, pooling and flattening to them.
+"""Arrange pairs of pixels in a field, and apply window sums, pooling and flattening to the pairs.
 
 Square     all pairs of pixels of some images x and x', as a matrix (pixels of all x, pixels of all x')
 Selves     all pairs of pixels of each image with itself
@@ -17,12 +17,12 @@ from minintk.arrays import Array, on_host
 from minintk.spec.windows import Axis
 
 BYTES_PER_PIECE = 1_200_000
-"""Bytes of a field that an activation processes at a time.  They fit a core's cache with a formula's temporaries, and
-are enough that threads seldom wait for the interpreter lock between two NumPy calls."""
+"""Bytes of a field that an activation processes at a time.  They fit a core's cache together with a formula's
+temporaries.  They are large enough that threads seldom wait for the interpreter lock between two NumPy calls."""
 
 
 class Square(Field):
-    """Hold all pairs of pixels of A images x and B images x': d, theta : (A size, B size)."""
+    """All pairs of pixels of A images x and B images x'; d, theta : (A size, B size)."""
 
     def shape(self, H: int, W: int) -> tuple[int, ...]:
         return self.sizes[0] * H * W, self.sizes[1] * H * W
@@ -52,7 +52,7 @@ class Square(Field):
         return a.reshape((*a.shape[:-2], self.sizes[0], lines, W, self.sizes[1], lines2, W))
 
     def slide(self, axes: tuple[Axis, Axis], edges: Edges) -> None:
-        """Sum across the lines of both images, then along them, a few lines of x at a time to stay in cache."""
+        """Sum across the lines of both images, then along the lines, a few lines of x at a time to stay in cache."""
         (H, W), (rows, columns), (A, B) = self.grid, axes, self.sizes
         if trivial(rows) and trivial(columns):
             return
@@ -111,7 +111,7 @@ class Square(Field):
 
 
 class Selves(Square):
-    """Hold all pairs of pixels of B images, each with itself: d, theta : (H W, B size)."""
+    """All pairs of pixels of B images, each paired with itself; d, theta : (H W, B size)."""
 
     def left(self, values: PixelValues) -> Array:
         of, xp = values.left[self.j], self.xp  # (B, H W, 1)
@@ -123,7 +123,7 @@ class Selves(Square):
 
 
 class Diagonal(Field):
-    """Hold equal pixels of A images x and B images x': d, theta : (A, B, size)."""
+    """Pairs of equal pixels of A images x and B images x'; d, theta : (A, B, size)."""
 
     def shape(self, H: int, W: int) -> tuple[int, ...]:
         return (*self.sizes, H * W)
@@ -149,7 +149,7 @@ class Diagonal(Field):
             source, target = (
                 a[: self.live].reshape((self.live, *self.sizes, *g)) for a, g in ((self.a, before), (out, behind))
             )
-            same = plain(axis)  # then, for one s, inputs and outputs have the same positions
+            same = plain(axis)  # if so, for one s, inputs and outputs have the same positions
             target[...] = source if same else 0
             for s in (s for s in range(axis.kernel) if not (same and s == axis.before)):
                 for o, i in reads(axis, s):

@@ -1,4 +1,4 @@
-"""Plan the kernels of images: the pairs of pixels to compute, the precision, and the steps for Numba."""
+"""Plan the kernels of images: the pairs of pixels to compute, the precision, and the steps that Numba runs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from minintk.spec.shapes import Shape
 
 
 def planes() -> Any:
-    """Return `analytic.fast.planes`, which runs steps plane by plane; None if that satellite is missing."""
+    """Return `analytic.fast.planes`, which runs steps plane by plane, or None if this satellite is missing."""
     faster = through("kernels")
     return faster and faster.planes
 
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """Plan the kernels of a program for images of one shape.
+    """Plan of a program's kernels for images of one shape.
 
     scaled : True if images are divided by their norms.   recorded : True if each image is first paired with itself.
-    by_offsets : the number of leading steps that run plane by plane (`planes`), by Numba or on a GPU.
-    pixels : (E, F); results have the shape (E, N F, M F).  They are (P, 1) for P equal pixels at the end, and (1, P)
-    for all pairs of them.
+    by_offsets : the number of leading steps that run plane by plane (`planes`), compiled by Numba or on a GPU.
+    pixels : (E, F); results have the shape (E, N F, M F).  For P final pixels, (E, F) is (P, 1) for equal pixels, and
+    (1, P) for all pairs of pixels.
     """
 
     program: Program
@@ -48,7 +48,7 @@ class ImagePlan:
 
     @property
     def pool(self) -> Pool | None:
-        """Return the pooling whose windows the leading steps already sum, so that no field holds all pixels."""
+        """Return the pooling whose windows the leading steps already sum, so that no field contains all pixels."""
         end = self.program[self.by_offsets] if 0 < self.by_offsets < len(self.program) else None
         return end if isinstance(end, Pool) and planes().added_up(end, self.layout.xp) else None
 
@@ -69,7 +69,7 @@ class ImagePlan:
 
 
 def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
-    """Yield the grids after each pooling; a shortcut comes before its branch."""
+    """Yield the grids after each pooling; a shortcut precedes its branch."""
     for step in program:
         if isinstance(step, Fork):
             yield from pool_grids(step.shortcut)
@@ -81,7 +81,7 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
 def plan_images(
     program: Program, inputs: Examples, *, each: bool = False, pixels: tuple[int, int] = (1, 1)
 ) -> ImagePlan:
-    """Plan the kernel of x1 with x2 or itself; with `each`, of each image with itself.   pixels : as in `ImagePlan`."""
+    """Plan the kernel of x1 with x2 or x1, or with `each`, of each image with itself.   pixels : as in `ImagePlan`."""
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
     dtype = inputs.dtype if each else field_precision(program, inputs)
     pairs = N if each else N * M // (2 if inputs.symmetric else 1)

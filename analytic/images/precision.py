@@ -1,6 +1,6 @@
 """Choose the scale and the precision of images, and check their range.
 
-We carry D = (q + q') / 2 - K and recover K from it, with the rounding error of the larger variance.  If the root mean
+Fields contain D = (q + q') / 2 - K, so K has the rounding error of the larger variance.  If the root mean
 squares of two images have the ratio R, the error is R times the precision, relative to sqrt(K(x, x) K(x', x')).
 """
 
@@ -22,13 +22,13 @@ FLOAT32_MAX_RATIO = 1e4
 """Largest ratio of two images' variances for fields in float32."""
 
 FLOAT64_MAX_RATIO = 1e16
-"""Largest ratio for fields in float64: R = 1e8, an error of 1e-8."""
+"""Largest ratio for fields in float64, which corresponds to R = 1e8 and an error of 1e-8."""
 
 SMALLEST_OF_IMAGES = 1e-270
-"""Smaller variances are too close to the number that replaces 0, unless images are scaled first."""
+"""Smallest variance unless images are scaled first.  Smaller ones are too close to the number that replaces 0."""
 
 FLOAT32_MAX_VARIANCE = 1e14
-"""Squares of variances above this, or below its inverse, leave the range of float32."""
+"""Largest variance for float32.  Squares of larger variances, or of variances below its inverse, are out of range."""
 
 
 def affine_steps(program: Program) -> Iterator[Affine]:
@@ -45,7 +45,7 @@ def scale_free(program: Program) -> bool:
 
 
 def first_variances(program: Program, inputs: Examples) -> Array:
-    """Return all images' mean squares plus the first layer's bias, (N + M,); ValueError if one is out of range."""
+    """Return all images' mean squares plus the first layer's bias, (N + M,); ValueError if a sum is out of range."""
     affine = next(affine_steps(program), None)
     bias = 0.0 if affine is None else affine.beta2 / affine.w2
     parts = tuple(flat(x) for x in inputs.x)
@@ -58,7 +58,7 @@ def first_variances(program: Program, inputs: Examples) -> Array:
 def field_precision(program: Program, inputs: Examples) -> Any:
     """Return the precision of fields: the images' own, or float64 if float32 cannot hold their variances.
 
-    ValueError, naming the images, if float64 cannot hold two of them together.
+    Raises ValueError, naming the images, if float64 cannot hold two of them together.
     """
     xp, q = inputs.xp, first_variances(program, inputs)
     if scale_free(program) or not bool(xp.any(q > 0)):

@@ -1,12 +1,12 @@
-"""Define the recursion on images, for covariances of all pairs of pixels or only of equal pixels.
+"""Define the recursion on images, for covariances of all pairs of pixels or of equal pixels only.
 
     convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' likewise, + ratio K'
     pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')       Theta' likewise
     flattening    K'        = 1 / |p| sum_p K(p, p)                             Theta' likewise
     activation    pixel pair by pixel pair, as for vectors
 
-with zeros outside the image (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).  A convolution shifts
-both pixels together, so a network that ends in Flatten needs only equal pixels.  Pooling mixes all pairs.
+K is 0 outside the image (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).  A convolution shifts both
+pixels together, so a network that ends in Flatten needs only equal pixels.  Pooling mixes all pairs of pixels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minintk.spec.windows import Axis, axes
 
 
 class ImageStep(Step):
-    """Base class of steps that need the pixels; `analytic.images.engine` applies them."""
+    """Base class of steps that need the pixels.  `analytic.images.engine` applies these steps."""
 
     def rows(self, rows: RowState) -> tuple[RowState, Any]:
         raise TypeError(f"{type(self).__name__} acts on images, not on vectors")
@@ -47,7 +47,7 @@ class Window(ImageStep):
 
 
 class Mixing(ImageStep):
-    """Base class of steps that sum pairs of different pixels; they need each image's kernel with itself."""
+    """Base class of steps that sum pairs of different pixels, which need each image's kernel with itself."""
 
     @property
     @abstractmethod
@@ -57,7 +57,7 @@ class Mixing(ImageStep):
 
 @dataclass(frozen=True)
 class Pool(Mixing):
-    """Average over each window (global: the whole image); normalised : only over its pixels inside the image."""
+    """Average over each window, or the whole image if global.   normalised : omit pixels outside the image."""
 
     axes: tuple[Axis, Axis]
     normalised: bool
@@ -79,7 +79,7 @@ class Pool(Mixing):
 
 @dataclass(frozen=True)
 class Flat(ImageStep):
-    """Flatten: pixels become features, so kernels are averaged over equal pixels."""
+    """Flatten pixels to features, which averages kernels over equal pixels."""
 
     def law(self, law: Law) -> Law:
         """Return the law: features of different pixels have different variances, so no single dual applies."""
@@ -92,12 +92,12 @@ def trivial(axis: Axis) -> bool:
 
 
 def grid(shape: Shape) -> tuple[int, int]:
-    """Return (H, W) of examples (H, W, C); a sequence (L, C) is one row of pixels, a vector (d,) one pixel."""
+    """Return (H, W) of examples (H, W, C).  A sequence (L, C) is one row of pixels, and a vector (d,) is one pixel."""
     return {1: (1, 1), 2: (1, shape[0]), 3: shape[:2]}[len(shape)]  # type: ignore[return-value]
 
 
 def both_axes(found: tuple[Axis, ...]) -> tuple[Axis, Axis]:
-    """Return the two axes of a window; a sequence is an image of one row."""
+    """Return the two axes of a window.  A sequence is an image with one row."""
     return (found[0], found[1]) if len(found) == 2 else (Axis(1, 1), found[0])
 
 
@@ -145,7 +145,7 @@ def _(layer: s.Convolution, site: Site, parametrization: Parametrization) -> Pro
 
 
 def pool(found: tuple[Axis, Axis], *, normalised: bool = False) -> Program:
-    """Return the step of a pooling layer; no step if every window is a single pixel."""
+    """Return the program of a pooling layer, which is empty if every window is a single pixel."""
     return () if all(map(trivial, found)) else (Pool(found, normalised),)
 
 

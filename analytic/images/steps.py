@@ -1,4 +1,4 @@
-"""Apply each step to images: `prepare` acts on the variances of all pixels, then `apply` on some pairs of images."""
+"""Apply each step to images: first `prepare` to the variances of all pixels, then `apply` to some pairs of images."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from minintk.arrays import Array, to_library
 from minintk.spec.windows import Axis
 
 LARGEST_OF_IMAGES = 1e300
-"""Larger variances or Theta leave too little range for the sums of fields."""
+"""Largest variance and Theta.  Larger numbers leave too little range for the sums of fields."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Hold the properties of a tile's images that `prepare` needs.
+    """Properties of a tile's images that `prepare` needs.
 
     pools : D (in its unit) and Theta of equal pixels of each image with itself, after each pooling in turn.  None if no
         later step needs the variances; bounds then replace them.
-    called : the images' names, for messages.   opposite : True if x' = -x for some pair of them.
+    called : index -> an image's name, for messages.   opposite : True if x' = -x for some pair of images.
     """
 
     layout: FieldLayout
@@ -85,12 +85,12 @@ def apply_all(program: Program, coefficients: tuple[Any, ...], field: Field) -> 
 
 
 def half_variances(pixels: Pixels, layout: FieldLayout) -> PixelValues | None:
-    """Return the pixels' q / 2, in the unit, if Theta has a pending term, which needs K = half + half' - D."""
+    """Return the pixels' q / 2, in the unit, if Theta has a pending term, because it needs K = half + half' - D."""
     return layout.spread(pixels.q / (2 * pixels.unit)) if pixels.pending else None
 
 
 def owed(field: Field) -> tuple[float, float]:
-    """Return (ratio, rest) of the pending term for the caller to add now; a new Theta starts at 0."""
+    """Return (ratio, rest) of the pending term, which the caller must add now.  A new Theta starts at 0."""
     pending, field.pending = field.pending or (0.0, 0.0), None
     if field.asked and field.theta is None and pending != (0.0, 0.0):
         field.start_theta()[...] = 0
@@ -121,7 +121,7 @@ def add_pending(field: Field, half: PixelValues | None) -> None:
 
 
 class WindowCoefficients(NamedTuple):
-    """before : q / 2 in the unit, for the pending term; edges : the same, for pairs with a pixel outside the image."""
+    """before : q / 2 in the unit, for the pending term.   edges : q / 2 for pairs with a pixel outside the image."""
 
     before: PixelValues | None
     edges: Edges
@@ -138,7 +138,7 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowCoefficie
     q = 2 * unit * line_sum(half_sum, columns) + step.affine.beta2
     theta = mean * line_sum(across_sum(pixels.theta, rows), columns) + step.affine.ratio * q + step.affine.rest
     edges, xp = Edges(half[None], half_sum[None]), tile.layout.xp
-    if not tile.layout.diagonal:  # on a diagonal, both pixels are outside together
+    if not tile.layout.diagonal:  # on a diagonal, either both pixels are outside or none
         edges = Edges(*(xp.astype(xp.concat((v, xp.zeros_like(v)), axis=0), tile.layout.dtype) for v in edges))
     before, pending = half_variances(pixels, tile.layout), (step.affine.ratio, step.affine.rest / unit)
     return Pixels(q, theta, unit, pixels.error, pending=True), WindowCoefficients(before, edges, pending)
@@ -169,9 +169,9 @@ def _(step: Affine, row: WindowCoefficients, field: Field) -> None:
 
 
 class ForkCoefficients(NamedTuple):
-    """Hold coefficients of branch and shortcut; ratio : the shortcut's unit divided by the branch's.
+    """Coefficients of branch and shortcut.   ratio : the shortcut's unit divided by the branch's unit.
 
-    after_branch, after_shortcut : q / 2 in the unit, for the pending terms; always given for a product.
+    after_branch, after_shortcut : q / 2 in the unit, for the pending terms.  A product always has both.
     """
 
     before: PixelValues | None
@@ -251,7 +251,7 @@ def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
 
 
 class MaskCoefficients(NamedTuple):
-    """half : q / 2 in the unit; D' = D + gain (half + half'), gain = 1 / keep - 1, since only variances grow."""
+    """half : q / 2 in the unit.   gain : 1 / keep - 1.   Only variances grow, so D' = D + gain (half + half')."""
 
     half: PixelValues
     gain: float
@@ -278,7 +278,7 @@ def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
 class PoolCoefficients(NamedTuple):
     """T_H and T_W on both sides; own : half of D of each pooled pixel's window with itself, in the unit.
 
-    share : sum of a window's weights, 1 away from edges.  mean : of q / 2 over it.  Both are None if shares are 1.
+    share : sum of a window's weights, 1 away from edges.   mean : of q / 2 over it.   Both are None if shares are 1.
     """
 
     before: PixelValues | None
@@ -290,7 +290,7 @@ class PoolCoefficients(NamedTuple):
 
 
 def averaging_matrix(xp: Any, axis: Axis, *, normalised: bool) -> Array:
-    """Return T : (out, size), float64: T x averages each window; zeros outside are included unless normalised."""
+    """Return T : (out, size), float64.  T x averages each window, including zeros outside unless `normalised`."""
     T = window_matrix(axis)
     return to_library(T / (T.sum(axis=1, keepdims=True) if normalised else axis.kernel), xp)
 
@@ -314,7 +314,7 @@ def pooled(
     row = PoolCoefficients(
         half_variances(pixels, layout),
         tuple(xp.astype(t, layout.dtype) for t in T),
-        layout.spread(own / 2),  # exact, so that D of a pixel with itself stays 0
+        layout.spread(own / 2),  # an exact division, so that D of a pixel with itself stays 0
         None if whole else layout.spread(xp.broadcast_to(share, mean.shape)),
         None if whole else layout.spread(mean / (2 * pixels.unit)),
         (step.axes[0].out, step.axes[1].out),
@@ -362,7 +362,7 @@ def _(step: Flat, before: PixelValues | None, field: Field) -> None:
 def follow(
     program: Program, pixels: Pixels, field: Field, tile: Tile, record: list[tuple[Array, Array]]
 ) -> tuple[Pixels, Field]:
-    """Carry pixels and field of each image with itself through all steps; `record` collects the pools."""
+    """Carry pixels and field of each image with itself through all steps, and append the pools to `record`."""
     for step in program:
         if isinstance(step, Fork):
             add_pending(field, half_variances(pixels, tile.layout))
@@ -373,7 +373,7 @@ def follow(
             join_fields(step, field, other, row)
         elif isinstance(step, Pool):
             apply(step, pooled(step, pixels, tile, None)[1], field)
-            xp, bound = tile.layout.xp, pooled(step, pixels, tile, None)[0]  # 0 for black windows, so D is exactly 0
+            xp, bound = tile.layout.xp, pooled(step, pixels, tile, None)[0]  # 0 for black windows: D is exactly 0
             own = xp.clip(diagonal(field, field.d), 0, bound.q / pixels.unit)
             theta = 0 * own if field.theta is None else diagonal(field, field.theta) * (pixels.unit / 2)
             theta = xp.clip(theta, 0, bound.theta)

@@ -20,7 +20,7 @@ from minintk.spec.windows import Axis
 
 @lru_cache(maxsize=1024)
 def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
-    """Return slices (outputs, inputs), output p reading input stride p - before + s; several if it wraps around."""
+    """Return slices (outputs, inputs): output p reads input stride p - before + s.  Wrapping needs several pairs."""
     places = [axis.stride * p - axis.before + s for p in range(axis.out)]
     if axis.circular:
         places = [place % axis.size for place in places]
@@ -47,7 +47,7 @@ def at(ndim: int, *where: tuple[int, slice]) -> tuple[slice, ...]:
 
 @lru_cache(maxsize=256)
 def window_matrix(axis: Axis) -> np.ndarray[Any, Any]:
-    """Count how often each output's window contains each pixel, (out, size): sum_s a[S p + s] = window_matrix @ a."""
+    """Return how often each output's window contains each pixel, (out, size): sum_s a[S p + s] = window_matrix @ a."""
     found = np.zeros((axis.out, axis.size))
     for s in range(axis.kernel):
         for o, i in reads(axis, s):
@@ -68,9 +68,9 @@ def across_sum(a: Array, axis: Axis) -> Array:
 def add_windows(
     a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array], start: int = 0
 ) -> None:
-    """Write out = sum_s a[S p + s, S p' + s] along two axes shifted together; out must not be a.
+    """Write out = sum_s a[S p + s, S p' + s] along two axes that are shifted together.  `out` must not be `a`.
 
-    outside : contributions of a pixel inside paired with one outside, left and right; they broadcast to a.
+    outside : contributions of a pixel inside paired with a pixel outside, left and right, which broadcast to a.
     start : the first output along the first axis, for a plain axis.
     """
     if plain(axis):
@@ -98,7 +98,7 @@ def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside:
 
 
 def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, slice]:
-    """Return three slices of p in start:stop: p with p + s in 0:size, these p + s, and the other p (from start on)."""
+    """Return three slices for p in start:stop: the p with p + s in 0:size, their p + s, and the other p."""
     low = min(max(start, -s), stop)
     high = max(min(stop, size - s), low)
     outside = slice(0, low - start) if s < 0 else slice(high - start, stop - start)
@@ -108,11 +108,11 @@ def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, sli
 def shifted_sum(
     a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array], start: int
 ) -> None:
-    """Compute `joint_sum` for a plain axis: all of the second's outputs, the first's from `start`; out is not a.
+    """Compute `joint_sum` for a plain axis: outputs from `start` along the first axis, and all along the second.
 
-    For each shift, all axes after the first form one contiguous run, which is faster than going line by line; entries
-    that received a neighbouring line's numbers are then recomputed.  Positive shifts come first: the first write to
-    another array then starts on a cache line; otherwise, NumPy takes three times as long.
+    For each shift, all axes after the first form one contiguous run, which is faster than separate lines.  Entries that
+    received a neighbouring line's numbers are then recomputed.  Positive shifts come first, so that the first write to
+    `out` starts on a cache line.  Otherwise, NumPy takes three times as long.
     """
     (first, second), n, stop = along, a.shape[along[1]], start + out.shape[along[0]]
     run, step = prod(a.shape[first + 1 :]), prod(a.shape[second + 1 :])

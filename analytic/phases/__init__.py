@@ -1,4 +1,4 @@
-"""Find phases of deep networks: what a block of layers, repeated many times, does to variances, angles and gradients.
+"""Find phases of deep networks: the effect of a repeated block of layers on variances, angles and gradients.
 
 Reading order:
 

@@ -22,10 +22,10 @@ WIDTHS = "width", "channels"
 
 
 def repeated(spec: s.Layer) -> s.Sequential:
-    """Return the block that a network repeats; if nothing repeats, the spec itself, as one block of a deeper network.
+    """Return the block that a network repeats, or the whole spec, as one block of a deeper network, if nothing repeats.
 
-    Widths may differ from block to block.  Of several runs of equal blocks, choose the longest, and in it the
-    shortest block.  A spec that ends in layers like its first, Dense(..), Tanh(), Dense(1), is a block and an output.
+    Widths can differ between blocks.  Among several runs of equal blocks, choose the longest run, and its shortest
+    block.  A spec whose last layers are like its first, as in Dense(..), Tanh(), Dense(1), is a block and an output.
 
     >>> repeated(s.Sequential(s.Dense(9), s.Tanh(), s.Dense(8), s.Tanh(), s.Dense(1)))
     Sequential(Tanh(), Dense(width=8, w_std=1.0, b_std=0.0, b_init='normal'))
@@ -63,7 +63,7 @@ def unsized(layer: s.Layer) -> s.Layer:
 def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) -> Program:
     """Return a block's steps of the recursion; UnsupportedLayer, with the reason, if blocks cannot be stacked.
 
-    of : the whole network, whose number of residual branches some parametrizations need.
+    of : the whole network; some parametrizations need its number of residual branches.
     """
     vector = on_vectors(block)
     changed = vector != block
@@ -85,9 +85,9 @@ def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) ->
 
 
 def on_vectors(layer: s.Layer) -> s.Layer:
-    """Return the layer as it acts on examples whose pixels or positions are all equal, and stay equal.
+    """Return the layer as it acts on examples whose pixels or positions are equal and stay equal.
 
-    UnsupportedLayer if a layer distinguishes pixels: zero padding, unsupported kinds of attention.
+    Raises UnsupportedLayer if a layer distinguishes pixels, as zero padding and some kinds of attention do.
     """
     match layer:
         case s.Convolution():

@@ -1,7 +1,7 @@
 """Find critical initialisations of fully connected networks: w_std and b_std for which chi_1 = 1.
 
 With V(q) = E phi(u)^2 and D(q) = E phi'(u)^2 for u ~ N(0, q), a Dense layer and an activation have Q = w^2 V + b^2 and
-chi_1 = w^2 D.  So the edge of chaos can be parametrised by q:
+chi_1 = w^2 D.  Hence q parametrises the edge of chaos:
 
     w^2 = 1 / D(q)        b^2 = q - V(q) / D(q)        (Schoenholz et al. 2017, section 3; Hayou et al. 2019)
 """
@@ -21,11 +21,11 @@ from minintk.spec.shapes import Site
 from minintk.validate import number
 
 SMALLEST, LARGEST, STEP, NOTHING = 1e-6, 1e6, 0.25, 1e-9
-"""The range of variances to search, the step in log q, and the relative distance from the edge that is treated as 0."""
+"""Range of variances to search, step in log q, and relative distance from the edge that is treated as 0."""
 
 
 class Critical(NamedTuple):
-    """Hold w_std and b_std of all Dense layers, and the resulting variance q* of pre-activations."""
+    """w_std and b_std of all Dense layers, and the resulting variance q* of pre-activations."""
 
     w_std: float
     b_std: float
@@ -37,11 +37,11 @@ def critical(activation: s.Activation, *, b_std: float | None = None, q: float |
 
     b_std : select the point of the edge with this bias and a stable q*: |dQ / dq| <= 1.
     q : select the point of the edge with this variance of pre-activations.
-    Neither : select the point where variances are preserved too, dQ/dq = chi_1 = 1, that is, E phi(u) phi''(u) = 0.
-    GELU and Swish have such a point at q > 0.  Tanh, erf and sine have it at b_std = 0 and q = 0, ReLU's family at
-    b_std = 0 and any q (1 is returned).  TypeError unless `activation` is an activation with a derivative.  ValueError
-    if both arguments are given, or if there is no such point at q = 0 or at q from 1e-6 to 1e6.  Sources: Schoenholz et
-    al. 2017 (tanh); He et al. 2015 (ReLU); Roberts, Yaida, Hanin 2022, chapter 5 (GELU, Swish).
+    With neither, select the point that also preserves variances, dQ/dq = chi_1 = 1, where E phi(u) phi''(u) = 0. GELU
+    and Swish have such a point at q > 0.  Tanh, erf and sine have it at b_std = q = 0, and ReLU's family at b_std = 0
+    and any q (q = 1 is returned).  Raises TypeError unless `activation` has a derivative, and ValueError if both
+    arguments are given, or if there is no such point at q = 0 or at q from 1e-6 to 1e6.  Sources: Schoenholz et al.
+    2017 (tanh); He et al. 2015 (ReLU); Roberts, Yaida, Hanin 2022, chapter 5 (GELU, Swish).
 
     >>> import minintk as mn
     >>> [round(value, 9) for value in critical(mn.ReLU())]
@@ -63,7 +63,7 @@ def critical(activation: s.Activation, *, b_std: float | None = None, q: float |
 
 
 class Edge:
-    """Trace an activation's edge of chaos as a curve in q.   maps : of the activation only, Q = V, chi = D."""
+    """An activation's edge of chaos as a curve in q.   maps : those of the activation only, Q = V and chi = D."""
 
     def __init__(self, maps: Maps) -> None:
         self.maps = maps
@@ -74,7 +74,7 @@ class Edge:
         return 1 - V / D / q if isfinite(V) and D > 0 else -np.inf
 
     def keeps(self, q: float) -> float:
-        """Return dQ/dq - 1 on the edge, V' / D - 1."""
+        """Return dQ/dq - 1 = V' / D - 1 on the edge."""
         V, D, _ = self.maps.variance(q)
         return self.maps.chi_q(q) * V / D / q - 1 if isfinite(V) and D > 0 else -np.inf
 
@@ -116,7 +116,7 @@ class Edge:
         return Critical(1 / sqrt(self.maps.variance(q or 1e-16)[1]), 0.0, q)
 
     def rough(self, grid: Any) -> Any:
-        """Return `keeps` with dlog V / dlog q from differences along the grid, in a tenth of the time."""
+        """Return `keeps` with dlog V / dlog q computed from differences along the grid, in a tenth of the time."""
         V, D, _ = np.array([self.maps.variance(q) for q in grid.tolist()]).T
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.gradient(np.log(V), np.log(grid)) * V / D / grid - 1

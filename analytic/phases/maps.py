@@ -1,11 +1,11 @@
-"""Treat a block as three maps: of a variance q, of an angle at equal variances, and of the tangent kernel.
+"""Represent a block by three maps: of a variance q, of an angle at equal variances, and of the tangent kernel.
 
     q'     = Q(q)                   K'(x, x)
     p'     = P(q, p)                p = (1 - c) / 2, c = K(x, x') / q
     Theta' = chi Theta + A          chi = dK'(x, x') / dK(x, x'),  at x = x' and A(x, x)
 
-The recursion of kernels computes all three.  The slope chi is the factor of Theta in the last one.  For an
-activation it is E phi'(u) phi'(u'), the derivative of E phi(u) phi(u') with respect to E u u' (Price's theorem).
+The recursion of kernels computes all three maps.  The slope chi is the factor of Theta in the last map.  For an
+activation, chi is E phi'(u) phi'(u'), the derivative of E phi(u) phi(u') with respect to E u u' (Price's theorem).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from analytic.recursion.unit_rows import flat, square_norms
 from minintk.arrays import Host
 
 HALF_WIDTH, NODES = 0.05, 9
-"""Half width in log q, and number of nodes, of the interpolation that gives Q': its error is about 1e-13."""
+"""Half width in log q and number of nodes of the interpolation that gives Q', with an error of about 1e-13."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Maps:
     program: Program
 
     def variance(self, q: float) -> tuple[float, float, float]:
-        """Return Q(q), chi at equal inputs and A(x, x); infinity if a variance overflows."""
+        """Return Q(q), chi at equal inputs and A(x, x), or infinities if a variance overflows."""
         return _variance(self.program, q)
 
     def log_gain(self, q: float) -> float:
@@ -60,7 +60,7 @@ class Maps:
 
 
 def roundings(program: Program, inputs: Examples) -> float:
-    """Return the largest eps sum_l (chi_{l+1} ... chi_L)^1/2 over all rows of x1: the amplified rounding of angles."""
+    """Return the amplified rounding of angles, the largest eps sum_l (chi_{l+1} ... chi_L)^1/2 over all rows of x1."""
     x, xp = flat(inputs.x[0]), inputs.xp
     q, n = square_norms(xp, (x,)) / x.shape[1], x.shape[0]
     total = 0 * q

@@ -4,9 +4,9 @@
     c*   = c'(q*, c*)         the correlation of two deep inputs             chi, slope at c*   xi = -1 / log chi
     chi_1                     the slope at c = 1, and the factor of a block on |gradient|^2
 
-chi_1 < 1 is ordered: inputs merge, gradients vanish.  chi_1 > 1 is chaotic: nearby inputs separate, gradients explode.
-chi_1 = 1 is critical: xi is infinite.  |c - c*| falls as e^(-l / xi) with the number l of blocks, and networks train
-up to a depth of about 6 xi.  (Poole et al. 2016, eqs. (3) to (7); Schoenholz et al. 2017, eqs. (4) to (9).)
+chi_1 < 1 is ordered: inputs merge and gradients vanish.  chi_1 > 1 is chaotic: near inputs separate and gradients
+explode.  chi_1 = 1 is critical: xi is infinite.  |c - c*| falls as e^(-l / xi) with the number l of blocks.  Networks
+train up to a depth of about 6 xi.  (Poole et al. 2016, eqs. (3) to (7); Schoenholz et al. 2017, eqs. (4) to (9).)
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from minintk.spec.shapes import UnsupportedLayer
 from minintk.validate import number, whole
 
 LOW, HIGH = 1e-16, 1e12
-"""Variances below LOW are taken to converge to 0, and those above HIGH to be unbounded."""
+"""Variances below LOW are assumed to converge to 0, and variances above HIGH are assumed to be unbounded."""
 
 SAME, AT_THE_EDGE = 1e-13, 1e-9
-"""Relative change of variance that is treated as none; distance of chi_1 from 1 that is treated as critical."""
+"""Relative change of variance that is treated as 0, and distance of chi_1 from 1 that is treated as critical."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Describe a network of many equal blocks; all numbers are those of one block.
+    """Phase of a network of many equal blocks.  All numbers are per block.
 
     name : "ordered", "critical" or "chaotic", by chi_1; "unbounded" if variances grow without bound.
-    q : q*, the variance of pre-activations at the block's end; 0 or inf if it converges there.
+    q : q*, the variance of pre-activations at the block's end; it can be 0 or inf.
     c : c*, the correlation of two different inputs; nan if deep blocks preserve every angle.
     chi_1, chi : dK'(x, x') / dK(x, x') at c = 1 and at c*.   chi_q : dQ / dq at q*.
     xi, xi_q : depth scales of c and q, in blocks; inf if they change more slowly than exponentially.
     added, added_c : contributions of the block's own parameters to Theta(x, x), and to Theta(x, x') at c*.
     block : the layers that repeat.
 
-    With Dropout, c is for examples with separate masks; c* < 1 in every phase, and xi is finite.
+    With Dropout, c is the correlation of examples with separate masks.  Then c* < 1 and xi is finite in every phase.
     """
 
     name: Literal["ordered", "critical", "chaotic", "unbounded"]
@@ -93,14 +93,14 @@ class Phase:
 def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION, *, start: float = 1.0) -> Phase:
     """Return the phase of a network that repeats a block of layers: fixed points, slopes and depth scales.
 
-    spec : a network, whose repeated block is found (`Phase.block`), or only the block.  Widths do not matter.
-    start : the variance at which inputs enter; it selects one of several fixed points.  All activations with a tangent
+    spec : a network with a repeated block (`Phase.block`), or only the block.  Widths do not matter.
+    start : the initial variance, which selects one of several fixed points.  All activations with a tangent
     kernel are supported, with biases, `Residual`, `Sum`, `Product`, `LayerNorm` and `Dropout`.  Convolutions with
     circular padding, average pooling and attention (softmax, scaling="linear") act on images of equal pixels and
-    sequences of equal positions; other angles are not followed.  UnsupportedLayer, with the reason, if the recursion
-    does not close on q and c.  ValueError for start <= 0.  docs/phases.md has the derivation.  Sources: Poole et al.
-    2016; Schoenholz et al. 2017 (depth scales, Dropout); Yang and Schoenholz 2017 (Residual); Xiao et al. 2018
-    (convolutions), 2020 (the NTK).
+    sequences of equal positions; other angles are not followed.  Raises UnsupportedLayer, with the reason, if the
+    recursion does not close on q and c, and ValueError for start <= 0.  docs/phases.md contains the derivation.
+    Sources: Poole et al. 2016; Schoenholz et al. 2017 (depth scales, Dropout); Yang and Schoenholz 2017 (Residual);
+    Xiao et al. 2018 (convolutions), 2020 (the NTK).
 
     >>> import minintk as mn
     >>> print(phase(mn.Sequential(mn.Dense(512, w_std=1.5, b_std=0.3), mn.Tanh())))
@@ -131,7 +131,7 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
 
 
 def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:
-    """Return `Network.summary`'s line on the phase, or the reason why it has none; nothing if it has no activation."""
+    """Return `Network.summary`'s line on the phase, or why there is none; empty if the spec has no activation."""
     if not any(isinstance(layer, s.Activation) for layer in every(spec)):
         return ()
     try:
@@ -147,7 +147,7 @@ def scale(slope: float) -> float:
 
 
 def fixed_variance(maps: Maps, start: float) -> float:
-    """Return the first fixed point of Q that the variance reaches from `start`; it may be 0 or inf."""
+    """Return the first fixed point of Q that the variance reaches from `start`, which can be 0 or inf."""
     from scipy.optimize import brentq
 
     q, rise = start, maps.log_gain(start)
@@ -167,8 +167,8 @@ def fixed_variance(maps: Maps, start: float) -> float:
 def fixed_angle(maps: Maps, q: float) -> float:
     """Return p* = (1 - c*) / 2, the limit of pairs with 0 <= c < 1; nan if all angles are preserved.
 
-    As a sum of terms b_n c^n with b_n >= 0, c' grows with c and is convex on [0, 1].  So c* < 1 is the only root there
-    if c' < c just below 1, that is, if the slope exceeds 1 or masks separate equal inputs.  Otherwise c* = 1.
+    c' is a sum of terms b_n c^n with b_n >= 0, so c' grows with c and is convex on [0, 1].  Hence c* < 1 is the only
+    root there if c' < c just below 1, which holds if the slope exceeds 1 or masks separate equal inputs.  Else c* = 1.
     """
     from scipy.optimize import brentq
 

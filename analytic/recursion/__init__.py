@@ -1,4 +1,4 @@
-"""Propagate kernels through the layers: each layer is a step for pairs of vectors, each activation an expectation.
+"""Propagate kernels through the layers, each of which is a step for pairs of vectors.
 
 Reading order:
 

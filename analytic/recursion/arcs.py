@@ -10,7 +10,7 @@ from numpy.polynomial import Polynomial
 from numpy.polynomial.chebyshev import cheb2poly, chebfit, chebpts1
 
 TERMS = {4: (8, 7), 8: (18, 17)}
-"""{bytes per number: terms of P and of R}, so that truncation stays below the rounding error of 1."""
+"""{bytes per number: numbers of terms of P and R}, for truncation errors below the rounding error of 1."""
 
 
 def power_series(terms: int = 64) -> tuple[Polynomial, Polynomial]:

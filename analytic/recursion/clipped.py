@@ -1,4 +1,4 @@
-"""Compute closed forms for activations that are linear between kinks t_k, else constant: Hardtanh, ReLU6, Hardsigmoid.
+"""Compute closed forms for Hardtanh, ReLU6 and Hardsigmoid, which are linear between kinks t_k and constant outside.
 
 phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks h = t_k / s, l = t_l / s', U = s s',
 
@@ -8,8 +8,8 @@ phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks 
     W(h, A) = h int_0^A (1 - e^(-y)) / 2y dx,  y = (h^2 + x^2) / 2          (arctan(A/h) - 2 pi T(h, A/h), Owen 1956)
     e(b)    = exp(-(h^2 + l^2 - 2 h l cos b) / 2 sin(b)^2)                   (u = t_k and u' = t_l; Price's theorem)
 
-Unequal norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4.  If a > pi/2, this holds for u, -u' and phi(-x).
-Because sum J_k = 0, we may subtract the values of W and e at l = 0 or h = 0, so large s or s' lose no digits.
+Unequal norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4.  If a > pi/2, the formulas apply to u, -u' and
+phi(-x).  Because sum J_k = 0, we can subtract the values of W and e at l = 0 or h = 0, so large s or s' lose no digits.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from minintk.arrays import Array
 from minintk.layers.activation import Pointwise
 
 FAR, END = 40.0, 9.0
-"""In standard deviations: the Gaussian density is 0 beyond FAR and below rounding beyond END."""
+"""The Gaussian density is 0 beyond FAR standard deviations, and is below rounding beyond END."""
 
 
 def rule(nodes: int, power: int = 1) -> list[tuple[float, float]]:
-    """Return nodes and weights on (0, 1), denser near 0 for larger `power`, because e(b) can change at any angle."""
+    """Return nodes and weights on (0, 1), denser near 0 for a larger `power`, because e(b) can change at any angle."""
     x, w = (np.polynomial.legendre.leggauss(nodes) + np.array([[1.0], [0.0]])) / 2
     return list(zip((x**power).tolist(), (w * power * x ** (power - 1)).tolist(), strict=True))
 
@@ -38,7 +38,7 @@ SMOOTH, GRADED = rule(44), rule(128, 8)
 
 
 def owen(xp: Any, h: Array, start: Array, end: Array, step: Array) -> Array:
-    """Return W(h, end) - W(h, start), with step = end - start; beyond END, W is an arctangent."""
+    """Return W(h, end) - W(h, start), given step = end - start.  Beyond END, W is an arctangent."""
     X, Y, total = xp.clip(start, -END, END), xp.clip(end, -END, END), 0.0
     width = xp.where((start == X) & (end == Y), step, Y - X)
     for x, w in SMOOTH:
@@ -73,7 +73,7 @@ def clipped(point: Pointwise) -> Form:
         return *(xp.clip((t + (q == 0) * 1e-99) / xp.maximum(s, 1e-160), -FAR, FAR) for t in kinks.tolist()), s
 
     def norms(xp: Any, sign: float, one: Numbers, two: Numbers) -> Any:
-        """Return E (phi(s z) / sqrt v - phi(+-s' z) / sqrt v')^2 / 4, linear between the kinks of both."""
+        """Return E (phi(s z) / sqrt v - phi(+-s' z) / sqrt v')^2 / 4, which is linear between all kinks."""
         (*h, s, gain), (*h2, s2, gain2) = one, two
         root, root2 = (g / xp.where(v > 0, v, 1.0) for g, v in ((gain, s), (gain2, s2)))
         ends = *h, *(sign * v for v in h2), -END, 0.0, END

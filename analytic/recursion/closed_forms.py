@@ -1,13 +1,13 @@
-"""Define the activations with a closed form; `closed_form`, at the end, is the table.
+"""Define the steps of activations with a closed form.  `closed_form` is the table of all activations.
 
     v  = E phi(u)^2        p' = (1 - c') / 2, c' = E phi(u) phi(u') / sqrt(v v')        slope = E phi'(u) phi'(u')
 
 The formulas hold for Gaussian u, u' of variances q, q' and covariance k. They are written in p = (1 - c)/2 and r = (1 +
 c)/2 instead of k, because these stay exact for nearly parallel and nearly opposite rows.  Every formula for p' is a sum
-of terms that vanish with p and with q - q', so rounding changes no angle; computing p' as v - E phi phi' would lose
-digits.  `scalar_forms` has the angle's part, also for images; `tests/oracles` has the papers' own forms, in 50 digits.
-Sources: Williams 1997 (erf), Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et
-al. 2020 (GELU).
+of terms that vanish with p and with q - q', so rounding changes no angle.  Computing p' as v - E phi phi' would lose
+digits.  `scalar_forms` contains the part from the angle, also for images.  `tests/oracles` contains the papers' own
+forms, in 50 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified
+monomials, Sign), Tsuchida et al. 2020 (GELU).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from minintk.layers.activation import Formula, pointwise
 
 
 class ClosedFormRow(NamedTuple):
-    """numbers : the form's numbers per row, and the gain sqrt(q / v).   alike : all q are equal, and numbers (1,).
+    """numbers : the form's numbers and the gain sqrt(q / v), per row, or (1,) if alike.   alike : all q are equal.
 
-    distances : from `norms`, or None; s : sqrt(q) if norms differ and there are no distances, otherwise None.
+    distances : from `norms`, or None.   s : sqrt(q) if norms differ and there are no distances, otherwise None.
     """
 
     numbers: tuple[Array, ...]
@@ -48,10 +48,10 @@ class ClosedForm(Dual):
     """Evaluate an activation's formulas elementwise on arrays of NumPy or CuPy.
 
     variance : (xp, q) -> v.   form : provides `rows` and `turn` and, for images, an optional `pair`.
-    odd : phi(-x) = -phi(x), so r' is p' with p and r exchanged; for others, r' = 1 - p'.
-    norms : phi, if `turn` omits the part from different norms (see `analytic.recursion.duals`) at variances up to
-        `reach`; above it, `by_norms` computes that part of p': (xp, sqrt q, sqrt q') -> part.
-    parts : number of parts to cut a tile into, for a `turn` with more than a dozen temporary arrays.
+    odd : True if phi(-x) = -phi(x); r' is then p' with p and r exchanged.  Otherwise, r' = 1 - p'.
+    norms : phi, if `turn` omits the part of p' from different norms (see `analytic.recursion.duals`) at variances up to
+        `reach`.  Above `reach`, `by_norms` computes this part: (xp, sqrt q, sqrt q') -> part.
+    parts : number of parts into which a tile is cut, above 1 for a `turn` with more than a dozen temporary arrays.
     """
 
     variance: Callable[[Any, Array], Array]
@@ -122,13 +122,13 @@ SATURATION = 40.0
 
 @lru_cache(maxsize=64)
 def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
-    """Return the step of phi(x) = a sin(b x + c), see `scalar_forms.sine`; V = 1 - C e^(-2q) = 2 v / a^2.
+    """Return the step of phi(x) = a sin(b x + c), with V = 1 - C e^(-2q) = 2 v / a^2 (see `scalar_forms.sine`).
 
     Let d and s be D and S at p = 0.  Different norms contribute to p'
 
         [(1 - e^-d)(1 + C e^-s) - C (e^-q - e^-q')^2 / 2 - (sqrt V - sqrt V')^2 / 2] / (2 sqrt(V V'))
 
-    which is (1 - c')/2 at p = 0, because d + s = q + q'.  For a cosine, c grows by pi/2; for C = 0, c' = e^-D.
+    This is (1 - c')/2 at p = 0, because d + s = q + q'.  For a cosine, add pi/2 to c.  c' = e^-D if C = 0.
     """
     C, b2, gain = cos(2 * c), b * b, a * a / 2
 
@@ -141,7 +141,7 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
         decay = 1 - d
         rest = (C * (xp.exp(-b2 * s**2) - xp.exp(-b2 * s2**2)) ** 2 + (root - root2) ** 2) / 2
         near = d * (1 + C * decay * (1 - lost)) - rest
-        far = root * root2 - decay * ((1 - C) + C * lost)  # computed as 1 - c' if norms are far apart
+        far = root * root2 - decay * ((1 - C) + C * lost)  # for norms that are far apart, use 1 - c'
         found = xp.maximum(xp.where(xp.abs(root - root2) < xp.minimum(root, root2), near, far), 0)
         return found / (2 * root) / root2
 
@@ -162,11 +162,11 @@ def gelu(name: str) -> ClosedForm:
 
 
 def textbook(name: str, kappa: Formula, kappa_dot: Formula) -> ClosedForm:
-    """Return an activation's step, given a textbook's two formulas in the variances and the covariance.
+    """Return an activation's step, given two textbook formulas in the variances and the covariance.
 
         kappa(q, q', k) = E phi(u) phi(u'),    kappa_dot(q, q', k) = E phi'(u) phi'(u')
 
-    The precision is limited: rounding k before applying the formula changes an angle a by eps / a.
+    The precision is limited, because rounding k changes an angle a by eps / a.
     """
 
     def rows(xp: Any, q: Array, k: Numbers) -> Numbers:

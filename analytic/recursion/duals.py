@@ -6,7 +6,7 @@ pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
          from the inputs' angle               from their norms: 0 if q = q'
 
-This file defines ReLU and its family, after Cho and Saul 2009; `analytic.recursion.closed_forms` defines the others.
+This module defines ReLU and its family (Cho and Saul 2009); `analytic.recursion.closed_forms` defines the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minintk.arrays import Array, array_namespace
 
 
 def nonzero(xp: Any, q: Array) -> Array:
-    """Return q, with 1 in place of 0: the kernel of zero rows is 0 at all angles."""
+    """Return q with 1 in place of 0, because the kernel of zero rows is 0 at all angles."""
     return xp.where(q > 0, q, 1.0)
 
 
@@ -45,9 +45,9 @@ def seen(xp: Any, q: Array) -> Array:
 
 
 class HomogeneousRow(NamedTuple):
-    """Both factors are None if no q = 0 (`RowState.has_zero_rows`).   nonzero : 0 for a row with q = 0, else 1.
+    """Factors for rows with q = 0, None if there are none (`RowState.has_zero_rows`).   nonzero : 0 if q = 0, else 1.
 
-    factor : if one q = 0, the product of two rows' factors is E phi' phi', divided by sqrt(v / q) of a row with q > 0.
+    factor : if one of two rows has q = 0, their factors' product is E phi' phi' divided by the other row's sqrt(v / q).
     """
 
     nonzero: Array | None
@@ -71,11 +71,11 @@ class Homogeneous(Dual):
 
     and with h = a/2 = asin(sqrt p), w = sin(a)/2 = sqrt(p (1 - p)):   p' = k0 p + (2 b2 / pi) (h - w).
 
-    NumPy has its own in-place code: the compiled code's formula, `scalar_forms.bent`, would take 7 (float64) to 10
-    times as long on a block.  The relative rounding error of h - w, eps / h^2, is at most that of p from a product.
-    Single pairs, whose p is exact to rounding, use `folded`.
+    NumPy has its own in-place code, because the compiled code's formula, `scalar_forms.bent`, would take 7 (float64) to
+    10 times as long on a block.  The relative rounding error of h - w is eps / h^2, at most the error of p from a
+    product.  Single pairs, whose p is exact to rounding, use `folded`.
 
-    at_zero : phi'(0), used as slope if all pre-activations of a row are 0.
+    at_zero : phi'(0), the slope used if all pre-activations of a row are 0.
     """
 
     alpha: float
@@ -103,7 +103,7 @@ class Homogeneous(Dual):
                 xp.arcsin(u, out=h)
                 xp.subtract(1, p, out=w)
                 xp.sqrt(w, out=w)
-                w *= u  # not sqrt(p (1 - p)): keeps h >= w, so p' >= 0, even for tiny p
+                w *= u  # unlike sqrt(p (1 - p)), this keeps h >= w, so p' >= 0, even for tiny p
                 xp.subtract(h, w, out=w)
                 w *= 2 * b2 / pi
                 h *= -4 * b2 / pi

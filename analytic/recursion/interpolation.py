@@ -1,4 +1,4 @@
-"""Interpolate smooth curves in the logarithm of a positive number by Chebyshev polynomials."""
+"""Interpolate smooth functions of the logarithm of a positive number by Chebyshev polynomials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUMBERS_AT_ONCE = 2**21
 """Numbers that the integrals process at a time on a GPU."""
 
 NUMBERS_IN_CACHE = 2**17
-"""The same on the host, where the integrals use a dozen arrays of this size."""
+"""Numbers that the integrals process at a time on the host, in a dozen arrays of this size."""
 
 Function = Callable[[Array], Array]
 
@@ -30,7 +30,7 @@ legendre = cache(np.polynomial.legendre.leggauss)
 
 
 def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
-    """Return work(s), computed a batch of rows at a time."""
+    """Return work(s), computed in batches of rows."""
     xp = array_namespace(s)
     step = max(1, (NUMBERS_IN_CACHE if on_host(xp) else NUMBERS_AT_ONCE) // width)
     return xp.concatenate([work(s[i : i + step]) for i in range(0, s.shape[0], step)], axis=0)

@@ -6,13 +6,13 @@ With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
     E phi(u) phi(u')   = sum_n a_n(s) a_n(s') c^n,         E phi'(u) phi'(u') = sum_n b_n(s) b_n(s') c^n
 
 The sums end at n_max.  At c = 1 the omitted terms sum to E phi^2 - sum a_n^2 (Parseval), which bounds their sum at
-every c.  One extra term represents them; its degree is n_max + 1, or n_max in the even phi' of an odd phi.  In terms of
-p = (1 - c)/2, with a normalised to sum a_n^2 = 1, and with every term >= 0 for c >= 0:
+every c.  One extra term represents the omitted terms.  Its degree is n_max + 1, or n_max for the even phi' of an odd
+phi.  In terms of p = (1 - c)/2, with a normalised to sum a_n^2 = 1, every term is >= 0 for c >= 0:
 
     p' = (1 - c')/2 = p sum_k W_k c^k + |a(s) - a(s')|^2 / 4,       W_k = sum over n > k of a_n(s) a_n(s')
 
 The a_n and b_n are integrals over panels of the z axis, graded towards 0 if s is large and split at phi's kinks.
-(Daniely et al. 2016 for the series; Mehler 1866.)
+Sources: Daniely et al. 2016 (the series) and Mehler 1866.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NODES_PER_PANEL = 20
 """Gauss-Legendre nodes per panel."""
 
 END_OF_AXIS, LAST_END = 9.5, 38.0
-"""The z axis ends at a density of 1e-20, or up to LAST_END for an f that grows fast; beyond, the density is 0."""
+"""The z axis ends at a density of 1e-20, or for a fast-growing f as late as LAST_END, where the density becomes 0."""
 
 MANY_DEGREES = 256
 """A degree that suffices for most series; LARGEST_DEGREE is the largest n_max."""
@@ -59,13 +59,13 @@ SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
 
 MANY_NORMS = 64
-"""Above this number of norms, coefficients are interpolated, from 17 or 33 nodes if the norms lie close together."""
+"""Above this number of norms, coefficients are interpolated; 17 or 33 nodes suffice if the norms lie close together."""
 
 
 def panels(f: Function, s: Array) -> tuple[float, ...]:
-    """Return the ends of panels of the z axis for f(s z): their widths double from about 0.5 / s on, up to 0.5.
+    """Return the ends of panels of the z axis for f(s z); panel widths double from about 0.5 / s up to 0.5.
 
-    At the last end, at least END_OF_AXIS, f(s z)^2 times the density is below rounding for the largest s.
+    The last end is at least END_OF_AXIS; f(s z)^2 times the density is below rounding there for the largest s.
     """
     xp, top = array_namespace(s), s.max()
     z = xp.arange(0, LAST_END, 0.5, dtype=xp.float64)
@@ -81,7 +81,7 @@ def panels(f: Function, s: Array) -> tuple[float, ...]:
 def axis(
     xp: Any, s: Array, kinks: tuple[float, ...], panels: tuple[float, ...], nodes: int = NODES_PER_PANEL
 ) -> tuple[Array, Array]:
-    """Return nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks except at 0."""
+    """Return nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks other than 0."""
     ends = xp.asarray(panels, dtype=xp.float64)[None, :]
     moving = [kink for kink in kinks if kink != 0]
     if moving:
@@ -124,13 +124,13 @@ def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Arr
 
 @lru_cache(maxsize=8)
 def hermite_basis(panels: tuple[float, ...], degree: int) -> np.ndarray[Any, Any]:
-    """Return h_n at the nodes of `axis` without kinks, (K, degree + 1); cached, since every kernel needs them."""
+    """Return h_n at the nodes of `axis` without kinks, (K, degree + 1), cached because every kernel needs them."""
     z, _ = axis(np, np.ones(1), (), panels)
     return np.stack([h[0] for h in hermite_polynomials(np, z, degree)], axis=1)
 
 
 def rounding(f: Function, x: Array) -> Array:
-    """Return the change of f when x changes by two roundings: it covers rounding of x and cancellation in f."""
+    """Return the change of f when x changes by two roundings, which covers rounding of x and cancellation in f."""
     return f(x) - f(x * (1 + 2**-51))
 
 
@@ -142,10 +142,10 @@ def mismatch(phi: Phi, variance: Phi, s: Array, grid: float = 0.0) -> Distances 
     """Return vectors y_i for phi(s_i z) / sqrt v_i: |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
 
     Return None if all s are equal.  phi is smooth, or has its only kink at 0.  variance : (xp, s^2) -> v.
-    grid : spacing in log s of the ends of a `norm_curve`, which other rows can then reuse; 0: it ends at these s.
+    grid : spacing in log s of the ends of a `norm_curve`, so that other rows can reuse it; 0 to end at these s.
 
     The vectors have one entry per quadrature node and form a smooth curve in log s.  On each stretch of log s, we
-    interpolate the curve (Chebyshev) and rotate it to its principal axes, of which a few suffice.
+    interpolate the curve (Chebyshev) and rotate it to its first principal axes.
     """
     xp = array_namespace(s)
     log_s = xp.log(s)
@@ -190,7 +190,7 @@ kept_curve = lru_cache(maxsize=64)(norm_curve)
 
 
 def of_norms(curve: Function, s: Array) -> Array:
-    """Return curve(s), one row for each s; interpolate in log s if many s lie close together."""
+    """Return curve(s), one row for each s, interpolated in log s if many s lie close together."""
     xp = array_namespace(s)
     log_s = xp.log(s) if s.shape[0] > MANY_NORMS else s
     ends = float(log_s.min()), float(log_s.max())
@@ -200,7 +200,7 @@ def of_norms(curve: Function, s: Array) -> Array:
 
 
 def principal(vectors: Array) -> Array:
-    """Return the vectors' principal axes, as columns, without those of pure rounding error except the first."""
+    """Return the vectors' principal axes, as columns.  Omit axes of pure rounding error, except the first axis."""
     xp = array_namespace(vectors)
     basis, within = xp.linalg.qr(vectors.T)  # the vectors are few and long, so `within` is small and square
     axes, size, _ = xp.linalg.svd(within)
@@ -208,13 +208,13 @@ def principal(vectors: Array) -> Array:
 
 
 class QuadratureRow(NamedTuple):
-    """Coefficients per row of inputs: a_n and b_n sqrt(q / v), (n_max + 2, N); the last stands for all higher degrees.
+    """Coefficients per row: a_n and b_n sqrt(q / v), (n_max + 2, N).  The last one represents all higher degrees.
 
     one_variance : True if all q are equal up to `RowState.spread`; a and b then have one column, for the middle q.
-    distances : those between the a(s); None if one_variance.
-    used_a, used_b : which degrees occur (only odd ones if phi is odd).   odd : True if phi is odd.
-    short : the same with only the degrees that float32 needs; its own `short` is None.
-    steep : the ends c = 1 and c = -1 of a series that is cut; None if it is not, or if there is more than one variance.
+    distances : `Distances` between the a(s), or None if one_variance.
+    used_a, used_b : the degrees that occur, only odd degrees of a if phi is odd.   odd : True if phi is odd.
+    short : the same row with only the degrees that float32 needs; its own `short` is None.
+    steep : the ends near c = 1 and c = -1 of a truncated series.  None if it is not truncated or variances differ.
     """
 
     one_variance: bool
@@ -237,10 +237,10 @@ class QuadratureRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Quadrature(Dual):
-    """Handle any activation, using only phi and phi'; `RowState.error` is relative to sqrt(k(x, x) k(x', x')).
+    """Step of any activation, from phi and phi' only.  `RowState.error` is relative to sqrt(k(x, x) k(x', x')).
 
-    Rows of equal norm, up to rounding, share one series.  Their q differ from the middle one by at most half of
-    `spread`, four roundings of the inputs' precision; this times the slope of W_k in log q, of order 1, is the error.
+    Rows of equal norm, up to rounding, share one series.  Their q differ from the middle q by at most half of `spread`,
+    which is four roundings of the inputs' precision.  The error is this times the slope of W_k in log q, of order 1.
     """
 
     pointwise: Pointwise
@@ -265,13 +265,13 @@ class Quadrature(Dual):
             part = (q - low) / (high - low if high > low else 1.0)
             every_v, every_dv = (first + part * (last - first) for first, last in (v[:2], dv[:2]))
             s, v, dv = s[2:], v[2:], dv[2:]
-        zero = v == 0  # zero row, phi(0) = 0: the kernel is 0 for any coefficients
+        zero = v == 0  # for a zero row with phi(0) = 0, the kernel is 0 for any coefficients
         safe_s, safe_dv = xp.where(zero, 1.0, s), xp.where(dv == 0, 1.0, dv)
         ordered = xp.sort(s)
         degree, least, left, lost = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
         steep = Steep.of(self.pointwise, float(s[0]), float(v[0]), left) if one_variance else None
         error = max(left if steep is None else steep.error, lost)
-        degree, least = degree + degree % 2, least + least % 2  # even: an odd phi needs an odd term for the rest
+        degree, least = degree + degree % 2, least + least % 2  # even, because an odd phi needs an odd extra term
 
         def normalised(f: Function) -> Function:
             def coefficients(s: Array) -> Array:
@@ -308,7 +308,7 @@ class Quadrature(Dual):
     def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float, float]:
         """Return n_max, n_max for float32, and relative bounds on the omitted terms and on the integrals' error.
 
-        few : some s that include the largest, top.
+        few : some values of s, including the largest, `top`.
         """
         xp = array_namespace(few)
         few = xp.concatenate((few[few > 0], top[top > 0]))
@@ -376,9 +376,9 @@ class Quadrature(Dual):
         pairs.clip()
 
     def next_p(self, pairs: Pairs, row: QuadratureRow, p: Array, c: Array, power: Array, work: list[Array]) -> None:
-        """Set p <- p sum_k W_k c^k + |a - a'|^2 / 4, accumulating W_k from the largest k down.
+        """Set p <- p sum_k W_k c^k + |a - a'|^2 / 4; accumulate W_k in descending order of k.
 
-        power : c, or c^2 for odd phi: then W_2k = W_(2k-1), and the sum is W_0 + (c^2 + c) sum_{k>0} W_2k c^(2k-2).
+        power : c, or c^2 if phi is odd.  Then W_2k = W_(2k-1), so the sum is W_0 + (c^2 + c) sum_{k>0} W_2k c^(2k-2).
         """
         total, d, weights = work
         total[...] = weights[...] = 0
@@ -395,7 +395,7 @@ class Quadrature(Dual):
 
 
 def term(pairs: Pairs, row: QuadratureRow, a: Array, n: int, out: Array) -> Any:
-    """Return a_n(s_i) a_n(s_j); a single number if all q are equal."""
+    """Return a_n(s_i) a_n(s_j), as a single number if all q are equal."""
     return a[n] ** 2 if row.one_variance else pairs.outer(a[n], a[n], out)
 
 

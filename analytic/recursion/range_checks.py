@@ -1,9 +1,9 @@
 """Check the range of inputs and variances, and raise a clear error outside it.
 
-Variances q = E u^2 are squares of inputs, held in float64 for any precision of the inputs.  They keep all digits from
-SMALLEST_VARIANCE to LARGEST_VARIANCE at every layer.  If weights preserve orders of magnitude, this allows rows x with
-|x| / sqrt(d) from 1e-153 to 1e153.  Rows of zeros have their own formulas; if the first layer has a random bias,
-rows below this range count as zero.  A result must fit the inputs' precision: in float32, K and Theta up to 3e38.
+Variances q = E u^2 are stored in float64 for any precision of the inputs.  They keep all digits from SMALLEST_VARIANCE
+to LARGEST_VARIANCE at every layer.  If weights preserve orders of magnitude, this allows rows x with |x| / sqrt(d) from
+1e-153 to 1e153.  Rows of zeros have their own formulas.  If the first layer has a random bias, rows below this range
+are treated as zero.  A result must fit the inputs' precision; in float32, K and Theta can be at most 3e38.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ FLOAT32_VARIANCES = 1e-30, 1e30
 """For variances in this range, float32 can hold products and quotients of two rows' numbers."""
 
 SPREAD = 8.0
-"""Variances that differ by fewer rounding errors of the inputs count as equal (normalised rows differ by 6)."""
+"""Variances that differ by fewer rounding errors of the inputs are treated as equal (normalised rows differ by 6)."""
 
 
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
     """Return the rows after all steps, each step's coefficients, and True if the inputs' precision can hold them.
 
-    norms2 : |x|^2, (N + M,).   ValueError, with the row's name, if a row leaves the range.
+    norms2 : |x|^2, (N + M,).   Raises ValueError, with the row's name, if a row leaves the range.
     """
     xp, d = inputs.xp, max(1, inputs.x[0].size // max(1, inputs.x[0].shape[0]))
     rows = RowState(norms2 / d, xp.zeros_like(norms2), spread=SPREAD * float(xp.finfo(inputs.dtype).eps))
@@ -44,7 +44,7 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
             if not SMALLEST_VARIANCE <= low <= high <= LARGEST_VARIANCE or not isfinite(float(after.theta.max())):
                 check_step(inputs, rows.q, after.q, after.theta, f" after step {k} of {len(program)}")
             coefficients.append(row)
-            rows = after if after.spread else replace(after, spread=rows.spread)  # user-defined steps may drop spread
+            rows = after if after.spread else replace(after, spread=rows.spread)  # user-defined steps can drop spread
             low = float(xp.where(rows.q > 0, rows.q, 1.0).min()) if rows.has_zero_rows else low
             fits = fits and FLOAT32_VARIANCES[0] <= low and high <= FLOAT32_VARIANCES[1]
     return rows, tuple(coefficients), fits or inputs.dtype.itemsize == 8

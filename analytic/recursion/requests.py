@@ -20,21 +20,21 @@ SECONDS_PER_PAIR = 5e-9
 """Seconds that one core takes for a recursion step on a pair of pixels or vectors: measured 3e-9 to 2e-8."""
 
 FEWEST = 12
-"""Minimum number of rows of blocks, so that at least as many workers can share them."""
+"""Minimum number of rows of blocks.  At least this many workers can share the blocks."""
 
 ALWAYS_FREE = 2**25
 """Calls that need fewer bytes skip the check of free memory, which costs as much as a small kernel."""
 
 
 class Examples:
-    """Hold a kernel's inputs: x1 and x2, or only x1 for its kernel with itself.  They are checked only here.
+    """Hold a kernel's inputs: x1 and x2, or only x1 for its kernel with itself.  Only this class checks inputs.
 
     x : (x1, x2) or (x1,).   xp, dtype : their library and precision.   example : the shape of one example.
     shape : (N, M) of the kernel.   symmetric : True if x2 is x1.   begins : (name, first example) of each side.
     """
 
     def __init__(self, x1: Array, x2: Array | None = None, name: str = "x1"):
-        """Raise TypeError or ValueError for invalid inputs; `name` is x1's name in messages."""
+        """Check the inputs; raise TypeError or ValueError if they are invalid.   name : x1's name in messages."""
         self.begins = (name, 0), ("x2", 0)
         self.symmetric = x2 is None or x2 is x1
         self.x: tuple[Array, ...] = (x1,) if x2 is None or x2 is x1 else (x1, x2)
@@ -58,7 +58,7 @@ class Examples:
         return array_namespace(self.x[0])
 
     def at(self, i: slice, j: slice) -> Examples:
-        """Select examples of each side; they keep their names in messages."""
+        """Select examples of each side, which keep their names in messages."""
         part, (name, first), (other, second) = copy(self), self.begins[0], self.begins[0 if self.symmetric else 1]
         part.symmetric, part.begins = self.symmetric and i == j, ((name, first + i.start), (other, second + j.start))
         part.x = (self.x[0][i],) if part.symmetric else (self.x[0][i], self.x[-1][j])
@@ -74,9 +74,9 @@ class Examples:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Name the kernels that a call requests: NNGP, NTK or both; `out`, `memory` and `progress` as in `an.Kernel`.
+    """Kernels that a call requests: NNGP, NTK or both.  `out`, `memory` and `progress` are as in `an.Kernel`.
 
-    warn : receives the bound on the quadratures' error.  pixels : (E, F) for arrays (E, N F, M F), as in `ImagePlan`.
+    warn : called with the error bound of quadratures.   pixels : (E, F) for arrays (E, N F, M F), as in `ImagePlan`.
     """
 
     asked: tuple[bool, bool]
@@ -91,9 +91,9 @@ class Wanted:
             number("memory", self.memory)
 
     def check(self, inputs: Examples, work: int, hint: str = "") -> tuple[int, ...]:
-        """Check that the results fit, and return their shape.   work : bytes needed in addition to the results.
+        """Check that the results fit into memory, and return their shape.   work : bytes needed besides the results.
 
-        MemoryError, with `hint`, if the total exceeds the bound; ValueError if `out` has another shape or precision.
+        Raises MemoryError, with `hint`, if the total exceeds the bound, and ValueError if `out` does not match.
         """
         dtype, (N, M), (E, F) = inputs.dtype, inputs.shape, self.pixels
         shape = (N, M) if self.pixels == (1, 1) else (E, N * F, M * F)
@@ -121,13 +121,13 @@ class Wanted:
         return shape
 
     def arrays(self, inputs: Examples, work: int, hint: str = "") -> list[Array | None]:
-        """Return empty arrays for NNGP and NTK, None if not wanted; errors as in `check`."""
+        """Return empty arrays for NNGP and NTK, or None for a kernel that is not wanted.  Errors are as in `check`."""
         shape = self.check(inputs, work, hint)
         return [inputs.xp.empty(shape, dtype=inputs.dtype) if n else o for n, o in zip(self.new, self.out)]
 
     @property
     def new(self) -> list[bool]:
-        """Return, for NNGP and NTK, True if the array has to be allocated."""
+        """Return True for each of NNGP and NTK whose array must be allocated."""
         return [a and o is None for a, o in zip(self.asked, self.out, strict=True)]
 
 

@@ -5,8 +5,8 @@
     Residual, Sum  K' = K_1 + K_2               Theta' = Theta_1 + Theta_2
     Product        K' = K_1 K_2                 Theta' = Theta_1 K_2 + K_1 Theta_2
 
-(Lee et al. 2019, supplement, section E; Jacot et al. 2018.) An activation needs Gaussian pre-activations, a sum needs
-uncorrelated parts, and a product independent ones.  If a spec violates this, `Step.law` raises UnsupportedLayer.
+Sources: Lee et al. 2019, supplement, section E; Jacot et al. 2018.  An activation needs Gaussian pre-activations, a sum
+needs uncorrelated parts, and a product independent ones.  If a spec violates this, `Step.law` raises UnsupportedLayer.
 
 To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.shapes.out_shape` and `lower`.
 """
@@ -29,10 +29,10 @@ from minintk.spec.shapes import Site, UnsupportedLayer, out_shape, sites
 
 @singledispatch
 def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Program:
-    """Return the steps of `layer` at `site`; UnsupportedLayer if no infinite-width limit is known, with the reason.
+    """Return the steps of `layer` at `site`; UnsupportedLayer, with the reason, if no infinite-width limit is known.
 
-    It is a `functools.singledispatch`: ``lower.register`` adds a rule for your own layer.  A rule returns steps as
-    defined in `analytic.recursion.state`.
+    `lower` is a `functools.singledispatch` function: ``lower.register`` adds a rule for your own layer.  A rule returns
+    steps as defined in `analytic.recursion.state`.
 
     >>> from minintk import NTK
     >>> [type(step).__name__ for step in lower(s.Sequential(s.Dense(8), s.ReLU()), Site((3,)), NTK())]
@@ -51,7 +51,7 @@ class Mix(NamedTuple):
     """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as a point (cos psi, sin psi) on a circle.
 
     turn . back = sin((psi_i - psi_j)/2), computed from the difference between two rows' mixtures.
-    tau_a, tau_b : factors of tau in place of A and B if some q = 0 (`RowState.has_zero_rows`), else None.
+    tau_a, tau_b : factors of tau that replace A and B if some q = 0 (`RowState.has_zero_rows`), else None.
     """
 
     a: Array
@@ -63,7 +63,7 @@ class Mix(NamedTuple):
 
 
 def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
-    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : tau's, if some q = 0."""
+    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : tau's, or None."""
     xp, q = array_namespace(after.q), after.q
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
@@ -79,7 +79,7 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
         p' = A A' p + B B' p2 + D,   r' = A A' r + B B' r2 + D,   D = (1 - A A' - B B') / 2 = sin((psi - psi')/2)^2
 
-    other : pairs of the second part; None for a bias, which all rows share, so p2 = 0 and r2 = 1.
+    other : pairs of the second part, or None for a bias.  All rows share the bias, so its p2 = 0 and r2 = 1.
     """
     xp, p, r, tau = pairs.xp, pairs.p, pairs.r, pairs.tau
     with pairs.borrow(2) as (w, d):
@@ -112,7 +112,7 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """mix : combines weights and bias; None if there is no bias and no q = 0.   inverse : 1 / scale', None if rest = 0.
+    """mix : of weights and bias; None if there is no bias and no q = 0.   inverse : 1 / scale', or None if rest = 0.
 
     nonzero : 1 if q' > 0, else 0; None if no q = 0 (`RowState.has_zero_rows`).
     """
@@ -126,8 +126,8 @@ class AffineRow(NamedTuple):
 class Affine(Step):
     """Apply weights and bias: K' = w2 K + beta2,   Theta' = w2 Theta + ratio K' + rest.
 
-    Weights have multiplier m, std s and learning-rate scale S, the bias m_b, s_b and S_b.  With w2 = (m s)^2 fan_in,
-    beta2 = (m_b s_b)^2, ratio = S / s^2, rest = S_b m_b^2 - ratio beta2, this equals J S J':
+    Weights have multiplier m, std s and learning-rate scale S; the bias has m_b, s_b and S_b.  With w2 = (m s)^2
+    fan_in, beta2 = (m_b s_b)^2, ratio = S / s^2, rest = S_b m_b^2 - ratio beta2, this equals J S J':
 
         Theta' = w2 Theta + S m^2 fan_in K + S_b m_b^2
     """
@@ -138,7 +138,7 @@ class Affine(Step):
     rest: float
 
     def law(self, law: Law) -> Law:
-        """Return the law: for all inputs, sums over many independent weights are Gaussian and fresh."""
+        """Return the law: sums over many independent weights are Gaussian and fresh for all inputs."""
         return Law(gaussian=True, fresh=True, alike=True, own=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
@@ -194,7 +194,7 @@ def affine(
         raise UnsupportedLayer(f"{layer!r} under {parametrization!r} starts with weights that are all zero: no kernel")
     w2 = (weight.multiplier * weight.std) ** 2 * fan_in
     beta2 = (bias.multiplier * bias.std) ** 2 if layer.b_std > 0 and layer.b_init == "normal" else 0.0
-    S, S_b = (row.lr or 0.0 for row in (weight, bias))  # None for Adam's rates, which `kernels.check_rates` refuses
+    S, S_b = (row.lr or 0.0 for row in (weight, bias))  # None for Adam's rates, which `kernels.check_rates` rejects
     ratio = S / weight.std**2
     trained = S_b * bias.multiplier**2 if layer.b_std > 0 else 0.0
     return Affine(w2, beta2, ratio, trained - ratio * beta2)
@@ -221,8 +221,8 @@ class Fork(Step):
     shortcut: Program
 
     def law(self, law: Law) -> Law:
-        """Return the law of a sum: cross terms vanish if one part ends in its own weights, which have mean 0."""
-        inside = replace(law, fresh=False, own=False)  # the parts cannot rely on how their input was made
+        """Return the law of a sum.  Its cross terms vanish if one part ends in its own weights, of mean 0."""
+        inside = replace(law, fresh=False, own=False)  # the parts know nothing about the origin of their input
         self.check(run_law(self.branch, inside), run_law(self.shortcut, inside))
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(*(a and b for a, b in zip(astuple(one), astuple(two))))
@@ -237,14 +237,14 @@ class Fork(Step):
 
     @abstractmethod
     def join(self, one: RowState, two: RowState) -> tuple[RowState, Any]:
-        """Return the combined rows, and the coefficients for `join_pairs`."""
+        """Return the combined rows, and the coefficients that `join_pairs` needs."""
 
     @abstractmethod
     def join_pairs(self, pairs: Pairs, row: Any, other: Pairs) -> None:
-        """Combine the pairs of the branch with those of the shortcut."""
+        """Combine the pairs of the branch with the pairs of the shortcut."""
 
     def rows(self, rows: RowState) -> tuple[RowState, tuple[Any, Any, Any]]:
-        """Return the rows, and the coefficients of branch, shortcut and their combination."""
+        """Return the rows, and the coefficients of the branch, the shortcut and their combination."""
         one, branch = run_rows(self.branch, rows)
         two, shortcut = run_rows(self.shortcut, rows)
         after, both = self.join(one, two)
@@ -276,13 +276,13 @@ class Concatenation(ResidualSum):
     """Add parts that are already weighted by their share of the features."""
 
     def law(self, law: Law) -> Law:
-        """Return the law: no feature sums two parts, so correlations do not matter, but variances differ."""
+        """Return the law: no feature is a sum of two parts, so correlations do not matter, but variances differ."""
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(False, one.fresh and two.fresh, own=one.own and two.own)
 
 
 Gains = tuple[Array | None, Array | None]
-"""Factors of tau_branch and tau_shortcut, if some q = 0 (`RowState.has_zero_rows`), else None."""
+"""Factors of tau_branch and tau_shortcut if some q = 0 (`RowState.has_zero_rows`), else None."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ class ProductOfParts(Fork):
         return replace(super().law(law), gaussian=False)
 
     def check(self, one: Law, two: Law) -> None:
-        """Require independent parts: E a a' b b' = E a a' E b b' for independent a and b of any mean."""
+        """Require independent parts, because E a a' b b' = E a a' E b b' for independent a and b of any mean."""
         if not (one.own or two.own):
             raise UnsupportedLayer(
                 "Product has two parts of the same features, and neither has weights of its own before what it does "
@@ -368,7 +368,7 @@ FORKS: dict[type, type[Fork]] = {s.Sum: ResidualSum, s.Product: ProductOfParts, 
 
 @lower.register
 def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Program:
-    """Combine two branches at a time; first weight the parts of a Concat by sqrt(n_i / n)."""
+    """Combine two branches at a time, after weighting the parts of a Concat by sqrt(n_i / n)."""
     programs = [lower(part, replace(site, residuals=0), parametrization) for part in layer]
     if isinstance(layer, s.Concat):
         widths = [out_shape(part, site.shape)[-1] for part in layer]
@@ -381,10 +381,10 @@ def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Progra
 
 @dataclass(frozen=True)
 class Masks(Step):
-    """Apply dropout, keep = 1 - rate:  K'(x, x) = K(x, x) / keep,  K'(x, x') = K(x, x'),  and the same for Theta;
+    """Apply dropout, keep = 1 - rate:  K'(x, x) = K(x, x) / keep,  K'(x, x') = K(x, x'),  and likewise for Theta.
 
-    c' = keep c, so p' = keep p + rate / 2, r' = keep r + rate / 2 and tau' = keep tau.  Two rows are two examples with
-    separate masks, even if they are equal; K(x, x) appears only on the diagonal of K(x1), never in K(x1, x2).
+    Since c' = keep c, p' = keep p + rate / 2, r' = keep r + rate / 2 and tau' = keep tau.  Two rows are two examples
+    with separate masks, even if they are equal.  K(x, x) appears only on the diagonal of K(x1), never in K(x1, x2).
     """
 
     keep: float
@@ -423,7 +423,7 @@ class Normalise(Step):
         K' = K / sqrt((q + eps) (q' + eps)),   and likewise for Theta
 
     The statistics do not depend on the weights, so their derivatives vanish.  Angles and tau do not change.
-    If pixels are included, q is their mean.   pixels : the pixel axes included, -2 for columns and -3 for rows.
+    If the statistics include pixels, q is the mean over them.   pixels : the included axes, -2 (columns) and -3 (rows).
     """
 
     eps: float

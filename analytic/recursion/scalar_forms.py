@@ -5,7 +5,7 @@ For pixels,
     D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
 
 for Gaussian u, u' of variances q, q' and covariance k.  A pixel's numbers are the quantities that depend only on its
-own u; they are computed once.  A formula takes both pixels' numbers and D.  Most formulas start, with s = sqrt(q), from
+own u; they are computed once.  A formula takes both pixels' numbers and D.  With s = sqrt(q), most formulas start from
 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 
@@ -13,8 +13,8 @@ Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and n
 The parts from different norms are squares of differences of numbers.
 
 For vectors the same formulas take A and B from p and r, which keeps the angle exact at every ratio of norms; A computed
-as above has an error of eps times that ratio.  So vectors have a second formula for the part from different norms, in
-`closed_forms`, which also lists the sources.
+as above has an error of eps times that ratio.  Vectors therefore have a second formula for the part from different
+norms in `closed_forms`, which also lists the sources.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ OPPOSITE_ROUNDINGS = 8.0
 
 
 class Arithmetic:
-    """Functions that formulas use besides + - * / >, elementwise.   eps, tiny : those of the arrays' precision."""
+    """Elementwise functions that formulas use besides + - * / >.   eps, tiny : constants of the arrays' precision."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.eps, self.tiny = xp, float(xp.finfo(dtype).eps), float(xp.finfo(dtype).tiny)
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
-        """Return a if condition else b; both are evaluated."""
+        """Return a where condition is true, else b; both are evaluated."""
         return self.xp.where(condition, a, b)
 
     def largest(self, a: Any, b: Any) -> Any:
@@ -50,7 +50,7 @@ class Arithmetic:
         return self.xp.minimum(a, b)
 
     def sqrt(self, x: Any) -> Any:
-        """Return the root of x >= 0."""
+        """Return the square root of x >= 0."""
         return self.xp.sqrt(x)
 
     def expm1(self, x: Any) -> Any:
@@ -62,7 +62,7 @@ class Arithmetic:
         return self.xp.arcsin(s)
 
     def angle(self, y: Any, x: Any) -> Any:
-        """Return the angle of (x, y), x >= 0 and y >= 0."""
+        """Return the angle of the point (x, y) for x, y >= 0."""
         return self.xp.arctan2(y, x)
 
     def lag(self, p: Any, s: Any) -> Any:
@@ -74,7 +74,7 @@ Numbers = tuple[Any, ...]
 
 
 def nothing(*arguments: Any) -> Any:
-    """Raise TypeError, in place of `numbers` that need more than q, and `pair` of a form with its own `through`."""
+    """Raise TypeError, as a placeholder for `numbers` that need more than q, or for `pair` of a form with `through`."""
     raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
 
 
@@ -99,7 +99,7 @@ class Form:
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
         """Return D' and Theta', given D and Theta in a unit; if Theta is None, so is Theta'.
 
-        one, two : the numbers, and E phi(u)^2 / 2, which is 0 outside the image and positive inside.
+        one, two : the two pixels' numbers, and E phi(u)^2 / 2, which is 0 outside the image and positive inside.
         k : (ratio, 2 rest) of the pending term of Theta, ratio k + rest; the unit; the constants.
         """
         (ratio, rest2, unit), (*first, half), (*second, half2) = k[:3], one, two
@@ -120,14 +120,14 @@ def sides(m: Any, D: Any, s: Any, s2: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def acute(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
-    """Return a > pi/2, sin(b/2)^2 and sin(b/2) for the acute angle b, a or pi - a.   U2 : A + B; None means 1."""
+    """Return a > pi/2, sin(b/2)^2 and sin(b/2), with the acute angle b = a or pi - a.   U2 : A + B; None means 1."""
     wide = A > B
     p = m.where(wide, B, A) if U2 is None else m.where(wide, B, A) / m.largest(U2, m.tiny)
     return wide, p, m.sqrt(p)
 
 
 def bent(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
-    """Return a > pi/2, a/2, and (sin b - b cos b) / 2 for the acute angle b, a or pi - a."""
+    """Return a > pi/2, a/2 and (sin b - b cos b) / 2, with the acute angle b = a or pi - a."""
     wide, p, s = acute(m, A, B, U2)
     h = m.asin(p, s)
     return wide, m.where(wide, pi / 2 - h, h), m.lag(p, s)
@@ -163,7 +163,7 @@ class Kinked(Form):
 
 
 class Linear(Form):
-    """Add ratio k + rest to Theta for pairs inside the image, in their unit; a pixel's number is q/2, 0 outside."""
+    """Add ratio k + rest to Theta in its unit, for pairs inside the image.  A pixel's number is q/2, or 0 outside."""
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
         (half,), (half2,), (ratio, rest2) = one, two, k
@@ -289,7 +289,7 @@ def gelu_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
 
 
 def gelu_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Apply `gelu_arc` with U = 1; z comes from the smaller of sin z = sqrt(u u') c and cos z."""
+    """Apply `gelu_arc` with U = 1, and compute z from the smaller of sin z = sqrt(u u') c and cos z."""
     (kappa, u, gain), (kappa2, u2, gain2) = one, two
     unit, A, B = u * u2, p + p, r + r
     arcs, sin = arc(m, kappa, kappa2, unit, A, B), unit * (r - p)
@@ -309,7 +309,7 @@ GELU = Form("gelu", gelu_numbers, gelu_pair, (), gelu_rows, gelu_turn)
 
 
 def sine(a: float, b: float, c: float) -> Form:
-    """Use phi(x) = a sin(b x + c).  With C = cos 2c, all variances times b^2, S = B + (s - s')^2 / 2 and `waves`:
+    """Return the form of phi(x) = a sin(b x + c).  With C = cos 2c, variances times b^2 and S = B + (s - s')^2 / 2:
 
     E phi phi' = a^2/2 (e^-D - C e^-S)                E phi' phi' = a^2 b^2/2 (e^-D + C e^-S)
     D' = a^2/2 [(1 - e^-D) (1 + C e^-S) - C (e^-q - e^-q')^2 / 2]
@@ -466,7 +466,7 @@ RECTIFIED_SQUARE = Form("rectified square", root_of, rectified_square_pair, (), 
 
 
 def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Compute D' for sign x: 2a/pi, or (v + v')/2 if a pixel is 0; the slope is infinite and never used."""
+    """Return D' for sign x: 2a/pi, or (v + v')/2 if a pixel is 0.  The slope is infinite and never used."""
     (s, v), (s2, v2) = one, two
     _, U, A, B = sides(m, D, s, s2)
     wide, p, half_sin = acute(m, A, B, U + U)
@@ -475,7 +475,7 @@ def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[A
 
 
 def sign_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
-    """Return s, and v: 1, or 0 for pixels of variance 0."""
+    """Return s and v; v is 1, or 0 for pixels of variance 0."""
     return xp.sqrt(q), xp.astype(q > 0, q.dtype)
 
 
@@ -498,4 +498,4 @@ NORMALISED = Form("normalised", nothing, normalised_pair)
 
 KINDS = KINKED, LINEAR, ERF, GELU, RECTIFIED_SQUARE, SIGN, NORMALISED, sine(1, 1, 0), exponential(1, 1), gaussian(1, -1)
 FORMS = {form.name: form for form in KINDS}
-"""{name: a form of this kind}.  Kinds differ in code; forms of one kind differ only in their constants."""
+"""{name: a form of this kind}.  Kinds differ in code, but forms of one kind differ only in their constants."""

@@ -2,13 +2,13 @@
 
 For inputs x, x' and a layer's pre-activations u, u' with E u^2 = q, E u'^2 = q', E u u' = sqrt(q q') c, c = cos a:
 
-    p   = (1 - c) / 2 = sin(a/2)^2        in place of c, so that nearly equal inputs keep all their digits
+    p   = (1 - c) / 2 = sin(a/2)^2        replaces c, so that nearly equal inputs keep all their digits
     r   = (1 + c) / 2 = cos(a/2)^2        likewise for nearly opposite inputs; None if 1 - p is exact enough
     tau = Theta / (2 sqrt(q q'))          the tangent kernel, halved like 1 - c in p; None if not requested
 
-An absolute error eps in c changes a small angle by eps / a; a relative error eps in p changes it by eps * a.  Only p is
-carried, so no layer computes sqrt(1 - c^2) from a rounded c.  There are N variances but N^2 pairs.  The variances
-therefore go through all layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`).  The
+An absolute error eps in c changes a small angle by eps / a; a relative error eps in p changes it by eps * a.  Layers
+receive p, so no layer computes sqrt(1 - c^2) from a rounded c.  There are N variances but N^2 pairs.  The variances
+therefore pass through all layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`).  The
 pairs follow tile by tile (`Step.pairs`) and combine two rows' coefficients by short inner products, `dot`.
 
 Pairs form a `Block` (rows against columns) or a `Listing` (one by one); layers accept both.
@@ -31,7 +31,7 @@ from minintk.spec.shapes import UnsupportedLayer
 
 @dataclass(frozen=True)
 class RowState:
-    """Hold q = E u^2 and theta = Theta(x, x) per row, (N,), float64; error: bound on the quadratures' error so far.
+    """Hold q = E u^2 and theta = Theta(x, x) per row, (N,), float64.   error : bound on the quadratures' error so far.
 
     spread : largest relative difference in q between rows of equal norm, from rounding in the inputs' precision.
     """
@@ -42,7 +42,7 @@ class RowState:
     spread: float = 0.0
 
     def to(self, q: Array, theta: Array, error: float | None = None) -> RowState:
-        """Return the rows after a step; `error`, if given, replaces the old one."""
+        """Return the rows after a step.  If `error` is given, it replaces the old error."""
         return RowState(q, theta, self.error if error is None else error, self.spread)
 
     @cached_property
@@ -59,7 +59,7 @@ class RowState:
 
     @property
     def has_zero_rows(self) -> bool:
-        """True if some q = 0: a row of zeros before any random bias.  Biases trained from 0 can give it a Theta."""
+        """True if some q = 0: a row of zeros before any random bias, whose Theta can be nonzero by trained biases."""
         return self.ends[0] == 0
 
     @property
@@ -71,12 +71,12 @@ class RowState:
 
 @dataclass(frozen=True)
 class Law:
-    """The known properties of the distribution of a layer's outputs.
+    """Known properties of the distribution of a layer's outputs, each True or False.
 
     gaussian : the outputs are independent Gaussians of mean 0, so an activation can follow.
-    fresh : they are sums over the layer's own weights, so uncorrelated with everything before those weights.
+    fresh : the outputs are sums over the layer's own weights, and so are uncorrelated with everything before them.
     alike : all features of a pixel have the same distribution, unlike those of inputs or of concatenated parts.
-    own : they depend on the input of the branch only through its own weights, so they are independent of it.
+    own : the outputs depend on the branch's input only through the branch's own weights, so they are independent of it.
     """
 
     gaussian: bool = False
@@ -86,24 +86,24 @@ class Law:
 
 
 class Step(ABC):
-    """One layer of the recursion."""
+    """Base class of a layer's step in the recursion."""
 
     @abstractmethod
     def law(self, law: Law) -> Law:
-        """Return the outputs' law, given the inputs'; UnsupportedLayer if the recursion does not hold for them."""
+        """Return the outputs' law, given the inputs' law; UnsupportedLayer if the recursion does not hold for it."""
 
     @abstractmethod
     def rows(self, rows: RowState) -> tuple[RowState, Any]:
-        """Return the rows after the layer, and its coefficients: a NamedTuple of arrays (N, k), floats, NamedTuples."""
+        """Return the rows after the layer, and a NamedTuple of coefficients: arrays (N, k), floats, NamedTuples."""
 
     @abstractmethod
     def pairs(self, pairs: Pairs, row: Any) -> None:
-        """Apply the layer to the pairs, in place, with the coefficients `row`; leave 0 <= p, r <= 1."""
+        """Apply the layer to the pairs in place, with the coefficients `row`, and leave p and r in [0, 1]."""
 
 
 @dataclass(frozen=True)
 class Dual(Step):
-    """Base class of the activations' steps; name: the activation's name, for error messages."""
+    """Base class of the activations' steps.   name : the activation's name, for error messages."""
 
     name: str
 
@@ -143,7 +143,7 @@ def run_law(program: Program, law: Law) -> Law:
 
 
 def columns(xp: Any, *numbers: Array) -> Array:
-    """Stack numbers per row (N,) to (N, k); pad with zeros to k >= 2, because products with one column are slow."""
+    """Stack numbers per row, (N,), to (N, k).  Pad with zeros to k >= 2, because products with one column are slow."""
     out = xp.zeros((numbers[0].shape[0], max(2, len(numbers))), dtype=numbers[0].dtype)
     for k, number in enumerate(numbers):
         out[:, k] = number
@@ -153,7 +153,7 @@ def columns(xp: Any, *numbers: Array) -> Array:
 class Distances(NamedTuple):
     """Vectors y : (N, k), one for each row, from which `quarter_squared_distance` computes |y_i - y_j|^2 / 4.
 
-    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, with an error of eps * |y|^2; centring y keeps it small.
+    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, with an error of eps * |y|^2, which centring y keeps small.
     """
 
     y: Array
@@ -178,11 +178,11 @@ def cast(row: Any, dtype: Any) -> Any:
 
 
 Take = Callable[..., Array]
-"""(array with one entry per row, axis=0) -> the entries of some rows; a single entry for all rows is unchanged."""
+"""(array with one entry per row, axis=0) -> the entries of some rows.  A single entry for all rows stays unchanged."""
 
 
 def taken(row: Any, take: Take) -> Any:
-    """Select the coefficients of some rows; a NamedTuple defines its own `taken` if rows are not the first axis."""
+    """Return the coefficients of some rows.  A NamedTuple defines its own `taken` if rows are not the first axis."""
     if isinstance(row, tuple):
         if (own := getattr(row, "taken", None)) is not None:
             return own(take)
@@ -216,12 +216,12 @@ class Flat:
 
     @property
     def largest_square(self) -> float:
-        """Return the largest |y_i|^2/4 + |y_j|^2/4 of all Distances; errors in a `Block` are eps times this."""
+        """Return the largest |y_i|^2/4 + |y_j|^2/4 of all Distances; errors in a `Block` are eps times this number."""
         return max((2 * float(array_namespace(d.left).max(d.left[:, -2])) for d in self.distances), default=0.0)
 
 
 class Scratch:
-    """Keep a stack of buffers of `size` numbers for layers to borrow: few and reused, so they stay in cache."""
+    """Keep a stack of buffers of `size` numbers for layers to borrow.  Reusing few buffers keeps them in cache."""
 
     def __init__(self, xp: Any, dtype: Any, size: int) -> None:
         self.xp, self.dtype, self.size = xp, dtype, size
@@ -230,12 +230,12 @@ class Scratch:
         self.used = 0
 
     def borrow(self, count: int, shape: tuple[int, ...]) -> Borrowed:
-        """Borrow `count` arrays of `shape` to write on, for a with statement."""
+        """Lend `count` writable arrays of `shape` for a with statement."""
         return Borrowed(self, count, shape)
 
 
 class Borrowed:
-    """Hold the buffers of one with statement; a generator would be slower than a class in this innermost loop."""
+    """Hold the buffers of one with statement.  In this innermost loop, a generator would be slower than a class."""
 
     __slots__ = ("count", "scratch", "shape")
 
@@ -265,7 +265,7 @@ class Pairs(ABC):
         self.xp: Any = scratch.xp
 
     def borrow(self, count: int) -> Borrowed:
-        """Borrow `count` arrays of the pairs' shape to write on, for a with statement."""
+        """Lend `count` writable arrays of the pairs' shape for a with statement."""
         return self.scratch.borrow(count, self.p.shape)
 
     def dot(self, left: Array, right: Array, out: Array) -> Array:
@@ -312,7 +312,7 @@ class Pairs(ABC):
 
 
 class Block(Pairs):
-    """Rows i0:i1 against columns j0:j1; p, tau : (n, m)."""
+    """All pairs of a row in slice i and a column in slice j; p, tau : (n, m)."""
 
     def __init__(self, scratch: Scratch, i: slice, j: slice, p: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, None, tau)
@@ -332,7 +332,7 @@ class Block(Pairs):
         return v[self.i, None], v[self.j]
 
     def outer(self, left: Array, right: Array, out: Array) -> Array:
-        """Use a matrix product, which takes half the time of `multiply` with two broadcasts."""
+        """Write the outer product as a matrix product, which takes half the time of a `multiply` that broadcasts."""
         return self.xp.matmul(columns(self.xp, left[self.i]), columns(self.xp, right[self.j]).T, out=out)
 
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
@@ -340,7 +340,7 @@ class Block(Pairs):
 
 
 class Listing(Pairs):
-    """Pairs (i[k], j[k]) one by one; p, r, tau : (K,).  Distances are computed from differences."""
+    """List of pairs (i[k], j[k]); p, r, tau : (K,).  Distances are computed from differences."""
 
     def __init__(self, scratch: Scratch, i: Array, j: Array, p: Array, r: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, r, tau)

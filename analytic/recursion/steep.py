@@ -34,11 +34,11 @@ SMALL = 1e-13
 """Pairs whose omitted terms are smaller than this are left to the series."""
 
 ROUNDING = 1.5e-14
-"""A relative error for each unit of s: pre-activations of size s are rounded, and phi changes over a width of 1."""
+"""Relative error per unit of s, because pre-activations of size s are rounded, and phi changes over a width of 1."""
 
 
 def graded(at: Array, scale: float, nodes: int) -> tuple[Array, Array]:
-    """Return nodes and weights of E f(w), (M, K): panels of width 1, and graded ones from `scale` / 4 about w = at."""
+    """Return nodes and weights of E f(w), (M, K), on panels of width 1, refined to `scale` / 4 around w = at."""
     x, weights = legendre(nodes)
     near = scale / 4 * 2.0 ** np.arange(max(1, ceil(log2(8 * END / scale))))
     plain = np.broadcast_to(np.arange(-END, END + 1), (at.shape[0], int(2 * END) + 1))
@@ -50,7 +50,7 @@ def graded(at: Array, scale: float, nodes: int) -> tuple[Array, Array]:
 
 
 def slopes(phi: Pointwise, s: float, p: float, nodes: int = NODES) -> tuple[float, float]:
-    """Return S at c = 1 - 2p and at -c, for s = sqrt(q); phi' is steep near 0, over a width of about 1."""
+    """Return S at c = 1 - 2p and at -c, for s = sqrt(q) and a phi' that is steep near 0, over a width of about 1."""
     along, across = s * sqrt(1 - 2 * p), s * sqrt(2 * p)
     z, weights = graded(np.zeros(1), min(2.0, 2 / along), nodes)
     m = along * z[0]
@@ -60,7 +60,7 @@ def slopes(phi: Pointwise, s: float, p: float, nodes: int = NODES) -> tuple[floa
 
 
 class Steep(NamedTuple):
-    """Hold the ends of one activation.   part : coefficients of R and S near c = 1, and near c = -1, times q / v.
+    """Hold an activation's ends.   part : coefficients of R and S, first near c = 1, then near c = -1, times q / v.
 
     p0, top : the unit of p, and the largest p to which the ends apply.   opposite : p' at c = -1.   error : relative.
     """
@@ -73,9 +73,9 @@ class Steep(NamedTuple):
 
     @staticmethod
     def of(phi: Pointwise, s: float, v: float, left: float) -> Steep | None:
-        """Return the ends if a series leaves out more than 100 SMALL; None if not, or if phi has kinks or grows fast.
+        """Return the ends if a series omits more than 100 SMALL, and phi is smooth and grows slowly; otherwise None.
 
-        left : what the series leaves out at c = 1, relative to v = E phi(s z)^2.
+        left : the sum of the terms that the series omits at c = 1, relative to v = E phi(s z)^2.
         """
         if left <= 100 * SMALL or phi.kinks or not v > 0:
             return None
@@ -108,14 +108,14 @@ class Steep(NamedTuple):
         return Steep(gain * part, p0, top, opposite, max(SMALL, *off) + s * ROUNDING)
 
     def ends(self, pairs: Pairs) -> list[tuple[Any, Array, Array | None]]:
-        """Return positions near c = 1 and near c = -1, and p or r and tau there."""
+        """Return, near c = 1 and near c = -1, the positions of pairs, their p or r, and their tau."""
         xp, p, tau = pairs.xp, pairs.p, pairs.tau
         r = 1 - p if pairs.r is None else pairs.r
         places = [(x, xp.nonzero(x < self.top)) for x in (p, r)]
         return [(at, x[at], None if tau is None else tau[at]) for x, at in places]
 
     def replace(self, pairs: Pairs, ends: list[tuple[Any, Array, Array | None]], odd: bool) -> None:
-        """Replace what the series found there.   odd : True if phi is odd."""
+        """Replace the series' results at the `ends`.   odd : True if phi is odd."""
         xp, p, r = pairs.xp, pairs.p, pairs.r
         part = to_library(self.part, xp)
         for k, (at, x, tau) in enumerate(ends):

@@ -1,4 +1,4 @@
-"""Register a textbook's two formulas for the kernels of an activation: `analytic.recursion.closed_forms.textbook`."""
+"""Register two textbook formulas for the kernels of an activation (see `analytic.recursion.closed_forms.textbook`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formu
     """Register two formulas for the infinite-width kernels of your own activation, instead of quadrature.
 
     kappa, kappa_dot : (q, q', k) -> E phi phi' and E phi' phi', elementwise on arrays of one shape, for k^2 <= q q'
-    up to rounding (clip before an arccos).  NTK entries of nearly parallel rows have errors of about 1e-8 in
-    float64, and a third of the digits in float32; for full precision at any angle, write a `ClosedForm`.  TypeError
-    unless `activation` is a subclass of `Activation`.
+    up to rounding (clip before an arccos).  NTK entries of nearly parallel rows have errors of about 1e-8 in float64,
+    and keep a third of their digits in float32.  For full precision at any angle, write a `ClosedForm`.  Raises
+    TypeError unless `activation` is a subclass of `Activation`.
 
     >>> import numpy as np, minintk as mn
     >>> from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Turn rows of inputs into centred unit vectors, whose products give the angles; see `engine`."""
+"""Turn rows of inputs into centred unit vectors, whose products give the angles (see `analytic.vectors.engine`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def flat(x: Array) -> Array:
 
 
 def rows_at_once(xp: Any, width: int) -> int:
-    """Return how many rows of `width` numbers fit a cache while rows are prepared or subtracted."""
+    """Return the number of rows of `width` numbers that fit a cache while rows are prepared or subtracted."""
     return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
 
 
@@ -66,7 +66,7 @@ class Rows:
         return out
 
     def unit_and_rest(self, rows: Array) -> tuple[Array, Array]:
-        """Return `unit` in float64 and its products' rounding errors, which matter for nearly equal rows."""
+        """Return `unit` in float64, and the rounding errors of its products, which matter for nearly equal rows."""
         xp, d = array_namespace(self.scale), self.x.shape[1]
         high = self.unit(rows, xp.float64)
         rest = xp.zeros_like(high)
@@ -83,7 +83,7 @@ class Rows:
         return y, xp.vecdot(y, y) / 2
 
     def keep(self) -> Rows:
-        """Return the rows with y and |y|^2 / 2 stored, since several tiles need them."""
+        """Return the rows with y and |y|^2 / 2 stored, for use by several tiles."""
         xp, dtype, (N, width) = array_namespace(self.scale), self.x.dtype, (self.x.shape[0], self.centre.shape[0])
         y, n = xp.empty((N, width), dtype=dtype), xp.empty(N, dtype=dtype)
 
@@ -95,13 +95,13 @@ class Rows:
 
 
 def pieces(xp: Any, x: Array) -> list[slice]:
-    """Return slices that cover x, of `rows_at_once` rows each."""
+    """Return slices of `rows_at_once` rows that cover x."""
     N, step = x.shape[0], rows_at_once(xp, x.shape[1])
     return [slice(i, min(i + step, N)) for i in range(0, N, step)]
 
 
 def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> None:
-    """Call work(item) for all items: on all cores, or in sequence on the GPU."""
+    """Call work(item) for all items, on all cores of the host, or one after another on the GPU."""
     if on_host(xp):
         parallel(work, items)
     else:
@@ -110,7 +110,7 @@ def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> No
 
 
 def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
-    """Return |x|^2 of all rows, (N,), float64; a tiny positive number if the squares of a row underflow."""
+    """Return |x|^2 of all rows, (N,), float64, or a tiny positive number for a row whose squares underflow."""
     found = [xp.empty(x.shape[0], dtype=xp.float64) for x in parts]
 
     def work(piece: tuple[Array, Array, slice]) -> None:
@@ -127,11 +127,11 @@ def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
 
 
 SAMPLED = 256
-"""The centre is the mean of about this many rows of x1, and of x2; any point near the mean of all suffices."""
+"""Number of rows of x1, and of x2, whose mean is the centre; any point near the mean of all rows suffices."""
 
 
 def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> list[Rows]:
-    """Return the Rows of x1 (and x2), with the weight and bias coefficients of the first layer if it is a Dense."""
+    """Return the Rows of x1 (and x2), scaled by the weight and bias coefficients of a first Dense layer."""
     scale, bias = xp.sqrt(0.5 / xp.where(norms2 > 0, norms2, xp.inf))[:, None], None
     if first is not None and first.mix is not None:
         scale = scale * first.mix.a[:, :1]

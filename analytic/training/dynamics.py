@@ -1,17 +1,17 @@
-"""Train on the squared loss in closed form, by gradient flow or descent with a constant tangent kernel.
+"""Solve training on the squared loss in closed form, for gradient flow or descent with a constant tangent kernel.
 
     L = 1/(2N) sum ||f - y||^2  +  ridge/(2N) |theta - theta_0|^2            N examples, for any number of outputs
 
-A linearised network f = f_0 + J (theta - theta_0) stays at theta_t = theta_0 + J' a_t.  So
-f_t(x) = f_0(x) + Theta(x, X) a_t with Theta = J J'.  (With rates lr S: theta_t = theta_0 + S J' a_t, Theta = J S J',
-and the penalty is |S^-1/2 (theta - theta_0)|^2.)  Gradient flow, d theta/dt = -lr grad L, is linear in a_t : (N, C):
+A linearised network f = f_0 + J (theta - theta_0) has weights theta_t = theta_0 + J' a_t at any time t.  Hence f_t(x) =
+f_0(x) + Theta(x, X) a_t with Theta = J J'.  (With rates lr S: theta_t = theta_0 + S J' a_t, Theta = J S J', and the
+penalty is |S^-1/2 (theta - theta_0)|^2.)  Gradient flow, d theta/dt = -lr grad L, is linear in a_t : (N, C):
 
     da/dt = -(lr/N) ((Theta + ridge I) a - (y - f_0)),    a_0 = 0
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
 
 Gradient descent, theta <- theta - lr grad L, replaces e^(-lr t mu / N) by (1 - lr mu / N)^t; momentum couples theta and
-the velocity in a 2 x 2 block for each eigenvalue.  Without ridge this is Lee et al. 2019, eqs. (8) to (11); there, the
-loss has no 1/N, so their eta is lr/N here.
+the velocity in a 2 x 2 block for each eigenvalue.  Without ridge, these are eqs. (8) to (11) of Lee et al. 2019.  Their
+loss has no 1/N, so their eta equals lr/N here.
 
 Units of time: with lr = 1, t = lr * steps; with the network's own lr, t = steps.
 """
@@ -35,7 +35,7 @@ from minintk.validate import number, times
 class Dynamics(ABC):
     """Compute f_t(x) = f_0(x) + Theta(x, X) a_t at any t from one factorisation of Theta(X, X).
 
-    `gradient_flow` and `gradient_descent` build it.  y : (N, C).  full : True if the kernel is (N, C, N, C).
+    Built by `gradient_flow` and `gradient_descent`.  y : (N, C).  full : True if the kernel is (N, C, N, C).
     """
 
     spectrum: Spectrum
@@ -46,18 +46,18 @@ class Dynamics(ABC):
 
     @abstractmethod
     def gain(self, t: Array) -> Array:
-        """Return g_t(mu), (T, n), for times t : (T,), inf included; for mu = 0, lr t / N for finite t and 0 for inf."""
+        """Return g_t(mu), (T, n), for times t : (T,), inf included.  At mu = 0, return lr t / N, or 0 for t = inf."""
 
     def predict(self, t: Any, k_test_train: Array | None = None, f0: Any = 0.0, f0_test: Any = 0.0) -> Array:
         """Return f_0 + Theta(X, X) a_t on the training set, (N, C), or f_0(x) + Theta(x, X) a_t on a test set, (M, C).
 
-        t : a number >= 0, inf included, or a one-dimensional array of them: the result then has a leading axis T.
-            gradient_flow: t = lr * steps if lr = 1, and steps if lr is the network's.  gradient_descent: steps.
-        k_test_train : (M, N), or (M, C, N, C) for a full kernel; without it, the result is for the training set.
-        f0, f0_test : (N, C) and (M, C), the outputs at t = 0; 0 for a centred network, and for the mean of an ensemble.
+        t : a number >= 0, inf included, or a one-dimensional array, which adds a leading axis T to the result.  In
+            gradient_flow, t = lr * steps if lr = 1, and steps if lr is the network's; in gradient_descent, t = steps.
+        k_test_train : (M, N), or (M, C, N, C) for a full kernel.  Defaults to the training set's kernel.
+        f0, f0_test : (N, C) and (M, C), the outputs at t = 0, which are 0 for a centred network or an ensemble's mean.
 
-        ValueError for negative t or NaN, and if the result depends on eigenvalues that are lost in rounding.
-        Lee et al. 2019, eqs. (9) to (11).
+        Raises ValueError for negative t or NaN, or if the result depends on eigenvalues that are lost in rounding.
+        Source: Lee et al. 2019, eqs. (9) to (11).
         """
         t = times(t)
         if k_test_train is None:
@@ -74,8 +74,8 @@ class Dynamics(ABC):
 
             f_t(x) = f_0(x) + Theta(x, X) a_t,    theta_t = theta_0 + J' a_t = theta_0 + J.vjp(a_t)
 
-        t, f0, units and errors as in `predict`.  Directions in which Theta is exactly zero are omitted, because they
-        change neither outputs nor weights.  Lee et al. 2019, eq. (8).
+        The arguments and errors are as in `predict`.  Directions in which Theta is exactly zero are omitted, because
+        they change neither outputs nor weights.  Lee et al. 2019, eq. (8).
         """
         t = times(t)
         return self._result(t, self._gain(t), self._residual(f0), None)
@@ -85,7 +85,7 @@ class Dynamics(ABC):
         return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
-        """Return g_t(mu) for host times, (T, n), 0 in zero directions; ValueError if these can matter at large t."""
+        """Return g_t(mu), (T, n), with 0 in zero directions; ValueError if these directions can matter at large t."""
         s, rate, latest = self.spectrum, self.lr / len(self.y), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
         if not dropped and s.zeros and latest * rate * s.resolution > 1:
@@ -143,7 +143,7 @@ class Dynamics(ABC):
 
 
 class GradientFlow(Dynamics):
-    """Use g_t(mu) = (1 - e^(-lr t mu / N)) / mu."""
+    """Gradient flow: g_t(mu) = (1 - e^(-lr t mu / N)) / mu."""
 
     def gain(self, t: Array) -> Array:
         xp, mu = array_namespace(t), self.spectrum.mu
@@ -156,7 +156,7 @@ class GradientFlow(Dynamics):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GradientDescent(Dynamics):
-    """Use g_t(mu) = (1 - e_t) / mu, e_t = (1 - z)^t, z = lr mu / N; with momentum m, e_t is the heavy ball's:
+    """Gradient descent: g_t(mu) = (1 - e_t) / mu, e_t = (1 - z)^t, z = lr mu / N.  With momentum m, e_t satisfies
 
     (e_t, w_t)' = M^t (1, 0)',    M = [[1 - z, -m], [z, m]],    e_(t+1) = (1 + m - z) e_t - m e_(t-1)
     """
@@ -180,9 +180,9 @@ class GradientDescent(Dynamics):
         return xp.where(ends, 1.0 * (mu > 0), done) / z * rate
 
     def _moved(self, z: Array, t: Array) -> Array:
-        """Return 1 - e_t, (T, n).  M^t is a product of M^(2^j), stored as D = M^(2^j) - I for the digits of small z.
+        """Return 1 - e_t, (T, n).  M^t is a product of powers M^(2^j), stored as D = M^(2^j) - I for small z.
 
-        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so nothing fails if two coincide (z = (1 +- sqrt(m))^2).
+        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so equal eigenvalues (z = (1 +- sqrt(m))^2) do no harm.
         If eigenvalues are near -1, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the start becomes (1, -2).
         """
         xp, m = array_namespace(z), self.momentum
@@ -210,14 +210,14 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
         f_t = f_0 + Theta (Theta + ridge I)^-1 (I - e^(-lr t (Theta + ridge I) / N)) (y - f_0)
 
     k_train : (N, N), one kernel shared by all outputs, or (N, C, N, C): `minintk.ntk`, `minintk.ntk_full`,
-        `analytic.kernel(spec).ntk(x)`, or any other.
+        `analytic.kernel(spec).ntk(x)`, or any other kernel.
     y : (N, C).
-    lr : with lr = 1, t = lr * steps; with the network's own lr, t = steps.
-    ridge : absolute; the flow is then that of L + ridge/(2N) |theta - theta_0|^2.
+    lr : learning rate.  With lr = 1, t = lr * steps; with the network's own lr, t = steps.
+    ridge : absolute; the flow then minimises L + ridge/(2N) |theta - theta_0|^2.
 
-    One factorisation, O(N^3), serves all t: about 6 s at N = 4000 on two cores.  Results have the arrays' dtype.
-    TypeError or ValueError for arrays of two libraries, wrong shapes, NaN, or an asymmetric or indefinite kernel.
-    MemoryError, before any work, states the required and the free memory. Lee et al. 2019, eqs. (8) to (11).
+    One factorisation, O(N^3), serves all t, in about 6 s at N = 4000 on two cores.  Results have the arrays' dtype.
+    Raises TypeError or ValueError for mixed libraries, wrong shapes, NaN, or an asymmetric or indefinite kernel.
+    A MemoryError before any work states the required and the free memory.  Source: Lee et al. 2019, eqs. (8) to (11).
 
     >>> import numpy as np
     >>> flow = gradient_flow(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]]))
@@ -236,12 +236,12 @@ def gradient_descent(
 
         f_t = f_0 + Theta (Theta + ridge I)^-1 (I - (I - lr (Theta + ridge I) / N)^t) (y - f_0)
 
-    Arguments and errors are those of `gradient_flow`; t is the number of steps, a whole number or inf.  momentum : m in
-    [0, 1) of the heavy ball, v <- m v + grad L, theta <- theta - lr v, from v = 0, as in `minintk.SGD`.  Warns if lr is
-    above the stability bound 2 (1 + m) N / (lambda_max + ridge): outputs then grow without limit, as in training.
+    Arguments and errors are as in `gradient_flow`; t is the number of steps, an integer or inf.  momentum : m in [0, 1)
+    of the heavy ball, v <- m v + grad L, theta <- theta - lr v, from v = 0, as in `minintk.SGD`.  Warns if lr is above
+    the stability bound 2 (1 + m) N / (lambda_max + ridge): outputs then grow without limit, as in training.
 
-    As lr -> 0 with tau = lr / (1 - m)^2 fixed, t steps converge to `minintk.kernel_flow(..., tau=tau)` at its time
-    lr t / (1 - m), which is gradient flow for m = 0.  The difference is of order lr / (1 - m) = sqrt(lr tau).
+    As lr -> 0 with tau = lr / (1 - m)^2 fixed, t steps converge to `minintk.kernel_flow(..., tau=tau)` at time lr t /
+    (1 - m).  For m = 0 this is gradient flow.  The difference is of order lr / (1 - m) = sqrt(lr tau).
 
     >>> import numpy as np
     >>> k, y = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]])
@@ -263,10 +263,10 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
 
     k_train : the training set's kernel, (N, N) if all outputs share it: `analytic.kernel(spec).ntk(x)`, or the
         `minintk.ntk` of a network with one output.  For a network with C > 1 outputs, pass `minintk.ntk_full`,
-        (N, C, N, C), not reshaped.  Its `minintk.ntk`, also (N, N), is the mean over outputs; the rate is then too
-        large (1.2 to 4.5 times, measured), and descent diverges.
-    momentum : m in [0, 1), heavy ball, v <- m v + grad L, theta <- theta - lr v.
-    ValueError if the kernel is zero, or so small that every rate is stable.  Lee et al. 2019, supplement.
+        (N, C, N, C), not reshaped.  Its `minintk.ntk`, also (N, N), is the mean over outputs.  The resulting rate is
+        too large (measured: 1.2 to 4.5 times), and descent diverges.
+    momentum : m in [0, 1) of the heavy ball, v <- m v + grad L, theta <- theta - lr v.
+    Raises ValueError if the kernel is zero, or so small that every rate is stable.  Lee et al. 2019, supplement.
 
     >>> import numpy as np
     >>> max_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))
@@ -280,8 +280,8 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
 def critical_learning_rate(k_train: Array) -> float:
     """Return 2 N / (lambda_min + lambda_max), below which Theorem 2.1 holds for L = 1/(2N) sum ||f - y||^2.
 
-    k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The theorem also requires lambda_min > 0.  ValueError if
-    the kernel is zero, or so small that every rate is stable.  Lee et al. 2019, Theorem 2.1.
+    k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The theorem also requires lambda_min > 0.  Raises
+        ValueError if the kernel is zero, or so small that every rate is stable.  Source: Lee et al. 2019, Theorem 2.1.
 
     >>> import numpy as np
     >>> critical_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))

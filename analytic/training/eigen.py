@@ -9,7 +9,7 @@ A kernel of n rows has rounding errors of about eps max_i k_ii in each entry, wh
 An eigenvalue below this resolution is either zero or lost in rounding.  It is certainly zero (a duplicated row, a zero
 row, fewer features than examples) if no other eigenvalue is below 100 times the bound.  Its direction q is then
 orthogonal to k(x, X) for every x, and contributes exactly nothing.  If the eigenvalues decay smoothly into the rounding
-instead, the final effect of their directions is unknown, and t = inf is an error.
+errors, the effect of their directions at t = inf is unknown, and t = inf is an error.
 
 The factorisation uses float64 for every dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s against
 6.1 s, growing as N^3), and it would add errors of eps lam_max to the kernel's own rounding.
@@ -43,7 +43,7 @@ def check_kernel(name: str, k: Array) -> None:
 
 
 def asymmetry(k: Array) -> tuple[float, float]:
-    """Return max |k - k'| and max |k| of a matrix k, by blocks, which avoids a second matrix."""
+    """Return max |k - k'| and max |k| of a matrix k, computed by blocks to avoid a second matrix."""
     xp = array_namespace(k)
     step = 256 if on_host(xp) else 4096
     pieces = [slice(i, i + step) for i in range(0, k.shape[0], step)]
@@ -70,7 +70,7 @@ def resolution(k: Array) -> float:
 
 
 def check_definite(smallest: float, largest: float, tau: float, ridge: float = 0.0) -> None:
-    """Raise ValueError if the smallest eigenvalue is negative beyond rounding `tau` and no ridge covers it."""
+    """Raise ValueError if smallest < -tau, the rounding error, and the ridge does not compensate for it."""
     if -smallest > max(30 * tau, ridge / 2):
         raise ValueError(
             f"expected a positive semi-definite kernel, got one whose smallest eigenvalue is {smallest:.3g} "
@@ -84,8 +84,8 @@ class Spectrum:
     """Hold k + ridge I = Q diag(lam + ridge) Q'.
 
     lam : (n,), ascending, at least -ridge / 2.  Q : (n, n).  Both are float64.
-    zeros : how many of the first eigenvalues of k + ridge I cannot be distinguished from zero.
-    certain : True if these are certainly zero; lam is then set to 0.
+    zeros : the number of first eigenvalues of k + ridge I that cannot be distinguished from zero.
+    certain : True if these eigenvalues are certainly zero; their lam is then set to 0.
     smallest : the smallest eigenvalue of k as computed, for messages.
     """
 
@@ -106,7 +106,7 @@ class Spectrum:
         """Return True if k_test : (m, n) has a component, beyond rounding, in the zero directions.
 
         With w = k_test k^+, the weights of the training set, an exact zero direction q satisfies
-        |k_test q| <= resolution (1 + |w|): |w| times the error of k plus the error of k_test itself.
+        |k_test q| <= resolution (1 + |w|), which adds |w| times the error of k to the error of k_test itself.
         """
         if self.zeros == 0:
             return False
@@ -132,7 +132,7 @@ FEWER = "use fewer examples, or a kernel (N, N) shared by all outputs in place o
 
 
 def factorisation_bytes(n: int) -> int:
-    """Return the bytes of `spectrum` except the kernel of n rows: k in float64, the solver's copy and work, and Q."""
+    """Return the bytes that `spectrum` adds to a kernel of n rows: k in float64, the solver's copy and work, and Q."""
     return 44 * n * n
 
 
@@ -145,7 +145,7 @@ def check_memory(xp: Any, what: str, need: int, remedy: str = FEWER) -> None:
 def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     """Factorise a symmetric kernel k : (n, n) once for all t, with ascending eigenvalues.
 
-    ValueError, with the smallest eigenvalue, if k is indefinite beyond rounding; MemoryError if the work does not fit.
+    Raises ValueError if k is indefinite beyond rounding, and MemoryError if the work does not fit into memory.
 
     >>> import numpy as np
     >>> s = spectrum(np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 1.0]]))     # the first example twice
@@ -160,7 +160,7 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     check_definite(smallest, float(lam[-1]), tau, ridge)
     tau = max(tau, -smallest if ridge < -2 * smallest else 0.0)  # the kernel's own error, if visible
     zeros = int(xp.sum(lam + ridge <= tau))
-    exact = tau * eps(lam) / eps(k)  # exact zeros come out smaller than this
+    exact = tau * eps(lam) / eps(k)  # computed values of exact zeros are below this
     if zeros and float(xp.max(xp.abs(lam[:zeros]))) > exact:
         exact = tau
     certain = zeros in (0, n) or float(lam[zeros]) + ridge >= CERTAIN_JUMP * exact
@@ -171,7 +171,7 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
 
 
 def extremes(k: Array) -> tuple[float, float]:
-    """Check a training kernel; return lambda_min, or 0 if rounding makes it negative, and lambda_max."""
+    """Check a training kernel, and return lambda_min (0 if rounding makes it negative) and lambda_max."""
     check_kernel("k_train", k)
     xp, k = array_namespace(k), as_matrix(k)
     check_memory(xp, f"the eigenvalues of a kernel of {k.shape[0]} rows", 3 * 8 * k.shape[0] ** 2)

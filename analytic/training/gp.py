@@ -5,8 +5,8 @@ same matrix A_t (see `analytic.training.dynamics`):
 
     A_t = Theta(x, X) (Theta + ridge I)^-1 (I - e_t(Theta + ridge I)),    e_t(mu) = e^(-lr t mu / N)
 
-or, for discrete steps, e_t(mu) = (1 - lr mu / N)^t or the heavy ball's e_t.  An affine map of a Gaussian process is
-Gaussian: see Lee et al. 2019, eqs. (13) to (16).  K is the NNGP, Theta the NTK.
+For discrete steps, e_t(mu) is (1 - lr mu / N)^t or the heavy ball's e_t.  An affine map of a Gaussian process is a
+Gaussian process (Lee et al. 2019, eqs. (13) to (16)).  K is the NNGP, and Theta is the NTK.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class KernelLike(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ensemble:
-    """Describe infinitely many infinitely wide networks, all trained on (x, y); built by `ensemble`."""
+    """Ensemble of infinitely many infinitely wide networks, all trained on (x, y), built by `ensemble`."""
 
     kernel: KernelLike
     x: Array
@@ -85,26 +85,26 @@ class Ensemble:
     _dynamics: dict[Kind, Dynamics] = field(default_factory=dict, init=False)
 
     def predict(self, x_test: Array, t: Any = inf, *, kind: Kind = "ntk", cov: bool = False, std: bool = False) -> Any:
-        """Return the mean (M, C) of the outputs at time t, optionally with their spread, which all outputs share:
+        """Return the mean (M, C) of the outputs at time t, and optionally their spread, which all outputs share.
 
         cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
 
-        kind="ntk", all layers trained, eqs. (14) to (16):
+        With kind="ntk", all layers are trained, eqs. (14) to (16):
 
             mean = A_t y
             cov  = K(x, x) + A_t K(X, X) A_t' - (A_t K(X, x) + transpose)
 
-        kind="nngp", only the last layer trained (supplement).  t = inf is the Bayesian posterior with noise variance
-        ridge, if each member draws its own noise for its targets (Matthews et al. 2017).
+        With kind="nngp", only the last layer is trained (supplement).  If each member adds its own noise to the
+        targets, t = inf is the Bayesian posterior with noise variance `ridge` (Matthews et al. 2017).
 
             mean = K(x, X) (K + ridge I)^-1 (I - e_t(K + ridge I)) y
             cov  = K(x, x) - K(x, X) (K + ridge I)^-1 (I - e_t(K + ridge I)^2) K(X, x)
 
         x_test : (M, *shape of an example).
-        t : a number >= 0, inf included, or a one-dimensional array of them: the results then have a leading axis T.
-            t = lr * steps if lr = 1, and steps if lr is the network's; by="descent": steps.
-        ValueError for a negative t or NaN, an indefinite kernel, or a singular one whose limit does not exist.
-        MemoryError, before any work, states the required and the free memory.
+        t : a number >= 0, inf included, or a one-dimensional array, which adds a leading axis T to the results.  For
+            by="flow", t = lr * steps if lr = 1, and t = steps if lr is the network's.  For by="descent", t = steps.
+        Raises ValueError for a negative t or NaN, an indefinite kernel, or a singular kernel whose limit does not
+        exist.  A MemoryError before any work states the required and the free memory.
         """
         check_wanted(kind, cov, std)
         self.check(x_test)
@@ -126,7 +126,7 @@ class Ensemble:
         return mean, xp.astype(stacked if np.ndim(t) else stacked[0], mean.dtype, copy=False)
 
     def dynamics(self, kind: Kind = "ntk") -> Dynamics:
-        """Return one function's training under Theta ("ntk") or K ("nngp"), factorised on first use."""
+        """Return the training dynamics under Theta ("ntk") or K ("nngp"), factorised on first use."""
         if kind not in self._dynamics:
             k, y, how = self.block(kind), self.y, {"lr": self.lr, "ridge": self.ridge}
             by_steps = self.by == "descent"
@@ -137,8 +137,8 @@ class Ensemble:
     def check_memory(self, kind: Kind, M: int, covariances: int | None, factor: int | None = None) -> None:
         """Raise MemoryError, before any work, if the rest of a prediction for M examples does not fit.
 
-        covariances : the number of (M, M) arrays, None if only the mean is computed.  factor : bytes still needed for
-            the kernel of this kind and its factorisation; the ensemble's own number by default.
+        covariances : the number of (M, M) arrays, or None if only the mean is computed.  factor : bytes still needed
+            for the kernel of this kind and its factorisation; defaults to the ensemble's own estimate.
         """
         N, M, xp, item = int(self.x.shape[0]), int(M), array_namespace(self.x), int(self.x.dtype.itemsize)
         both = covariances is not None and kind == "ntk"
@@ -163,7 +163,7 @@ class Ensemble:
         return K, Theta
 
     def block(self, kind: Kind, spread: bool = False) -> Array:
-        """Return K(X, X) or Theta(X, X), evaluated on first use; for a spread, Theta is computed in one pass with K."""
+        """Return K(X, X) or Theta(X, X), evaluated on first use; with `spread`, "ntk" evaluates both in one pass."""
         if spread and kind == "ntk" and not self._train:
             self._train["nngp"], self._train["ntk"] = self.both(self.x)
         if kind not in self._train:
@@ -178,7 +178,7 @@ class Ensemble:
         return Q.T @ (array_namespace(Q).astype(K, Q.dtype, copy=False) @ Q)
 
     def joint(self, x: Array, kind: Kind, std: bool) -> tuple[Array, Array, Array]:
-        """Return K(x, X) in float64, the kernel of (x, X), and K(x, x) in float64, (M,) with std, else (M, M)."""
+        """Return K(x, X) in float64, the kernel of (x, X), and K(x, x) in float64: (M,) if std, otherwise (M, M)."""
         xp, k = array_namespace(x), self.kernel
         nngp, found = self.both(x, self.x) if kind == "ntk" else (k.nngp(x, self.x),) * 2
         prior = self.variances(x) if std else xp.astype(k.nngp(x), xp.float64, copy=False)
@@ -205,18 +205,18 @@ def ensemble(
     kernel: KernelLike | tuple[Array, Array], x: Array, y: Array, *, lr: float = 1.0, ridge: float = 0.0,
     by: By = "flow", momentum: float = 0.0,
 ) -> Ensemble:  # fmt: skip
-    """Return the ensemble of infinitely wide networks trained on (x, y) on L = 1/(2N) sum ||f - y||^2.
+    """Return the ensemble of infinitely wide networks trained on (x, y) with loss L = 1/(2N) sum ||f - y||^2.
 
     kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example) and y : (N, C) are copied.  Alternatively, pass
-        existing kernels, empirical or from a store, as (nngp, ntk), each (n, n) over all n points; they are read when
-        needed and not copied.  Then x : (N,) and x_test : (M,) are the points' row indices.
-    by : "flow" for gradient flow: with lr = 1, t = lr * steps; with the network's own lr, t = steps.  "descent" for
-        gradient descent with this lr: t counts steps, and `momentum` is as in `gradient_descent`.  The two differ by
-        O(lr) at finite t, and not at all at t = inf.
+        existing kernels, empirical or from a store, as (nngp, ntk), each (n, n) over all n points.  They are read when
+        needed, not copied.  In this case, x : (N,) and x_test : (M,) are the points' row indices.
+    by : "flow" for gradient flow.  With lr = 1, t = lr * steps; with the network's own lr, t = steps.  "descent" for
+        gradient descent with this lr.  Then t counts steps, and `momentum` is as in `gradient_descent`.  The two
+        results differ by O(lr) at finite t, and are equal at t = inf.
     ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
-    Each training kernel is evaluated and factorised once for all t: about 6 s at N = 4000 on two cores.
-    If only the limit t = inf is needed, `posterior` is cheaper.  Lee et al. 2019, eqs. (14) to (16).
+    Each training kernel is evaluated and factorised once for all t, in about 6 s at N = 4000 on two cores. If only the
+    limit t = inf is needed, `posterior` is cheaper.  Source: Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> class Linear:                                          # f(x) = x w / sqrt(d): Theta = K = x x' / d
@@ -260,10 +260,10 @@ def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
 
 
 def spread(a: Array, b: Array, prior: Array, eps: float) -> Array:
-    """Return the covariance prior + a b', (M, M), symmetrised; for prior : (M,), sqrt(prior + diag(a b')), (M,).
+    """Return the symmetrised covariance prior + a b', (M, M), or, if prior is (M,), sqrt(prior + diag(a b')), (M,).
 
     eps : the spacing of the kernel's numbers.  Variances that are 0 up to rounding (at training points) are clipped to
-    0; ValueError for other negative variances, if the result is (M,).
+        0.  If the result is (M,), other negative variances raise ValueError.
     """
     xp = array_namespace(a, prior)
     if prior.ndim == 2:

@@ -1,6 +1,6 @@
 """Condition the Gaussian process of a wide network on data with a Cholesky factor.
 
-Use K for Bayes' rule with f ~ GP(0, K), Lee et al. 2019, eq. (13), or Theta for the ensemble at t = inf, eq. (16).
+The kernel is K for Bayes' rule, f ~ GP(0, K), or Theta for the ensemble at t = inf (Lee et al. 2019, eqs. (13), (16)).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PIECE = 2**28
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
-    """Represent the Gaussian process conditioned on (x, y); built by `posterior`."""
+    """Gaussian process conditioned on (x, y), built by `posterior`."""
 
     ensemble: Ensemble
     kind: Kind
     noise: Array | None = None
 
     def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
-        """Return the mean (M, C) at x_test : (M, *shape of an example), optionally with one spread for all outputs:
+        """Return the mean (M, C) at x_test : (M, *shape of an example), and optionally one spread for all outputs.
 
         cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
 
@@ -41,9 +41,9 @@ class Posterior:
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        A positive definite kernel is solved by a Cholesky factor (1 s at N = 4000 on two cores).  A singular one gives
-        the limit t = inf of `ensemble`, or a ValueError with the smallest eigenvalue if the limit does not exist.
-        MemoryError, before any work, states the required and the free memory.
+        A positive definite kernel is solved by a Cholesky factor (1 s at N = 4000 on two cores).  A singular kernel
+        gives the limit t = inf of `ensemble`, or a ValueError with the smallest eigenvalue if the limit does not exist.
+        A MemoryError before any work states the required and the free memory.
         """
         check_wanted(self.kind, cov, std)
         ens = self.ensemble
@@ -82,7 +82,7 @@ class Posterior:
 
             -1/2 y' (K + ridge I)^-1 y - 1/2 log det (K + ridge I) - N/2 log 2 pi
 
-        ValueError, with the smallest eigenvalue, if K + ridge I is singular, and for kind="ntk", not a posterior.
+        Raises ValueError if K + ridge I is singular, or if kind="ntk", which is not a posterior.
         """
         if self.kind != "nngp":
             raise ValueError("log_marginal_likelihood expects kind='nngp': kind='ntk' is not the posterior of a model")
@@ -98,7 +98,7 @@ class Posterior:
         return -half_fit - int(C) * (half_log_det + int(N) / 2 * log(2 * pi))
 
     def sample(self, x_test: Array, size: int, rng: np.random.Generator) -> Array:
-        """Draw f at x_test, (size, M, C), on the host, the same for all array libraries; ValueError if indefinite."""
+        """Draw f at x_test, (size, M, C), on the host; ValueError if the covariance is indefinite."""
         whole("sample(size=...)", size)
         rng = generator(rng)
         self.ensemble.check(x_test)
@@ -176,12 +176,12 @@ class Posterior:
 def posterior(
     kernel: KernelLike | tuple[Array, Array], x: Array, y: Array, *, ridge: float | Array = 0.0, kind: Kind = "nngp"
 ) -> Posterior:
-    """Condition the Gaussian process GP(0, K) on (x, y), or, for kind="ntk", return the fully trained ensemble.
+    """Condition the Gaussian process GP(0, K) on (x, y), or return the fully trained ensemble for kind="ntk".
 
     kernel, x, y : as in `ensemble`; for "nngp", a kernel of your own needs only the method nngp.
-    ridge : absolute; for "nngp" the variance of the noise in y, one number or (N,), one for each example.
-    kind="nngp" is Bayes' rule, eq. (13).  kind="ntk" is eq. (16), outputs of networks whose layers are all trained to
-    t = inf: a Gaussian process, but not the posterior of any probabilistic model.  Lee et al. 2019.
+    ridge : absolute; for "nngp", the variance of the noise in y, as one number or (N,), one number per example.
+    kind : "nngp" for Bayes' rule, eq. (13), or "ntk" for the outputs of networks whose layers are all trained to
+        t = inf, eq. (16), which is a Gaussian process but not the posterior of any probabilistic model.
 
     >>> import numpy as np
     >>> class Linear:
@@ -216,7 +216,7 @@ def cholesky(k: Array) -> Array:
 
 
 def is_factor(L: Array, diagonal: Array) -> bool:
-    """Return True if L L' has this diagonal, up to rounding, since a GPU's solver can fail silently."""
+    """Return True if L L' has this diagonal, up to rounding.  A GPU's solver can fail silently."""
     xp = array_namespace(L)
     rounding = float(len(L) + 100) * eps(L) * float(xp.max(diagonal))
     return float(xp.max(xp.abs(xp.einsum("ij,ij->i", L, L) - diagonal))) <= rounding

@@ -3,7 +3,7 @@
     f'(0) = (f(h) - f(-h)) / 2h - h^2 f'''(0) / 6 + ...
 
 The kernels are exact to rounding at every angle, so differences have errors of about rounding / h + h^2 = 1e-10.
-Above a few hundred rows forward mode takes as long; its dTheta of nearly parallel rows after ReLU errs by 1e-8.
+Forward mode takes as long above a few hundred rows, and its dTheta of nearly parallel rows after ReLU errs by 1e-8.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ STEP = 1e-5
 """The step h in the logarithm."""
 
 ROWS_AT_ONCE, BYTES_OF_A_PAIR = 2048, 8 * 6
-"""Rows and columns of a block; bytes per pair (six numbers) without the result."""
+"""Rows and columns of a block, and bytes per pair (six numbers) without the result."""
 
 
 def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array | None = None) -> list[Array]:
-    """Return dK and dTheta.   kernel_of(factor) : the kernel with the parameter scaled by `factor`."""
+    """Return dK and dTheta.   kernel_of : factor -> the kernel with the parameter scaled by this factor."""
     there, back = (kernel_of(exp(h)).both(x1, x2) for h in (STEP, -STEP))
     return [(a - b) / (2 * STEP) for a, b in zip(there, back, strict=True)]

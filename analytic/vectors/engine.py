@@ -1,14 +1,14 @@
 """Compute the Gram matrix by tiles, each of which passes through all layers while it is in cache.
 
-Input rows are scaled to unit vectors (the first layer's bias is one more coordinate), divided by sqrt(2), and centred
-near their mean:
+Input rows are extended by the first layer's bias as one more coordinate, scaled to norm 1 / sqrt(2), and centred near
+their mean:
 
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
-A matrix product has an error of eps * |y|^2 in p, too large for nearly parallel pairs: an error dp changes
-their angle a by 2 dp / a.  Pairs too close to 0 or pi for the product (`VectorEngine.angles`) are recomputed from
-differences of their rows, in float64, and go through the layers as a `Listing`.  A float32 tile with many such pairs is
-recomputed entirely in float64.
+A matrix product has an error of eps * |y|^2 in p.  This error is too large for nearly parallel pairs, because an error
+dp changes their angle a by 2 dp / a.  Pairs whose angle is too close to 0 or pi (`VectorEngine.angles`) are recomputed
+from differences of their rows, in float64, and pass through the layers as a `Listing`.  A float32 tile with many such
+pairs is recomputed entirely in float64.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from minintk.thresholds import THRESHOLDS
 
 
 def tile_width(xp: Any, n: int) -> int:
-    """Return the number of columns of a tile of an n x n matrix; on the host, a tile has twice as many rows.
+    """Return the number of columns of a tile of an n x n matrix.  On the host, a tile has twice as many rows.
 
-    A tile and the layers' working arrays fit a core's cache.  A tile must be large enough to amortise packing in the
-    product.  Its ufuncs must take tens of microseconds, because waiting for the interpreter lock takes longer.
-    At a sixth of the matrix, every core has a tile, and little lies below the diagonal.  240 fills whole vectors; a
-    power of two would let columns of a transposed tile share a few cache lines.
+    A tile and the layers' working arrays fit a core's cache.  A tile must be large enough to amortise BLAS's packing in
+    the product.  Its ufuncs must take tens of microseconds, because waiting for the interpreter lock takes longer.  If
+    a tile is a sixth of the matrix, every core has a tile, and little work lies below the diagonal.  A width of 240
+    fills whole vector registers.  With a power of two, the columns of a transposed tile would share a few cache lines.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
 
 
 def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
-    """Return rows and columns of a tile of an N x M matrix; rows are a multiple of columns unless M is small."""
+    """Return a tile's numbers of rows and columns, (n, m), for an N x M matrix; m divides n unless M is small."""
     (n, m), width = shape, tile_width(xp, max(shape))
     height = 2 * width if on_host(xp) else width
-    if m < width:  # few columns: tiles of about as many pairs, but at least eight tiles
+    if m < width:  # few columns: keep about as many pairs per tile, but at least eight tiles
         height = max(height, min(height * (width // m), -(-n // 8)))
     return height, width
 
 
 def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2): first rows pass through all layers, then pairs; errors as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2): rows pass through all layers before pairs do.  Errors are as in `Wanted`."""
     engine = vector_engine(program, inputs, wanted.asked)
     wanted.warn(engine.rows.error)
     results = wanted.arrays(inputs, engine.working_memory(inputs))
@@ -78,13 +78,13 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread: more threads change bits and wait for each other.  Small products use one anyway."""
+    """Limit BLAS to one thread for large products, because more threads change bits and wait for each other."""
     small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients per row
     return nullcontext() if small else single_threaded_blas()
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
-    """Carry rows through all layers; return (rows for the product, diagonals, plan, True if its dtype suffices)."""
+    """Carry rows through all layers; return rows for the product, diagonals, a plan, and True if its dtype suffices."""
     xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
     norms2 = square_norms(xp, parts)
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
@@ -96,7 +96,7 @@ def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowS
 
 
 def with_ends(program: Program) -> Program:
-    """Return the program for pairs, which goes from the product of the inputs to the kernels' entries."""
+    """Return the program for pairs, from the product of the inputs to the kernels' entries."""
     if program and isinstance(program[0], Affine):
         return Begin(program[0]), *program[1:], End()
     return Begin(None), *program, End()
@@ -107,9 +107,9 @@ BUFFERS = 12
 
 
 def working_memory(inputs: Examples, coefficients: int = 0) -> int:
-    """Return the bytes besides the results: the rows and all threads' tiles, in float64 if float32 is too coarse.
+    """Return the bytes needed besides the results, for rows and tiles (in float64 if float32 is too coarse).
 
-    coefficients : bytes of the rows' coefficients and of their computation; by default an estimate.
+    coefficients : bytes of the rows' coefficients and of their computation; estimated by default.
     """
     (N, M), size, host = inputs.shape, inputs.dtype.itemsize, on_host(inputs.xp)
     rows, tile = sum(x.shape[0] for x in inputs.x), 2 * tile_width(inputs.xp, max(N, M)) ** 2
@@ -131,14 +131,14 @@ def vector_diagonals(program: Program, inputs: Examples) -> RowState:
 
 @dataclass(frozen=True)
 class VectorEngine:
-    """Evaluate the kernels, or a block of them: rows have passed all layers; pairs follow tile by tile.
+    """Evaluate the kernels, or a block of them, tile by tile, after the rows have passed through all layers.
 
     left, right : the rows of x1 and x2.   rows : the diagonals.   shape : (N, M).   asked : (NNGP, NTK).
-    largest_square : the largest |y|^2/4 + |y'|^2/4 of the `Distances` that activations add to p if norms differ.
-    symmetric : True if x2 = x1; only the upper triangle is computed.
-    fine, coarse : the plan in float64 for single pairs, and in the inputs' precision for blocks.  coarse is None if
-        that precision cannot hold the numbers; blocks then use float64 too.
-    per_tile : rows and columns of a tile.   out : NNGP and NTK, during the run.
+    largest_square : the largest |y|^2/4 + |y'|^2/4 among the `Distances` that activations add to p if norms differ.
+    symmetric : True if x2 = x1; only the upper triangle is then computed.
+    fine, coarse : the plan in float64 for single pairs, and the plan in the inputs' precision for blocks.  coarse is
+        None if that precision cannot hold the numbers; blocks then use float64 too.
+    per_tile : rows and columns of a tile.   out : the arrays of NNGP and NTK, set during the run.
     """
 
     left: Rows
@@ -154,7 +154,7 @@ class VectorEngine:
     out: tuple[Array | None, ...] = (None, None)
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return the bytes besides the results, for these inputs or a block of them, using the known coefficients."""
+        """Return the bytes needed besides the results, for these inputs or a block, with the known coefficients."""
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
@@ -190,7 +190,7 @@ class VectorEngine:
         """Compute all tiles, on all cores, into NNGP and NTK."""
         with one_blas_thread(self.shape, self.left.x):
             right = self.right.keep()
-            once = self.shape[1] <= self.per_tile[1]  # a row of x1 that only one tile needs is not kept
+            once = self.shape[1] <= self.per_tile[1]  # do not keep rows of x1 that only one tile needs
             left = right if self.symmetric else self.left if once else self.left.keep()
             replace(self, left=left, right=right, out=tuple(results)).fill(progress)
 
@@ -213,9 +213,9 @@ class VectorEngine:
         for_each(xp, work, tiles)
 
     def tiles(self, height: int, width: int) -> Iterator[tuple[slice, slice]]:
-        """Yield rows and columns of tiles that cover the matrix; if symmetric, its upper triangle and diagonal squares.
+        """Yield rows and columns of tiles that cover the matrix, or if symmetric, its upper triangle with the diagonal.
 
-        height : a multiple of width, so that a diagonal square is the lower end of its tile.
+        height : a multiple of width, so that each diagonal square is the lower end of a tile.
         """
         n, m = self.shape
         for j in range(0, m, width):
@@ -254,7 +254,7 @@ class VectorEngine:
                     out[rows, columns] = kernel
 
     def products(self, rows: slice, columns: slice, p: Array, scratch: Scratch) -> tuple[Array, Array]:
-        """Write p <- y . y', and return |y|^2/2 of rows and columns.  Rows that are not kept are prepared in blocks."""
+        """Set p to y . y', and return |y|^2/2 of rows and columns.  Rows that are not kept are prepared in blocks."""
         xp, width = scratch.xp, self.left.centre.shape[0]
         new = (self.left.kept is None or p.dtype != self.left.x.dtype) and width <= scratch.size
         (right, n2), n = self.right.pick(columns, p.dtype), xp.empty(p.shape[0], dtype=p.dtype)
@@ -284,11 +284,11 @@ class VectorEngine:
 
     @property
     def first(self) -> int:
-        """Return the index of x2's first row among all rows: those of x1 come first."""
+        """Return the index of x2's first row among all rows; the rows of x1 precede it."""
         return 0 if self.symmetric else self.shape[0]
 
     def angles(self, block: Block, n: Array, n2: Array, square: int | None) -> tuple[Array, Array]:
-        """Compute p from y . y', and return the positions of pairs to recompute, which have p = 1/2 until then.
+        """Compute p from y . y', and return the positions of pairs to recompute.  Their p is set to 1/2 for now.
 
         n, n2 : |y|^2/2 of rows and of columns.   square : first row of the diagonal square, if the tile has one.
         """

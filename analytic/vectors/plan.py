@@ -31,7 +31,7 @@ ROWS_WORTH_COMPILED = 64
 
 @dataclass(frozen=True)
 class Begin(Step):
-    """Set Theta of the inputs to 0.   first : the Dense that follows, if any; the product already computed its p."""
+    """Set Theta of the inputs to 0.   first : the next Dense, if any, whose p the product has already computed."""
 
     first: Affine | None
 
@@ -49,7 +49,7 @@ class Begin(Step):
 
 
 class EndRow(NamedTuple):
-    """gain : G and 2 G, with G = sqrt q of the outputs.   tau_gain : the same from `scale`, for Theta if some q = 0."""
+    """gain : G and 2 G, with G = sqrt q of the outputs.   tau_gain : the same with G = `scale`, if some q = 0."""
 
     gain: tuple[Array, Array]
     tau_gain: tuple[Array, Array] | None
@@ -94,7 +94,7 @@ class VectorPlan:
         return Flat(self.coefficients)
 
     def taken(self, take: Take) -> VectorPlan:
-        """Return the plan for some rows, without the program, which `replace` restores."""
+        """Return the plan for some rows, without the program; restore the program with `replace`."""
         return VectorPlan((), taken(self.coefficients, take))
 
     def cast(self, dtype: Any) -> VectorPlan:
@@ -102,7 +102,7 @@ class VectorPlan:
         return VectorPlan(self.program, cast(self.coefficients, dtype))
 
     def passes(self, xp: Any, count: int, dtype: Any, tangent: bool) -> list[Callable[[Block], None]]:
-        """Return the passes for blocks in order, compiled if `analytic.fast` is present and there are enough rows."""
+        """Return the passes for blocks in order, compiled if `analytic.fast` is installed and there are enough rows."""
         passes = None
         if count >= ROWS_WORTH_COMPILED and (faster := through("kernels")) is not None:
             passes = faster.passes(xp)
