@@ -33,7 +33,10 @@ V1 = """35 31 0:32 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory
 
 
 def test_the_least_of_nested_groups_counts(tmp_path: Path) -> None:
-    """A SLURM job: the step is not limited, the job is; 'max' means unlimited; cache that can be dropped is not use."""
+    """In a SLURM job the step is not limited but the job is.
+
+    The word "max" means unlimited, and cache that can be dropped is not use.
+    """
     job = "sys/fs/cgroup/slurm/job_7"
     files = {
         "sys/fs/cgroup/slurm/memory.max": 900 * MB,

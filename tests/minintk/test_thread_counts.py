@@ -124,7 +124,10 @@ def test_bits_in_processes_of_joblib() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("blas", [1, 2])
 def test_bits_at_sizes_of_users(blas: int) -> None:
-    """LeNet-5 and a residual network in batches of 256, a kernel of 3,500 points and a solve with it."""
+    """Bits are equal for LeNet-5 and a residual network in batches of 256.
+
+    So are those of a solve with 3,500 points.
+    """
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((256, 28, 28, 1)).astype(np.float32), np.eye(10, dtype=np.float32)[np.arange(256) % 10]
     colour = rng.standard_normal((256, 32, 32, 3)).astype(np.float32)

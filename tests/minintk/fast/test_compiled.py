@@ -162,7 +162,7 @@ def test_without_any_folder_loops_are_compiled_and_not_kept(
 def test_a_file_that_names_what_has_been_renamed_is_compiled_again(
     names: bytes, start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole, and by its checksum the right one: a pickle of a module or of a name that is there no more."""
+    """A file whose pickle names a module or an object that no longer exists is recompiled. Its checksum is valid."""
     with monkeypatch.context() as patch:
         patch.setattr(compiled.CheckedFile, "_dump", lambda self, data: names)
         assert right(start()) == (0, 2)

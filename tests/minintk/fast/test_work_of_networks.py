@@ -306,7 +306,7 @@ def test_a_matrix_is_factorised_in_its_own_memory() -> None:
 
 
 def test_a_least_squares_solve_factorises_once() -> None:
-    """And refines with the Jacobian, twice or so, each with two triangular solves."""
+    """A solve factorises once. It refines with the Jacobian about twice, by two triangular solves each."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)), (20,))
     x = RNG(1).normal(size=(100, 20))
     with (

@@ -125,7 +125,10 @@ def test_a_submission_that_asks_for_what_is_not_lent_gets_nothing(tmp_path: Path
 
 
 def test_a_wrong_forward_function_is_blamed_and_not_its_right_backward_function(tmp_path: Path) -> None:
-    """A recording holds the forward's output, so that a backward function is not compared with a wrong forward."""
+    """Only a wrong forward function is blamed.
+
+    A backward function is compared with its own forward function's output.
+    """
     rng = np.random.default_rng(0)
     args = rng.standard_normal((4, 3)), rng.standard_normal((3, 3)), rng.standard_normal(3)
     case = Gradient("dense", "dense_backward", args, title="square", right=lambda x, W, b: x @ W.T + b)

@@ -1,4 +1,7 @@
-"""A tiny assignment, as docs/course/writing-an-exercise.md shows one: a dense layer, its bias's sign drawn."""
+"""Define a tiny assignment like that of docs/course/writing-an-exercise.md.
+
+Its dense layer has a bias of random sign.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -211,7 +211,10 @@ def test_repeated_examples() -> None:
 
 
 def test_stopping_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """s steps of LSQR: the best in the Krylov space, the residual of conjugate gradients on the normal equations."""
+    """Stopping after s steps of LSQR gives the best solution in the Krylov space.
+
+    Its residual is that of conjugate gradients on the normal equations.
+    """
     model, theta, x, y = problem("dense")
     J, b = dense(model, theta, x, y)
     basis, residuals = [], []

@@ -41,7 +41,7 @@ RESNET = mn.Sequential(
 
 
 def distance(spec: mn.Sequential, x: Host, theta: Host, other: Host) -> float:
-    """The gradient of sum(f u) at theta in float32 beside that at `other` in float64, over the largest entry."""
+    """Return the relative difference of gradients of sum(f u) at theta in float32 and at `other` in float64."""
     u, found = np.random.default_rng(1).standard_normal((len(x), 10)).astype(np.float32), list[Any]()
     net = mn.Network(spec, x.shape[1:], mn.PyTorch())
     fixed = net.calibrate(theta.astype(float), x.astype(float)).statistics if spec is RESNET else {}

@@ -42,7 +42,10 @@ def columns(net: mn.Network, which: str) -> Array:
 @pytest.mark.parametrize("which", PARAMS)
 @pytest.mark.parametrize("alpha", [None, 3.0])
 def test_it_is_the_block_of_the_jacobian(name: str, which: str, alpha: float | None) -> None:
-    """J written down, J v, J' u and J J' of a batch with itself, with others and with the whole J."""
+    """J as a matrix, J v, J' u and J J' are those of the block.
+
+    Kernels are of a batch with itself, with others and with the whole J.
+    """
     net, s = NETS[name], columns(NETS[name], which)
     theta, x, rng = problem(net)
     model: mn.Model = net if alpha is None else mn.Centred(net, theta, alpha)

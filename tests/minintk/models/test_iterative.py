@@ -27,7 +27,10 @@ def survives(theta0: mn.Array, K: float, lr_times_curvature: float) -> bool:
 
 
 def check_reach(theta0: mn.Array, K: float, reach: float) -> None:
-    """A rate 4 % below is survived, one 4 % above is not: n = 2000 and the target shift the threshold by 1/sqrt(n)."""
+    """Check that a rate 4 % below the threshold converges and one 4 % above does not.
+
+    The width 2000 and the target shift it by 1/sqrt(n).
+    """
     assert survives(theta0, K, 0.96 * reach)
     assert not survives(theta0, K, 1.04 * reach)
 

@@ -14,7 +14,10 @@ from tests.kit.strategies import Case, cases
 
 
 def reference() -> tuple[mn.Network, mn.Array, mn.Array]:
-    """D5(1.5, .1) - erf - D2(1.2, .05) at theta = sines and cosines of whole numbers; (network, theta, x)."""
+    """Return (network, theta, x) for D5(1.5, .1) - erf - D2(1.2, .05).
+
+    Its theta has sines and cosines of whole numbers.
+    """
     spec = mn.Sequential(mn.Dense(5, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(2, w_std=1.2, b_std=0.05))
     net = mn.Network(spec, (4,))
     theta = net.layout.pack(

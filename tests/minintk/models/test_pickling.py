@@ -89,7 +89,7 @@ def test_statistics_and_anchors_of_members() -> None:
 
 
 def test_a_pickled_run_goes_on_with_the_same_bits() -> None:
-    """Dropout, BatchNorm, momentum and batches: a snapshot that was pickled at step 5 ends where the whole run ends."""
+    """A snapshot pickled at step 5 resumes to the same end. The run has dropout, BatchNorm, momentum and batches."""
     theta, y = NORM.init(np.random.default_rng(1)), np.ones((4, 2))
 
     def run(resume: Any) -> Any:

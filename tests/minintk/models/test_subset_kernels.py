@@ -36,7 +36,7 @@ def brute_force(net: mn.Network, theta: Array, x1: Array, x2: Array, scales: dic
 
 
 def departure(net: mn.Network, scales: dict[str, float], seed: int = 0) -> float:
-    """Largest error of `ntk_full` and `ntk`, of a batch with itself and with another, relative to the full kernel."""
+    """Return the largest relative error of `ntk_full` and `ntk` for a batch with itself and with another."""
     rng = np.random.default_rng(seed)
     theta = net.init(rng)
     x, z = rng.standard_normal((4, *net.input_shape)), rng.standard_normal((3, *net.input_shape))
@@ -52,7 +52,10 @@ def departure(net: mn.Network, scales: dict[str, float], seed: int = 0) -> float
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("fast", [False, True])
 def test_any_scales_are_those_of_the_dense_jacobian(name: str, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also wrapped models and members of ensembles, with the layers as they are written and with the fast ones."""
+    """Any scales give J S J' of the dense Jacobian.
+
+    Models may be wrapped or members of ensembles, with and without fast layers.
+    """
     monkeypatch.setattr(THRESHOLDS, "plain", 0 if fast else inf)
     net = mn.Network(*SHAPES[name])
     names = [t.name for t in net.layout.tensors]

@@ -313,7 +313,10 @@ def tensors(theta: Any) -> dict[str, Any]:
 
 
 def test_against_nested_derivatives_of_autograd() -> None:
-    """Every coefficient of t -> f(theta_0 + t d) to order 4, and the gradient in theta of a sum of them."""
+    """Every coefficient of t -> f(theta_0 + t d) agrees to order 4.
+
+    The gradient in theta of a sum of them agrees too.
+    """
     rng = np.random.default_rng(0)
     theta0, d, x = ORACLE.init(rng), rng.standard_normal(ORACLE.size), rng.standard_normal((3, 3))
     y, _ = ORACLE.expand(theta0, d, x, 4)

@@ -99,7 +99,7 @@ def test_a_convolutions_row_has_the_root_of_its_channels() -> None:
 
 
 def paths(abc: mn.ABC, optimizer: mn.training.optimizers.Optimizer, steps: int = 8) -> Array:
-    """Outputs (steps + 1, N, C) of a network with biases, a convolution and a residual branch, the same draws."""
+    """Return outputs (steps + 1, N, C) for equal draws. The network has biases, a convolution and a residual branch."""
     wide = (mn.Dense(12, w_std=1.3, b_std=0.4), mn.Tanh())
     branch = mn.Sequential(mn.Dense(12, w_std=0.8, b_std=0.2), mn.Tanh(), mn.Dense(12))
     spec = mn.Sequential(

@@ -56,7 +56,10 @@ def test_every_activation_has_a_truth() -> None:
 @pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @given(x=st.floats(-8, 8, allow_subnormal=False))
 def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
-    """To 20 roundings of the value, and of its change over a rounding of x (a condition number)."""
+    """phi and phi' are right to 20 roundings.
+
+    These are roundings of the value, and its change over a rounding of x (a condition number).
+    """
     point = pointwise(layer)
     array = np.array([x])
     if min((abs(x - kink) for kink in point.kinks), default=1.0) < 1e-12:

@@ -96,7 +96,10 @@ def test_mean_field_with_its_rates_has_the_kernel_of_ntk() -> None:
 
 
 def test_spectral_mup_keeps_spectral_norms() -> None:
-    """|W| / sqrt(fan_out / fan_in) is within (0.9, 2.2) for every shape: |W| is std (sqrt(fan_in) + sqrt(fan_out))."""
+    """The ratio of norms, |W| / sqrt(fan_out / fan_in), is within (0.9, 2.2) for every shape.
+
+    |W| is std (sqrt(fan_in) + sqrt(fan_out)).
+    """
     spec = mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(400), mn.Tanh(), mn.Dense(3))
     net = mn.Network(spec, (20,), mn.SpectralMuP())
     theta = net.layout.unpack(net.init(np.random.default_rng(0)))

@@ -35,7 +35,7 @@ def weights(layer: s.Layer, shape: tuple[int, ...]) -> int:
 
 
 def normalised(layer: s.Layer, shape: tuple[int, ...]) -> int:
-    """Number of channels that go through a BatchNorm, one scale and one offset each in other people's."""
+    """Return the number of channels that pass a BatchNorm. In other libraries each has a scale and an offset."""
     if isinstance(layer, s.Sequential):
         total = 0
         for inner in layer:

@@ -368,7 +368,7 @@ def test_models_that_re_anchor() -> None:
 
 
 def test_a_centred_model_stays_centred_while_it_re_anchors() -> None:
-    """f(theta_0) is kept for the flow: every = 1 inside Centred is the flow of Centred, bit for bit; 5 is not."""
+    """With every = 1 inside Centred, the flow equals that of Centred bit for bit. With every = 5 it does not."""
     how: dict[str, Any] = {"loss": mn.mse, "times": 3.0, "by": mn.Steps(1e-3, 0.1)}
     centred = mn.Centred(NET, THETA, 3.0)
     inner = mn.IterativelyLinearized(NET, THETA, 1), mn.IterativelyLinearized(NET, THETA, 5)

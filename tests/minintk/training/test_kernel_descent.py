@@ -34,7 +34,10 @@ OPTIMIZERS: dict[str, Callable[[Array], Any]] = {  # of theta_0, to which the co
 def departure(
     name: str, *, loss: Any = mn.mse, ensemble: int | None = None, batch_size: int | None = None, net: Any = NET
 ) -> float:
-    """Largest |kernel descent - training of Linearized| of f on all points, losses and weights, of their size."""
+    """Return the largest relative difference of kernel descent and training of Linearized.
+
+    It compares f on all points, losses and weights.
+    """
     theta0 = net.init(np.random.default_rng(2), ensemble=ensemble)
     _, J = net.linearize(theta0, X[:N])
     y = LABELS[:, : net.outputs]
@@ -83,7 +86,10 @@ def test_hinge_and_one_kernel_for_all_members() -> None:
 
 
 def test_on_the_full_batch_it_is_the_closed_form() -> None:
-    """An analytic kernel, shared by three outputs; also where the heavy ball is close to its bound."""
+    """An analytic kernel shared by three outputs follows the closed form.
+
+    The heavy ball is also tried close to its bound.
+    """
     k = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.4, b_std=0.3), mn.Erf(), mn.Dense(1)))
     K, y = k.ntk(X, X[:N]), LABELS
     f0 = np.random.default_rng(4).standard_normal((M, C))
