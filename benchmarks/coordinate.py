@@ -3,9 +3,10 @@
     python benchmarks/coordinate.py [--widths 64,128,...] [--seeds 8]
 
 The network has three hidden tanh layers without biases and takes three steps of gradient descent on the squared error
-of 64 digits, in muP and the standard parametrization.  The peer's side is its own `get_coord_data`, `MuSGD` and
-`MuReadout`, with base width 64.  Its hooks give the root mean square of each layer's output, before the first step and
-after the last, and of the change.  Both sides' exponents come from one fit, ± half the 95 % interval over seeds.
+of 64 digits, in muP and the standard parametrization.  The peer's side uses `mup`'s own `get_coord_data`,
+`MuSGD` and `MuReadout`, with base width 64.  Its hooks give the root mean square of each layer's output, before the
+first step and after the last, and of the change.  Both sides' exponents come from one fit, ± half the 95 % interval
+over seeds.
 """
 
 from __future__ import annotations

@@ -161,8 +161,8 @@ def torch_vmap(a: Arrays, device: str, *, lr: float, steps: int, compiled: bool 
 
 
 def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, members: int = 1) -> dict[str, Any]:
-    """Count the flops and bytes of a step for `Row`.  layers : (weights, pixels out).  A layer takes three products,
-    the first two, and five and three if linearised; theta, velocity and gradient are read or written five times."""
+    """Count the flops and bytes of a step for `Row`.  layers : (weights, pixels out).  A layer takes three products and
+    the first layer two; if linearised, five and three; theta, velocity and gradient are read or written five times."""
     each = [weights * pixels for weights, pixels in layers]
     products = 5 * sum(each) - 2 * each[0] if linear else 3 * sum(each) - each[0]
     return {"flops": 2.0 * members * n * products, "bytes": 20.0 * members * sum(weights for weights, _ in layers)}

@@ -1,6 +1,6 @@
 """Provide the environments: this one for minintk, and a virtual environment for each peer, made when first needed.
 
-A peer has its own environment because it needs other versions of NumPy and SciPy than minintk.
+Each peer has its own environment because it needs versions of NumPy and SciPy that differ from minintk's.
 """
 
 from __future__ import annotations

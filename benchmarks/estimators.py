@@ -3,7 +3,7 @@
     python3 make.py python benchmarks/estimators.py            coverage and evidence, half a minute
     python3 make.py python benchmarks/estimators.py --costs    CPU seconds, memory, pickles; two minutes, Linux
 
-Each row of costs runs in its own process with one thread; its memory is the largest resident size.
+Each row of costs runs in its own process with one thread; the reported memory is the largest resident size.
 """
 
 from __future__ import annotations

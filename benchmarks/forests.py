@@ -3,8 +3,8 @@
     python benchmarks/forests.py [--splits 10]          some ten minutes; kept in docs/scikit-learn.md
 
 Each method chooses among nine candidates by the same three folds of the training half, then predicts the other half.
-Figures are mean scores over random halves: accuracy, or R^2 for diabetes.  Brackets hold the 95 % interval of the
-difference to the forest, by Student's t over the halves, which overlap.  After Arora et al. 2020, section 5.
+Figures are mean scores over random halves: accuracy, or R^2 for diabetes.  Brackets contain the 95 % interval of the
+difference from the forest, by Student's t over the halves, which overlap.  After Arora et al. 2020, section 5.
 """
 
 from __future__ import annotations

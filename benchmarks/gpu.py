@@ -83,7 +83,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[Any, Any]) -> Seen:
     """Compare with NumPy in float64, then time for `budget` seconds: at least five runs, or three if they are long.
 
-    known : the references so far; rows can share one.
+    known : the references computed so far; rows can share a reference.
     """
     xp = device_namespace(device)
     run, answer = one.make(lambda a: to_library(a.astype(dtype), xp))

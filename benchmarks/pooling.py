@@ -3,7 +3,7 @@
     python benchmarks/pooling.py            a table for pooling.md; PYTHONPATH=OTHER for another checkout
 
 The network has five 3 x 3 convolutions with 8 channels and ReLU.  Its tangent and NNGP kernels are computed in float32
-for all pairs of N random images, after compilation.  Each figure is the smallest of three.
+for all pairs of N random images, after compilation.  Each figure is the smallest of three measurements.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Define rows of one network: training, linearised training, the empirical NTK; MLPs, LeNet-5, a ResNet, AlexNet.
 
-A step is one of full-batch SGD in float32 with momentum .9 on the mean cross-entropy; a call is some steps.  We compare
-what they changed, f_T - f_0, or the kernel, averaged over outputs.  PyTorch's peers use channels-last memory, which is
-faster here; its kernel is J J' with J by `vmap` of `grad`, and the linearisation uses `jvp` and `vjp`.
+A step is one step of full-batch SGD in float32 with momentum .9 on the mean cross-entropy; a call is some steps.  We
+compare what they changed, f_T - f_0, or the kernel, averaged over outputs.  PyTorch's peers use channels-last memory,
+which is faster here; its kernel is J J' with J by `vmap` of `grad`, and the linearisation uses `jvp` and `vjp`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ sigma_b^2 = .1, momentum .9, eta = .1, horses against aeroplanes of CIFAR-10 (th
 one output, eta is the lr of `mn.mse`.  The linearisation is not trained: the network's initial tangent kernel gives its
 outputs after any number of steps in closed form, `an.gradient_descent(momentum=)`.
 
-The control uses the same closed form with the kernel of another draw of the network.
+The control uses the same closed form with the kernel of another random draw of the network.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python3 make.py python examples/lee_movement.py [--out DIR] [--data DIR]
 
 Networks of growing width learn ten classes of 128 images by full-batch descent at the paper's rate.  The relative
-change of input and output weights, whose number grows as n, falls as n^(-1/2).  That of the n x n weights between them
-falls as n^(-1).  The tangent kernel, the kernel of the last hidden layer (empirical NNGP) and the distance of the
-outputs from the linearisation are O(n^(-1/2)).  The paper finds the kernels closer to n^(-1), as theory expects for
-smooth activations.  Each value is the supremum over snapshots at powers of two steps.
+change of input and output weights, whose number grows as n, falls as n^(-1/2).  The relative change of the n x n
+weights between them falls as n^(-1).  The tangent kernel, the kernel of the last hidden layer (empirical NNGP) and the
+distance of the outputs from the linearisation are O(n^(-1/2)).  The paper finds the kernels closer to n^(-1), as theory
+expects for smooth activations.  Each value is the supremum over snapshots at powers of two steps.
 
 The paper's eta = 1 is stable on a mean over the ten outputs (bound 6.9 for three ReLU layers, sigma_b = 0, on its
 MNIST digits standardised), not on a single output (.69), nor on a sum over the examples (.005).

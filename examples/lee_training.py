@@ -81,7 +81,8 @@ def side_by_side(
     """Train one network, and its linearisation at the initial weights, on the same batches.
 
     "distance" is rms (f - f_lin) after the steps `at`, "moved" rms (f_lin - f_0), "size" rms f_lin.  "accuracy" and
-    "lin accuracy" are on the test points, "f" and "lin f" at one.  "loss" and "lin loss" are batch means.
+    "lin accuracy" are on the test points; "f" and "lin f" are outputs at one test point.  "loss" and "lin loss" are
+    batch means.
     """
     theta0, x_test, x, y = placed(net.init(np.random.default_rng(seed), dtype=np.float32), test[0], *train)
     optimizer = mn.SGD(lr, momentum=momentum)

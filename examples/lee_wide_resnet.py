@@ -2,10 +2,10 @@
 
     python3 make.py python examples/lee_wide_resnet.py [--out DIR] [--data DIR --set cifar10] [--scale evening]
 
-The network is that of table S1: three groups of one residual block, the same number of channels everywhere, sigma_w =
-1, sigma_b = 0 even in the head, ReLU.  It has no normalisation, since the linearisation at one example must not depend
-on the others.  Both models start with the same weights and see the same batches of 8.  The models differ most before
-the initial outputs are unlearned: short runs give this distance by channels, long runs give the curves.
+The network is the one in table S1: three groups of one residual block, the same number of channels everywhere, sigma_w
+= 1, sigma_b = 0 even in the head, ReLU.  It has no normalisation, since the linearisation at one example must not
+depend on the others.  Both models start with the same weights and see the same batches of 8.  The models differ most
+before the initial outputs are unlearned: short runs give this distance by channels, long runs give the curves.
 
 The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (`lee_training.py`).  A test supports this
 reading: both are also trained at eta = 10, lr = 1, and runs that end above their initial loss, or at no finite loss,
