@@ -5,13 +5,13 @@ from pathlib import Path
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names and places: __init__.pyi
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # __init__.pyi lists them
 
 
 def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
-    """Return what is wrong with the package `analytic` next to minintk, and the remedy; None if it is the shipped one.
+    """Return an error message if the package `analytic` next to minintk is not the shipped one, else None.
 
-    A different package named `analytic`, installed over ours, replaces `__init__.py`; uninstalling it deletes the file.
+    Another package named `analytic` can overwrite our `__init__.py`.  Uninstalling that package deletes the file.
 
     >>> other_analytic() is None
     True

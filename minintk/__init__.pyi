@@ -1,4 +1,4 @@
-"""The names of the package and where they are; `__init__` reads this file and imports each when it is used."""
+"""List the public names and their modules.  `__init__` reads this file and imports each name on first use."""
 
 import pathlib
 

@@ -1,6 +1,6 @@
 """Find the library of the caller's arrays, and hide the few places where NumPy and CuPy differ.
 
-Numerical code stays in the namespace of its arrays (`array_namespace`): CuPy in, CuPy out.  Only this file names CuPy.
+Numerical code stays in the namespace of its arrays (`array_namespace`).  Only this file names CuPy.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[tuple[int, ...], Any]
-"""An array of NumPy or CuPy.  Type checkers treat it as a NumPy array; CuPy is untyped, so its arrays pass."""
+"""A NumPy or CuPy array.  Type checkers treat it as a NumPy array, and accept CuPy arrays because CuPy is untyped."""
 
 Host = np.ndarray[Any, Any]
 """A NumPy array."""
 
 SCIPY = {"numpy": "scipy", "cupy": "cupyx.scipy"}
-"""The packages that hold each array library's special functions and solvers."""
+"""Packages with the special functions and solvers of each array library."""
 
 STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
-"""The modules that hold each array library's `as_strided`."""
+"""Modules with the `as_strided` of each array library."""
 
 
 def array_namespace(*arrays: Array) -> Any:
-    """Return the namespace `xp` of the arrays' library; raise TypeError for arrays of two libraries, or anything else.
+    """Return the namespace `xp` of the arrays' library: NumPy itself, or array-api-compat's wrapper of CuPy.
 
-    The namespace is NumPy itself, which follows the array API standard, or array-api-compat's wrapper for others.
+    Raises TypeError for arrays of two libraries and for anything that is not a NumPy or CuPy array.
 
     >>> array_namespace(np.ones(3)).__name__
     'numpy'
@@ -48,7 +48,7 @@ def array_namespace(*arrays: Array) -> Any:
     import array_api_compat
 
     try:
-        xp = array_api_compat.array_namespace(*arrays)  # ignores None and Python's numbers
+        xp = array_api_compat.array_namespace(*arrays)  # ignores None and Python numbers
         if all(hasattr(a, "dtype") for a in arrays) and xp.__name__.removeprefix("array_api_compat.") in SCIPY:
             return xp
         raise TypeError(f"arrays of {xp.__name__}")
@@ -59,7 +59,7 @@ def array_namespace(*arrays: Array) -> Any:
 
 
 def library(xp: Any) -> str:
-    """Return the library's own name, "numpy" or "cupy".
+    """Return the name of the library, "numpy" or "cupy".
 
     >>> library(array_namespace(np.ones(3)))
     'numpy'
@@ -73,12 +73,12 @@ def on_host(xp: Any) -> bool:
 
 
 def scipy_module(xp: Any, name: str) -> ModuleType:
-    """Return SciPy's module `name` ("special", "linalg") for arrays of `xp`: cupyx.scipy on the GPU."""
+    """Return the module `name` ("special", "linalg") of SciPy for NumPy arrays, or of cupyx.scipy for CuPy arrays."""
     return import_module(f"{SCIPY[library(xp)]}.{name}")
 
 
 def to_host(a: Array | float) -> np.ndarray[Any, Any]:
-    """Return the array as a NumPy array, copied if it is on the GPU; for figures, tables and files."""
+    """Return `a` as a NumPy array.  Arrays on the GPU are copied to the host."""
     return a.get() if hasattr(a, "get") else np.asarray(a)
 
 
@@ -100,13 +100,13 @@ def to_library(a: Array, xp: Any) -> Array:
 
 
 def device_namespace(device: str) -> Any:
-    """Return the namespace for ``"cpu"`` or ``"gpu"``; without a GPU raise RuntimeError with the remedy."""
+    """Return the namespace for ``"cpu"`` or ``"gpu"``.  Raise RuntimeError, with a remedy, if no GPU can be used."""
     if device == "cpu":
         return array_namespace(np.empty(0))
     if device != "gpu":
         raise ValueError(f"device expects 'cpu' or 'gpu', got {device!r}")
     try:
-        one = import_module("cupy").zeros(1) + 1  # compiles a kernel, as a test
+        one = import_module("cupy").zeros(1) + 1  # tests that a kernel can be compiled
         import_module("cupyx.scipy.linalg")  # loads CUDA's libraries, which `import cupy` does not
         return array_namespace(one)
     except Exception as error:  # includes CUDA's own errors
@@ -126,9 +126,9 @@ def _gpu_remedy(error: Exception) -> str:
 
 
 def available_memory(xp: Any) -> int:
-    """Return the bytes that can still be allocated where `xp` keeps its arrays (2**62 if the system does not say).
+    """Return the number of bytes still available for arrays of `xp`, or 2**62 if the system does not report it.
 
-    On the host, this is the free memory within control-group limits; on a GPU, the current GPU's within CuPy's limit.
+    For host arrays, this number respects control-group limits.  For the current GPU, it respects CuPy's memory limit.
     """
     if library(xp) == "cupy":
         free, _total = import_module("cupy").cuda.runtime.memGetInfo()
@@ -139,14 +139,14 @@ def available_memory(xp: Any) -> int:
 
 
 def free_host_memory(meminfo: str | Path = "/proc/meminfo") -> int:
-    """Return the free bytes of this machine, or all its bytes if only these are known (macOS), or else 2**62."""
+    """Return this machine's free memory in bytes, or its total memory (macOS), or 2**62 if neither is known."""
     try:
         fields = dict(line.split(":") for line in Path(meminfo).read_text(encoding="ascii").splitlines())
         return 1024 * int(fields["MemAvailable"].split()[0])
     except (OSError, KeyError):  # not Linux
         pass
     if sys.platform == "win32":
-        status = (ctypes.c_uint64 * 8)()  # dwLength and dwMemoryLoad, ullTotalPhys, ullAvailPhys, and five more fields
+        status = (ctypes.c_uint64 * 8)()  # dwLength, dwMemoryLoad, ullTotalPhys, ullAvailPhys and five more fields
         status[0] = ctypes.sizeof(status)
         return int(status[2]) if ctypes.windll.kernel32.GlobalMemoryStatusEx(status) else 2**62
     try:
@@ -159,11 +159,11 @@ LIMITS = {
     "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
 }
-"""Files of a control group: its limits, its usage, and the name of the reclaimable cache that the usage includes."""
+"""Names per kind of control group: the limit files, the usage file, and the reclaimable cache in memory.stat."""
 
 
 def free_in_groups(root: str | Path = "/") -> int:
-    """Return the bytes that this process's control groups (containers, SLURM) still allow; 2**62 without a limit.
+    """Return the bytes that this process's control groups (containers, SLURM) still allow, or 2**62 without a limit.
 
     A group's limit also covers the groups inside it, so the smallest limit applies.  root : the file system's root.
     """
@@ -177,7 +177,7 @@ def free_in_groups(root: str | Path = "/") -> int:
 
 @lru_cache
 def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
-    """Return (folder, limit files, usage file, cache's name) of groups with a limit, cached: the search is slow."""
+    """Return (folder, limit files, usage file, cache name) of each group with a limit.  Cached because this is slow."""
     found = []
     for kind, group in control_groups(root, "memory"):
         limits, usage, cache = LIMITS[kind]
@@ -188,7 +188,7 @@ def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
 
 
 def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
-    """Return (kind, folder) of the control groups that limit this process, outer ones too, for "memory" or "cpu"."""
+    """Return (kind, folder) of all control groups, outer ones included, that limit this process's "memory" or "cpu"."""
     found: list[tuple[str, Path]] = []
     try:
         mounts = [line.split() for line in (Path(root) / "proc/self/mountinfo").read_text().splitlines()]
@@ -211,7 +211,7 @@ def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
 
 
 def read_number(path: Path, name: str | None = None) -> int | None:
-    """Return the number in a file, or the one after `name` in a file of pairs; None for "max" or a missing file."""
+    """Return the number in a file, or the number after `name` in a file of pairs.  None for "max" or a missing file."""
     text = text_of(path)
     try:
         return int(dict(line.split() for line in text.splitlines())[name] if name else text)
@@ -220,7 +220,7 @@ def read_number(path: Path, name: str | None = None) -> int | None:
 
 
 def text_of(path: Path) -> str:
-    """Read a small file; "" if it is missing."""
+    """Return the text of a small file, or "" if the file is missing."""
     try:
         return path.read_text()
     except (OSError, ValueError):
@@ -230,15 +230,15 @@ def text_of(path: Path) -> str:
 def check_floating(name: str, a: Array) -> None:
     """Raise TypeError unless `a` is a float32 or float64 array that is neither masked nor a numpy.matrix.
 
-    Raises ValueError for an array on a GPU other than the current one, where the results would be allocated.
+    Raises ValueError if the array is on a GPU other than the current one, because results are allocated there.
     """
     try:
         array_namespace(a)
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
-    if type(a) is not np.ndarray and isinstance(a, np.matrix):  # its * is a matrix product, its slices stay matrices
+    if type(a) is not np.ndarray and isinstance(a, np.matrix):  # here * is a matrix product, and slices remain matrices
         raise TypeError(f"{name} expects an array, got a numpy.matrix: convert it, numpy.asarray({name})")
-    if isinstance(a, np.ma.MaskedArray):  # sums skip masked values, e.g. NaN; networks do not
+    if isinstance(a, np.ma.MaskedArray):  # NumPy's sums skip masked values, but networks would use them
         remedy = f"fill it, {name}.filled(0.0), or leave out the examples with masked entries"
         raise TypeError(f"{name} expects numbers without a mask, got a numpy.ma.MaskedArray: {remedy}")
     if a.dtype not in (np.float32, np.float64):
@@ -250,7 +250,7 @@ def check_floating(name: str, a: Array) -> None:
 
 
 def check_finite(name: str, a: Array) -> None:
-    """Raise ValueError if `a` holds a NaN or an infinity; the message gives the index of the first."""
+    """Raise ValueError if `a` contains a NaN or an infinity.  The message gives the index of the first such entry."""
     if not finite(a):
         xp = array_namespace(a)
         bad = ~xp.isfinite(a)
@@ -260,22 +260,22 @@ def check_finite(name: str, a: Array) -> None:
 
 
 def check_finite_by(result: Array, name: str, a: Array) -> None:
-    """Raise ValueError if `result`, computed from `a`, shows that `a` holds a NaN or an infinity.
+    """Raise ValueError if `result`, computed from `a`, shows that `a` contains a NaN or an infinity.
 
-    Only the sum of `result` is checked, since outputs are few and parameters many.  An overflow at finite `a` passes.
+    Only `result` is checked, because outputs are much fewer than parameters.  An overflow at finite `a` passes.
     """
-    if on_host(array_namespace(result)) and not finite(result):  # on a GPU this would wait for the sum
+    if on_host(array_namespace(result)) and not finite(result):  # on a GPU, the check would have to wait for the sum
         check_finite(name, a)
 
 
 def finite(a: Array) -> bool:
-    """Return True if no entry of `a` is NaN or infinite.  A second pass over `a` runs only if the sum overflows."""
+    """True if no entry of `a` is NaN or infinite.  A second pass over `a` is needed only if the sum overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         return isfinite(float(a.sum())) or bool(array_namespace(a).isfinite(a).all())
 
 
 def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> None:
-    """Check that a batch of examples `x : (N, *shape)` is floating-point and finite, and has the shape if given."""
+    """Raise unless `x : (N, *shape)` is a batch of finite floating-point examples.  Check the shape only if given."""
     check_floating(name, x)
     if x.ndim < 2 or (shape is not None and tuple(x.shape[1:]) != tuple(shape)):
         want = f"(N, {', '.join(map(str, shape))})" if shape is not None else "(N, d)"
@@ -290,7 +290,7 @@ def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> N
 
 
 def matmul_into(a: Array, b: Array, out: Array) -> None:
-    """Write out[...] = a @ b, without a temporary if the library can; out must not overlap a and b.
+    """Write a @ b to out[...], without a temporary array if possible.  out must not overlap a or b.
 
     >>> a, out = np.eye(2), np.zeros((2, 3))
     >>> matmul_into(a, a, out[:, :2])
@@ -305,14 +305,14 @@ def matmul_into(a: Array, b: Array, out: Array) -> None:
 
 
 def rows_times(x: Array, W: Array) -> Array:
-    """Return x W : (..., N, n) for x : (..., N, d), as one product over all rows if W : (d, n) has only two axes."""
+    """Return x W : (..., N, n) for x : (..., N, d).  If W : (d, n) has two axes, this is a single matrix product."""
     if W.ndim > 2 or x.ndim == 2:
         return x @ W
     return (x.reshape((-1, x.shape[-1])) @ W).reshape((*x.shape[:-1], W.shape[-1]))
 
 
 def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """Return a view of `a` that starts at its first number; shape and strides (in bytes) are not checked.
+    """Return a view of `a` with this shape and these strides in bytes, which are not checked.
 
     >>> a = np.arange(4.0)
     >>> strided(a, (3, 2), (8, 8))
@@ -321,14 +321,14 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
            [2., 3.]])
     """
     xp = array_namespace(a)
-    if isinstance(a, np.ndarray) and a.flags.c_contiguous:  # ten times as fast as as_strided, and NumPy checks bounds
+    if isinstance(a, np.ndarray) and a.flags.c_contiguous:  # ten times as fast as as_strided, with bounds checked
         return np.ndarray(tuple(shape), a.dtype, a, 0, tuple(strides))
     return import_module(STRIDES[library(xp)]).as_strided(a, tuple(shape), tuple(strides))
 
 
 @lru_cache
 def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
-    """Compile a CUDA source into kernel((blocks, ...), threads, arguments, bytes of shared memory); None for NumPy."""
+    """Compile CUDA source into kernel((blocks, ...), threads, arguments, shared-memory bytes).  None for NumPy."""
     make = getattr(import_module(library(xp)), "RawKernel", None)
     if make is None:
         return None
@@ -343,7 +343,7 @@ def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
 
 
 def block_memory(xp: Any) -> int:
-    """Return the bytes of shared memory available to a thread block of a kernel; 0 for NumPy."""
+    """Return the bytes of shared memory available to a thread block, or 0 for NumPy."""
     if library(xp) != "cupy":
         return 0
     return int(import_module("cupy").cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])

@@ -1,4 +1,4 @@
-"""Skip modules whose optional dependency is missing when pytest collects the examples in docstrings.
+"""Skip modules whose optional dependency is missing when pytest collects docstring examples.
 
 `pytest --pyargs minintk analytic --doctest-modules` then works on an installed package, with or without extras.
 """
@@ -6,6 +6,6 @@
 from importlib.util import find_spec
 
 NEEDS = {"fast/compiled.py": "llvmlite", "fast/numba_loops.py": "llvmlite"}
-"""{module: the library that it needs in order to be imported}."""
+"""{module: the library that is needed to import it}."""
 
 collect_ignore = [module for module, library in NEEDS.items() if find_spec(library) is None]

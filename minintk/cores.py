@@ -1,4 +1,4 @@
-"""Count the threads to use: the cores in this process's affinity and quota, at most OMP_NUM_THREADS."""
+"""Count the threads to use, given this process's CPU affinity, its CPU quota and OMP_NUM_THREADS."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from minintk.arrays import control_groups, text_of
 
 
 def cores() -> int:
-    """Return the number of threads to use: the cores in this process's affinity and quota, at most OMP_NUM_THREADS."""
+    """Return the smallest of the cores in this process's affinity, the cores in its quota, and OMP_NUM_THREADS."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, cores_granted(), threads_asked())
 
 
 @cache
 def threads_asked() -> int:
-    """Return OMP_NUM_THREADS, the first number if it lists one per nesting level; 2**30 if it is not set."""
+    """Return OMP_NUM_THREADS, or the first number of a list with one per nesting level, or 2**30 if it is not set."""
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(asked) if asked.isdecimal() and int(asked) else 2**30
 
 
 @cache
 def cores_granted(root: str = "/") -> int:
-    """Return the whole cores that this process's control groups (containers, SLURM) allow; 2**30 without a quota.
+    """Return the number of whole cores that this process's control groups (containers, SLURM) allow, or 2**30.
 
-    With more threads than that, the system stops them all for part of each period.  root : the root of the file system.
+    With more threads than cores, the system stops all of them for part of each period.  root : the file system's root.
     """
     granted = 2**30
     for kind, group in control_groups(root, "cpu"):

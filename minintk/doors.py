@@ -1,13 +1,13 @@
-"""Import satellites on demand.  A satellite is a folder that can be deleted; it is looked up when first needed.
+"""Import satellites on demand.  A satellite is a folder that can be deleted.  It is imported when first needed.
 
     networks     cheaper ways to compute a network's layers  minintk/fast
     kernels      cheaper ways to run the kernel recursion    analytic/fast
-    blocks       kernels on disk, and on executors           analytic/large
+    blocks       kernels on disk and on executors           analytic/large
     diagnosis    finds what is wrong with a layer            minintk/grade
     phase        the phase of a network, in one line         analytic/phases
     roundings    how layers amplify rounding errors          analytic/phases
 
-Nothing else in the core names a satellite, except the two packages' interfaces, which import names when they are used.
+In the core, only this module and the lazily loaded interfaces of the two packages name satellites.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from minintk.thresholds import THRESHOLDS
 
 
 def cache_slices(a: Array) -> list[slice]:
-    """Cut the last axis of `a` into pieces that stay in a core's cache over several passes; one piece on the GPU."""
+    """Cut the last axis of `a` into pieces that fit into a core's cache.  On the GPU, return a single piece."""
     if not on_host(array_namespace(a)):
         return [slice(0, a.shape[-1])]
     step = max(1, THRESHOLDS.vector_piece // max(1, math.prod(a.shape[:-1])))
@@ -22,10 +22,10 @@ def cache_slices(a: Array) -> list[slice]:
 
 @contextmanager
 def short_rows() -> Iterator[None]:
-    """Speed up NumPy's ufuncs on rows of a few hundred numbers, inside this context and in this thread.
+    """Speed up NumPy's ufuncs on rows of a few hundred numbers.  The context applies to the current thread.
 
-    NumPy copies rows shorter than its buffer of 8192 numbers into that buffer and back, which triples the work.  Inside
-    the context, the buffer holds 256.
+    NumPy copies rows shorter than its buffer of 8192 numbers into the buffer and back, which triples the work.  Inside
+    the context, the buffer has room for only 256 numbers.
     """
     before = np.setbufsize(256)
     try:
@@ -35,11 +35,11 @@ def short_rows() -> Iterator[None]:
 
 
 def keep_freed_memory(like: Array) -> None:
-    """Keep memory that this process frees from now on; for loops that allocate and free the same arrays repeatedly.
+    """Keep freed memory in this process, for loops that allocate and free arrays of the same sizes repeatedly.
 
-    Linux's C library returns freed blocks above a size limit to the system.  The limit is twice the largest block freed
-    so far (at most 64 MiB), so the next step gets the same pages back one by one, zeroed.  Freeing one such block that
-    was never written to raises the limit.
+    Linux's C library returns freed memory above a limit to the system.  The next step then gets the same pages back one
+    by one, zeroed.  The limit is twice the size of the largest block freed so far (at most 64 MiB).  Freeing one large
+    block, which is never written to, raises this limit.
     """
     if on_host(array_namespace(like)):
         np.empty(2**25 - 2**16, np.uint8)

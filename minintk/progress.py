@@ -1,4 +1,4 @@
-"""Show the progress of long work on stderr: a bar with the time left on a terminal, else a line every ten seconds."""
+"""Show the progress of long work on stderr: a progress bar on a terminal, otherwise a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from time import perf_counter
 
 @contextmanager
 def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[float], None]]:
-    """Yield `advance(amount)`, to be called as work gets done; unless `shown`, it only warns if hours of work remain.
+    """Yield `advance(amount)`, to be called as work is done.  Unless `shown`, it only warns if an hour or more remains.
 
     >>> with progress_of("counting", 3, shown=False) as advance:
     ...     for _ in range(3):
@@ -41,7 +41,7 @@ def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[floa
 
 
 def _lines(what: str, total: float, say: Callable[[str], None], every: float = 10.0) -> Callable[[float], None]:
-    """Write a line every ten seconds, and one when the work is done."""
+    """Return a function that writes a line every ten seconds and a last line when the work is done."""
     start = last = perf_counter()
     done = 0.0
 
@@ -63,7 +63,7 @@ HOUR = 3600.0
 def forewarned(what: str, first: float = 0, every: float = 10.0) -> Callable[[float, float], None]:
     """Return progress(done, total), which warns once on stderr if an hour of work or more remains.
 
-    first : the work already done.   every : seconds of work before the first estimate.
+    first : the amount of work already done.  every : seconds of work before the first estimate.
 
     >>> advance = forewarned("counting")
     >>> advance(1, 2)

@@ -1,15 +1,15 @@
-"""Test the laws that every model obeys, for this package's layers and models and for your own.
+"""Test the laws that every model obeys, for the layers and models of this package and for your own.
 
 Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
 and a numpy.random.Generator that draws directions.  Its AssertionError gives the law, both numbers and the tolerance.
-`check_layer` checks every law for one layer in small networks: first, in the middle, last and as a residual branch.
+`check_layer` checks every law for one layer at several positions in small networks.
 
-Tolerances are derived, not chosen.  eps is the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
+Tolerances are derived, not chosen.  Let eps be the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
 sizes + N + 8) the number of roundings on a path through the network and back.  A result is off by at most m eps times
-the size of its terms.  This is |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', |f| + |J| |theta| for f.
+the size of its terms.  It is |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', and |f| + |J| |theta| for f.
 
-To define a layer, write a frozen dataclass and register its shape rule and its finite rule.  The documentation's page
-"Extending" does so, and shows how `check_layer` reports a mistake.
+To define a layer, write a frozen dataclass and register its shape rule and its finite rule.  The page "Extending" in
+the documentation gives an example and shows how `check_layer` reports a mistake.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def roundings(model: Model, theta: Array, x: Array) -> float:
-    """Return m eps, the relative error that roundings on a path through the network and back add up to.
+    """Return m eps, the relative rounding error that a path through the network and back can accumulate.
 
     >>> import minintk as mn
     >>> net, x = mn.Network(mn.Dense(2), (3,)), np.ones((4, 3))             # layer sizes 3 and 2
@@ -50,7 +50,7 @@ def roundings(model: Model, theta: Array, x: Array) -> float:
 
 
 def assert_close(law: str, got: Any, want: Any, tolerance: Any) -> None:
-    """Raise AssertionError, naming the worst entry, unless |got - want| <= tolerance everywhere; NaN is never close.
+    """Raise AssertionError, naming the worst entry, unless |got - want| <= tolerance everywhere.  NaN is never close.
 
     >>> assert_close("1 + 1 = 2", np.array([1.0, 3.0]), np.array([1.0, 2.0]), 1e-15)
     Traceback (most recent call last):
@@ -69,14 +69,14 @@ def assert_close(law: str, got: Any, want: Any, tolerance: Any) -> None:
 
 
 def assert_shape(law: str, a: Any, want: tuple[int, ...]) -> None:
-    """Raise AssertionError unless a has this shape."""
+    """Raise AssertionError unless `a` has the shape `want`."""
     if a.shape != want:
         raise AssertionError(f"{law}: expected shape {want}, got {a.shape}")
 
 
 def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check every law below that applies: `check_derivative` in float64, `check_ensemble` if theta is an ensemble, and
-    the laws of kernels if examples do not interact.
+    """Check every law below that applies.  `check_derivative` needs float64, and `check_ensemble` an ensemble.
+    The laws of kernels need examples that do not interact.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Erf(), mn.Dense(2)), (3,))
@@ -96,7 +96,7 @@ def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) 
 
 
 def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check <u, J v> = <J' u, v> for random u and v: jvp and vjp are the same map, forward and transposed."""
+    """Check <u, J v> = <J' u, v> for random u and v: vjp must be the transpose of jvp."""
     f, J = model.linearize(theta, x)
     u, v = _normal(rng, f.shape, theta), _normal(rng, theta.shape, theta)
     lead = J.lead
@@ -114,10 +114,10 @@ def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Genera
     """Check J v = d/ds f(theta + s v) at s = 0 by fourth-order differences, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h.
 
     theta must be float64 and not at a kink.  Rounding changes the differences by m eps T 1.5 / h, where T = |f| + |J|
-    |theta| is the size of f's terms.  Truncation adds h^4 / 30 times a fifth derivative, ten thousand times less at
-    these steps.  A kink of ReLU can lie inside one stencil, so the law must hold at only one of three steps,
-    h = 2^-12, 2^-15, 2^-18.  `minintk.Centred` computes alpha (f - f_0): alpha f and alpha f_0 are added and may nearly
-    cancel, so T is alpha times the sum of both sizes.
+    |theta| is the size of the terms in f.  Truncation errors, h^4 / 30 times a fifth derivative, are ten thousand times
+    smaller at these steps.  A kink of ReLU can lie inside one stencil, so the law must hold at only one of three steps,
+    h = 2^-12, 2^-15, 2^-18.  `minintk.Centred` computes alpha (f - f_0).  Because f and f_0 can nearly
+    cancel, T is then alpha times the sum of their sizes.
     """
     if theta.dtype != np.float64:
         raise TypeError(f"check_derivative expects theta in float64, got {theta.dtype}")
@@ -141,7 +141,7 @@ def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Genera
 
 
 def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check gram = J J' and trace_gram, its trace over outputs, for a batch with itself and another; also J S J'."""
+    """Check gram = J J', its trace over outputs and J S J', for a batch with itself and with another batch."""
     N, C = x.shape[0], model.outputs
     _, J = model.linearize(theta, x)
     _, J2 = model.linearize(theta, x[::-1][: (N + 1) // 2])
@@ -167,7 +167,7 @@ def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -
 
 
 def check_kernel(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that the tangent kernel is symmetric and has no negative eigenvalue, to rounding."""
+    """Check that the tangent kernel is symmetric and has no negative eigenvalue, up to rounding."""
     _, J = model.linearize(theta, x)
     n = x.shape[0] * model.outputs
     k = to_host(J.gram()).reshape((*J.lead, n, n))
@@ -179,7 +179,7 @@ def check_kernel(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 
 
 def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that jvp of (K, [E], P) and vjp of (K, [E], N, C) apply K maps at once."""
+    """Check that jvp of (K, [E], P) and vjp of (K, [E], N, C) equal K separate calls."""
     f, J = model.linearize(theta, x)
     v, u = _normal(rng, (3, *theta.shape), theta), _normal(rng, (3, *f.shape), theta)
     size = roundings(model, theta, x) * _norm(_rows(J)).max()
@@ -190,7 +190,7 @@ def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that f, J v, J' u and the kernel of member e equal the results for that member alone; theta : (E, P)."""
+    """Check that f, J v, J' u and the kernel of a member equal those of a network with its theta.  theta : (E, P)."""
     if theta.ndim != 2:
         raise ValueError(f"check_ensemble expects theta of shape (E, P), got {tuple(theta.shape)}")
     f, J = model.linearize(theta, x)
@@ -200,7 +200,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
     for e in range(theta.shape[0]):
         one = slice(e, e + 1)
         part = model.members(one)
-        pick: Any = e if part is model else one  # the member alone, if the model is not anchored to an ensemble
+        pick: Any = e if part is model else one  # a model of one network, if theta_0 allows it
         apart = _results(model, *part.linearize(theta[pick], x), v[pick], u[pick])
         sizes = _sizes(model, _terms(part, theta[pick], x), float(rows[e]), v[e], u[e])
         for name, alone in apart.items():
@@ -229,10 +229,10 @@ def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 
 
 def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that f, J v, J' u and the kernel in float32 have that dtype, and equal those in float64 up to rounding.
+    """Check that f, J v, J' u and the kernel in float32 have that dtype and equal those in float64 up to rounding.
 
-    The model must take both dtypes, as a Network does.  A result may be off by m eps times the sum of its terms' size
-    and its response to a relative change of theta, measured as the largest for four random changes of size 2^-12.
+    The model must accept both dtypes, as a Network does.  A result can be off by m eps times the sum of the size of its
+    terms and its response to a relative change of theta, the largest response to four random changes of size 2^-12.
     """
     small = np.float32
     xp = array_namespace(theta, x)
@@ -257,7 +257,7 @@ def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 def _results(model: Model, f: Array, J: Jacobian, v: Array, u: Array) -> dict[str, Host]:
-    """Return J's results on the host; kernels only if examples do not interact."""
+    """Return the results of J on the host.  Kernels are included only if examples do not interact."""
     found = {"f": f, "J v": J.jvp(v), "J' u": J.vjp(u)}
     if not model.coupled:
         found |= {"gram": J.gram(), "trace_gram": J.trace_gram()}
@@ -265,13 +265,13 @@ def _results(model: Model, f: Array, J: Jacobian, v: Array, u: Array) -> dict[st
 
 
 def _sizes(model: Model, f: float, J: float, v: Array, u: Array) -> dict[str, float]:
-    """Return the size of the terms that are summed in each of `_results`; f, J : the sizes of f and J."""
+    """Return the size of the terms that are summed in each of `_results`.  f, J : the sizes of f and J."""
     v_norm, u_norm = (float(_norm(to_host(a).ravel())) for a in (v, u))
     return {"f": f, "J v": J * v_norm, "J' u": J * u_norm, "gram": J**2, "trace_gram": model.outputs * J**2}
 
 
 def _terms(model: Model, theta: Array, x: Array) -> float:
-    """Return |f| + |J| |theta|, the size of the terms added up in f; includes the terms that cancel in `Centred`."""
+    """Return |f| + |J| |theta|, the size of the terms in f, including the terms that cancel in `Centred`."""
     if isinstance(model, Centred):
         return float(model.alpha * (_terms(model.model, theta, x) + _terms(model.model, model.theta0, x)))
     f, J = model.linearize(theta, x)
@@ -279,7 +279,7 @@ def _terms(model: Model, theta: Array, x: Array) -> float:
 
 
 def _normal(rng: np.random.Generator, shape: Sequence[int], like: Array) -> Array:
-    """Draw normal numbers on the host, and return them in the library and dtype of `like`."""
+    """Draw normal numbers on the host and return them as an array of the library and dtype of `like`."""
     return to_library(rng.standard_normal(tuple(shape)).astype(str(like.dtype)), array_namespace(like))
 
 
@@ -299,8 +299,8 @@ def _rows(J: Jacobian) -> Host:
 def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
     """Check every law for small networks with this layer first, in the middle, last and as a residual branch.
 
-    shape : of one example as it enters the layer, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  The AssertionError gives the
-    broken law and the findings of `minintk.grade.diagnose_layer`: jvp, vjp or gram, which tensor, and how it is wrong.
+    shape : the shape of one input example, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  The AssertionError gives the broken
+    law and the findings of `minintk.grade.diagnose_layer`: the wrong map (jvp, vjp or gram), its tensor and its error.
 
     >>> import minintk as mn
     >>> check_layer(mn.Dense(4, b_std=0.5), (3,))
@@ -334,14 +334,14 @@ def _laws(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization
         network = Network(spec, shape, parametrization)
         x = rng.standard_normal((4, *shape))
         theta = network.init(rng, ensemble=2)
-        theta += 0.5 * rng.standard_normal(theta.shape)  # move away from biases initialised at zero
+        theta += 0.5 * rng.standard_normal(theta.shape)  # moves biases away from zero
         check_model(network, theta, x, rng)
         check_model(network, theta[0], x[:1], rng)
         check_float32(network, theta[0], x, rng)
 
 
 def weights(shape: Shape) -> s.Layer:
-    """Return a layer with weights that keeps this shape, so that the layers after it must pass u dy/dx on."""
+    """Return a shape-preserving layer with weights.  The layers after it must then return u dy/dx."""
     if len(shape) == 1:
         return s.Dense(shape[-1], b_std=0.5)
     return (s.Conv1d if len(shape) == 2 else s.Conv2d)(shape[-1], 1, b_std=0.5)

@@ -1,14 +1,15 @@
-"""Share independent pieces of work among threads, with BLAS limited to one thread meanwhile.
+"""Share independent pieces of work among threads, while BLAS is limited to one thread.
 
-NumPy's ufuncs and BLAS release the interpreter lock, so Python threads already use all cores; more BLAS threads would
+NumPy's ufuncs and BLAS release the interpreter lock, so Python threads can use all cores.  More BLAS threads would
 oversubscribe them.  Pieces depend only on the size of the work and are added in order, so threads change no result.
 
-Any public call can run inside any other in the same thread (a handler, a callback) and can be left by any exception:
+Any public call can run inside another call in the same thread (in a signal handler or a callback), and any exception
+can end it.  The following rules make this safe.
 
-    no thread waits for unstarted work                a call takes its own items, and waits only for items under way
-    marks are never unset                             they live in a copied context, or end with their frame
+    no thread waits for unstarted work                a call runs its own items and waits only for running items
+    marks are never unset                             a mark lives in a copied context or ends with its frame
     no lock is held across lines of Python            queues, deques and dictionaries change in one atomic step
-    the next call repairs                             whatever an exception in `wait`, `end`, `__exit__`, `_leave` left
+    the next call repairs the state                   after an exception in `wait`, `end`, `__exit__` or `_leave`
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ from minintk.cores import cores
 
 T = TypeVar("T")
 
-PATIENCE = 0.05  # seconds to wait for a thread that restores BLAS's threads: a signal handler can interrupt that thread
+PATIENCE = 0.05  # seconds to wait for a thread that restores BLAS's threads and can be interrupted meanwhile
 _inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
 
 
 def inside() -> bool:
-    """Return True if the caller is a pool thread or runs in `alone`; `parallel` is then a plain loop."""
+    """Return True if the caller is a pool thread or runs in `alone`.  `parallel` is then a plain loop."""
     return _inside.get()
 
 
 def alone(work: Callable[..., T], *args: Any) -> T:
-    """Call work(*args); inside this call, `parallel` is a plain loop."""
+    """Call work(*args).  Inside this call, `parallel` is a plain loop."""
     context = copy_context()
     context.run(_inside.set, True)
     return context.run(work, *args)
 
 
 class _Job:
-    """A call of `parallel`: threads take item positions from one iterator, and each of its steps is atomic."""
+    """A call of `parallel`.  Threads take item positions from one iterator, whose steps are atomic."""
 
     def __init__(self, work: Callable[..., Any], items: list[Any]) -> None:
         self.work, self.items, self.places = work, items, iter(range(len(items)))
@@ -57,7 +58,7 @@ class _Job:
         self.entered, self.left, self.bell = deque[None](), deque[None](), SimpleQueue[None]()
 
     def take(self) -> None:
-        """Work on items until none is left; an error discards the remaining items."""
+        """Work on items until none is left.  An error discards the remaining items."""
         try:
             for i in self.places:
                 self.results[i] = self.work(self.items[i])
@@ -66,15 +67,15 @@ class _Job:
             raise
 
     def wait(self) -> None:
-        """Wait until all threads that entered have left, then raise any exception that came in the meantime.  A thread
-        enters before it takes an item, so one that enters later finds none.  It leaves before it rings the bell.
+        """Wait until all threads that entered have left, then raise any exception that occurred during the wait.
+        A thread enters before it takes an item, so a later thread finds none.  It leaves before it rings the bell.
         """
         caught = None
         while True:
             try:
                 while len(self.left) < len(self.entered):
                     self.bell.get()
-                self.bell.put(None)  # for a call that this one interrupted while it was waiting
+                self.bell.put(None)  # wakes a waiting call that this one interrupted
                 break
             except BaseException as error:  # e.g. a keyboard interrupt or a time limit
                 caught = error
@@ -85,7 +86,7 @@ class _Job:
             caught = None  # breaks the reference cycle of this frame and the traceback
 
     def end(self) -> None:
-        """Take no more items, wait for the threads, and drop the references to arrays."""
+        """Discard the remaining items, wait for the threads, and drop the references to arrays."""
         self.ending = True
         deque(self.places, 0)
         try:
@@ -96,14 +97,14 @@ class _Job:
 
 
 class _Pool:
-    """Threads that wait for jobs; each registers itself, so a thread that fails to start leaves no entry."""
+    """A pool of threads that wait for jobs.  Each thread registers itself, so a failed start leaves no entry."""
 
     def __init__(self) -> None:
         self.jobs: SimpleQueue[tuple[_Job, Context]] = SimpleQueue()
         self.threads: deque[int] = deque()
 
     def hand_over(self, job: _Job, count: int) -> None:
-        """Offer the job to `count` threads, or to fewer if no more can start (in a browser, or at a system limit)."""
+        """Offer the job to `count` threads, or to fewer if the system does not allow more (e.g. in a browser)."""
         with suppress(RuntimeError):
             for _ in range(count - len(self.threads)):
                 start_new_thread(self.serve, (count,))
@@ -111,7 +112,7 @@ class _Pool:
             self.jobs.put((job, copy_context()))
 
     def serve(self, count: int) -> None:
-        """Serve jobs forever; return at once if `count` threads already do.  The first `count` threads never return."""
+        """Serve jobs forever, or return immediately if `count` other threads already do."""
         self.threads.append(me := get_ident())
         if self.threads.index(me) >= count:
             self.threads.remove(me)
@@ -133,7 +134,7 @@ _pool, _own = _Pool(), local()
 
 
 def _place() -> tuple[int, int]:
-    """Return (depth, frame) of the caller's caller.  Other frames at least as deep have ended, even if kept."""
+    """Return (depth, frame) of the caller's caller.  Other frames of at least this depth have ended, even if kept."""
     depth, caller = 0, id(frame := sys._getframe(2))
     while frame := frame.f_back:  # type: ignore[assignment]
         depth += 1
@@ -141,8 +142,8 @@ def _place() -> tuple[int, int]:
 
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
-    """Compute [work(item) for item in items] on all cores; raise the first error once the others have stopped.
-    It is a plain loop inside the pool, for one core or item, or without threads.  With two items, BLAS has one thread.
+    """Return [work(item) for item in items], computed on all cores.  An error is raised once all threads have stopped.
+    Inside the pool, for one core or item, or without threads, this is a plain loop.  BLAS has one thread for 2 items.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
@@ -155,7 +156,7 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
         if count == 0 or inside():
             return [work(item) for item in items]
         jobs = _own.__dict__.setdefault("jobs", {})
-        for earlier in list(jobs):  # calls that this one interrupted
+        for earlier in list(jobs):  # calls that this call interrupted
             finish = earlier.end if earlier.ending else earlier.wait
             finish()
         job = _Job(work, items)
@@ -172,24 +173,24 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
 
 
 _holders: dict[int, tuple[Any, ...]] = {}  # (thread, place, reference) of each entered `single_threaded_blas`
-_before: dict[Any, int] = {}  # original thread counts of the BLAS libraries limited to one
-_returning: dict[int, float] = {}  # threads that restore these counts, with their start times
-_held: list[bool] = [False]  # True if all libraries are limited to one
+_before: dict[Any, int] = {}  # original thread counts of the BLAS libraries that are limited to one thread
+_returning: dict[int, float] = {}  # threads that are restoring these counts, with their start times
+_held: list[bool] = [False]  # True if all libraries are limited to one thread
 
 
 @cache
 def blas_libraries() -> list[Any]:
-    """Return threadpoolctl's handles of the BLAS libraries that are loaded at the first call."""
+    """Return threadpoolctl's handles of the BLAS libraries that were loaded at the first call."""
     return list(import_module("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def set_threads(library: Any, count: int) -> None:
-    """Set a BLAS library's thread count; threadpoolctl 3.8 ignores calls from threads other than its first user's."""
+    """Set a BLAS library's thread count, also in threads whose calls threadpoolctl 3.8 ignores (all but the first)."""
     getattr(library, "_real_set_num_threads", library.set_num_threads)(count)
 
 
 class single_threaded_blas(AbstractContextManager[None]):
-    """Limit BLAS to one thread per call, in all threads; the last context to exit restores BLAS's thread counts."""
+    """Limit BLAS to one thread per call, in all threads.  The last context to exit restores BLAS's thread counts."""
 
     def __enter__(self) -> None:
         key, me, here = id(self), get_ident(), _place()
@@ -221,7 +222,7 @@ class single_threaded_blas(AbstractContextManager[None]):
 
 
 def _leave(key: int) -> None:
-    """Restore the thread counts after the last holder; either this sees a new holder, or that one sees `_returning`."""
+    """Restore the thread counts after the last holder.  A new holder is seen here, or it waits for `_returning`."""
     _holders.pop(key, None)
     if _holders:
         return
@@ -239,7 +240,7 @@ def _leave(key: int) -> None:
 
 
 def _forked() -> None:
-    """Reset the pool in the child of a fork: pool threads, and threads that limited BLAS, exist only in the parent."""
+    """Reset the pool in the child of a fork.  Pool threads and threads that limited BLAS exist only in the parent."""
     global _pool
     _pool = _Pool()
     _own.__dict__.clear()

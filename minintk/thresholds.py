@@ -1,6 +1,6 @@
-"""Hold the sizes at which fast paths begin and end, all in one object, measured on two cores with AVX-512.
+"""Define the sizes at which fast paths begin and end, as measured on two cores with AVX-512.
 
-A thread pays off for work of about .5 ms, so work of at least twice that is `cut`.
+A thread pays off for about 0.5 ms of work, so `cut` divides work of at least twice that length.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Thresholds:
-    """Numbers of multiplications, of array elements, or of bytes: the comments say which."""
+    """Thresholds in multiplications, array elements or bytes.  The comments give the unit."""
 
     plain: int = 2**18  # multiplications of a batch below which plain layers run, with BLAS's own threads
     products: int = 2**24  # multiplications in a piece of one or several matrix products
@@ -24,7 +24,7 @@ class Thresholds:
     vector: int = 2**20  # numbers in a piece of a vector, in optimisers and copies
     pixels: int = 2**21  # numbers in a piece that BatchNorm sums or scales
     patches_bytes: int = 3 * 2**20  # bytes of patches that are formed and multiplied at a time,
-    patches_bytes_gpu: int = 2**30  # and the same on a GPU
+    patches_bytes_gpu: int = 2**30  # and on a GPU
     normalised: int = 2**16  # numbers in BatchNorm's input that justify loading Numba
     gathering: float = 1.5  # gather a convolution's gradient if that takes at most this many times its
     gathered_channels: int = 16  # multiplications, and if its images have at least this many channels
@@ -36,11 +36,11 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 PIECES = 16
-"""Largest number of pieces that work is cut into, a power of two.  Any further cores stay idle."""
+"""Largest number of pieces of work, a power of two.  Any further cores stay idle."""
 
 
 def cut(length: int, work: float, each: float) -> list[slice]:
-    """Cut 0 ... `length` into 1, 2, 4, 8 or 16 pieces of at least `each` of the work, whatever the number of cores.
+    """Cut the range from 0 to `length` into 1, 2, 4, 8 or 16 slices, each with at least `each` of the work.
 
     Rounding errors of sums depend on the pieces, so the pieces must not depend on the number of cores.
 

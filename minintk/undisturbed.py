@@ -2,8 +2,8 @@
 
 Python runs signal handlers in the main thread, between any two lines of code.  A handler in the middle of an import
 would find half a module, and a handler that raises would leave half a module behind.  Entering a compiler twice, or
-leaving it early, can end the process.  In its own thread such work runs to its end, whatever happens in the main
-thread, and its result is ready for the next call.
+leaving it early, can end the process.  In a separate thread, such work always finishes, and its result
+is ready for the next call.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 def undisturbed(work: Callable[[], T]) -> T:
-    """Return work(), called in another thread if this is the main thread; its errors are raised here.
+    """Return work().  The main thread calls it in another thread, and raises its errors.
 
-    A handler can run while the main thread waits, call this again, or raise an exception: the work still goes on.
+    While the main thread waits, a handler can call this function again or raise an exception.  The work continues.
 
     >>> undisturbed(lambda: current_thread() is main_thread())
     False

@@ -1,4 +1,4 @@
-"""Check arguments: numbers, whole numbers, dtypes and generators."""
+"""Check arguments that are numbers, whole numbers, dtypes or generators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minintk.arrays import to_host
 
 
 def real(value: Any) -> float:
-    """Return the value as a Python float; NaN unless it is a real number (not True, "2", 1j or an array of numbers).
+    """Return the value as a Python float, or NaN if it is not a real number (e.g. True, "2", 1j or an array).
 
     >>> real(np.float32(0.5)), real(True), real([1.0])
     (0.5, nan, nan)
@@ -24,7 +24,7 @@ def real(value: Any) -> float:
 
 
 def number(name: str, value: Any, *, zero: bool = False, negative: bool = False) -> float:
-    """Return the value as a Python float, since a NumPy scalar would promote float32 arrays to float64.
+    """Return the value as a Python float, because a NumPy scalar would promote float32 arrays to float64.
 
     Raises ValueError unless it is a finite number > 0, or >= 0 with `zero`, or of any sign with `negative`.
 
@@ -39,7 +39,7 @@ def number(name: str, value: Any, *, zero: bool = False, negative: bool = False)
 
 
 def numbers(values: Any) -> tuple[float, ...]:
-    """Return a number, a sequence or an array of numbers as a tuple of floats; () if it contains anything else.
+    """Return a number, a sequence or an array of numbers as a tuple of floats.  Return () for anything else.
 
     >>> numbers([1, np.inf]), numbers("1"), numbers(None)
     ((1.0, inf), (), ())
@@ -49,7 +49,7 @@ def numbers(values: Any) -> tuple[float, ...]:
 
 
 def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
-    """Return the value as a Python int; raise ValueError unless it is an integer in [low, high] (not True, 2.0 or "2").
+    """Return the value as a Python int.  Raise ValueError unless it is an integer in [low, high], not True, 2.0 or "2".
 
     >>> whole("steps", np.int64(3))
     3
@@ -62,7 +62,7 @@ def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
 
 
 def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
-    """Return t in float64 on the host, () or (T,); raise ValueError unless all are numbers >= 0 (inf included).
+    """Return t : () or (T,) in float64 on the host.  Raise ValueError unless all times are numbers >= 0 or inf.
 
     >>> times([0, np.inf])
     array([ 0., inf])
@@ -76,7 +76,7 @@ def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
 
 
 def precision(dtype: Any) -> np.dtype[Any]:
-    """Return the dtype; raise TypeError unless it is float32 or float64.
+    """Return the dtype.  Raise TypeError unless it is float32 or float64.
 
     >>> precision("float32")
     dtype('float32')
@@ -91,7 +91,7 @@ def precision(dtype: Any) -> np.dtype[Any]:
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """Return rng, or numpy.random.default_rng(0) for None; raise TypeError for anything else, such as a seed.
+    """Return rng, or numpy.random.default_rng(0) for None.  Raise TypeError for anything else, such as a seed.
 
     >>> isinstance(generator(None), np.random.Generator)
     True
@@ -103,6 +103,6 @@ def generator(rng: Any) -> np.random.Generator:
 
 
 def check_generator(name: str, rng: Any) -> None:
-    """Raise TypeError for anything but a generator, even None, so that nothing is drawn by accident."""
+    """Raise TypeError for anything except a generator.  None is refused, so that nothing is drawn by accident."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"{name} expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")

@@ -1,10 +1,10 @@
-"""Load data sets: digits and sentences inside the package, MNIST and CIFAR-10, and generated points.
+"""Load data sets: the package's digits and sentences, MNIST, CIFAR-10, and generated points.
 
 Reading order:
 
     dataset        examples with labels, and the transformations for experiments
-    packaged       the package's 8 x 8 digits and sentences, words as vectors, points on a sphere or cube
-    published      finds, downloads and reads the files of MNIST and CIFAR-10
+    packaged       the package's 8 x 8 digits and sentences, word vectors, and points on a sphere or a cube
+    published      functions that find, download and read the files of MNIST and CIFAR-10
 
 >>> import minintk as mn
 >>> x, y = mn.datasets.digits().parity()

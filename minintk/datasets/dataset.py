@@ -1,6 +1,6 @@
 """Define a labelled data set, with the transformations for experiments on wide networks.
 
-Every method returns a new Dataset of NumPy arrays; `parity`, `binary` and `one_hot` end a chain with (x, y).
+Most methods return a new Dataset of NumPy arrays.  `parity`, `binary` and `one_hot` return (x, y).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Array = np.ndarray[Any, Any]
 class Dataset:
     """N examples and their classes.
 
-    raw : (N, d) or (N, H, W, C), as stored: floats, or bytes, which mean raw / 255 and take an eighth of the memory.
-    labels : (N,), whole numbers; example i belongs to classes[labels[i]].
-    classes : names, by default "0", "1", ...
-    image_shape : (H, W, C) if the examples are images, also if they are stored flat.
-    dtype : the dtype of `x` if raw holds bytes; otherwise that of raw.
+    raw : (N, d) or (N, H, W, C), as floats, or as bytes, which represent raw / 255 and need an eighth of the memory.
+    labels : (N,), whole numbers.  Example i belongs to classes[labels[i]].
+    classes : the names of the classes, by default "0", "1", ...
+    image_shape : (H, W, C) if the examples are images, even if they are stored flat.
+    dtype : the dtype of `x` if raw contains bytes, otherwise the dtype of raw.
 
-    raw and labels are read during use and not copied, as they can be a `numpy.memmap`.
-    Raises TypeError or ValueError for arrays that do not match each other, and for NaN or infinity.
+    raw and labels are not copied, because they can be a `numpy.memmap`.
+    Raises TypeError or ValueError if the arrays do not match each other or contain NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))
     >>> data
@@ -70,7 +70,7 @@ class Dataset:
 
     @property
     def x(self) -> Array:
-        """Return the examples as floats, (N, d) or (N, H, W, C); bytes are scaled to [0, 1] at every access."""
+        """Return the examples as floats, (N, d) or (N, H, W, C).  Bytes are scaled to [0, 1] at every access."""
         return np.divide(self.raw, 255, dtype=self.dtype) if self.raw.dtype == np.uint8 else self.raw
 
     def __len__(self) -> int:
@@ -107,7 +107,7 @@ class Dataset:
         return self.split(n, 0, rng)[0]
 
     def pair(self, a: str | int, b: str | int) -> Dataset:
-        """Select two classes, given by name or number, in the order of the examples; label 0 is `a`, label 1 is `b`.
+        """Select the examples of two classes, given by name or number.  Class `a` has label 0, and `b` has label 1.
 
         >>> Dataset(np.eye(3), np.arange(3), classes=("cat", "dog", "cow")).pair("cow", "cat")
         Dataset('data', N=2, x=(3,), classes: cow 1, cat 1)
@@ -137,7 +137,7 @@ class Dataset:
     def enlarged(self, factor: int, frame: int = 0) -> Dataset:
         """Repeat every pixel of the images factor x factor times, and add a frame of `frame` zero pixels.
 
-        Enlarge before `standardise`: after it, zero is not black.
+        Call this before `standardise`, after which zero is not black.
 
         >>> from minintk.datasets import digits
         >>> digits().enlarged(3, frame=2)[:5].x.shape
@@ -154,16 +154,16 @@ class Dataset:
         return self.image_shape
 
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
-        """Shift each image by a uniform (dy, dx) up to max_shift, filling with 0 (black only before `standardise`)."""
+        """Shift each image by a uniform (dy, dx) up to max_shift, and fill with 0 (black only before `standardise`)."""
         check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
         moved = shift(self.images().raw, shift.draw(len(self), rng))
         return replace(self, raw=moved.reshape(self.raw.shape))
 
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:
-        """Standardise: x <- (x - mean) / std, with one mean and std per channel of an image, or per feature.
+        """Return x <- (x - mean) / std, with one mean and std per channel of an image, or per feature.
 
-        fit : the data set that determines mean and std (the training set).  Raises ValueError if a channel is constant.
+        fit : the data set for mean and std (the training set).  Raises ValueError if a channel is constant.
 
         >>> from minintk.datasets import digits
         >>> x = digits().standardise().x
@@ -182,9 +182,9 @@ class Dataset:
         return replace(self, raw=x.reshape(self.raw.shape))
 
     def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
-        """Project: x <- (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
+        """Return x <- (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
 
-        fit : the data set that determines mean, V and the variances (1/N sum): the training set before its own pca.
+        fit : the data set for mean, V and the variances (1/N sum), i.e. the training set before its own `pca`.
         The largest loading of each component is positive.  Geiger et al. 2020 use k = 10.  Raises ValueError if the
         data vary in fewer than k directions.
 
@@ -199,7 +199,7 @@ class Dataset:
         whole("k", k, 1, d)
         mean = source.x.mean(axis=0, dtype=np.float64)
         X = source.x - mean
-        lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # uses the smaller matrix; eigenvalues ascend
+        lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # uses the smaller matrix, with ascending eigenvalues
         lam, U = lam[::-1], U[:, ::-1]
         rank = int(np.sum(lam > max(N, d) * np.finfo(source.dtype).eps * lam[0]))
         if k > rank:
@@ -210,7 +210,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
 
     def on_sphere(self) -> Dataset:
-        """Scale x <- sqrt(d) x / |x|, so that x x' / d has a unit diagonal; raise ValueError for zero examples.
+        """Scale x <- sqrt(d) x / |x|, so that x x' / d has a unit diagonal.  Raise ValueError for zero examples.
 
         >>> from minintk.datasets import digits
         >>> x = digits().on_sphere().x
@@ -249,7 +249,7 @@ class Dataset:
         return self.x, sign[self.labels][:, None]
 
     def binary(self, a: str | int, b: str | int | None = None) -> tuple[Array, Array]:
-        """Return (x, y) with y : (N, 1), +1 for class `a` and -1 for class `b`; without `b`, -1 for all other classes.
+        """Return (x, y) with y : (N, 1), +1 for class `a` and -1 for class `b`, by default all others.
 
         >>> from minintk.datasets import digits
         >>> x, y = digits().binary(3, 8)
@@ -261,6 +261,6 @@ class Dataset:
         return two.x, np.where(two.labels == positive, 1.0, -1.0).astype(self.dtype)[:, None]
 
     def one_hot(self, *, zero_mean: bool = False) -> tuple[Array, Array]:
-        """Return (x, y), y : (N, C), 1 for the class, else 0, minus 1/C if `zero_mean` (.9, -.1 in Lee et al. 2019)."""
+        """Return (x, y) with y : (N, C), 1 for the class, else 0, minus 1/C if `zero_mean` (Lee et al. 2019)."""
         y = np.eye(len(self.classes), dtype=self.dtype)[self.labels]
         return self.x, y - 1 / len(self.classes) if zero_mean else y

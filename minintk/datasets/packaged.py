@@ -1,4 +1,4 @@
-"""Provide data without files: the package's digits and sentences, points on a sphere or a cube."""
+"""Provide the package's digits and sentences, and random points on a sphere or a cube."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ATTRIBUTION = (
 
 def packaged(name: str) -> dict[str, Array]:
     """Read the arrays of a file inside the package."""
-    from importlib.resources import as_file, files  # imported here: it takes a tenth of the package's import time
+    from importlib.resources import as_file, files  # here because this takes a tenth of the import time
 
     with (
         as_file(files("minintk.datasets") / f"{name}.npz") as path,
@@ -32,8 +32,8 @@ def packaged(name: str) -> dict[str, Array]:
 def digits(*, dtype: Any = np.float64) -> Dataset:
     """Load 1,797 real handwritten digits of 8 x 8 pixels, x : (1797, 64) in [0, 1].
 
-    The order is the published one; the classes are nearly balanced (174 to 183 images each).  For the source, see
-    `Dataset.attribution`.
+    The images are in the published order.  The classes are nearly balanced (174 to 183 images each).  For the source,
+    see `Dataset.attribution`.
 
     >>> data = digits()
     >>> data.x.shape, float(data.x.max()), data.labels[:5].tolist()
@@ -52,7 +52,7 @@ BOOKS = (
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """N texts as tuples of words, and their classes: text i belongs to classes[labels[i]], labels : (N,)."""
+    """N texts as tuples of words, with labels : (N,).  Text i belongs to classes[labels[i]]."""
 
     words: tuple[tuple[str, ...], ...]
     labels: Array
@@ -68,8 +68,8 @@ class Text:
     def embed(self, length: int, features: int, rng: np.random.Generator) -> Dataset:
         """Map each word to a fixed vector with entries N(0, 1), x : (N, length, features).
 
-        Longer texts are cut off, and shorter ones are padded with zeros, as `minintk.MaskedAvgPool` expects.  At
-        infinite width, random vectors are equivalent to a trained embedding at its start.
+        Longer texts are truncated, and shorter texts are padded with zeros, as `minintk.MaskedAvgPool` expects.  At
+        infinite width, random vectors are equivalent to a trainable embedding at initialisation.
 
         >>> import minintk as mn
         >>> data = mn.datasets.sentences().embed(24, 16, np.random.default_rng(0))
@@ -87,10 +87,10 @@ class Text:
 
 
 def sentences() -> Text:
-    """Load 1,800 sentences of 8 to 24 words from novels, 600 each by Jane Austen, Arthur Conan Doyle and H. G. Wells.
+    """Load 1,800 sentences of 8 to 24 words from novels, 600 each by Austen, Conan Doyle and Wells.
 
-    The text is lower case without punctuation; names of people and places are replaced by the word "name".  The order
-    is random.  For the source, see `Text.attribution`.
+    The text is in lower case without punctuation.  Names of people and places are replaced by "name".  The order is
+    random.  For the source, see `Text.attribution`.
 
     >>> text = sentences()
     >>> text
@@ -117,7 +117,7 @@ def sphere(n: int, d: int, rng: np.random.Generator) -> Array:
 
 
 def cube(n: int, d: int, rng: np.random.Generator) -> Array:
-    """Draw x : (n, d), independent uniform corners of the cube {-1, +1}^d; |x|^2 = d, and corners can repeat.
+    """Draw x : (n, d), independent uniform corners of the cube {-1, +1}^d.  |x|^2 = d, and corners can repeat.
 
     >>> np.unique(cube(20, 3, np.random.default_rng(0))).tolist()
     [-1.0, 1.0]

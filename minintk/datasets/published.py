@@ -1,15 +1,15 @@
 """Read MNIST and CIFAR-10 from a folder (given by the caller or in $MININTK_DATA), or download them once.
 
-A given folder must contain the files.  They are downloaded only if no folder is given: by pooch, into the user's cache,
-with the checksums in this package.
+A given folder must contain the files.  If no folder is given, pooch downloads the files into the user's cache and
+verifies them by checksums in this package.
 
 MNIST has 60,000 and 10,000 handwritten digits of 28 x 28 pixels, in four IDX files.  An IDX file has two zero bytes, a
-type (0x08: bytes), the number of axes, four bytes for the length of each axis (most significant byte first), then the
-values, last axis fastest.
+type (0x08: bytes), the number of axes, four bytes for the length of each axis (most significant byte first), and the
+values in row-major order.
 
 CIFAR-10 has 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, published as Python batches.  These are
-pickles, and loading a pickle can call any function, or set the state of a NumPy array to any bytes.  Their instructions
-are therefore parsed and never executed: the array's bytes and the labels appear in them literally.
+pickles, and loading a pickle can call any function or set the state of a NumPy array to any bytes.  Their instructions
+are therefore parsed but never executed.  They contain the array's bytes and the labels literally.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VARIABLE = "MININTK_DATA"
 
 
 def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
-    """Return `folder`, or the one in MININTK_DATA, or None; raise FileNotFoundError if it does not exist."""
+    """Return `folder`, or the folder in MININTK_DATA, or None.  Raise FileNotFoundError if it does not exist."""
     named = folder if folder is not None else os.environ.get(VARIABLE) or None
     if named is None:
         return None
@@ -43,7 +43,7 @@ def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
 
 
 def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
-    """Return the first file with one of these names, in `folder` or the folders `inside` it; or FileNotFoundError."""
+    """Return the first file with one of these names in `folder` or its subfolders `inside`.  Else FileNotFoundError."""
     places = [folder / place / name for place in ("", *inside) for name in names]
     if found := next((path for path in places if path.is_file()), None):
         return found
@@ -52,7 +52,7 @@ def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
 
 
 def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
-    """Return the file at `url`, or the files in its archive, from the user's cache, or downloaded and verified."""
+    """Return the file at `url`, or the files in its archive, from the user's cache or a verified download."""
     try:
         import pooch
     except ImportError as error:
@@ -85,11 +85,11 @@ def mnist(
 ) -> Dataset:
     """Load MNIST's training or test images, x : (60000, 784) or (10000, 784) in [0, 1].
 
-    folder : contains the IDX files, compressed or not, or a folder ``mnist``; default MININTK_DATA.  Without either,
-        the files are downloaded (11 MB, needs the extra ``data``).
-    dtype : of `x`; the images are stored as bytes, 47 MB for all of them, until `x` is accessed.
+    folder : a folder with the IDX files, compressed or not, or with a subfolder ``mnist``; default MININTK_DATA.
+        Without a folder, the files are downloaded (11 MB, needs the extra ``data``).
+    dtype : the dtype of `x`.  The images are stored as bytes (47 MB in total) until `x` is accessed.
 
-    Raises FileNotFoundError if the folder lacks the files, ValueError for damaged files.
+    Raises FileNotFoundError if the folder lacks the files, and ValueError for damaged files.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split expects 'train' or 'test', got {split!r}")
@@ -107,12 +107,12 @@ def _mnist_file(folder: str | os.PathLike[str] | None, name: str) -> np.ndarray[
     place = named_folder(folder)
     if place is None:
         return read_idx(download(f"{MNIST_URL}{name}.gz", f"sha256:{MNIST_SHA256[name]}")[0])
-    other = name.replace("-idx", ".idx")  # some programs rename it in this way
+    other = name.replace("-idx", ".idx")  # some programs rename the file in this way
     return read_idx(find(place, ("mnist", "MNIST/raw"), (name, f"{name}.gz", other, f"{other}.gz")))
 
 
 def read_idx(path: Path) -> np.ndarray[Any, Any]:
-    """Read the array of bytes in an IDX file, with or without gzip; raise `Unreadable` for a damaged file.
+    """Read the array of bytes in an IDX file, with or without gzip.  Raise `Unreadable` for a damaged file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -143,12 +143,12 @@ def cifar10(
 ) -> Dataset:
     """Load CIFAR-10's training or test images, x : (N, 3072) in [0, 1], channels last: ``.images()`` is (N, 32, 32, 3).
 
-    folder : contains the batches, or a folder ``cifar-10-batches-py``; default MININTK_DATA.  Without either, the files
-        are downloaded (170 MB, needs the extra ``data``).  If some of the five training batches are missing, the others
-        are read, and `name` gives their number.
-    dtype : of `x`; the images are stored as bytes until `x` is accessed.
+    folder : a folder with the batches, or with a subfolder ``cifar-10-batches-py``; default MININTK_DATA.  Without a
+        folder, the files are downloaded (170 MB, needs the extra ``data``).  If some of the five training batches are
+        missing, the others are read, and `name` gives their number.
+    dtype : the dtype of `x`.  The images are stored as bytes until `x` is accessed.
 
-    Raises FileNotFoundError if the folder has no batches, ValueError for damaged or unsafe files.
+    Raises FileNotFoundError if the folder has no batches, and ValueError for damaged or unsafe files.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split expects 'train' or 'test', got {split!r}")
@@ -180,13 +180,13 @@ def _batch(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 LISTS = {"EMPTY_LIST", "MARK", "BININT1", "APPEND", "APPENDS", "BINPUT", "LONG_BINPUT", "MEMOIZE", "FRAME"}
-"""The instructions that make a list of small numbers."""
+"""The pickle instructions that build a list of small numbers."""
 
 
 def read_pickle(content: bytes) -> tuple[bytes, list[int]]:
-    """Parse (pixels, labels) of a batch from the instructions of its pickle, without executing any.
+    """Parse (pixels, labels) of a batch from the instructions of its pickle, without executing them.
 
-    labels : the list after b"labels".  pixels : the bytes of the "u1" array after False.  Other content: ValueError.
+    labels : the list after b"labels".  pixels : the bytes of the "u1" array after False.  Raises ValueError otherwise.
     """
     pixels, labels, last, in_list, is_bytes = b"", list[int](), "", False, False
     for instruction, said, _ in pickletools.genops(content):

@@ -2,8 +2,8 @@
 
 Reading order:
 
-    writing    atomic writes: a file appears whole or not at all; clear errors if the disk is full
-    reading    the only place that opens files for reading: bounded memory, no classes, one kind of error
+    writing    atomic writes, after which a file is either complete or unchanged, and errors of a full disk
+    reading    reading with bounded memory, without pickled classes, and with one kind of error
     pages      HTML pages from the templates inside the package
-    locks      file locks on units of work, released when a process ends (rules: docs/long-runs.md)
+    locks      file locks on units of work, released when a process ends (see docs/long-runs.md)
 """

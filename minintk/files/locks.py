@@ -1,7 +1,7 @@
 """Divide units of work between processes that share a folder, until all are finished.
 
 A claim is a lock on a file.  The operating system releases it when its process ends, even if the file remains.
-docs/long-runs.md has the full protocol and its requirements for network folders.
+docs/long-runs.md describes the protocol and its requirements for network folders.
 
     with (
         closing(shared(missing, place=..., finished=...)) as units,
@@ -11,7 +11,7 @@ docs/long-runs.md has the full protocol and its requirements for network folders
             with claim:
                 ...                                         # publish future.result()
 
-Without an executor, `InTurn` makes the calls one after the other.
+`InTurn` replaces the executor if calls should be made one after another.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ PAUSE = 0.1
 
 
 class Held(RuntimeError):
-    """Raised if another process holds the requested claim; the message names that process and the file."""
+    """Raised if another process holds the requested claim.  The message names that process and the file."""
 
 
 class Claim(AbstractContextManager["Claim"]):
-    """A claim that this process holds until `release`; as a context manager, it releases itself.
+    """A claim that this process holds until `release`, or until the end of a `with` block.
 
-    Raises TimeoutError if another process holds it, unless `wait`; OSError if the folder is read-only or lacks locks.
+    Raises TimeoutError if another process holds the claim, unless `wait`.  OSError: read-only folder, or no locks.
     """
 
     def __init__(self, place: Path, wait: bool = False) -> None:
-        from filelock import FileLock  # warns on import if the system has no locks, as in a browser
+        from filelock import FileLock  # warns on import if the system has no locks, e.g. in a browser
 
         self._lock = FileLock(place, thread_local=False)
         self._lock.acquire(blocking=wait)
@@ -54,7 +54,7 @@ class Claim(AbstractContextManager["Claim"]):
         return self._lock.is_locked
 
     def release(self) -> None:
-        """Release the unit; the file stays, as another process could be locking it."""
+        """Release the unit.  The file remains, because another process could be locking it."""
         self._lock.release()
 
     def __exit__(self, *_: object) -> None:
@@ -73,7 +73,7 @@ def claimed(place: Path) -> Claim | None:
 
 @contextmanager
 def claim_or_say_who(place: Path, what: str) -> Iterator[None]:
-    """Hold the unit at `place`, naming this process; raise `Held`, about `what`, if another has it."""
+    """Hold the unit at `place` and write this process's name to it.  Raise `Held` if another process holds it."""
     if (claim := claimed(place)) is None:
         owner = ""
         with suppress(OSError, ValueError), reading(place, "a claim", "") as file:  # Windows can hide a locked file
@@ -87,9 +87,9 @@ def claim_or_say_who(place: Path, what: str) -> Iterator[None]:
 
 
 def remove_claims(places: Iterable[Path]) -> None:
-    """Remove the claim files of finished units; a process that acquires a stale one finds the unit finished."""
+    """Remove the claim files of finished units.  A process that acquires a removed file finds the unit finished."""
     for place in places:
-        with suppress(OSError):  # the file is missing, or on Windows open in another process
+        with suppress(OSError):  # the file is missing, or another process has it open on Windows
             place.unlink()
 
 
@@ -103,10 +103,10 @@ MOST_IN_FLIGHT = 256
 def shared(
     units: Iterable[Unit], place: Callable[[Unit], Path], finished: Callable[[Unit], bool]
 ) -> Generator[tuple[Unit, Claim] | None, None, None]:
-    """Yield (unit, a claim on it) for each free unit; None while other processes hold all that remain.
+    """Yield (unit, claim) for each free unit, or None while other processes hold all remaining units.
 
-    Ends when all units are finished, by any process; a unit whose claim was released without a result is yielded again.
-    place : path of a unit's claim.   finished : True if it has a result.   Closing the generator releases its claims.
+    Ends when all units are finished by any process.  A unit whose claim was released without a result is yielded again.
+    place : the path of a unit's claim.  finished : True if a unit has a result.  Closing the generator releases claims.
     """
     left, taken = list(units), dict[Unit, Claim]()
 
@@ -132,10 +132,10 @@ def shared(
 
 
 class InTurn(Executor):
-    """An executor that makes each call at once, in this thread."""
+    """An executor that makes each call immediately, in this thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Return the finished call; exceptions outside Exception, such as Ctrl-C, are raised here."""
+        """Return the finished call.  Exceptions outside Exception, such as Ctrl-C, are raised here."""
         future: Future[Any] = Future()
         try:
             found = fn(*args, **kwargs)
@@ -153,10 +153,10 @@ def in_flight(
     jobs: Iterable[Job | None], submit: Callable[[Job], Future[Any]], executor: Executor | None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Generator[tuple[Job, Future[Any]], None, None]:  # fmt: skip
-    """Yield (job, its finished future) for each job, in the order in which they finish.
+    """Yield (job, finished future) for each job, in the order in which the jobs finish.
 
-    jobs : None means "no job is free now, ask again".   submit : starts a job, on the executor if there is one; two
-    jobs per worker are in flight.   stopped : once True, no job starts; waiting jobs are cancelled, as on closing.
+    jobs : None means that no job is free now.  submit : starts a job, on the executor if there is one.  Two jobs per
+    worker are in flight.  stopped : once it returns True, waiting jobs are cancelled, as on closing.
     """
     workers = getattr(executor, "_max_workers", None)
     most = 1 if executor is None else 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT

@@ -6,8 +6,8 @@ from typing import Any
 
 
 def page(folder: str, **values: Any) -> str:
-    """Fill in the page.html of a package; every value is escaped unless the template marks it as safe."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # only pages need it
+    """Fill in the page.html of a package.  Values are escaped unless the template marks them as safe."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only needed for pages
 
     loader = PackageLoader(folder, ".")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

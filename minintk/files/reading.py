@@ -1,17 +1,17 @@
 """Open files for reading; only this module does so: bounded memory, no classes, one kind of error.
 
-A file can be damaged, truncated, foreign or malicious, so every reader keeps these rules:
+A file can be damaged, truncated, foreign or malicious, so every reader follows these rules.
 
-    memory    before any allocation, the size in a header is compared with what the file can hold; compressed
-              content can grow by EXPANSION at most, and is unpacked no further than its header says
-    classes   arrays are plain numbers (bool, int, uint, float), text is UTF-8 or JSON; nothing is unpickled
-    lengths   a file holds exactly the bytes that its header says; checksums of gzip and zip agree
-    errors    `Unreadable`, a ValueError with the path, what is wrong and what to do; FileNotFoundError and
+    memory    before any allocation, the size in a header is compared with the size of the file; compressed
+              content can grow by at most EXPANSION, and is unpacked only to the length in its header
+    classes   arrays contain plain numbers (bool, int, uint, float), text is UTF-8 or JSON, and nothing is unpickled
+    lengths   the length of a file equals that in its header, and checksums of gzip and zip are verified
+    errors    `Unreadable`, a ValueError with the path, the fault and a remedy, or FileNotFoundError and
               PermissionError if the file cannot be opened
 
-`read_json`, `read_lines` and `map_npy` take a path; other formats are read inside `reading(path, what, remedy)`, which
-turns any error into `Unreadable`.   what : the kind of file, "a checkpoint"; remedy : what the user should do,
-"download it again".
+`read_json`, `read_lines` and `map_npy` accept a path.  Other formats are read inside `reading(path, what, remedy)`,
+which converts any error to `Unreadable`.  what : the kind of file, e.g. "a checkpoint".  remedy : an instruction for
+the user, e.g. "download it again".
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ EXPANSION = 64
 """Largest ratio of unpacked to compressed bytes beyond the first MiB (MNIST has 5; DEFLATE could reach 1032)."""
 
 LARGEST_TEXT = 2**28
-"""Bytes of the largest text or pickle that is read: Python's objects take up to 25 times as much memory."""
+"""Largest text or pickle that is read, in bytes.  Python's objects need up to 25 times as much memory."""
 
 CHUNK = 2**20
 
 
 class Unreadable(ValueError):
-    """Raised for a file with wrong content; the message has the path, what is wrong and what to do."""
+    """Raised for a file with wrong content.  The message gives the path, the fault and a remedy."""
 
 
 @contextmanager
 def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
-    """Open a file; every error inside the block becomes one `Unreadable`.
+    """Open a file, and convert every error inside the block to `Unreadable`.
 
-    Refuses folders, pipes and devices unopened.  FileNotFoundError and PermissionError pass if a file cannot be opened.
+    Folders, pipes and devices are refused without opening them.  FileNotFoundError and PermissionError pass if a file
+    cannot be opened.
     """
     path = Path(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
@@ -61,7 +62,7 @@ def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
             yield file
         except Unreadable:
             raise
-        except Exception as error:  # zipfile, zlib, json and NumPy raise nearly anything on corrupted bytes
+        except Exception as error:  # zipfile, zlib, json and NumPy raise many kinds of errors on corrupted bytes
             origin = type(error).__module__.partition(".")[0]
             if isinstance(error, TimeoutError) or not (origin == "numpy" or origin in sys.stdlib_module_names):
                 raise  # from a signal handler, for example at a time limit
@@ -71,7 +72,7 @@ def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
 
 
 def read_json(path: Where, what: str, remedy: str) -> Any:
-    """Read the value in a JSON file (UTF-8); NaN, Infinity and -Infinity are numbers, as Python writes them."""
+    """Read the value in a JSON file (UTF-8).  NaN, Infinity and -Infinity are accepted as numbers."""
     with reading(path, what, remedy) as file:
         return json.loads(whole_file(file).decode())
 
@@ -83,7 +84,7 @@ def read_lines(path: Where, what: str, remedy: str) -> list[str]:
 
 
 def whole_file(file: IO[bytes]) -> bytes:
-    """Read all bytes of a file; ValueError above LARGEST_TEXT."""
+    """Read all bytes of a file.  Raise ValueError for more than LARGEST_TEXT."""
     size = size_of(file)
     if size > LARGEST_TEXT:
         raise ValueError(f"it holds {size} bytes, the most that is read is {LARGEST_TEXT}")
@@ -91,7 +92,7 @@ def whole_file(file: IO[bytes]) -> bytes:
 
 
 def size_of(file: IO[bytes]) -> int:
-    """Return the bytes that an open file holds on disk."""
+    """Return the size of an open file on disk, in bytes."""
     return os.fstat(file.fileno()).st_size
 
 
@@ -105,7 +106,7 @@ def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
 
 
 def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], most: int) -> Host:
-    """Read the last values of a stream as an array; raise ValueError above `most` bytes, before allocating them.
+    """Read the last values of a stream as an array.  Raise ValueError, before any allocation, above `most` bytes.
 
     Raises ValueError also unless the stream holds exactly these values, which verifies the checksums of gzip and zip.
     """
@@ -125,9 +126,9 @@ def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], 
 
 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read (shape, True if stored by columns, dtype) of a .npy file, up to its values.
+    """Read (shape, True if stored by columns, dtype) from the header of a .npy file.
 
-    Raises ValueError for damaged headers, values other than numbers, and versions but 1.0, NumPy's for such arrays.
+    Raises ValueError for damaged headers, for non-numeric values, and for any version except 1.0, which NumPy writes.
     """
     if (version := np.lib.format.read_magic(stream)) != (1, 0):
         raise ValueError(f"expected an array in NumPy's format, version 1.0, got {'.'.join(map(str, version))}")
@@ -138,9 +139,9 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def read_npz(file: IO[bytes]) -> dict[str, Host]:
-    """Read the arrays of a .npz file by name, stored or deflated; raise ValueError for anything but arrays of numbers.
+    """Read the arrays of a .npz file by name, stored or deflated.  Raise ValueError unless they are arrays of numbers.
 
-    All arrays together take at most the bytes of the file, or EXPANSION times as many if some are deflated.
+    All arrays together need at most as many bytes as the file, or EXPANSION times as many if some are deflated.
     """
     found: dict[str, Host] = {}
     with zipfile.ZipFile(file) as archive:
@@ -161,7 +162,7 @@ def read_npz(file: IO[bytes]) -> dict[str, Host]:
 
 
 def map_npy(path: Where, shape: tuple[int, ...], dtype: Any, remedy: str) -> np.memmap[Any, Any]:
-    """Map a .npy file as a read-only numpy.memmap; raise `Unreadable` unless it holds this shape and dtype."""
+    """Map a .npy file as a read-only numpy.memmap.  Raise `Unreadable` unless its shape and dtype are these."""
     wanted = tuple(shape), False, np.dtype(dtype)
     with reading(path, f"an array of {wanted[2]} and shape {wanted[0]}", remedy) as file:
         found = npy_header(file)

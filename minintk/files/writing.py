@@ -1,4 +1,4 @@
-"""Write files that survive a kill, and digest arrays, for checkpoints, histories, sweeps and kernel stores."""
+"""Write files atomically and digest arrays, for checkpoints, histories, sweeps and kernel stores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from minintk.arrays import Array, to_host
 
 
 def made_folder(path: str | os.PathLike[str], what: str) -> Path:
-    """Return the folder at `path`, created if missing; raise NotADirectoryError for a file.  what : the argument."""
+    """Return the folder at `path`, created if missing.  Raise NotADirectoryError for a file.  what : the argument."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{what} expects a folder, its name or path, got {path!r}")
     folder = Path(path)
@@ -32,10 +32,10 @@ def made_folder(path: str | os.PathLike[str], what: str) -> Path:
 def write_atomically(
     path: str | os.PathLike[str], write: Callable[[BinaryIO], object], need: int | None = None
 ) -> None:
-    """Call write(file) so that `path` holds either its old content or all of the new, even if the process dies.
+    """Call write(file) such that `path` has its old or its complete new content, even if the process is killed.
 
-    The content goes to NAME.RANDOM.part in the same folder, which is flushed to disk and then renamed.  `remove_parts`
-    removes the remains of a kill.   need : the bytes of the content, if known, for the OSError of a full disk.
+    The content is written to NAME.RANDOM.part in the same folder, flushed to disk and renamed.  `remove_parts` removes
+    the files of killed writers.  need : the bytes of the content, if known, for the OSError of a full disk.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ def write_atomically(
         with suppress(OSError):
             part.unlink()
         raise
-    if hasattr(os, "O_DIRECTORY"):  # flush the rename as well; Windows cannot
+    if hasattr(os, "O_DIRECTORY"):  # flush the rename as well (not possible on Windows)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
@@ -64,14 +64,14 @@ def write_atomically(
 
 
 def remove_parts(path: str | os.PathLike[str]) -> None:
-    """Remove the temporary files of killed writers of `path`; only its sole writer may call this."""
+    """Remove the temporary files of killed writers of `path`.  Only its sole writer may call this."""
     path = Path(path)
     for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
         part.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write the content atomically if it is new, after `remove_parts`; only for a process with a claim on `path`."""
+    """Call `remove_parts`, and write the content atomically if it is new.  For processes with a claim only."""
     remove_parts(path)
     if not holds(path, content):
         write_atomically(path, lambda file: file.write(content))
@@ -84,7 +84,7 @@ def holds(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iterator[None]:
-    """Add the free space and the bytes needed to the OSError of a full disk."""
+    """Add the free space and the required bytes to the OSError of a full disk."""
     try:
         yield
     except OSError as error:
@@ -102,7 +102,7 @@ def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iter
 
 
 def digest(*things: Array | str) -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of texts, and of shapes, dtypes and bytes of arrays.
+    """Return 16 hexadecimal digits of the SHA-256 of texts and of the shapes, dtypes and bytes of arrays.
 
     >>> digest(np.zeros(3)) == digest(np.zeros(3)), digest(np.zeros(3)) == digest(np.zeros((3, 1)))
     (True, False)
@@ -119,7 +119,7 @@ def digest(*things: Array | str) -> str:
 
 
 def check_folder(out: str | Path) -> None:
-    """Raise an error, before any work, if a report could not be written into the folder `out`."""
+    """Raise an error if no report can be written to the folder `out`."""
     path = Path(out).expanduser().absolute()
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"out expects a folder, but {out} is a file")

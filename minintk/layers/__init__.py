@@ -1,13 +1,13 @@
-"""Implement the finite layers; a layer's formula, forward, jvp, vjp and gram fit on one screen.
+"""Implement the finite layers, each with its formula, forward, jvp, vjp and gram.
 
 Importing this package registers every layer with `minintk.layers.contract.bind`.  Reading order:
 
-    contract      what a layer has to implement, and where its weights are in theta
+    contract      the interface of a layer, and the places of its weights in theta
     dense         y = m x W + c b
     activation    y = phi(x), and the table of phi and phi'
     combine       Sequential composes layers
     branches      Residual and Sum add, Product multiplies, Concat concatenates
-    patches       the patches that windows read, as rows of a matrix
+    patches       the patches that windows read, arranged as rows of a matrix
     conv          a convolution as Dense on patches
     pool          averages and maxima over windows
     norm          LayerNorm and BatchNorm

@@ -4,7 +4,7 @@ jvp     dy = phi'(x) dx
 vjp     dx = phi'(x) u
 gram    0: there are no weights
 
-`pointwise` looks up phi and phi'; infinite networks use them for quadrature.  phi' is computed from x or, if cheaper,
+`pointwise` looks up phi and phi', which infinite networks use for quadrature.  phi' is computed from x or, if cheaper,
 from y (tanh' = 1 - y^2), so that a layer stores only one of the two arrays.
 """
 
@@ -25,7 +25,7 @@ from minintk.spec.shapes import Site, UnsupportedLayer
 
 @dataclass(frozen=True)
 class ActivationJacobian(LayerJacobian):
-    """The Jacobian of phi; it holds x or y : ([E], N, *shape), whichever phi' is computed from."""
+    """The Jacobian of phi.  It stores x or y : ([E], N, *shape), from which phi' is computed."""
 
     point: Pointwise
     kept: Array
@@ -67,14 +67,14 @@ Formula = Callable[[Array, Array, Array], Array]
 
 @dataclass(frozen=True)
 class Pointwise:
-    """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y); `keeps` names the array that dphi takes.
+    """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y).  `keeps` names the second argument of dphi.
 
-    xp : the namespace of the arrays, NumPy's or CuPy's; `minintk.arrays.scipy_module(xp, "special")` is its SciPy.
-    phi' is an array of numbers, or of booleans that multiply as 0 or 1.
-    kinks : the points where phi' jumps; quadrature splits its panels there, and is inexact if one is missing.
+    xp : the namespace of the arrays.  `minintk.arrays.scipy_module(xp, "special")` has its special functions.
+    phi' is an array of numbers, or of booleans that act as 0 and 1.
+    kinks : the points where phi' jumps.  Quadrature splits its panels at them, and is inexact if one is missing.
     clipped : True if phi is linear between the kinks and constant beyond them, so that its kernels have a closed form.
     dual : (q, q', k) -> E phi(u) phi(u') and the same for phi', for Gaussian u, u' of variances q, q' and covariance k,
-        elementwise; None without a closed form.  `analytic.register_dual` describes its precision.
+        elementwise.  None if there is no closed form.  `analytic.register_dual` describes its precision.
     """
 
     phi: Callable[[Any, Array], Array]

@@ -1,4 +1,4 @@
-"""Compute attention (sums over positions, with weights that depend on pairs) and means that ignore padding.
+"""Compute attention, and means that ignore padding.
 
 GlobalSelfAttention is a chain of three maps: keys k, queries q and values v, concatenated; the heads; and Dense at each
 position.  A head with L positions and c = 1/d_k or 1/sqrt(d_k) computes
@@ -27,7 +27,7 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 @dataclass(frozen=True)
 class HeadsJacobian(LayerJacobian):
-    """The Jacobian at k, q, v : ([E], N, h, L, d); it holds A and zeta'(G), ([E], N, h, L, L), or None for softmax."""
+    """The Jacobian at k, q, v : ([E], N, h, L, d).  A, zeta'(G) : ([E], N, h, L, L); zeta'(G) is None for softmax."""
 
     layer: BoundHeads
     k: Array
@@ -37,7 +37,7 @@ class HeadsJacobian(LayerJacobian):
     slope: Array | None
 
     def weights(self, dG: Array) -> Array:
-        """Return dA for dG, or uG for uA: the map is its own transpose."""
+        """Return dA for dG, or uG for uA.  The map equals its transpose."""
         if self.slope is not None:
             return self.slope * dG
         dA = self.A * dG
@@ -65,7 +65,7 @@ class HeadsJacobian(LayerJacobian):
 class BoundHeads:
     """Attention with h heads.  Keys, queries and values are concatenated; queries are omitted if they equal the keys.
 
-    sizes : channels per head of each of these.   grid : the shape of the positions.   zeta : None for softmax.
+    sizes : the channels per head of each part.  grid : the shape of the positions.  zeta : None for softmax.
     """
 
     heads: int
@@ -114,7 +114,7 @@ def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Arr
 
 
 def reading(layer: s.GlobalSelfAttention, site: Site) -> tuple[tuple[s.Convolution, ...], s.Convolution, Site, Site]:
-    """Return the layers for keys, queries and values, the output layer, and the site of each of these two parts."""
+    """Return (layers for keys, queries and values; output layer; site of the former; site of the latter)."""
     *read, output = layer.parts(site.shape)
     before = replace(site, last=False, end=False)
     return tuple(read), output, before, replace(site, shape=out_shape(read[-1], site.shape), first=False)
@@ -141,7 +141,7 @@ def _(layer: s.GlobalSelfAttention, shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class MaskedAvgPoolJacobian(LayerJacobian):
-    """The Jacobian of MaskedAvgPool; it holds m / sum m, ([E], N, *grid, 1)."""
+    """The Jacobian of MaskedAvgPool.  It stores m / sum m, ([E], N, *grid, 1)."""
 
     share: Array
     axes: tuple[int, ...]

@@ -3,7 +3,7 @@
 Residual, Sum   y = b_1(x) + ... + b_k(x)       dy = sum_i db_i                       u_i = u
 Product         y = b_1(x) ... b_k(x)           dy = sum_i db_i prod_{j != i} b_j     u_i = u prod_{j != i} b_j
 Concat          y = (b_1(x), ..., b_k(x))       dy = (db_1, ..., db_k)                u = (u_1, ..., u_k)
-all of these    dx = sum_i u_i db_i/dx; the gram is the sum of the branches' grams with u_i
+all             dx = sum_i u_i db_i/dx, and the gram is the sum of the branches' grams with u_i
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minintk.spec.shapes import Site
 
 @dataclass(frozen=True)
 class BoundBranches:
-    """Bound branches, their names, and the class of the Jacobian that combines them into y."""
+    """The bound branches, their names, and the class of the Jacobian that combines them into y."""
 
     layers: tuple[Bound, ...]
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ class BoundBranches:
 
 @dataclass(frozen=True)
 class BranchesJacobian(LayerJacobian, ABC):
-    """The Jacobians of the branches; `of` and `join` combine them forwards, `split` backwards."""
+    """The Jacobians of the branches.  `of` and `join` combine outputs and tangents, `split` splits cotangents."""
 
     layer: BoundBranches
     parts: tuple[LayerJacobian, ...]
@@ -96,7 +96,7 @@ class BranchesJacobian(LayerJacobian, ABC):
         return sum(grams), back, back if same else self.total(dv)
 
     def total(self, parts: list[Array | None]) -> Array | None:
-        """Sum the branches' cotangents; return None if one is None (no weights come before)."""
+        """Sum the branches' cotangents.  Return None if one is None because no weights come before."""
         return None if any(one is None for one in parts) else reduce(self.add, parts)
 
 
@@ -157,7 +157,7 @@ class ConcatJacobian(BranchesJacobian):
 
 
 def side_by_side(parts: list[Array]) -> Array:
-    """Concatenate arrays along the last axis; their leading axes broadcast."""
+    """Concatenate arrays along the last axis, after broadcasting their leading axes."""
     xp = array_namespace(*parts)
     lead = np.broadcast_shapes(*(a.shape[:-1] for a in parts))
     return xp.concat([xp.broadcast_to(a, (*lead, a.shape[-1])) for a in parts], axis=-1)

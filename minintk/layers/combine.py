@@ -1,4 +1,4 @@
-"""Compose layers, y = l_k(... l_1(x)): dy runs forwards, u backwards, and grams add; Flatten and Identity pass x on."""
+"""Compose layers, y = l_k(... l_1(x)), and define Flatten and Identity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minintk.spec.shapes import Shape, Site, has_weights, out_shape, sites
 
 
 def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """Bind an inner layer.  Raise TypeError if its `weights` is wrong: backward sweeps would then stop too early."""
+    """Bind an inner layer.  Raise TypeError if its `weights` is wrong, because backward sweeps would stop too early."""
     bound = bind(layer, site, parametrization, name)
     if bool(bound.tensors) != has_weights(layer):
         kind, owned = type(layer).__name__, ", ".join(t.name for t in bound.tensors) or "no tensors"
@@ -22,7 +22,7 @@ def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: st
 
 
 def check_gram(layer: Bound, J: LayerJacobian) -> None:
-    """Raise TypeError for a layer that has weights but no `gram`: the kernel would omit these weights."""
+    """Raise TypeError for a layer with weights but no `gram`, because the kernel would omit its weights."""
     if layer.tensors and type(J).gram is LayerJacobian.gram:
         owned = ", ".join(t.name for t in layer.tensors)
         raise TypeError(f"{type(J).__name__} has no gram, but its layer owns {owned}: write gram(u, other, v, kernel)")
@@ -110,7 +110,7 @@ def _(layer: s.Sequential, site: Site, parametrization: Parametrization, name: s
 
 @dataclass(frozen=True)
 class ReshapeJacobian(LayerJacobian):
-    """The Jacobian of y = x in another shape: tangents and cotangents are reshaped too."""
+    """The Jacobian of a change of shape, which also reshapes tangents and cotangents."""
 
     before: Shape
     after: Shape

@@ -1,18 +1,18 @@
 """Define the interface of a finite layer, and the layout of its weights in theta.
 
 `bind(layer, site, parametrization, name)` binds a layer of a spec to a network and returns a `Bound`.  Called with
-weights and inputs, the `Bound` returns (y, J): the output, and the layer's Jacobian as linear maps.  J is a frozen
-object that holds only the arrays needed for
+weights and inputs, the `Bound` returns the output y and the layer's Jacobian J.  J is a frozen object that stores only
+the arrays needed for
 
-    jvp   (dw, dx) -> dy                   forwards: the change of the output
-    vjp   u -> (dw, dx)                    backwards: the same map transposed
+    jvp   (dw, dx) -> dy                   the change of the output (forwards)
+    vjp   u -> (dw, dx)                    the transpose of this map (backwards)
     gram  (u, v) -> u (dy/dw)(dy/dw)' v    the contribution of the layer's weights to the tangent kernel
 
-Arrays can have leading axes, which broadcast: x : ([E], N, *shape), weights ([E], *shape). Cotangents u and tangents
-dw, dx have one more axis before these, (K, [E], ...).
+Arrays can have leading axes, which broadcast: x : ([E], N, *shape), weights ([E], *shape).  Cotangents u and tangents
+dw, dx have an additional first axis, (K, [E], ...).
 
-theta : (P,), or (E, P) for an ensemble of E networks, concatenates the tensors of all layers; a tensor of shape (a, b)
-is a view of it, (a, b) or (E, a, b).  Differences, norms, optimisers and checkpoints thus work on one vector.
+theta : (P,), or (E, P) for an ensemble of E networks, concatenates the tensors of all layers.  A tensor of shape (a, b)
+is a view of theta, (a, b) or (E, a, b).  Differences, norms, optimisers and checkpoints can thus treat one vector.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Contraction:
         full     k[n, c, m, d] = g[n, m] u[c, n] . v[d, m]            ([E], N, C, M, C)
         else     k[n, m] = g[n, m] sum_c u[c, n] . v[c, m]            ([E], N, M)
 
-    F : an example's numbers with all axes merged.  Axes E and N of u, v can have length 1, as at the outputs,
+    F : the size of one example, with its axes merged.  Axes E and N of u, v can have length 1, as at the outputs,
     where the cotangent is the same for every example.
-    S : (P,) on the host, constant within each tensor of `layout`; None for J J'.
+    S : (P,) on the host, constant within each tensor of `layout`, or None for J J'.
     """
 
     full: bool
@@ -57,7 +57,7 @@ class Contraction:
     _asked: set[str] = field(default_factory=set, repr=False)
 
     def scale(self, tensor: Tensor) -> float:
-        """Return S of this tensor, the scale of its part of the kernel; 1 in J J'."""
+        """Return S of this tensor, the scale of its part of the kernel.  It is 1 in J J'."""
         self._asked.add(tensor.name)
         return 1.0 if self.S is None or self.layout is None else float(self.S[self.layout.slices[tensor.name]][0])
 
@@ -87,18 +87,18 @@ class LayerJacobian:
     """The derivatives of one layer at one point.  Define `jvp` and `vjp`, and `gram` if the layer has weights."""
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Return dy for changes dw of the weights and dx of the input; dx is None (zero) before the first weights."""
+        """Return dy for changes dw of the weights and dx of the input.  Before the first weights, dx is None (zero)."""
         raise TypeError(f"{type(self).__name__} has no jvp")
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """Write u dy/dw into the arrays dw, if given (with =, not +=), and return u dy/dx: the transposed map.
+        """Write u dy/dw into the arrays dw, if given (with =, not +=), and return u dy/dx.
 
         The first layer with weights (`Site.first`) can return None, unless df/dx is needed (`Site.inputs`).
         """
         raise TypeError(f"{type(self).__name__} has no vjp")
 
     def gram(self, u: Array, other: Any, v: Array, kernel: Contraction) -> Array | float:
-        """Return sum_w S (u dy/dw)(v dy'/dw) over the layer's weights w, contracted by `kernel`; 0 without weights.
+        """Return sum_w S (u dy/dw)(v dy'/dw) over the layer's weights w, contracted by `kernel`, or 0.
 
         u, v : (C, [E], N or 1, *shape), one cotangent for each output of the network.  S = kernel.scale(tensor of w).
         y' is the output of `other`.  Merge an example's axes before calling `kernel`.
@@ -115,19 +115,19 @@ class LayerJacobian:
 
 
 class Bound(Protocol):
-    """A layer bound to a network.  tensors : the pieces of theta that the layer and its inner layers own."""
+    """A layer bound to a network.  tensors : the tensors of the layer and of the layers inside it."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return the tensors; () for a layer without weights."""
+        """Return the tensors, or () for a layer without weights."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """Return (y, J) for weights w and a batch x.  Only BatchNorm changes w: it adds the statistics of its batch."""
+        """Return (y, J) for weights w and a batch x.  Only BatchNorm changes w, by adding statistics."""
 
 
 @singledispatch
 def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """Bind a layer to a finite network, with the multipliers of its rows.   name : the prefix of its tensors' names."""
+    """Bind a layer to a finite network, with its multipliers.  name : the prefix of its tensors' names."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no finite meaning: register minintk.layers.contract.bind for it")
 
@@ -137,7 +137,7 @@ def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named piece of theta: its shape, its row of the parametrization table, and its role there."""
+    """A named piece of theta, with its shape, its role and its row of the parametrization table."""
 
     name: str
     shape: Shape
@@ -164,14 +164,14 @@ class WeightAndBias:
         return (self.W,) if self.b is None else (self.W, self.b)
 
     def squares(self, kernel: Contraction) -> tuple[float, float]:
-        """Return (S_W m^2, S_b c^2), the factors of the weight's and the bias's parts in J S J'; 0 without a bias."""
+        """Return (S_W m^2, S_b c^2), the factors of the weight and the bias in J S J', 0 without a bias."""
         return kernel.scale(self.W) * self.m**2, 0.0 if self.b is None else kernel.scale(self.b) * self.c**2
 
 
 def weight_and_bias(
     layer: s.Dense | s.Convolution, site: Site, parametrization: Parametrization, name: str, shape: Shape
 ) -> WeightAndBias:
-    """Return W : (*window, fan_in / |window|, fan_out) = `shape` and b : (fan_out,), from the table's rows."""
+    """Return W : `shape` = (*window, fan_in / |window|, fan_out) and b : (fan_out,), from their rows of the table."""
     *before, fan_out = shape
     window, fan_in = prod(before[:-1]), prod(before)
     at = site.place, window, site.branches, site.end
@@ -210,7 +210,7 @@ class Layout:
         return f"Layout({', '.join(f'{t.name} {t.shape}' for t in self.tensors)}; P = {self.size})"
 
     def unpack(self, theta: Array) -> dict[str, Array]:
-        """Return named views into theta : (..., P); writing to a view writes to theta."""
+        """Return named views into theta : (..., P).  Writing to a view changes theta."""
         if theta.ndim < 1 or theta.shape[-1] != self.size:
             raise ValueError(f"theta expects shape (..., {self.size}), got {tuple(theta.shape)}")
         lead = theta.shape[:-1]
@@ -235,9 +235,9 @@ class Layout:
         return xp.concat(flat, axis=-1)
 
     def init(self, rng: np.random.Generator, ensemble: int | None, dtype: Any) -> np.ndarray[Any, Any]:
-        """Draw theta on the host from the rows, member by member and tensor by tensor.
+        """Draw theta on the host from the rows of the table, member by member and tensor by tensor.
 
-        Numbers are drawn in float64 and cast.  The first member of an ensemble equals a single network's draw.
+        Numbers are drawn in float64 and cast to `dtype`.  The first member equals a single network's theta.
         """
         theta = np.empty((1 if ensemble is None else ensemble, self.size), dtype)
         for member in theta:
@@ -252,7 +252,7 @@ class Layout:
         return theta[0] if ensemble is None else theta
 
     def frozen(self, params: Params) -> dict[str, float]:
-        """Return {name: 0.0} for all tensors but `params`: names, patterns ("*.b": biases), "last" (the last layer)."""
+        """Return {name: 0.0} for tensors outside `params`: names, patterns ("*.b") or "last" for the last layer."""
         if params is None:
             return {}
         last = next(reversed(self.slices), "").split(".")[0] + ".*"
@@ -268,10 +268,10 @@ class Layout:
         self, override: Mapping[str, float] | None = None, rule: Rule = "sgd", name: str = "lr_scales",
         like: Array | None = None, params: Params = None,
     ) -> Any:  # fmt: skip
-        """Return the scale of each parameter's learning rate, (P,); None if all are 1.
+        """Return the learning-rate scale of each parameter, (P,), or None if all are 1.
 
-        override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : the argument's name in
-        errors.  like : an array that sets the result's library and dtype, float64 by default.  params : see `frozen`.
+        override : {tensor name: scale}, where 0 freezes a tensor.  rule : `Optimizer.rule`.  name : the argument's
+        name in errors.  like : an array that sets library and dtype, by default float64.  params : see `frozen`.
         """
         if override is not None and not isinstance(override, Mapping):
             why = f"; {NO_KERNEL}" if name == "scales" else ""

@@ -5,7 +5,7 @@ C_in, C_out): a convolution is a Dense layer on every patch.
 
 jvp     dy = m P(dx) W + m P(x) dW + c db
 vjp     dW = m P(x)' u,   db = c sum u over examples and windows,   dx = m P'(u W')
-gram    S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m,   with dW_n = P(x_n)' u_n and db_n = sum u_n of example n
+gram    S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m,   with dW_n = P(x_n)' u_n and db_n = sum u_n for example n
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 
 def sum_rows(u: Array, c: float) -> Array:
-    """Return c sum u over rows, (..., n), as a matrix product, which is more accurate and faster than a reduction."""
+    """Return c sum u over rows, (..., n).  A matrix product is more accurate and faster than a reduction."""
     row = array_namespace(u).full((1, u.shape[-2]), c, dtype=u.dtype)
     return (row @ u)[..., 0, :]
 
 
 @dataclass(frozen=True)
 class ConvJacobian(LayerJacobian):
-    """The Jacobian at x : ([E], N, H, W, C) and W : ([E], K_h K_w C_in, C_out), which extracts patches when needed."""
+    """The Jacobian at x : ([E], N, H, W, C) and W : ([E], K_h K_w C_in, C_out).  Patches are extracted when needed."""
 
     layer: BoundConv
     x: Array
@@ -92,7 +92,7 @@ def flat(dW: Array) -> Array:
 
 @dataclass(frozen=True)
 class BoundConv:
-    """A bound convolution: its tensors, its windows, and the shapes of one example before and after it."""
+    """A bound convolution, with its tensors, its windows, and the shapes of one example before and after it."""
 
     parameters: WeightAndBias
     windows: Windows
@@ -113,7 +113,7 @@ class BoundConv:
         return self.as_images(y), ConvJacobian(self, x, W)
 
     def matrix(self, w: Weights) -> Array:
-        """Return W as a matrix ([E], K_h K_w C_in, C_out), a view."""
+        """Return a view of W as a matrix ([E], K_h K_w C_in, C_out)."""
         W, (*window, n) = w[self.parameters.W.name], self.parameters.W.shape
         return W.reshape((*W.shape[: W.ndim - len(window) - 1], prod(window), n))
 

@@ -1,4 +1,4 @@
-"""Dropout:  y = m x,   m = 1 / (1 - rate) or 0, drawn for each number; m = 1 if the network has no masks
+"""Dropout:  y = m x,   m = 1 / (1 - rate) or 0, drawn for each number (m = 1 if the network has no masks)
 
 jvp     dy = m dx
 vjp     dx = m u
@@ -19,12 +19,12 @@ from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, Site
 
 KEYS = "dropout"
-"""Key under which a network passes the masks' random keys, integers ([E], 2), to its layers with the weights."""
+"""Name under which a network passes the random keys of its masks, integers ([E], 2), to its layers."""
 
 
 @dataclass(frozen=True)
 class DropoutJacobian(LayerJacobian):
-    """The Jacobian of Dropout; it holds the mask m : ([E], N, *shape), or 1 without masks."""
+    """The Jacobian of Dropout.  It stores the mask m : ([E], N, *shape), or 1 without masks."""
 
     m: Array | float
 
@@ -39,7 +39,7 @@ class DropoutJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundDropout:
-    """Dropout, bound to a network; its name makes its masks differ from those of other layers."""
+    """Dropout, bound to a network.  Its masks depend on its name, so they differ from the masks of other layers."""
 
     rate: float
     shape: Shape
@@ -52,7 +52,7 @@ class BoundDropout:
         return m * x, DropoutJacobian(m)
 
     def draw(self, keys: Array, x: Array) -> Array:
-        """Draw m on the host; it depends only on the key, the layer and the number of examples."""
+        """Draw m on the host.  It depends only on the key, the layer's name and the shape of x."""
         shape = x.shape[x.ndim - 1 - len(self.shape) :]
         if keys.ndim == 2:
             return array_namespace(x).stack([self.draw(key, x) for key in keys])

@@ -1,9 +1,9 @@
 """LayerNorm, BatchNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
 
-LayerNorm's statistics are over the last axis (or other axes), BatchNorm's over batch and pixels.  They depend on x, so
+LayerNorm takes statistics over the last axis (or other axes), BatchNorm over batch and pixels.  They depend on x, so
 
 jvp     dy = r (dx - mean(dx) - y mean(y dx))
-vjp     the same map, which is its own transpose
+vjp     the same map, because it is symmetric
 gram    0: there are no weights
 
 A calibrated BatchNorm has frozen mean and r:  dy = r dx.
@@ -22,7 +22,7 @@ from minintk.spec.shapes import Shape, Site
 
 @dataclass(frozen=True)
 class NormJacobian(LayerJacobian):
-    """The Jacobian at y : ([E], N, *shape).  axes : those of the statistics (length 1 in r).  frozen : dy = r dx."""
+    """The Jacobian at y : ([E], N, *shape).  axes : the axes of the statistics.  frozen : True if dy = r dx."""
 
     y: Array
     r: Array
@@ -34,7 +34,7 @@ class NormJacobian(LayerJacobian):
         return None if dx is None else self.vjp(dx, None)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """Apply the same map: it is symmetric."""
+        """Apply the same map, because it is symmetric."""
         if self.frozen:
             return self.r * u
         xp = array_namespace(u)
@@ -78,7 +78,7 @@ class BoundLayerNorm:
 
 @dataclass(frozen=True)
 class BoundBatchNorm:
-    """BatchNorm, bound to a network; `name` is the prefix of its statistics' names."""
+    """BatchNorm, bound to a network.  name : the prefix of its statistics' names."""
 
     name: str
     shape: Shape
@@ -86,7 +86,7 @@ class BoundBatchNorm:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
-        """Compute y = r (x - mean) with the statistics in w, or else those of the batch, which are then stored in w."""
+        """Compute y = r (x - mean) with the statistics in w.  If w has none, store those of the batch in w."""
         names, ones = (f"{self.name}.mean", f"{self.name}.r"), (1,) * len(self.shape)
         axes, frozen = tuple(range(-1 - len(self.shape), -1)), names[0] in w
         if frozen:

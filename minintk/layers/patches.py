@@ -1,9 +1,9 @@
-"""Read windows of images as arrays: padding, the patches in the windows, and the transposed maps.
+"""Pad images and read the patches in their windows.  Both maps have transposes.
 
-    pad     x -> canvas        crop    its transpose: the sum over the copies of the image
-    read    canvas -> P        add     its transpose: adds each entry of P to the pixel that it came from
+    pad     x -> canvas        crop    its transpose, which sums over the copies of the image
+    read    canvas -> P        add     its transpose, which adds each entry of P to its pixel
 
-x : (..., N, H, W, C),   P : (..., N H_out W_out, K_h K_w C), one row per window.  A sequence is an image of height 1.
+x : (..., N, H, W, C),   P : (..., N H_out W_out, K_h K_w C), one row per window.  Sequences have height 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Index = tuple[slice | EllipsisType, ...]
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a layer on images, described axis by axis."""
+    """The windows of a layer on images, along each axis."""
 
     rows: Axis
     columns: Axis
@@ -65,18 +65,18 @@ class Windows:
 
     @cached_property
     def offsets(self) -> list[Index]:
-        """Return, for each position (i, j) in a window in row-major order, the index of its pixel in every window."""
+        """Return, for each position in a window in row-major order, the index of its pixels in all windows."""
         down, right = ([a.along(k) for k in range(a.kernel)] for a in (self.rows, self.columns))
         return [(..., i, j, slice(None)) for i in down for j in right]
 
     @cached_property
     def copies(self) -> list[tuple[Index, Index]]:
-        """Return (index on the canvas, index in the image) of the image, and of its repetitions if circular."""
+        """Return (index on the canvas, index in the image) for the image, and for its repetitions if circular."""
         down, right = self.rows.copies, self.columns.copies
         return [((..., r, c, slice(None)), (..., i, j, slice(None))) for r, i in down for c, j in right]
 
     def pad(self, x: Array, outside: float = 0.0) -> Array:
-        """Surround x by pixels of value `outside`, or by its repetitions; return x itself if there is no padding."""
+        """Surround x with pixels of value `outside`, or with repetitions of x.  Without padding, return x itself."""
         if self.size == x.shape[-3:-1]:
             return x
         canvas = array_namespace(x).full((*x.shape[:-3], *self.size, x.shape[-1]), outside, dtype=x.dtype)
@@ -95,7 +95,7 @@ class Windows:
         return x
 
     def read(self, x: Array) -> Array:
-        """Return the patches P(x), a copy."""
+        """Return the patches P(x) as a new array."""
         x = self.pad(x)
         (h, w, c), (down, right) = x.strides[-3:], self.strides
         shape = (*x.shape[:-3], *self.out, *self.window, x.shape[-1])

@@ -1,6 +1,6 @@
-"""Pool over the windows of an image; x[s] holds the pixels at position s of every window.
+"""Pool over the windows of an image.  x[s] contains the pixels at position s of every window.
 
-AvgPool         y = 1/k sum_s x[s]           dx[s] += u / k      k: pixels per window; normalised: those in the image
+AvgPool         y = 1/k sum_s x[s]           dx[s] += u / k      k: pixels per window (in the image if normalised)
 MaxPool         y = max_s x[s]               dx[s] += u if x[s] is the first maximum, in row-major order
 GlobalAvgPool   y = mean over all pixels     dx = u / (H W) everywhere
 gram            0: there are no weights
@@ -36,7 +36,7 @@ class BoundPool:
 
 @dataclass(frozen=True)
 class AvgPoolJacobian(LayerJacobian):
-    """The Jacobian of a linear map: it holds only the geometry."""
+    """The Jacobian of a linear map, which needs only the layer's windows."""
 
     layer: BoundAvgPool
 
@@ -146,7 +146,7 @@ def _(layer: s.MaxPool, site: Site, parametrization: Parametrization, name: str)
 
 @dataclass(frozen=True)
 class GlobalAvgPoolJacobian(LayerJacobian):
-    """The Jacobian of a linear map: it holds only the shape of one example."""
+    """The Jacobian of a linear map, which needs only the shape of one example."""
 
     shape: Shape
 

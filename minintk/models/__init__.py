@@ -1,4 +1,4 @@
-"""Evaluate functions of (theta, x) and their Jacobians: networks, and the models built around them.
+"""Evaluate functions of (theta, x) and their Jacobians, for networks and models built on networks.
 
 Reading order:
 

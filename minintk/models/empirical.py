@@ -4,10 +4,10 @@
     ntk        1/C sum_c Theta[n, c, m, c]                                              (N, M)
     nngp       1/C sum_c f_c(x_n) f_c(x_m)                                              (N, M)
 
-S holds the learning-rate scale of every parameter.  A small step of gradient descent changes theta by -lr S J' dL/df,
-and therefore f by -lr J S J' dL/df, so the kernel of training is J S J'.  By default S is the parametrization's (1 for
-NTK, Standard, PyTorch); `scales` replaces it.  `J.gram` is J J', without S.  The Jacobian is never formed: memory holds
-only activations and C cotangents for two blocks of examples.  For an ensemble, each kernel has an axis E.
+S contains the learning-rate scale of every parameter.  A small gradient step changes theta by -lr S J' dL/df, and
+therefore f by -lr J S J' dL/df, so the kernel of training is J S J'.  By default, S is given by the parametrization (1
+for NTK, Standard, PyTorch).  `scales` replaces S, and `J.gram` omits S.  The Jacobian is never formed.  Memory is
+needed only for activations and C cotangents of two blocks of examples.  For an ensemble, each kernel has an axis E.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def ntk(
 ) -> Array:  # fmt: skip
     """Compute the tangent kernel averaged over outputs, ([E], N, M): 1/C sum_c J_c(x1) S J_c(x2)'  (Lee 2019, eq. 4).
 
-    It is the trace of `ntk_full` over the outputs c = c', divided by C.  For C > 1 the largest stable learning rate
-    needs the full kernel: see `max_learning_rate`.
+    It is the trace of `ntk_full` over the outputs c = c', divided by C.  For C > 1, the largest stable learning rate
+    depends on the full kernel (see `max_learning_rate`).
 
     x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.
-    scales : {tensor name: S} replaces the parametrization's learning-rate scales for gradient descent, as `lr_scales`
-    of `train`.  Raises ValueError if the parametrization has learning rates only for Adam.
-    params : the trained parameters, by names or patterns such as "*.b"; default all.  With "last", the last layer, this
-    is the NNGP kernel of the last hidden layer, the kernel of kind="nngp" in `analytic.ensemble`.
+    scales : {tensor name: S}, which replaces the learning-rate scales of the parametrization, like `lr_scales` of
+    `train`.  Raises ValueError if the parametrization has learning rates only for Adam.
+    params : the trained parameters, by names or patterns such as "*.b", by default all.  "last" selects the last layer.
+    The result is then the NNGP kernel of the last hidden layer, as for kind="nngp" in `analytic.ensemble`.
     memory : bytes for the computation, by default half the free memory.  Raises MemoryError, with the bytes needed, if
-    the result alone is larger, and ValueError or TypeError if theta or inputs do not fit the model, or hold NaN.
+    the result does not fit, and ValueError or TypeError if theta or inputs do not fit the model or contain NaN.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -60,9 +60,9 @@ def ntk_full(
     model: Model, theta: Array, x1: Array, x2: Array | None = None, *, scales: Mapping[str, float] | None = None,
     memory: int | None = None, params: Params = None,
 ) -> Array:  # fmt: skip
-    """Compute the tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'; arguments as for `ntk`.
+    """Compute the tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'.  Arguments as for `ntk`.
 
-    ``k.reshape(N * C, M * C)`` is the Gram matrix.  `ntk` is its trace over c = c', divided by C: C^2 times smaller.
+    ``k.reshape(N * C, M * C)`` is the Gram matrix.  `ntk` is its trace over c = c', divided by C.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -78,7 +78,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
     """Compute the empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2).
 
     theta : ([E], P), x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.  For many outputs, or averaged over
-    networks, it approaches `analytic.kernel(spec).nngp`, the covariance at infinite width.  Errors as for `ntk`.
+    networks, it approaches `analytic.kernel(spec).nngp` as the width grows.  Errors are those of `ntk`.
 
     >>> import numpy as np, minintk as mn
     >>> spec, x = mn.Sequential(mn.Dense(2000, w_std=2**0.5), mn.ReLU(), mn.Dense(2000)), np.eye(2)
@@ -94,7 +94,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
 
 
 def contraction(full: bool, model: Model, scales: Mapping[str, float] | None, params: Params = None) -> Contraction:
-    """Return the contraction to J S J' with these scales.  full : keep all pairs of outputs; else take the trace."""
+    """Return the contraction to J S J' with these scales.  full : True for all pairs of outputs, else the trace."""
     check_model(model)
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", params=params)
     return Contraction(full, S, model.layout)
@@ -104,7 +104,7 @@ def blocks(
     model: Model, theta: Array, x1: Array, x2: Array | None, kernel: Contraction, memory: int | None,
     dtype: Any = None,
 ) -> Array:  # fmt: skip
-    """Compute the kernel in blocks; if x2 is None, only those on and above the diagonal.   dtype : default theta's."""
+    """Compute the kernel in blocks.  If x2 is None, skip blocks below the diagonal.  dtype : by default theta's."""
     check_kernel(model, theta, x1, x2)
     xp = array_namespace(theta, x1)
     lead, C = tuple(theta.shape[:-1]), model.outputs
@@ -134,7 +134,7 @@ def blocks(
 
 
 def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:
-    """Raise unless the kernel of this model at theta and these inputs exists."""
+    """Raise unless this model has a kernel at theta and these inputs."""
     check_model(model)
     if model.coupled:
         raise ValueError(UNCALIBRATED)
@@ -145,8 +145,8 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
-    """Return the examples per block: two blocks' activations and cotangents, and three copies of a kernel, must fit."""
-    item = theta.dtype.itemsize * prod(theta.shape[:-1])  # one number per member
+    """Return the examples per block.  Two blocks' activations and cotangents and three kernel blocks must fit."""
+    item = theta.dtype.itemsize * prod(theta.shape[:-1])  # bytes of one number per member
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)
     per_pair = 3 * item * (1 if trace else model.outputs**2)

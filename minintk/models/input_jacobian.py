@@ -12,7 +12,7 @@ from minintk.models.jacobian import check_argument
 
 @dataclass(frozen=True, eq=False)
 class InputJacobian:
-    """df/dx of a network as a linear map, e.g. for saliency, adversarial examples, and checks of a backward pass.
+    """The Jacobian df/dx of a network as a linear map, e.g. for saliency and adversarial examples.
 
     jvp    v -> (df/dx) v       from a change of the inputs to a change of the outputs
     vjp    u -> (df/dx)' u      from a cotangent of the outputs to a gradient with respect to the inputs
@@ -53,7 +53,7 @@ class InputJacobian:
         return dx
 
     def dense(self) -> Array:
-        """Return df_c(x_n)/dx_n : ([E], N, C, *input_shape): each example's outputs with respect to its own input."""
+        """Return df_c(x_n)/dx_n : ([E], N, C, *input_shape), the derivatives of outputs by the same example's input."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
         N, C = self.outputs

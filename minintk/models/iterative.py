@@ -1,4 +1,4 @@
-"""Train a linearised model whose theta_0 is updated during training (iterative linearised training).
+"""Define a linearised model whose theta_0 is updated during training (iterative linearised training).
 
     f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0),     theta_0 <- theta   after the steps given by `every`
 
@@ -23,14 +23,14 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moved:
-    """A rule for `IterativelyLinearized`: re-linearise when the tangent features have moved by this fraction:
+    """A rule for `IterativelyLinearized`: linearise again when the tangent features have moved by this fraction,
 
         |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) : (n, C), fixed
 
     J is the Jacobian on a probe of n inputs.  The mean of |A' u|^2 over u is |A|_F^2, so one draw estimates the
-    relative change of J at the cost of one forward and one backward sweep over the probe, for any C.
+    relative change of J, at the cost of one forward and one backward sweep over the probe for any C.
 
-    probe : (n, *input_shape), some training inputs, e.g. a tenth of a batch.  fraction : finite, > 0.
+    probe : (n, *input_shape), some training inputs, e.g. a tenth of a batch.  fraction : a finite number > 0.
 
     Raises ValueError for any other fraction or probe.
 
@@ -53,7 +53,7 @@ class Moved:
         if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
             raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
         object.__setattr__(self, "probe", own(self.probe))
-        object.__setattr__(self, "drawn", {})  # {outputs: u}, drawn and moved to a GPU only once
+        object.__setattr__(self, "drawn", {})  # {outputs: u}, so that u is drawn and moved to a GPU only once
 
     def __repr__(self) -> str:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
@@ -71,8 +71,8 @@ class Moved:
 class IterativelyLinearized(Linearized):
     """The linearised model whose theta_0 is updated during training (iterative linearised training).
 
-    every : when to update theta_0: a whole number K >= 1 (after every K steps), inf (never), an increasing sequence
-    (after these steps), or `Moved(fraction, probe)` (when a member's tangent features have moved by that fraction).
+    every : a whole number K >= 1 (update theta_0 after every K steps), inf (never update), an increasing sequence
+    (update after these steps), or `Moved(fraction, probe)` (update when tangent features have moved by the fraction).
     every = 1 is gradient descent on the model itself; every = inf is `Linearized`.
     linearizations : () or (E,), the number of linearisation points so far.  Raises ValueError for any other `every`.
 
@@ -103,17 +103,17 @@ class IterativelyLinearized(Linearized):
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
-        Along its eigenvector, K steps multiply the residual r by q = (1 - lr lambda)^K, like one step of the rate
-        a = (1 - q) / lambda.  Above lr lambda = 2, r grows until the curvature changes:
+        Along the eigenvector of lambda, K steps multiply the residual r by q = (1 - lr lambda)^K, like one step at the
+        rate a = (1 - q) / lambda.  Above lr lambda = 2, r grows until the curvature changes:
 
             r <- (1 - a lambda + a^2 r^2 / n) r,     lambda <- lambda + (a lambda - 4) a r^2 / n
 
         for two linear layers of large width n and one example (Lewkowycz et al. 2020 for K = 1).  The curvature falls
-        while 0 < a lambda < 4, or -3 < q < 1.  For even K, q > 1 and a < 0, so both residual and curvature grow.
+        while 0 < a lambda < 4, or -3 < q < 1.  For even K, q > 1 and a < 0, so the residual and the curvature grow.
 
-        The formula holds for linear networks with one hidden layer and is a guide for others.  At width 256 on eight
-        digits with K = 1, one tanh layer is stable up to this rate, two tanh layers up to 1.1 to 1.5 times this rate,
-        and ReLU up to twice this rate.  Raises TypeError unless `every` is a number.
+        The formula applies to linear networks with one hidden layer and is a guide for others.  We measured the largest
+        stable rate at width 256 on eight digits with K = 1.  It is this rate for one tanh layer, 1.1 to 1.5 times this
+        rate for two tanh layers, and up to twice this rate for ReLU.  Raises TypeError unless `every` is a number.
 
         >>> import minintk as mn
         >>> net = mn.Network(mn.Dense(1), (2,))
@@ -138,7 +138,7 @@ class IterativelyLinearized(Linearized):
         return moved
 
     def _where_features_moved(self, rule: Moved, theta: Array) -> None:
-        """Update theta_0 and its features for the members that the rule selects."""
+        """Update theta_0 and the tangent features of the members that the rule selects."""
         xp = array_namespace(theta)
         theta0 = self._anchor(theta)
         then = rule.features(self.model, theta0) if self._features is None else self._features
@@ -173,13 +173,13 @@ class IterativelyLinearized(Linearized):
 
 
 def _ones(theta: Array) -> Array:
-    """Return a 1 for each member : () or (E,)."""
+    """Return ones, () or (E,), one for each member."""
     xp = array_namespace(theta)
     return xp.ones(tuple(theta.shape[:-1]), dtype=xp.int64)
 
 
 def _checked(every: Any) -> float | tuple[int, ...] | Moved:
-    """Return `every` in a standard form; raise ValueError for anything else."""
+    """Return `every` in a standard form.  Raise ValueError if it is invalid."""
     if isinstance(every, Moved):
         return every
     if np.ndim(every) == 1:

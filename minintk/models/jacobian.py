@@ -2,9 +2,9 @@
 
     jvp    v -> J v          from a change of the parameters to a change of the outputs
     vjp    u -> J' u         from a cotangent of the outputs to a gradient
-    gram   J J'              (N, C, M, C); the tangent kernel also has learning rates (`minintk.models.empirical`)
+    gram   J J'              (N, C, M, C); the tangent kernel includes learning-rate scales (`minintk.models.empirical`)
 
-With an ensemble, every result has a leading axis E.  v and u can have another leading axis K, for K vectors at once.
+With an ensemble, every result has a leading axis E.  v and u can have an additional leading axis K, for K vectors.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from minintk.layers.norm import UNCALIBRATED
 
 
 class Jacobian(ABC):
-    """A linear map (P,) -> (N, C), for each of E members of an ensemble.
+    """The linear map J, (P,) -> (N, C), for each of the E members of an ensemble.
 
-    To write your own Jacobian, define the four attributes and the maps `push` and `pull`; the rest follows from these.
+    To write your own Jacobian, define the four attributes and the maps `push` and `pull`.
 
-    size : P.  outputs : (N, C).  ensemble : E, or None.  like : an array of the library and the dtype of theta.
+    size : P.  outputs : (N, C).  ensemble : E, or None.  like : an array with the library and the dtype of theta.
     """
 
     size: int
@@ -35,11 +35,11 @@ class Jacobian(ABC):
 
     @abstractmethod
     def push(self, v: Array) -> Array:
-        """Return J v : ([K], [E], N, C) for v : ([K], [E], P), which has the right shape and dtype."""
+        """Return J v : ([K], [E], N, C) for v : ([K], [E], P), whose shape and dtype were checked."""
 
     @abstractmethod
     def pull(self, u: Array, out: Array) -> None:
-        """Write out[...] = J' u, ([K], [E], P), for u : ([K], [E], N, C), which has the right shape and dtype."""
+        """Write J' u to out : ([K], [E], P), for u : ([K], [E], N, C), whose shape and dtype were checked."""
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
         """Return J S J_other' through `kernel`, with one backward and one forward sweep per output of `other`."""
@@ -62,34 +62,34 @@ class Jacobian(ABC):
         return () if self.ensemble is None else (self.ensemble,)
 
     def jvp(self, v: Array) -> Array:
-        """Return J v : ([K], [E], N, C) for a tangent v : ([K], [E], P); raise ValueError if v holds a NaN."""
+        """Return J v : ([K], [E], N, C) for a tangent v : ([K], [E], P).  Raise ValueError for a NaN in v."""
         check_argument("v", v, self.like, (*self.lead, self.size), 1)
         dy = self.push(v)
         check_finite_by(dy, "v", v)
         return dy
 
     def vjp(self, u: Array, out: Array | None = None) -> Array:
-        """Return J' u : ([K], [E], P) for u : ([K], [E], N, C), in `out` if given; raise ValueError for a NaN in u."""
+        """Return J' u : ([K], [E], P) for u : ([K], [E], N, C), in `out` if given.  Raise ValueError for a NaN in u."""
         check_argument("u", u, self.like, (*self.lead, *self.outputs), 1)
         check_finite_by(u, "u", u)
         shape = (*u.shape[:-2], self.size)
         if out is None:
-            out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # a layer that forgets to write leaves NaN
+            out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # shows layers that do not write their part
         elif tuple(out.shape) != shape:
             raise ValueError(f"vjp(out=...) expects shape {shape}, got {tuple(out.shape)}")
         self.pull(u, out)
         return out
 
     def gram(self, other: Jacobian | None = None) -> Array:
-        """Return J J' : ([E], N, C, N, C), or J J_other' : ([E], N, C, M, C); reshape (N*C, M*C) for a Gram matrix."""
+        """Return J J' : ([E], N, C, N, C), or J J_other' : ([E], N, C, M, C).  Reshape to (N*C, M*C) for a matrix."""
         return self.gram_by(other, Contraction(full=True))
 
     def trace_gram(self, other: Jacobian | None = None) -> Array:
-        """Return sum_c (J J')[n, c, m, c] : ([E], N, M), C times cheaper than the full gram."""
+        """Return sum_c (J J')[n, c, m, c] : ([E], N, M), at 1/C of the cost of the full gram."""
         return self.gram_by(other, Contraction(full=False))
 
     def gram_by(self, other: Jacobian | None, kernel: Contraction) -> Array:
-        """Return J S J_other' : ([E], N, C, M, C), or its trace over outputs, as `kernel` says; both J must fit."""
+        """Return J S J_other' : ([E], N, C, M, C), or its trace over outputs, as set in `kernel`."""
         other = self if other is None else other
         xp = array_namespace(self.like, other.like)
         mine, theirs = ((A.size, A.outputs[1], A.ensemble, A.like.dtype) for A in (self, other))
@@ -101,7 +101,7 @@ class Jacobian(ABC):
         return self.contract(other, kernel)
 
     def dense(self) -> Array:
-        """Form J, ([E], N, C, P), with one backward sweep per row and little more memory than the result needs."""
+        """Return J as an array ([E], N, C, P), with one backward sweep per row and little memory beyond the result."""
         xp, C = array_namespace(self.like), self.outputs[1]
         rows = xp.empty((*self.lead, self.outputs[0] * C, self.size), dtype=self.like.dtype)
         for start, J in self.parts():
@@ -113,7 +113,7 @@ class Jacobian(ABC):
         return rows.reshape((*self.lead, *self.outputs, self.size))
 
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
-        """Yield (start, the Jacobian of the examples from start on), block by block; one block by default."""
+        """Yield (start, the Jacobian of a block of examples), one block with all examples by default."""
         yield 0, self
 
     def as_linear_operator(self) -> Any:
@@ -141,9 +141,9 @@ class Jacobian(ABC):
 
 @dataclass(frozen=True, eq=False)
 class NetworkJacobian(Jacobian):
-    """The Jacobian of a network: its layers' Jacobians, and the layout that splits theta into their weights.
+    """The Jacobian of a network, from its layers' Jacobians and the layout that splits theta into their weights.
 
-    coupled : True if examples depend on each other: then J has no kernel.  part : returns J of a slice of the examples.
+    coupled : True if examples depend on each other, so that no kernel exists.  part : returns J of a slice of examples.
     """
 
     root: LayerJacobian
@@ -166,14 +166,14 @@ class NetworkJacobian(Jacobian):
         self.root.vjp(u, self.layout.unpack(out))
 
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
-        """Yield eight examples at a time, so that a sweep for one example does not pass through all others."""
+        """Yield blocks of eight examples, so that a sweep for one example does not process all others."""
         if self.part is None or self.coupled:
             yield 0, self
         else:
             yield from ((i, self.part(slice(i, i + 8))) for i in range(0, self.outputs[0], 8))
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return J S J_other' layer by layer: no Jacobian is formed, and no forward sweep is needed."""
+        """Return J S J_other' layer by layer, without forming a Jacobian and without forward sweeps."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
         if not isinstance(other, NetworkJacobian) or type(other.root) is not type(self.root):
@@ -187,7 +187,7 @@ class NetworkJacobian(Jacobian):
 
 
 def check_argument(name: str, a: Array, like: Array, shape: tuple[int, ...], more: int) -> None:
-    """Raise unless `a` ends with the axes `shape`, after at most `more` others, and has the dtype of `like`."""
+    """Raise unless `a` has the dtype of `like` and the last axes `shape`, after at most `more` other axes."""
     check_floating(name, a)
     array_namespace(like, a)
     if tuple(a.shape[-len(shape) :]) != shape or a.ndim > len(shape) + more:

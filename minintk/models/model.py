@@ -1,4 +1,4 @@
-"""Define the interface Model, f = model(theta, x) and its Jacobian, for training, kernels and diagnostics."""
+"""Define `Model`, the interface of f = model(theta, x) and its Jacobian to training, kernels and diagnostics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from minintk.spec.shapes import Shape, UnsupportedLayer
 class Model(ABC):
     """f = model(theta, x) with theta : ([E], P), x : (N, *input_shape), f : ([E], N, C).
 
-    To write your own model, define the three attributes, `forward` and `footprint`; the rest has defaults.
+    To write your own model, define the three attributes, `forward` and `footprint`.  Other methods have defaults.
 
     input_shape : the shape of one example.  layout : the names and places of the parameters.  outputs : C.
     """
@@ -29,12 +29,12 @@ class Model(ABC):
 
     @abstractmethod
     def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
-        """Return (f, J) as `linearize` does; theta and x have already been checked."""
+        """Return (f, J) like `linearize`, for theta and x that have been checked."""
 
     @property
     @abstractmethod
     def footprint(self) -> tuple[int, int]:
-        """Return how many numbers are kept per example when linearising: (in all layers, in the largest layer)."""
+        """Return the numbers stored per example when linearising, (in all layers, in the largest layer)."""
 
     @property
     def size(self) -> int:
@@ -42,7 +42,7 @@ class Model(ABC):
         return self.layout.size
 
     def __call__(self, theta: Array, x: Array) -> Array:
-        """Return f : ([E], N, C); raise ValueError or TypeError if theta and x do not fit, or hold a NaN."""
+        """Return f : ([E], N, C); raise ValueError or TypeError if theta and x do not fit or contain NaN."""
         self.check(theta, x)
         f = self.forward(theta, x)[0]
         check_finite_by(f, "theta", theta)
@@ -51,15 +51,15 @@ class Model(ABC):
     def linearize(self, theta: Array, x: Array, *, params: Params = None) -> tuple[Array, Jacobian]:
         """Return (f, J): the outputs ([E], N, C) and their Jacobian, a `minintk.models.jacobian.Jacobian`.
 
-        J keeps copies of theta and x.  params : as for `ntk`; the columns of all other parameters are 0.
+        J stores copies of theta and x.  params : as for `ntk`.  The columns of all other parameters are 0.
         """
         self.check(theta, x)
         f, J = self.forward(own(theta), own(x))
         check_finite_by(f, "theta", theta)
-        return own(f), J if params is None else Chosen(J, self.layout, params)  # J keeps f if an activation comes last
+        return own(f), J if params is None else Chosen(J, self.layout, params)  # J stores f if an activation comes last
 
     def jacobian(self, theta: Array, x: Array) -> Jacobian:
-        """Return only J, for kernels; theta and x have already been checked."""
+        """Return only J, for theta and x that have been checked."""
         return self.forward(theta, x)[1]
 
     def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
@@ -67,15 +67,15 @@ class Model(ABC):
         raise UnsupportedLayer(f"{self!r} has no Taylor expansion: take mn.Taylor of the network inside")
 
     def advance(self, theta: Array) -> Model:
-        """Return the model after a training step to theta: itself, unless its anchor moves."""
+        """Return the model after a training step to theta, which is the same model unless its anchor moves."""
         return self
 
     def anchors(self) -> dict[str, Array]:
-        """Return the arrays that `advance` changed, by name, for a checkpoint; empty if the model never changes."""
+        """Return the arrays that `advance` changed, by name, for a checkpoint, or {} if the model never changes."""
         return {}
 
     def anchored(self, anchors: Mapping[str, Array]) -> Model:
-        """Restore the model with these anchors, from the model that the run started with."""
+        """Return the model with these anchors, given the model at the start of the run."""
         return self
 
     def members(self, which: slice) -> Model:
@@ -83,12 +83,12 @@ class Model(ABC):
         return self
 
     def fixed(self, x: Array) -> Model:
-        """Return the same model for repeated calls with one x; it can then keep values that depend only on x."""
+        """Return the same model for repeated calls with one x, so that it can store values that depend only on x."""
         return self
 
     @property
     def coupled(self) -> bool:
-        """True if an example's output depends on the rest of its batch; then no kernel exists."""
+        """True if an example's output depends on the rest of its batch, so that no kernel exists."""
         return False
 
     def check_theta(self, theta: Array, name: str = "theta") -> None:
@@ -111,7 +111,7 @@ class Model(ABC):
 
 
 class Chosen(Jacobian):
-    """J diag(s), with s = 1 for the chosen parameters and 0 for others; v and J' u keep the size P."""
+    """The Jacobian J diag(s), with s = 1 for the chosen parameters and 0 for others.  The size remains P."""
 
     def __init__(self, J: Jacobian, layout: Layout, params: Params) -> None:
         self.J, self.layout, self.s = J, layout, np.ones(J.size)
@@ -127,14 +127,14 @@ class Chosen(Jacobian):
         out *= to_library(self.s.astype(str(u.dtype)), array_namespace(u))
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return J diag(s) S diag(s') J_other'; parameters that were not chosen get scale 0."""
+        """Return J diag(s) S diag(s') J_other'.  Parameters that were not chosen have scale 0."""
         S = self.s if kernel.S is None else self.s * kernel.S
         S, other = (S * other.s, other.J) if isinstance(other, Chosen) else (S, other)
         return self.J.gram_by(other, Contraction(kernel.full, S, self.layout))
 
 
 def check_model(model: Any, kind: type[Model] = Model) -> None:
-    """Raise TypeError unless `model` is a model, or, with kind=Network, a network without a wrapper."""
+    """Raise TypeError unless `model` is a model, or a network without a wrapper if kind=Network."""
     if not isinstance(model, kind):
         inside = ": give the network inside it" if isinstance(model, Model) else ""
         want = "a network," if kind is not Model else "a model such as"

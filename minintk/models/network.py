@@ -1,4 +1,4 @@
-"""Build the network of a spec, a `Model` (methods: `models.model`); `Network.speed` can choose faster layers."""
+"""Build the network of a spec, a `Model`.  `Network.speed` can choose faster layers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from minintk.validate import check_generator, precision, whole
 
 
 class Ways(NamedTuple):
-    """The bound layers of a network in two versions: one for outputs and sweeps, one for kernels."""
+    """The bound layers of a network in two versions, one for outputs and sweeps and one for kernels."""
 
     sweeps: Bound
     kernels: Bound
@@ -43,8 +43,8 @@ def as_written(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupl
 class Network(Model):
     """The finite network of a spec.
 
-    spec : the layers.  input_shape : shape of one example, ``x.shape[1:]``.  parametrization : the scales, a class of
-    `minintk.spec.parametrization`, default NTK.  Raises ValueError if the layers do not fit each other.
+    spec : the layers.  input_shape : shape of one example, ``x.shape[1:]``.  parametrization : an object from
+    `minintk.spec.parametrization`, by default NTK().  Raises ValueError if the layers do not fit each other.
 
     >>> from minintk import Dense, ReLU, Sequential
     >>> net = Network(Sequential(Dense(512, b_std=0.1), ReLU(), Dense(1)), input_shape=(64,))
@@ -57,7 +57,7 @@ class Network(Model):
     """
 
     speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways] | None] = None
-    """Function that chooses the `Ways` of every new network; if None, that of `minintk.fast`, if installed."""
+    """The function that chooses the `Ways` of new networks.  None means that of `minintk.fast`, if installed."""
 
     def __init__(
         self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None
@@ -79,7 +79,7 @@ class Network(Model):
         shapes = self.input_shape, *kept_shapes(self.spec, self.input_shape)
         sizes = [prod(shape) for shape in shapes]
         self._footprint = sum(sizes), max(sizes)
-        self._positions = max(prod(shape[:-1]) for shape in shapes)  # the most positions that share a weight
+        self._positions = max(prod(shape[:-1]) for shape in shapes)  # largest number of positions that share a weight
         self._couples = couples(self.spec)
         self.statistics: Weights = {}
         self.keys: np.ndarray[Any, Any] | None = None  # keys of the Dropout masks, ([E], 2): a seed and the steps taken
@@ -97,7 +97,7 @@ class Network(Model):
         return ways
 
     def __getstate__(self) -> dict[str, Any]:
-        bound = "layers", "layout", "sweeps", "kernels"  # these hold functions, which cannot be pickled
+        bound = "layers", "layout", "sweeps", "kernels"  # these contain functions, which cannot be pickled
         return {name: value for name, value in vars(self).items() if name not in bound}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ class Network(Model):
         return self._footprint
 
     def summary(self) -> str:
-        """Return a table of the layers, their output shapes and parameters, with the phase (`analytic.phase`).
+        """Return a table of the layers, their output shapes and parameter counts, with the phase (`analytic.phase`).
 
         >>> from minintk import Dense, ReLU, Sequential
         >>> net = Network(Sequential(Dense(512, w_std=2**0.5), ReLU(), Dense(10, w_std=2**0.5)), (64,))
@@ -162,13 +162,13 @@ class Network(Model):
         return self.keys is not None or (self._couples and not self.statistics)
 
     def with_dropout(self, rng: np.random.Generator, *, ensemble: int | None = None) -> Network:
-        """Return this network with masks in every Dropout, for training; other networks have no masks.
+        """Return this network with masks in every Dropout layer, for training.  Other networks have no masks.
 
-        The masks depend on a key drawn from `rng` here, on the number of training steps taken, on the layer, and on an
-        example's position in its batch.  `train` and `fit` use new masks at every step, and the same ones in a resumed
-        run.  A run computes its losses and outputs with masks; calls of the network and `calibrate` use none.
+        The masks depend on a key drawn from `rng` here, on the number of training steps, on the layer, and on an
+        example's position in its batch.  `train` and `fit` use new masks at every step, and the same masks in a resumed
+        run.  A run computes its losses and outputs with masks.  Calls of the network and `calibrate` use no masks.
 
-        ensemble : E for theta (E, P), with separate masks for each member.
+        ensemble : E for theta (E, P).  Each member has separate masks.
 
         >>> import minintk as mn
         >>> net = Network(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)), (3,))
@@ -197,12 +197,12 @@ class Network(Model):
         return other
 
     def _weights(self, theta: Array) -> Weights:
-        """Return all arrays that the layers need: weights, frozen statistics and the keys of the masks."""
+        """Return all arrays that the layers need, i.e. weights, frozen statistics and the keys of the masks."""
         w = self.layout.unpack(theta) | self.statistics
         return w if self.keys is None else w | {KEYS: self.keys}
 
     def calibrate(self, theta: Array, x: Array) -> Network:
-        """Return this network with the statistics of every BatchNorm frozen at those of the batch x, and without masks.
+        """Return this network without masks and with every BatchNorm's statistics frozen at those of the batch x.
 
         Each output then depends only on its own example, as evaluation and kernels require.  For an ensemble theta :
         (E, P), each member has its own statistics.
@@ -222,7 +222,7 @@ class Network(Model):
         return self._with({name: a for name, a in w.items() if name not in self.layout.slices})
 
     def layer_outputs(self, theta: Array, x: Array) -> list[Array]:
-        """Return the output of each layer of the spec, ([E], N, *shape); the last one is the network's."""
+        """Return the output of each layer of the spec, ([E], N, *shape).  The last one is the network's output."""
         self.check(theta, x)
         xp, w, outputs = array_namespace(theta, x), self._weights(theta), []
         lead, shape = (*theta.shape[:-1], x.shape[0]), self.input_shape
@@ -271,7 +271,7 @@ class Network(Model):
     def linearize(self, theta: Array, x: Array, wrt: Literal["x"]) -> tuple[Array, InputJacobian]: ...
 
     def linearize(self, theta: Array, x: Array, wrt: str = "theta", *, params: Params = None) -> tuple[Array, Any]:
-        """Return (f, J): the outputs ([E], N, C) and their Jacobian with respect to theta, or x if wrt="x"."""
+        """Return (f, J), the outputs ([E], N, C) and their Jacobian with respect to theta, or to x if wrt="x"."""
         if wrt == "theta":
             return super().linearize(theta, x, params=params)
         if wrt != "x" or params is not None:
@@ -288,7 +288,7 @@ class Network(Model):
         return self._through(self._way(self.kernels, x), theta, x)[1]
 
     def _way(self, fast: Bound, x: Array) -> Bound:
-        """Return the fast layers, or the plain ones if there are fewer than THRESHOLDS.plain multiplications."""
+        """Return the fast layers, or the plain layers if there are fewer than THRESHOLDS.plain multiplications."""
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:

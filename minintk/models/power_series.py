@@ -1,11 +1,11 @@
-"""Compute with truncated power series, x(t) = x_0 + x_1 t + ... + x_k t^k: lists of arrays, with None for zero.
+"""Compute with truncated power series x(t) = x_0 + x_1 t + ... + x_k t^k, as lists of arrays, with None for zero.
 
     product    (a b)_j = sum_i a_i b_{j-i}
     integral   y_j = 1/j sum_{i >= 1} i u_i p_{j-i}       the coefficients of y if y' = p u'
 
-Every phi solves such an equation: y = phi(x) has y' = phi'(x) x', and p = phi'(x) is a formula in y, or in series with
-their own equations (exp, sigmoid).  So the rule of phi returns (y, p), y up to t^k and p up to t^(k-1).  Derivatives
-need only p: a change dx(t) of x changes y by dy(t) = p(t) dx(t).
+Every y = phi(x) solves such an equation, y' = phi'(x) x', in which p = phi'(x) is a formula in y or in series with
+their own equations (exp, sigmoid).  The rule of phi therefore returns y up to t^k and p up to t^(k-1).  Derivatives
+need only p, because a change dx(t) of x changes y by dy(t) = p(t) dx(t).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minintk.layers.activation import pointwise
 from minintk.spec.shapes import UnsupportedLayer
 
 Series = list[Any]
-"""Coefficients: arrays, or None for zero; the first one is an array."""
+"""Coefficients: arrays, or None for zero.  The first coefficient is an array."""
 
 
 def add(a: Array | None, b: Array | None) -> Array | None:
@@ -45,7 +45,7 @@ def product(a: Series, b: Series, j: int, weight: Callable[[int, int], float] | 
 
 
 def times(a: Series, b: Series) -> Series:
-    """Return the product a b, up to the order to which both are known.
+    """Return the product a b, up to the order to which a and b are known.
 
     >>> times([1.0, 2.0, None], [3.0, 4.0, 5.0])
     [3.0, 10.0, 13.0]
@@ -54,12 +54,12 @@ def times(a: Series, b: Series) -> Series:
 
 
 def integral(u: Series, p: Series, j: int) -> Array | None:
-    """Return y_j for j >= 1, if y' = p u'."""
+    """Return y_j for j >= 1, where y' = p u'."""
     return product(u, p, j, lambda i, j: i / j)
 
 
 def solved(x: Series, y0: Array, p0: Array, p: Callable[[Series, Series, int], Array | None]) -> tuple[Series, Series]:
-    """Solve y' = p x' for (y, p) up to t^k and t^(k-1), given y_0, p_0 and p_j = p(x, y, j) from x and y up to t^j."""
+    """Solve y' = p x' for y up to t^k and p up to t^(k-1), given y_0, p_0 and p_j = p(x, y, j), j >= 1."""
     y: Series = [y0]
     slopes: Series = [p0]
     for j in range(1, len(x)):
@@ -127,7 +127,7 @@ def hermite(degree: int, xp: Any, x: Series) -> Series:
 
 @expanded.register
 def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
-    """Solve y' = p x', where p solves the equation in the comment."""
+    """Solve y' = p x' with the p in the comment at each case."""
     point, x0 = pointwise(layer), x[0]
     y0, p0 = point.phi(xp, x0), point.derivative(xp, x0)
     match layer:

@@ -1,4 +1,4 @@
-"""Expand a network along theta_0 + t d as a power series in t (Taylor mode); differentiate it with respect to d.
+"""Expand a network along theta_0 + t d as a power series in t, and differentiate the series with respect to d.
 
     x(t) = x_0 + x_1 t + ... + x_k t^k  enters a layer with weights w_0 + t d, and y(t) leaves it
 
@@ -39,14 +39,14 @@ def expand(layer: Bound, w: Weights, d: Weights, x: Series) -> tuple[Series, Lay
 
 
 def along(layers: Bound, w: Weights, d: Weights, x: Array, order: int) -> tuple[Series, Sum]:
-    """Return (y, J): f(w + t d) = sum_j y_j t^j, j = 0 ... order, and the Jacobian of sum_j y_j with respect to d."""
+    """Return (y, J), where f(w + t d) = sum_j y_j t^j for j up to `order`, and J = d(sum_j y_j)/dd."""
     y, J = expand(layers, w, d, [x, *(None for _ in range(order))])
     return y, Sum(J, order)
 
 
 @dataclass(frozen=True)
 class Sum(LayerJacobian):
-    """The last step of a network's series: f = sum_j y_j, so every coefficient has the cotangent u."""
+    """The last step of a network's series, f = sum_j y_j.  Every coefficient has the cotangent u."""
 
     J: Any  # a LayerJacobian with lists as tangents and cotangents
     order: int
@@ -118,7 +118,7 @@ class BilinearSeries(LayerJacobian):
             for i, K in enumerate(other.inputs):
                 if J is None or K is None or u[j] is None or v[i] is None:
                     continue
-                one, two = (J, K) if i == j else (_without_bias(J), _without_bias(K))  # only the first ones have a bias
+                one, two = (J, K) if i == j else (_without_bias(J), _without_bias(K))  # only the first has a bias
                 total = total + one.gram(u[j], two, v[i], kernel)
         return total
 
@@ -128,7 +128,7 @@ def _without_bias(J: Any) -> Any:
 
 
 def _with(layer: Any, **changes: Any) -> Any:
-    """Replace fields of the layer: b=None drops the bias, ends_sweep=True drops u dy/dx."""
+    """Replace fields of the layer.  b=None drops the bias, and ends_sweep=True drops u dy/dx."""
     return replace(layer, parameters=replace(layer.parameters, **changes))
 
 
@@ -155,7 +155,7 @@ def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, BilinearSe
 
 @dataclass(frozen=True)
 class MultiplicationSeries(LayerJacobian):
-    """dy = p dx, a product of series.  Its transpose dx_i = sum_{j >= i} p_{j-i} u_j is the same on reversed lists."""
+    """dy = p dx, a product of series.  Its transpose, dx_i = sum_{j >= i} p_{j-i} u_j, multiplies reversed lists."""
 
     p: Series
 
@@ -207,7 +207,7 @@ def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, EachSeries
 
 @dataclass(frozen=True)
 class NormSeries(LayerJacobian):
-    """dy = r (dx - mean(dx) - y mean(y dx)), in products of series; the transpose acts on reversed lists."""
+    """dy = r (dx - mean(dx) - y mean(y dx)), in products of series.  The transpose acts on reversed lists."""
 
     y: Series
     r: Series
@@ -219,7 +219,7 @@ class NormSeries(LayerJacobian):
         return times(self.r, [add(_centred(c, self.axes), p) for c, p in zip(dx, pulled, strict=True)])
 
     def vjp(self, u: Any, dw: Weights | None) -> Any:
-        """Apply the transpose; r is one number per example, so it commutes with means over features."""
+        """Apply the transpose.  r is one number per example, so it commutes with means over features."""
         return self.jvp({}, u[::-1])[::-1]
 
 

@@ -1,4 +1,4 @@
-"""Wrap a model in models that have the same interface but are other functions of theta.
+"""Wrap a model in another model, with the same interface but a different function of theta.
 
     Linearized    f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)          Lee et al. 2019, eq. (5)
     Taylor        sum_{j <= k} D^j f(theta_0)[d, ..., d] / j!,   d = theta - theta_0
@@ -23,7 +23,7 @@ from minintk.validate import number, whole
 
 
 class Anchored(Model):
-    """A model built on another model and a point theta_0 : (E, P), or (P,), which an ensemble shares."""
+    """A model built on another model and a point theta_0 : (E, P), or (P,) for one point shared by all members."""
 
     def __init__(self, model: Model, theta0: Array) -> None:
         if not isinstance(model, Model):
@@ -32,7 +32,7 @@ class Anchored(Model):
         check_finite("theta0", theta0)
         self.model = model
         self.input_shape, self.layout, self.outputs = model.input_shape, model.layout, model.outputs
-        self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training can overwrite the caller's array
+        self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training can overwrite the caller's
 
     @property
     def footprint(self) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class Anchored(Model):
         return self.theta0 if same else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
 
     def _moved(self, model: Model, theta0: Array) -> Self:
-        """Return the same wrapper on another model and theta_0 (a view suffices, since nothing writes to it)."""
+        """Return the same wrapper on another model and theta_0, which can be a view because nothing writes to it."""
         other = copy(self)
         other.model, other.theta0 = model, theta0
         return other
@@ -79,7 +79,7 @@ class Linearized(Anchored):
     """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
 
     Its Jacobian is J(theta_0) at every theta, and its training follows the closed-form theory of wide networks.
-    params : as for `ntk`; f_lin does not depend on other parameters.  Dropout keeps the masks of the first step.
+    params : as for `ntk`.  f_lin does not depend on other parameters.  Dropout keeps the masks of the first step.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -112,7 +112,7 @@ class Linearized(Anchored):
 
 
 class Centred(Anchored):
-    """alpha (f(theta) - f(theta_0)): zero at the start; a larger alpha makes training lazier (Geiger et al. 2020).
+    """alpha (f(theta) - f(theta_0)), zero at the start.  A larger alpha makes training lazier (Geiger et al. 2020).
 
     Its tangent kernel is alpha^2 times the model's.  theta0 : ([E], P).  Raises ValueError unless 0 < alpha < inf.
 
@@ -127,7 +127,7 @@ class Centred(Anchored):
     def __init__(self, model: Model, theta0: Array, alpha: float) -> None:
         super().__init__(model, theta0)
         self.alpha = number("Centred(alpha=...)", alpha)
-        self._start = model  # f(theta_0) stays the same function even if the model's anchor moves
+        self._start = model  # f(theta_0) must not change if the model's anchor moves
         self._kept: tuple[Array, Array] | None = None  # x and f(theta_0) at x
 
     def fixed(self, x: Array) -> Self:
@@ -183,7 +183,7 @@ class Scaled(Jacobian):
         return ((i, Scaled(J, self.alpha)) for i, J in self.J.parts())
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return alpha J S J_other', multiplied by the alpha of `other` if it has one."""
+        """Return alpha J S J_other', also multiplied by the alpha of `other` if that is `Scaled`."""
         alpha, K = (self.alpha * other.alpha, other.J) if isinstance(other, Scaled) else (self.alpha, other)
         k = self.J.gram_by(K, kernel)
         k *= alpha
@@ -195,9 +195,9 @@ class Taylor(Anchored):
 
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 
-    Order 1 is `Linearized`.  The power series of t -> f(theta_0 + t d) is computed layer by layer; a training step
+    Order 1 is `Linearized`.  The power series of t -> f(theta_0 + t d) is computed layer by layer.  A training step
     costs about 5k/3 steps of the network.  Networks with kinks (ReLU, MaxPool) are expanded on their smooth piece at
-    theta_0.  Raises ValueError unless `order` is a whole number >= 1, UnsupportedLayer if a layer has no expansion.
+    theta_0.  Raises ValueError unless `order` is a whole number >= 1, and UnsupportedLayer if a layer has no expansion.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))

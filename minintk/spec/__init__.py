@@ -2,7 +2,7 @@
 
 Reading order:
 
-    layers             the layers, frozen dataclasses without arrays; `checks` validates their arguments
+    layers             the layers as frozen dataclasses (`checks` validates their arguments)
     activations        phi, as data
     structure          branches, a constant factor, dropout masks
     sequences          attention, and means over non-padding positions
@@ -10,7 +10,7 @@ Reading order:
     variance           the fraction of the inputs' variance that reaches the outputs
     windows            the pixels that a convolution or a pooling reads
     parametrization    the multiplier, initial scale and learning rate of each tensor
-    abc_parametrization    the same as powers of the width, and the training dynamics that follow
+    abc_parametrization    the exponents of a parametrization in the width, and the training dynamics
     zoo                the networks of published papers
 """
 

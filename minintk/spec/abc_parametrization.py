@@ -2,14 +2,14 @@
 
     z = n^-a x w,    w ~ N(0, n^-2b),    rate of w: lr n^-c                       (Yang, Hu 2021, with a, b, c per role)
 
-Constants that do not depend on n are ignored.  For a network with at least two hidden layers and pre-activations h_l,
-trained for a fixed number of steps, the following holds.
+Constants that do not depend on n are ignored.  The following holds for a network with at least two hidden
+layers and pre-activations h_l that is trained for a fixed number of steps.
 
     g = min(a_out + b_out, 2 a_out + c_out)         dL/dh ~ n^-g         Adam: min(a_out + b_out, a_out + c_out)
     r = min over l of  g + 2 a_l + c_l - 1 + [l is the input]            Adam: a_l + c_l - 1 + [l is the input]
 
 Here |dh_l| ~ n^-r for the layer that moves most.  The update of the output weights changes f by n^-u with
-u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1), and that of the features by n^-v with v = a_out + b_out + r - 1.
+u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1).  The change of features contributes n^-v, v = a_out + b_out + r - 1.
 
     stable              a + b = 0 at the input, 1/2 at hidden layers, >= 1/2 at the output; r >= 0, u >= 0, v >= 0
     trivial             stable, and f does not move: u > 0 and v > 0
@@ -17,8 +17,8 @@ u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1), and that of the features by n
     kernel              stable, not trivial, and r > 0: f moves, features do not, the tangent kernel is constant
     maximal             stable, r = 0 for every l, and u = 0: every layer learns (Yang, Hu 2021, section 5)
 
-The theorem of Yang and Hu is for gradient descent with one c for all layers.  The same power counting gives these
-formulas for one c per layer, and for Adam, whose step is n^-c for any gradient (Yang, Littwin 2023).
+Yang and Hu prove this for gradient descent with one c for all layers.  The same power counting gives the formulas for
+one c per layer, and for Adam, whose step is n^-c for any gradient (Yang, Littwin 2023).
 
 For any s in any layer, the shift a + s, b - s, c - 2 s (Adam: c - s) gives the same function and the same training.
 """
@@ -39,17 +39,17 @@ Regime = Literal["unstable", "trivial", "kernel", "feature learning"]
 
 PLACES: tuple[Place, Place, Place] = ("input", "hidden", "output")
 ROUNDING = 1e-9
-"""Exponents that differ by less than this are taken to be equal."""
+"""Exponents that differ by less than this number are considered equal."""
 
 
 @dataclass(frozen=True)
 class ABC(Parametrization):
     """The parametrization with exponents a, b, c, each for (input, hidden, output).
 
-    rule : the optimiser that c applies to, "sgd" or "adam"; with "adam" there are no rates for gradient descent.
-    The width n of a layer is its fan-out at the input, and its fan-in (channels, for a convolution) elsewhere.  Other,
-    constant factors of the fan-in enter the standard deviation: std = sigma n^-b / sqrt(fan_in / n), and at the input
-    sigma n^-b / sqrt(fan_in).  Biases of input and hidden layers scale like input weights; the output bias is constant.
+    rule : the optimiser for which c is given, "sgd" or "adam".  With "adam", gradient descent has no rates.
+    The width n is the fan-out of the input layer, and the fan-in (channels, for a convolution) of other layers.
+    Constant  factors of the fan-in enter the standard deviation: std = sigma n^-b / sqrt(fan_in / n), and at the input
+    layer std = sigma n^-b / sqrt(fan_in).  Biases scale like input weights, but the output bias is constant.
 
     >>> ABC(a=(-0.5, 0, 0.5), b=(0.5, 0.5, 0.5), c=(0, 0, 0)).regime             # muP, as Yang and Hu print it
     'feature learning'
@@ -88,10 +88,10 @@ class ABC(Parametrization):
         return Row(multiplier, std, lr=rate) if self.rule == "sgd" else Row(multiplier, std, lr=None, adam=rate)
 
     def shifted(self, *by: float) -> ABC:
-        """Return the equivalent a + s, b - s, c - 2 s (Adam: c - s).  by : one s, or one per layer role.
+        """Return the equivalent ABC with a + s, b - s, c - 2 s (Adam: c - s).  by : one s, or one s per layer role.
 
-        Given the same random numbers and training (with weight decay), both networks compute the same function at every
-        step, up to rounding (for Adam, if eps is negligible).
+        With the same random numbers and training, the two networks compute the same function at every step, up to
+        rounding.  This includes weight decay, and holds for Adam if eps is negligible.
 
         >>> ntk = ABC(a=(0, 0.5, 0.5), b=(0, 0, 0), c=(0, 0, 0))
         >>> ntk.shifted(0, -0.5, -0.5)
@@ -118,7 +118,7 @@ class ABC(Parametrization):
         return self.rule == other.rule and all(map(_same, (*moved.b, *moved.c), (*other.b, *other.c)))
 
     def _moves(self, g: float) -> tuple[float, float]:
-        """Return r for the updates of the input layer and of a hidden layer, if dL/dh ~ n^-g."""
+        """Return r of the input layer and r of a hidden layer, for dL/dh ~ n^-g."""
         (a1, a2, _), (c1, c2, _) = self.a, self.c
         if self.rule == "adam":
             return a1 + c1, a2 + c2 - 1
@@ -126,12 +126,12 @@ class ABC(Parametrization):
 
     @property
     def _u(self) -> float:
-        """Return u: the update of the output weights changes f by n^-u."""
+        """Return u, where the update of the output weights changes f by n^-u."""
         return (2 if self.rule == "sgd" else 1) * self.a[2] + self.c[2] - 1
 
     @property
     def r(self) -> float:
-        """Return r: features move by n^-r."""
+        """Return r, where features move by n^-r."""
         return min(self._moves(min(self.a[2] + self.b[2], self._u + 1)))
 
     @property
@@ -152,7 +152,7 @@ class ABC(Parametrization):
 
     @property
     def maximal(self) -> bool:
-        """True if every layer learns: stable, r = 0 in each layer, and u = 0.
+        """True if every layer learns, i.e. the network is stable, r = 0 in each layer, and u = 0.
 
         >>> frozen = ABC(a=(0, 0, 0), b=(0, 0.5, 1), c=(0, 2, 1), rule="adam")         # hidden rates too small by 1/n
         >>> frozen.regime, frozen.maximal
@@ -191,12 +191,12 @@ def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
 
 
 def _exponent(one: float, two: float, ratio: float) -> float:
-    """Return p such that two = one ratio^-p; inf if both are zero."""
+    """Return p such that two = one * ratio^-p, or inf if both are zero."""
     return round(-log(two / one) / log(ratio), 9) + 0.0 if one > 0 and two > 0 else inf
 
 
 def _power(n: int, exponent: float) -> float:
-    """Return n^-exponent; 0 for exponent = inf, and 1 at n = 1 otherwise."""
+    """Return n^-exponent, or 0 for exponent = inf.  The result is 1 at n = 1 for any finite exponent."""
     return 0.0 if exponent == inf else float(n) ** -exponent
 
 

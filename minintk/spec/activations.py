@@ -1,6 +1,6 @@
-"""Define pointwise activations phi (phi': `minintk.layers.activation`; kernels: `analytic.recursion.closed_forms`).
+"""Define pointwise activations phi.  See `minintk.layers.activation` for phi', `analytic.recursion` for kernels.
 
-No activation is scaled to preserve variances: include such a factor in w_std, e.g. sqrt(2) for ReLU.
+No activation is scaled to preserve variances.  Include such a factor in w_std, e.g. sqrt(2) for ReLU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Numbered(Activation):
-    """Base class of activations whose arguments must be 0 or of size 1e-100 to 1e100, and must not make phi = 0."""
+    """Base class of activations with numeric arguments: 0 or 1e-100 to 1e100 in size, with phi not identically 0."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class Numbered(Activation):
 
 @dataclass(frozen=True)
 class ReLU(Activation):
-    """phi(x) = max(x, 0); phi'(0) = 0.  It is not scaled by sqrt(2): include that factor in w_std."""
+    """phi(x) = max(x, 0); phi'(0) = 0.  The factor sqrt(2) is not included: set it in w_std."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Abs(Activation):
 
 @dataclass(frozen=True)
 class RectifiedMonomial(Activation):
-    """phi(x) = max(x, 0)^degree; phi'(0) = 0.  degree: 1 (ReLU) to 1000.
+    """phi(x) = max(x, 0)^degree; phi'(0) = 0.  degree : a whole number from 1 (ReLU) to 1000.
 
-    Degrees 1 and 2 have kernels in closed form; higher degrees use quadrature.
+    The kernels of degrees 1 and 2 have closed forms.  Higher degrees use quadrature.
 
     >>> RectifiedMonomial(0)
     Traceback (most recent call last):
@@ -76,7 +76,7 @@ class RectifiedMonomial(Activation):
 class Sign(Activation):
     """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0.  It has an NNGP kernel but no NTK, since E phi'^2 is infinite.
 
-    Small angles become multiples of their square roots; from the second such layer on, so do rounding errors.
+    A small angle becomes a multiple of its square root.  From the second such layer on, so do rounding errors.
     """
 
 
@@ -118,7 +118,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
 def Rbf(gamma: float = 1.0) -> Sin:
     """Return phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), which has the NNGP kernel exp(-gamma E (u - u')^2).
 
-    After a Dense, u is the input times w_std / sqrt(d): the kernel is Gaussian.  Raises ValueError for gamma <= 0.
+    After a Dense layer, this kernel is Gaussian in the inputs times w_std / sqrt(d).  Raises ValueError for gamma <= 0.
 
     >>> Rbf(2.0).b
     2.0
@@ -172,10 +172,10 @@ def Monomial(degree: int) -> Polynomial:
 
 @dataclass(frozen=True)
 class Hermite(Activation):
-    """phi = h_degree, the Hermite polynomial normalised to E h_degree(z)^2 = 1 for z ~ N(0, 1); degree from 0 to 100.
+    """phi = h_degree, the Hermite polynomial with E h_degree(z)^2 = 1 for z ~ N(0, 1) and degree from 0 to 100.
 
-    At variances q = q' = 1 and correlation c, its dual is c^degree.  Values come from a recurrence: a `Polynomial`
-    would lose three digits at degree 10 and nine at degree 30.  Raises ValueError for other degrees.
+    At variances q = q' = 1 and correlation c, its dual is c^degree.  Values come from a recurrence, because a
+    `Polynomial` would lose three digits at degree 10 and nine at degree 30.  Raises ValueError for other degrees.
     """
 
     degree: int
@@ -196,7 +196,7 @@ class Sigmoid(Activation):
 
 @dataclass(frozen=True)
 class Softplus(Numbered):
-    """phi(x) = scale / beta * log(1 + exp(beta x)); 5 and 1.404383 (Geiger et al. 2020) give E phi(N(0, 1))^2 = 1."""
+    """phi(x) = scale / beta * log(1 + exp(beta x)).  beta = 5, scale = 1.404383 normalise E phi(N(0, 1))^2 to 1."""
 
     beta: float = 1.0
     scale: float = 1.0

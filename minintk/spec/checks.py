@@ -1,4 +1,4 @@
-"""Check the arguments of layers as they are constructed: a ValueError names the layer and the argument."""
+"""Check the arguments of layers at construction.  A ValueError names the layer and the argument."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from minintk.validate import number, whole
 
 Size = int | tuple[int, int]
 SIZES = 1e-100, 1e100
-"""Smallest and largest size of an activation's arguments, such that squares and products fit into float64."""
+"""Smallest and largest size of an activation's arguments, whose squares and products fit into float64."""
 
 Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
 
 
 def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise TypeError for arguments that a layer does not take; the message lists those that it takes."""
+    """Raise TypeError for arguments that a layer does not accept.  The message lists the accepted arguments."""
     signature = inspect.signature(kind.__init__)  # type: ignore[misc]
     try:
-        if args or kwargs:  # copying and unpickling pass neither
+        if args or kwargs:  # copying and unpickling pass no arguments
             signature.bind(None, *args, **kwargs)
     except TypeError as error:
         names = [p for p in signature.parameters.values() if p.name != "self"]
@@ -31,7 +31,7 @@ def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def check_numbers(layer: Any) -> None:
-    """Raise unless each argument is 0 or can be squared; convert it to float (NumPy scalars promote float32 arrays)."""
+    """Convert each argument to float, so that float32 arrays stay float32.  Raise unless it is 0 or can be squared."""
     for name, value in vars(layer).items():
         kind, (low, high) = type(layer).__name__, SIZES
         found = number(f"{kind}({name}=...)", value, negative=True)
@@ -59,7 +59,7 @@ def check_axes(layer: str, axes: tuple[int, ...]) -> None:
 
 
 def check_windows(layer: Any, size: str) -> None:
-    """Check the window size, stride and padding of a convolution or a pooling.   size : the name of the window size."""
+    """Check the window size, stride and padding of a convolution or a pooling layer.  size : the window size's name."""
     name = type(layer).__name__
     check_sizes(name, size, getattr(layer, size), layer.axes)
     if layer.stride is not None:
@@ -78,7 +78,7 @@ def check_windows(layer: Any, size: str) -> None:
 
 
 def check_scales(layer: str, w_std: float, b_std: float, b_init: str) -> None:
-    """Raise unless w_std > 0, b_std >= 0 and b_init is known."""
+    """Raise unless w_std > 0, b_std >= 0 and b_init is a known name."""
     number(f"{layer}(w_std=...)", w_std)
     number(f"{layer}(b_std=...)", b_std, zero=True)
     if b_init not in ("normal", "zeros"):

@@ -29,14 +29,14 @@ __all__ = [
 class Layer:
     """Base class of all layers in a spec.
 
-    To add a layer, subclass it as a frozen dataclass, with `weights = True` if it owns parameters, and register
+    To add a layer, write a frozen dataclass that inherits from this class, and register
 
         minintk.spec.shapes.out_shape    (layer, shape) -> the shape of one example after the layer
         minintk.layers.contract.bind     its finite network: outputs and derivatives
         analytic.lower                   its infinite-width rule, if it has one
         minintk.models.taylor.expand     its power series, if `mn.Taylor` should support it
 
-    The page "Extending" of the documentation builds and checks a layer in this way.
+    The page "Extending" of the documentation builds and checks such a layer.
 
     weights : True if the layer itself owns parameters.  couples : True if an example's output depends on the other
     examples of its batch, as in BatchNorm.
@@ -47,22 +47,22 @@ class Layer:
     couples: ClassVar[bool] = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Raise TypeError for arguments that the layer does not take; the message lists those that it takes."""
+        """Raise TypeError for arguments that the layer does not accept.  The message lists the accepted arguments."""
         check_arguments(cls, args, kwargs)
         return super().__new__(cls)
 
     @property
     def inside(self) -> tuple[Layer, ...]:
-        """Return the layers that a container holds; () for other layers."""
+        """Return the layers inside a container, or () for other layers."""
         return ()
 
 
 class Activation(Layer):
     """Base class of the pointwise activations phi.
 
-    To add one, subclass it as a frozen dataclass and register phi and phi' with `minintk.layers.activation.pointwise`.
-    Its infinite-width kernels then use quadrature; only `mn.Taylor` also needs its power series
-    (`minintk.models.power_series.expanded`).
+    To add an activation, write a frozen dataclass that inherits from this class, and register phi and phi' with
+    `minintk.layers.activation.pointwise`.  Its infinite-width kernels then use quadrature.  `mn.Taylor` also needs
+    its power series (`minintk.models.power_series.expanded`).
     """
 
     __slots__ = ()
@@ -73,13 +73,13 @@ class Activation(Layer):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Several(Layer):
-    """Base class of containers of any number of layers: `Sequential` and the branches of `minintk.spec.structure`.
+    """Base class of containers with any number of layers: `Sequential` and the branches of `minintk.spec.structure`.
 
-    A parameter tensor is named by the position of its layer, ``"0.W"``, ``"2.b"``; in a nested container the positions
-    are joined by dots, ``"1.branch.0.W"``.  A layer used at two positions has separate weights at each: specs are
-    values, so no weights are shared.
+    A parameter tensor is named after the position of its layer, as in ``"0.W"`` or ``"2.b"``.  In a nested container,
+    the positions are joined by dots, as in ``"1.branch.0.W"``.  A layer used at two positions has separate weights at
+    each, because specs are values and share no weights.
 
-    Raises TypeError for anything but layers, e.g. a class or a list of layers.
+    Raises TypeError for anything except layers, e.g. for a class or a list of layers.
     """
 
     layers: tuple[Layer, ...]
@@ -124,9 +124,9 @@ class Identity(Activation):
 
 @dataclass(frozen=True)
 class Residual(Layer):
-    """y = branch(x) + shortcut(x), both of the same shape.
+    """y = branch(x) + shortcut(x).
 
-    Raises ValueError if the two shapes differ, once the input shape is known.
+    Raises ValueError if the shapes of branch and shortcut differ, once the input shape is known.
 
     >>> from minintk.spec import ReLU
     >>> block = Residual(Sequential(ReLU(), Dense(64)), shortcut=Dense(64))       # a projection, where widths change
@@ -152,12 +152,12 @@ class Residual(Layer):
 
 @dataclass(frozen=True)
 class Dense(Layer):
-    """z = w_std / sqrt(fan_in) * x W + b_std * b   (NTK parametrization; others: `minintk.spec.parametrization`).
+    """z = w_std / sqrt(fan_in) * x W + b_std * b   (in the NTK parametrization).
 
     width : the number of outputs.
     w_std : sigma_w, the scale of the weights.
     b_std : sigma_b, the scale of the bias; 0 means no bias.
-    b_init : "normal" draws b at initialisation; "zeros" starts b at 0 and trains it with scale b_std
+    b_init : "normal" draws b at initialisation, and "zeros" starts b at 0 and trains it with scale b_std
         (Geiger et al. 2020).  Such a bias adds nothing to the NNGP kernel and the usual b_std^2 to the NTK.
 
     x : (N, fan_in) -> (N, width).  Raises ValueError for a width < 1, w_std <= 0 or b_std < 0.
@@ -183,7 +183,7 @@ class Dense(Layer):
 
 @dataclass(frozen=True)
 class Convolution(Layer):
-    """Base class of `Conv2d` and `Conv1d`.   axes : the numbers of spatial axes that it accepts."""
+    """Base class of `Conv2d` and `Conv1d`.  axes : the accepted numbers of spatial axes."""
 
     weights = True
     axes: ClassVar[tuple[int, ...]]
@@ -209,13 +209,14 @@ class Conv2d(Convolution):
 
     Images are channels-last, x : (N, H, W, C_in);  W : (K, K, C_in, channels).
 
-    channels : number of output channels.
+    channels : the number of output channels.
     kernel_size, stride : a number, or a pair (along H, along W).
-    padding : "same" (ceil(H / stride) pixels out; zeros outside, the smaller half first), "valid" (none), "circular"
-        ("same", with the image repeated).  Or the zeros to add: a number, one per axis, or (before, after) per axis.
-    w_std, b_std, b_init : as for `Dense`.  Pixels near the edge are not rescaled for missing terms.
+    padding : "valid" adds nothing.  "same" adds zeros for an output of ceil(H / stride) pixels, the smaller half before
+        the image.  "circular" is "same" with the image repeated.  Otherwise, the number of zeros to add: one number,
+        one per axis, or (before, after) per axis.
+    w_std, b_std, b_init : as for `Dense`.  Sums at the edges, which have fewer terms, are not rescaled.
 
-    (N, H, W, C_in) -> (N, H', W', channels).  Raises ValueError for sizes below 1 and other paddings.
+    (N, H, W, C_in) -> (N, H', W', channels).  Raises ValueError for sizes below 1 and for any other padding.
 
     >>> from minintk.spec.shapes import out_shape
     >>> out_shape(Conv2d(16, 3), (32, 32, 3)), out_shape(Conv2d(16, 5, stride=2, padding="valid"), (32, 32, 3))
@@ -278,7 +279,7 @@ class AvgPool(Pooling):
 
 @dataclass(frozen=True)
 class MaxPool(Pooling):
-    """y[p] = max_s x[stride p + s]; pixels outside the image are ignored.  Only finite networks support it.
+    """y[p] = max_s x[stride p + s] over pixels inside the image, for finite networks only.
 
     In a tie, the first maximum in row-major order has the derivative 1.  The arguments are those of `AvgPool`.
     """
@@ -293,10 +294,10 @@ class GlobalAvgPool(Layer):
 class LayerNorm(Layer):
     """y = (x - mean) / sqrt(variance + eps), over each example's last axis (features, or channels at each pixel).
 
-    axes : other axes to normalise over, counted from the end, e.g. (-3, -2, -1) for a whole image (H, W, C).
+    axes : the axes to normalise over, counted from the end, e.g. (-3, -2, -1) for a whole image (H, W, C).
         Normalising over pixels only, (-3, -2), has no infinite-width kernel.
 
-    Raises ValueError unless axes are distinct negative whole numbers, and for examples that lack one of them.
+    Raises ValueError unless axes are distinct negative whole numbers and every example has these axes.
     """
 
     _: KW_ONLY
@@ -315,9 +316,9 @@ class LayerNorm(Layer):
 
 @dataclass(frozen=True)
 class BatchNorm(Layer):
-    """y = (x - mean) / sqrt(variance + eps), for each channel over the batch and all pixels, in finite networks only.
+    """y = (x - mean) / sqrt(variance + eps), per channel over the batch and all pixels (finite networks only).
 
-    Training uses the statistics of the batch.  For evaluation and kernels, `Network.calibrate` freezes them.
+    Training uses the statistics of the batch.  `Network.calibrate` freezes the statistics for evaluation and kernels.
     """
 
     couples = True

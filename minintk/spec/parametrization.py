@@ -1,8 +1,8 @@
 """Define parametrizations by one table: (role, fan-in, fan-out) -> (multiplier, init std, learning-rate scales).
 
 A weight matrix W enters the network as  z = multiplier * x W.  Its entries are drawn with standard deviation `std`, and
-its learning rate is lr * `lr` under gradient descent, lr * `adam` under Adam.  sigma is the layer's w_std or b_std; i
-and o are fan-in and fan-out.
+its learning rate is lr * `lr` under gradient descent and lr * `adam` under Adam.  sigma is the layer's w_std or b_std,
+i is the fan-in, and o is the fan-out.
 
 | weights     | multiplier                | std                             | lr              | adam                 |
 | ----------- | ------------------------- | ------------------------------- | --------------- | -------------------- |
@@ -21,9 +21,9 @@ and o are fan-in and fan-out.
 | SpectralMuP | 1                         | sigma                           | o               | 1                    |
 | MeanField   | sigma                     | 1                               | o;   output: 1  | 1                    |
 
-U: drawn uniformly from +-sigma/sqrt(i); all others are normal.  A bias with b_init="zeros" keeps its multiplier and
-starts at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and o = C_out, but under the
-square root of SpectralMuP, o/i is C_out / C_in (see `SpectralMuP`).
+U marks uniform draws from +-sigma/sqrt(i); all others are normal.  A bias with b_init="zeros" keeps its multiplier and
+starts at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and o = C_out.  The square
+root of `SpectralMuP` is an exception: there, o/i is C_out / C_in.
 
 Depth: in a network of L residual branches, SpectralMuP and MeanField scale a branch's weights and biases by the factors
 
@@ -33,7 +33,7 @@ Depth: in a network of L residual branches, SpectralMuP and MeanField scale a br
 | MeanField, its last weights    | 1/sqrt(L)         | 1                        | 1/sqrt(L)                    |
 | both, the weights before these | 1                 | 1                        | 1/sqrt(L)                    |
 
-At the start, branches then add terms of size 1/sqrt(L) with random signs; a step changes these by 1/L with equal signs
+At the start, branches then add terms of size 1/sqrt(L) with random signs.  A step adds 1/L to each with equal signs
 (Yang, Yu, Zhu, Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  The other rows do not depend on L.
 
 To add a parametrization, subclass `Parametrization` and define `row`.  `minintk.spec.abc_parametrization` computes how
@@ -51,8 +51,8 @@ from minintk.spec.shapes import Place
 from minintk.validate import number, whole
 
 Rule = Literal["sgd", "adam", "none"]
-"""The learning rates that an optimiser uses: "sgd" for steps in proportion to the gradient (SGD, momentum), "adam" for
-steps of equal size in every entry, "none" if the optimiser itself sets the size of its steps."""
+"""The learning rates that an optimiser uses: "sgd" for steps proportional to the gradient (SGD, momentum), "adam" for
+steps of equal size in every entry, and "none" if the optimiser sets the size of its steps."""
 
 NO_KERNEL = "Adam has no tangent kernel, because its steps are not linear in the gradient"
 """The reason why J S J' is defined only for gradient descent."""
@@ -62,8 +62,8 @@ NO_KERNEL = "Adam has no tangent kernel, because its steps are not linear in the
 class Role:
     """The role of a tensor: "weight" or "bias", and the place of its layer, "input", "hidden" or "output".
 
-    window : the number of positions that a convolution reads at once, K K, a factor of its fan-in; 1 for Dense.
-    branches : the number L of residual branches in the network, for a layer inside a branch; otherwise 1.
+    window : the number of positions in a convolution's window, K K, which is a factor of its fan-in; 1 for Dense.
+    branches : the number L of residual branches in the network for a layer inside a branch, otherwise 1.
     end : True for the last weights of their branch.
     """
 
@@ -75,7 +75,7 @@ class Role:
 
     @property
     def depth(self) -> tuple[float, float]:
-        """Return two factors, for the last weights of a branch and for all its weights: 1/sqrt(L), or else 1."""
+        """Return (1/sqrt(L) for the last weights of a branch, 1/sqrt(L) for any weights in a branch), else 1."""
         scale = self.branches**-0.5
         return scale if self.end else 1.0, scale
 
@@ -84,8 +84,8 @@ class Role:
 class Row:
     """One row of the table: a tensor's multiplier, its distribution and its learning rates.
 
-    lr : the scale of the learning rate under gradient descent; None if missing.  adam : the scale under Adam; None
-    means the same as `lr`.  Raises ValueError for a rate that is not a finite number >= 0.
+    lr : the scale of the learning rate under gradient descent, or None if there is none.  adam : the scale under Adam.
+    None means the value of `lr`.  Raises ValueError for a rate that is not a finite number >= 0.
     """
 
     multiplier: float
@@ -100,7 +100,7 @@ class Row:
                 number(f"Row({name}=...)", scale, zero=True)
 
     def rate(self, rule: Rule) -> float:
-        """Return the scale of the learning rate under an optimiser of this rule; raise ValueError if there is none.
+        """Return the learning-rate scale for an optimiser with this rule.  Raise ValueError if there is none.
 
         >>> Row(1.0, 1.0, lr=4.0, adam=0.5).rate("adam"), Row(1.0, 1.0, lr=4.0).rate("adam")
         (0.5, 4.0)
@@ -116,13 +116,13 @@ class Row:
 
 
 class Parametrization(ABC):
-    """Base class: subclass it as a frozen dataclass that defines `row`."""
+    """Base class of parametrizations.  A subclass is a frozen dataclass that defines `row`."""
 
     __slots__ = ()
 
     @abstractmethod
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
-        """Return the row for a tensor of this role; `sigma` is the layer's own w_std or b_std."""
+        """Return the row for a tensor of this role.  sigma : the layer's w_std or b_std."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Standard(Parametrization):
 class PyTorch(Parametrization):
     """z = x W + b with W, b ~ U(-sigma/sqrt(fan_in), sigma/sqrt(fan_in)).
 
-    w_std = b_std = 1 gives torch.nn.Linear's default.
+    w_std = b_std = 1 gives the default of torch.nn.Linear.
 
     >>> PyTorch().row(Role("bias"), fan_in=3, fan_out=10, sigma=1.0)
     Row(multiplier=1.0, std=0.3333333333333333, lr=1.0, draw='uniform', adam=None)
@@ -169,22 +169,22 @@ class SpectralMuP(Parametrization):
 
         |W| ~ |dW| ~ sqrt(fan_out / fan_in)    spectral norms, so that every |h_l| and |dh_l| is of order sqrt(n_l)
 
-    A Gaussian W of deviation s has |W| = s (sqrt(fan_in) + sqrt(fan_out)).  Updates have low rank: the gradient's norm
-    is sqrt(fan_in / fan_out), so lr ~ fan_out / fan_in; Adam's entries are +-lr, so |dW| = lr sqrt(fan_in fan_out) and
-    lr ~ 1/fan_in.  A bias is a matrix with fan_in = 1.  A convolution sums over K K positions, so
-    |W| = s K (sqrt(C_in) + sqrt(C_out)): the same with fan_in = K K C_in, but the root is sqrt(C_out / C_in).
+    A Gaussian W of standard deviation s has |W| = s (sqrt(fan_in) + sqrt(fan_out)).  Updates have low rank: the
+    gradient's norm is sqrt(fan_in / fan_out), so lr ~ fan_out / fan_in.  Adam's updates have entries +-lr, so |dW| = lr
+    sqrt(fan_in fan_out) and lr ~ 1/fan_in.  A bias is a matrix with fan_in = 1.  A convolution sums over K K positions,
+    so |W| = s K (sqrt(C_in) + sqrt(C_out)).  Its fan_in is K K C_in, but the square root is sqrt(C_out / C_in).
     The first weights start at 1/sqrt(fan_in) for any fan_out.  Inputs are not aligned with the weights, so features are
-    of order one; the factor min(1, sqrt(n / d)) would make them small if the network is narrower than the inputs.
-    With fan_in = d, n, n and fan_out = n, n, 1 this gives sigma = 1/sqrt(d), 1/sqrt(n), 1/n and eta = n/d, 1, 1/n, the
-    table for linear networks in Pleiss's lecture 11.
+    of order one.  The factor min(1, sqrt(n / d)) would make features small if n < d.
+    With fan_in = d, n, n and fan_out = n, n, 1, this gives sigma = 1/sqrt(d), 1/sqrt(n), 1/n and eta = n/d, 1, 1/n, as
+    in the table for linear networks in Pleiss's lecture 11.
 
     >>> rows = [SpectralMuP().row(Role("weight"), i, o, sigma=1.0) for i, o in ((16, 400), (400, 400), (400, 1))]
     >>> [(round(row.std, 6), row.lr, row.adam) for row in rows]
     [(0.25, 25.0, 0.0625), (0.05, 1.0, 0.0025), (0.0025, 0.0025, 0.0025)]
 
     base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s.
-    A learning rate tuned there holds at every width (Yang et al. 2022, `mup`).  Each row is divided by the row
-    at width b and multiplied by the standard one.  Raises ValueError unless b is a whole number >= 1.
+    A learning rate tuned at width b is suitable at every width (Yang et al. 2022, `mup`).  Each row is divided by the
+    row at width b and multiplied by the standard one.  Raises ValueError unless b is a whole number >= 1.
 
     >>> SpectralMuP(base_width=100).row(Role("weight"), 400, 400, sigma=1.0)
     Row(multiplier=1.0, std=0.05, lr=1.0, draw='normal', adam=0.25)
@@ -218,7 +218,7 @@ class SpectralMuP(Parametrization):
 
 @dataclass(frozen=True)
 class MeanField(Parametrization):
-    """NTK with 1/fan_in in place of 1/sqrt(fan_in) at the output, and learning rates times the width:
+    """NTK with 1/fan_in instead of 1/sqrt(fan_in) at the output, and learning rates proportional to the width:
 
         f(x) = 1/n sum_i a_i phi(w_i x),    d theta/dt = - n grad L           (Mei et al. 2018; Chizat, Bach 2018)
 

@@ -1,8 +1,8 @@
 """Define layers for sequences (L, C).  Images (H, W, C) are read as sequences of H W positions.
 
 Sequences of unequal length share one array, padded with positions whose channels are all 0.  Layers without a bias and
-with phi(0) = 0 keep the padding at 0; a convolution does so where its window covers only padding.
-`GlobalSelfAttention(masked=True)` and `MaskedAvgPool` ignore padding; without masks it mixes with the rest.
+with phi(0) = 0 keep the padding at 0.  A convolution does so at positions whose window covers only padding.
+`GlobalSelfAttention(masked=True)` and `MaskedAvgPool` ignore padding.  Other layers mix it with the examples.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class GlobalSelfAttention(Layer):
 
     With "sqrt", an infinite-width kernel exists only for zeta = mn.Identity() and if the number of heads grows too.
 
-    channels : the channels of y.   heads : h.   key_channels, value_channels : those of k and of v; default `channels`.
-    zeta : "softmax", or a pointwise activation; with mn.Identity() attention is linear in G.
+    channels : the channels of y.   heads : h.   key_channels, value_channels : channels of k and v, default `channels`.
+    zeta : "softmax" or a pointwise activation.  With mn.Identity(), attention is linear in G.
     qk_std : sigma_q sigma_k, the scale of G.   w_std : sigma_v sigma_o, the scale of y.   b_std : the scale of b.
-    masked : True ignores padding in keys and queries and sets y = 0 there; it requires b_std = 0.
-    Tensors: "in.0", "in.1", ... of keys, queries (scaling="sqrt") and values, and "output".
+    masked : if True, ignore padding in keys and queries and set y = 0 at padding.  This requires b_std = 0.
+    The tensors are "in.0", "in.1", ... for keys, queries (if scaling="sqrt") and values, and "output" for W_o and b.
 
     (N, L, C) -> (N, L, channels).  Raises ValueError for sizes below 1 and scales below 0.
     Hron, Bahri, Sohl-Dickstein, Novak 2020, "Infinite attention: NNGP and NTK for deep attention networks".
@@ -69,7 +69,7 @@ class GlobalSelfAttention(Layer):
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Return the channels of one head's keys and values."""
+        """Return the numbers of channels of one head's keys and values."""
         given = self.key_channels, self.value_channels
         return tuple(self.channels if size is None else size for size in given)  # type: ignore[return-value]
 
@@ -88,4 +88,4 @@ class GlobalSelfAttention(Layer):
 
 @dataclass(frozen=True)
 class MaskedAvgPool(Layer):
-    """y = the mean over the positions that are not all 0, or 0 if there are none; (N, L, C) -> (N, C)."""
+    """y = the mean over positions with a nonzero channel, or 0 if all are padding; (N, L, C) -> (N, C)."""

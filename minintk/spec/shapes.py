@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 class UnsupportedLayer(TypeError):
-    """Raised for a layer that is not supported here; the message says why and what to use instead."""
+    """Raised for an unsupported layer.  The message gives the reason and an alternative."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Site:
     """The place of a layer in a network.
 
     shape : the shape of one example before the layer, ``(d,)`` or ``(H, W, C)``.
-    first : True if no weights come before it.  last : True if none come after it.  inputs : True if the derivative with
-    respect to the network's inputs is needed, so that the backward sweep must continue past the first weights.
-    residuals : the number of residual branches in the network, 0 before they are counted.  branches : this number for
-    a layer inside a branch, 1 for other layers.  end : True if no weights come after it in its branch.
+    first : True if no weights come before it.  last : True if none come after it.  inputs : True if df/dx is
+    needed, which requires the backward sweep to continue past the first weights.
+    residuals : the number of residual branches in the network, or 0 before they are counted.  branches : this number
+    for a layer inside a branch, and 1 for other layers.  end : True if no weights come after the layer in its branch.
     """
 
     shape: Shape
@@ -39,39 +39,39 @@ class Site:
 
     @property
     def branch(self) -> Site:
-        """Return the site of the branch of the Residual at this site."""
+        """Return the site of the branch, for a Residual at this site."""
         return replace(self, branches=max(1, self.residuals), end=True)
 
     @property
     def place(self) -> Place:
-        """Return 'input' for the first weights (also if they are the last), 'output' for the last, else 'hidden'."""
+        """Return 'input' if no weights come before, else 'output' if none come after, else 'hidden'."""
         return "input" if self.first else "output" if self.last else "hidden"
 
 
 @singledispatch
 def out_shape(layer: s.Layer, shape: Shape) -> Shape:
-    """Return the shape of one example after `layer`, given the shape before it; raise ValueError if it does not fit."""
+    """Return the shape of one example after `layer`.  Raise ValueError if the shape before it does not fit."""
     raise UnsupportedLayer(f"{type(layer).__name__} has no output shape: register minintk.spec.shapes.out_shape for it")
 
 
 def has_weights(layer: s.Layer) -> bool:
-    """Return True if the layer, or any layer inside it, owns parameters."""
+    """True if the layer or any layer inside it owns parameters."""
     return layer.weights or any(map(has_weights, layer.inside))
 
 
 def count_residuals(layer: s.Layer) -> int:
-    """Count the residual branches: the layer itself and those inside it; each layer of `Branches` counts its own."""
+    """Count the residual branches of the layer and of the layers inside it, separately for each of `Branches`."""
     inside = () if isinstance(layer, s.Branches) else layer.inside
     return isinstance(layer, s.Residual) + sum(map(count_residuals, inside))
 
 
 def couples(layer: s.Layer) -> bool:
-    """Return True if an example's output depends on other examples of the batch, in this layer or any inside it."""
+    """True if an example's output depends on other examples of its batch, in this layer or in a layer inside it."""
     return layer.couples or any(map(couples, layer.inside))
 
 
 def kept_shapes(layer: s.Layer, shape: Shape) -> Iterator[Shape]:
-    """Yield the shapes of all arrays that linearising keeps for one example: after the layer and each layer inside."""
+    """Yield the shapes of the arrays that `linearize` keeps per example, for the layer and each layer inside it."""
     if isinstance(layer, s.Sequential):
         for inner in layer.layers:
             yield from kept_shapes(inner, shape)
@@ -83,14 +83,14 @@ def kept_shapes(layer: s.Layer, shape: Shape) -> Iterator[Shape]:
             yield out_shape(layer, shape)
     elif isinstance(layer, s.GlobalSelfAttention):
         *read, out = (out_shape(part, shape) for part in layer.parts(shape))
-        L = prod(shape[:-1])  # keys, queries, values and their concatenation; then the weights A, and A v
+        L = prod(shape[:-1])  # keys, queries, values and their concatenation, then A and A v
         yield from (*read, *read, (int(layer.heads), L, L), read[-1], out)
     elif not isinstance(layer, (s.Flatten, s.Identity)):
         yield out_shape(layer, shape)
 
 
 def sites(layers: Sequence[s.Layer], site: Site) -> Iterator[tuple[s.Layer, Site]]:
-    """Yield each layer of a chain with its own Site, given the Site of the chain."""
+    """Yield each layer of a chain with its Site, given the Site of the chain."""
     weighted = [has_weights(layer) for layer in layers]
     shape, residuals = site.shape, site.residuals or sum(map(count_residuals, layers))
     for i, layer in enumerate(layers):

@@ -4,7 +4,7 @@
     Product    y = b_1(x) * ... * b_k(x)         Dropout    y = m x / (1 - rate),  m = 0 or 1 at random
     Concat     y = (b_1(x), ..., b_k(x)), concatenated along the features
 
-The kernels at infinite width are K_1 + ... + K_k, K_1 * ... * K_k, and sum_i n_i / n K_i for branches of n_i features.
+The infinite-width kernels are K_1 + ... + K_k, K_1 * ... * K_k, and sum_i n_i / n K_i for branches of n_i features.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Branches(Several):
 class Sum(Branches):
     """y = b_1(x) + ... + b_k(x), for branches of one shape.  `Residual` is the sum of a branch and a shortcut.
 
-    At infinite width K = K_1 + ... + K_k, and likewise for Theta, if all branches but one end in weights.
+    At infinite width, K = K_1 + ... + K_k, and likewise for Theta, if all branches except one end in weights.
     Raises ValueError if shapes differ, once the input shape is known.
 
     >>> from minintk.spec import Dense, Identity, ReLU, Sequential
@@ -40,13 +40,13 @@ class Sum(Branches):
 
 
 class Product(Branches):
-    """y = b_1(x) * ... * b_k(x), elementwise for branches of one shape: gates, multiplicative interactions.
+    """y = b_1(x) * ... * b_k(x), elementwise, for branches of one shape, e.g. for gates.
 
-    At infinite width (k = 2) K = K_1 * K_2 and Theta = Theta_1 * K_2 + K_1 * Theta_2, for independent branches: all but
-    one pass the whole input through weights of their own, e.g. Sequential(Dense(64), ReLU()) and not ReLU().
-    Features of all but one branch must have equal variances, unlike those of a Concat or of flattened pixels.
-    Products of Gaussians are not Gaussian, so weights must come before the next activation.  Raises ValueError if
-    shapes differ, once the input shape is known.
+    At infinite width, K = K_1 * K_2 and Theta = Theta_1 * K_2 + K_1 * Theta_2 for k = 2 independent branches.  To be
+    independent, all branches except one must pass their whole input through separate weights, as in
+    Sequential(Dense(64), ReLU()).  In all branches except one, the features must have equal variances, unlike the
+    features of a Concat or flattened pixels.  Weights must come before the next activation, because products of
+    Gaussians are not Gaussian.  Raises ValueError if shapes differ, once the input shape is known.
 
     >>> from minintk.spec import Dense, Sequential, Sigmoid
     >>> gate = Product(Dense(64), Sequential(Dense(64), Sigmoid()))
@@ -56,9 +56,9 @@ class Product(Branches):
 class Concat(Branches):
     """y = (b_1(x), ..., b_k(x)), concatenated along the last axis (features, or channels).
 
-    At infinite width K = sum_i n_i / n K_i, for branches of n_i features, n in total, and likewise for Theta; widths
-    grow at fixed ratios.  Weights must come before the next activation, since features of different branches differ
-    in variance.  Raises ValueError if axes other than the last differ, once the input shape is known.
+    At infinite width, K = sum_i n_i / n K_i for branches of n_i features, n in total, whose ratios stay fixed; likewise
+    for Theta.  Weights must come before the next activation, because branches can have features of different
+    variances.  Raises ValueError if axes other than the last differ, once the input shape is known.
 
     >>> from minintk.spec import Dense
     >>> from minintk.spec.shapes import out_shape
@@ -69,7 +69,7 @@ class Concat(Branches):
 
 @dataclass(frozen=True)
 class Scale(Activation):
-    """y = factor x.  At infinite width: factor^2 K, factor^2 Theta.  Raises ValueError for factor = 0, inf or NaN."""
+    """y = factor x, with kernels factor^2 K and factor^2 Theta.  Raises ValueError for factor = 0, inf or NaN."""
 
     factor: float
 
@@ -80,15 +80,16 @@ class Scale(Activation):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """y = m x / (1 - rate): sets each number to 0 with probability `rate`, and scales the others up.
+    """y = m x / (1 - rate), where m = 0 with probability `rate` and m = 1 otherwise, for each number.
 
-    A network applies masks only in training, after ``net.with_dropout(rng)`` draws them; see `Network.with_dropout`.
+    Only networks returned by ``net.with_dropout(rng)`` apply masks, and only in training.
     The infinite-width kernel is that of networks with masks drawn per example: K(x, x) / (1 - rate), and K(x, x')
-    unchanged (Srivastava et al. 2014; Schoenholz et al. 2017).  A kernel treats x2 as other examples with their own
-    masks, even if x2 = x1: `k(x, x)` is `k(x)` without 1 / (1 - rate).  Weights must come first, since masks of the
-    inputs do not average out as widths grow.  For a kernel without masks, leave the layer out.
+    unchanged (Srivastava et al. 2014; Schoenholz et al. 2017).  A kernel treats x2 as other examples with
+    different masks, even if x2 = x1, so `k(x, x)` lacks the factor 1 / (1 - rate) of `k(x)`.  Weights must come first,
+    because masks of the inputs do not average out as widths grow.  For a kernel without masks, leave the layer out.
 
-    rate : in [0, 1), as in PyTorch and Flax; neural-tangents takes 1 - rate.  Raises ValueError for other rates.
+    rate : the probability of a zero, in [0, 1), as in PyTorch and Flax.  neural-tangents expects 1 - rate.  Raises
+    ValueError for other rates.
     """
 
     rate: float = 0.5
@@ -99,7 +100,7 @@ class Dropout(Layer):
 
 
 def as_sequential(spec: Any) -> Sequential:
-    """Return the spec as a Sequential: itself, or a bare layer wrapped in one.
+    """Return the spec as a Sequential.  A bare layer is wrapped in a Sequential.
 
     >>> from minintk.spec import Dense
     >>> as_sequential(Dense(3))

@@ -1,4 +1,4 @@
-"""Compute how much of the inputs' variance reaches the outputs: a deep ReLU network with w_std = 1 loses most of it."""
+"""Compute the fraction of the inputs' variance that reaches the outputs, which is small in deep ReLU networks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from minintk import spec as s
 from minintk.spec.parametrization import NTK, Parametrization, Standard
 
 SMALLEST_SILENT_GAIN = 1e-4
-"""Warn below this ratio of output to input variance; fourteen ReLU layers with w_std = 1 have less."""
+"""Ratio of output to input variance below which to warn.  Fourteen ReLU layers with w_std = 1 have less."""
 
 
 def variance_gain(layer: s.Layer) -> float:
-    """Return the factor by which weights without biases and ReLU-like activations scale the variance; nan for others.
+    """Return the factor by which the layers scale the variance, or nan unless they are bias-free and ReLU-like.
 
     Weights contribute w_std^2; an activation with phi(s z) = s phi(z) for s > 0 contributes E phi(z)^2.
 
@@ -31,7 +31,7 @@ def variance_gain(layer: s.Layer) -> float:
 
 
 def warn_if_nothing_arrives(spec: s.Layer, parametrization: Parametrization) -> None:
-    """Warn (RuntimeWarning) if the outputs start near zero, as in deep ReLU networks with w_std = 1."""
+    """Issue a RuntimeWarning if the outputs start near zero, as in deep ReLU networks with w_std = 1."""
     gain = variance_gain(spec) if isinstance(parametrization, (NTK, Standard)) else 1.0
     if gain < SMALLEST_SILENT_GAIN:
         warnings.warn(

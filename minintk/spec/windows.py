@@ -1,8 +1,8 @@
-"""Compute the pixels that a convolution or a pooling reads, one axis of the image at a time.
+"""Compute the pixels that a convolution or a pooling layer reads, one axis of the image at a time.
 
     output pixel p reads  x[stride p - before + s],  s = 0 ... kernel - 1
 
-Pixels outside the image are zero or, if circular, its repetitions.  Infinite networks read pairs of pixels likewise.
+Pixels outside the image are zero, or repeat the image if circular.  Infinite networks read pairs of pixels likewise.
 
 >>> rows = axis("Conv2d", 28, kernel=5, stride=2, padding="same")
 >>> rows, rows.out
@@ -37,18 +37,18 @@ class Axis:
 
     @property
     def inside(self) -> list[int]:
-        """Return, for each window, the number of its pixels that lie in the image."""
+        """Return, for each window, the number of pixels inside the image."""
         starts = range(-self.before, self.stride * self.out - self.before, self.stride)
         ends = ((max(p, 0), min(p + self.kernel, self.size)) for p in starts)
         return [self.kernel if self.circular else max(0, end - start) for start, end in ends]
 
     def along(self, k: int) -> slice:
-        """Return the slice of the pixels x[stride p + k] of the padded axis, one for each window p."""
+        """Return the slice of the padded axis that selects x[stride p + k] for every window p."""
         return slice(k, k + self.stride * (self.out - 1) + 1, self.stride)
 
     @property
     def copies(self) -> list[tuple[slice, slice]]:
-        """Return (part of the padded axis, part of the image) for the image and, if circular, its repetitions."""
+        """Return pairs of slices (padded axis, image), one for the image and one for each circular repetition."""
         before, after = (-(-self.before // self.size), -(-self.after // self.size)) if self.circular else (0, 0)
         found = []
         for start in range(self.before - before * self.size, self.before + after * self.size + 1, self.size):
@@ -58,7 +58,7 @@ class Axis:
 
 
 def axis(layer: str, size: int, kernel: int, stride: int, padding: str | tuple[int, int]) -> Axis:
-    """Return the Axis for a padding, by name or as (before, after); raise ValueError if no window fits."""
+    """Return the Axis for a padding given by name or as (before, after).  Raise ValueError if no window fits."""
     if isinstance(padding, str):
         missing = 0 if padding == "valid" else max((-(-size // stride) - 1) * stride + kernel - size, 0)
         before, after = missing // 2, missing - missing // 2
@@ -133,7 +133,7 @@ def _(layer: s.GlobalAvgPool, shape: Shape) -> Shape:
 
 
 def check_channels_last(spec: s.Layer, shape: Shape) -> None:
-    """Raise ValueError for images that look channels-first, (3, 32, 32), if a layer with windows would read them."""
+    """Raise ValueError if a layer with windows would read images that look channels-first, e.g. (3, 32, 32)."""
     if len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2] > 4 and _windowed(spec):
         C, H, W = shape
         raise ValueError(
@@ -143,5 +143,5 @@ def check_channels_last(spec: s.Layer, shape: Shape) -> None:
 
 
 def _windowed(layer: s.Layer) -> bool:
-    """Return True if the layer is or contains a 2-d convolution or a pooling."""
+    """True if the layer is or contains a 2-d convolution or a pooling layer."""
     return isinstance(layer, s.Conv2d | s.Pooling) or any(map(_windowed, layer.inside))

@@ -1,6 +1,6 @@
 """Define the networks of published papers as specs (the zoo).
 
-The caller chooses the parametrization, ``mn.Network(zoo.lenet5(), (28, 28, 1), mn.PyTorch())``.  Images are
+The caller chooses the parametrization, as in ``mn.Network(zoo.lenet5(), (28, 28, 1), mn.PyTorch())``.  Images are
 channels-last.  Each docstring gives the number of parameters P and its source.
 
 >>> import minintk as mn
@@ -32,14 +32,14 @@ SQRT2 = 2**0.5
 """The w_std of He et al. 2015, which preserves the variance through ReLU layers."""
 
 RELU, BATCH_NORM = ReLU(), BatchNorm()
-"""Layers that are placed between the weights by default."""
+"""Layers between the weights by default."""
 
 
 def mlp(
     depth: int, width: int, outputs: int, *, activation: Activation = RELU, w_std: float = SQRT2,
     b_std: float = 0.1**0.5,
 ) -> Sequential:  # fmt: skip
-    """Return an MLP with `depth` hidden layers of `width` features on vectors (d,); defaults as in Lee et al. 2019.
+    """Return an MLP with `depth` hidden layers of `width` features for inputs (d,), as in Lee et al. 2019 by default.
 
     P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  Raises ValueError unless width and depth are whole numbers >= 1.
 
@@ -53,11 +53,11 @@ def mlp(
 
 
 def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential:
-    """Return LeNet-5 with ReLU and max-pooling: 6w and 16w channels (5 x 5), then 120w, 84w and C features.
+    """Return LeNet-5 with ReLU, max-pooling, 5 x 5 convolutions to 6w and 16w channels, and 120w, 84w, C features.
 
-    It takes 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 (padding 0, CIFAR-10); initialise it with
+    Inputs are 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 images (padding 0, CIFAR-10).  Initialise it with
     `mn.PyTorch()`.  On MNIST P = 61,706 at w = 1 (all maps connected), "about 60k" in Samarin et al. 2020, who scale
-    all channels and features by w.  On CIFAR-10 P = 62,006, as for the network of PyTorch's tutorial.
+    all channels and features by w.  On CIFAR-10, P = 62,006, as in PyTorch's tutorial.
 
     >>> import minintk as mn
     >>> mn.Network(lenet5(), (28, 28, 1)).size
@@ -71,7 +71,7 @@ def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequent
     """Return LeNet-5 with `channels` channels in each convolution, then 120, 84 and C features.
 
     This is the "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which specifies only
-    the 50 channels; the rest follows `lenet5`.  It takes 28 x 28 x 1 or 32 x 32 x 3 images (padding 2).
+    the 50 channels.  The rest follows `lenet5`.  Inputs are 28 x 28 x 1 or 32 x 32 x 3 images (padding 2).
 
     >>> import minintk as mn
     >>> mn.Network(lenet(50), (28, 28, 1)).size
@@ -115,10 +115,10 @@ def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
 
 
 def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
-    """Return four 5 x 5 convolutions (padding 1, strides 2, 1, 2, 1, ReLU), average pooling and Dense; no biases.
+    """Return four 5 x 5 convolutions with ReLU, padding 1 and strides 2, 1, 2, 1, pooling and Dense, without biases.
 
     See Geiger et al. 2020, appendix B, for 28 x 28 images and the NTK parametrization.  Kernel size, padding and the
-    lack of biases follow the authors' public code, but w_std = sqrt(2) replaces its scaling of ReLU to unit variance.
+    lack of biases follow the authors' public code, but w_std = sqrt(2) replaces the code's scaling of ReLU.
     P = 25 C_in h + 3 * 25 h^2 + h C.
 
     >>> import minintk as mn
@@ -144,11 +144,11 @@ def wide_resnet(
     global average pooling and a dense layer.  The last two groups have stride 2.  A block is norm-ReLU-conv twice,
     without biases; if the shape changes, the shortcut is a 1 x 1 convolution after the block's first norm and ReLU.
 
-    norm : the layer before each ReLU, `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
-    channels : the same number in every layer instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10, 1024
-        channels, w_std = 1, norm=None).  b_std : scale of the dense layer's bias, 0 for no bias.
-    The paper's 36.5 million parameters for WRN-28-10 are 36,479,194, including 17,952 scales and offsets of batch
-    normalisation and 10 biases of the dense layer, which this network omits.  Raises ValueError unless depth = 6 N + 4.
+    norm : the layer before each ReLU: `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
+    channels : a number of channels for every layer, instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10,
+        1024 channels, w_std = 1, norm=None).  b_std : the scale of the dense layer's bias, or 0 for no bias.
+    The paper's 36.5 million parameters for WRN-28-10 are 36,479,194.  They include 17,952 scales and offsets of batch
+    normalisation and 10 biases, which this network omits.  Raises ValueError unless depth = 6 N + 4.
 
     >>> import minintk as mn
     >>> mn.Network(wide_resnet(10, 1), (32, 32, 3)).size
@@ -178,10 +178,10 @@ def wide_resnet(
 
 
 def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
-    """Return Myrtle5, Myrtle7 or Myrtle10 for 32 x 32 x 3 images; Shankar et al. 2020 use their infinite-width kernels.
+    """Return Myrtle5, Myrtle7 or Myrtle10 (Shankar et al. 2020) for 32 x 32 x 3 images.
 
     The network has 3 x 3 convolutions with ReLU in three groups of [2, 1, 1], [2, 2, 2] or [3, 3, 3], each followed by
-    average pooling by 2.  Two more pools leave one pixel for a dense layer.  w_std = sqrt(2), no biases.
+    average pooling by 2.  Two more pools leave one pixel for a dense layer.  w_std is sqrt(2), and there are no biases.
     P = 9 n (3 + (depth - 2) n) + n C.  Raises ValueError for other depths.
 
     >>> import minintk as mn

@@ -2,13 +2,13 @@
 
 Reading order:
 
-    losses              L(f, y) and dL/df
+    losses              the losses L(f, y) and dL/df
     schedules           the learning rate of each step, and the time t
-    optimizers          one step on theta: SGD, Nesterov, Adam
+    optimizers          one step on theta with SGD, Nesterov or Adam
     batches             the examples of each step, with random shifts of images
-    train               the loop: a generator of snapshots
+    train               the training loop, a generator of snapshots
     kernel_descent      gradient descent on a frozen kernel
-    history             rows of losses and accuracies
+    history             a table of losses and accuracies
     checkpoints         the state of a run in one file, and what identifies the run
     fit                 `train` with evaluation, history, checkpoints and progress
     flow_state          the state of a flow: parameters, or outputs under a frozen kernel

@@ -1,4 +1,4 @@
-"""Draw batches and random shifts of images, an epoch at a time and on the host, so that runs can resume."""
+"""Draw batches and random shifts of images on the host, one epoch at a time, so that runs can resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minintk.validate import check_generator, whole
 class Shift:
     """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, and fill the gaps with `fill`.
 
-    x : (N, H, W, C).  fill : the value of the background, 0 unless the images were standardised.
+    x : (N, H, W, C).  fill : the background value, which is 0 unless the images were standardised.
     Samarin et al. 2020 shift MNIST by up to 7 pixels, a quarter of the image.
 
     >>> x = np.arange(1.0, 10.0).reshape(1, 3, 3, 1)
@@ -56,10 +56,10 @@ class Shift:
 
 
 class Batches:
-    """Yield (x, y) of step 0, 1, ...: all examples, or mini-batches drawn without replacement, epoch by epoch.
+    """Return (x, y) for each step: all examples, or mini-batches drawn without replacement, epoch by epoch.
 
-    An epoch is `per_epoch` = floor(N / batch_size) steps; it skips the last N mod batch_size examples of its shuffle.
-    The generator's first state and the step suffice to resume.  Raises ValueError or TypeError for bad arguments.
+    An epoch has `per_epoch` = floor(N / batch_size) steps, and skips the last N mod batch_size examples of its shuffle.
+    A run can resume from the step and the generator's state before the epoch.  Bad arguments: ValueError or TypeError.
     """
 
     def __init__(
@@ -82,19 +82,19 @@ class Batches:
         self._draws: Array | None = None
 
     def state(self, step: int) -> dict[str, Any] | None:
-        """Return the generator's state before it drew the epoch of `step`, the next step; None if nothing is random."""
+        """Return the generator's state before it drew the epoch of the next step, or None if nothing is random."""
         if self.rng is None:
             return None
         return dict(self.rng.bit_generator.state) if step % self.per_epoch == 0 else self._epoch
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Reset the generator to `state`; the next call draws its epoch again."""
+        """Reset the generator to `state`, so that the next call draws its epoch again."""
         if self.rng is not None and state is not None:
             self.rng.bit_generator.state = state
             self._epoch = state
 
     def __call__(self, step: int) -> tuple[Array, Array]:
-        """Return x : (B, *shape) and y : (B, C) of a step; steps must be requested in order."""
+        """Return x : (B, *shape) and y : (B, C) of a step.  Steps must be requested in order."""
         if self.rng is None:
             return self.x, self.y
         place = step % self.per_epoch

@@ -1,6 +1,6 @@
-"""Save the state of a run in one file; atomic writes keep the previous file if the process is killed.
+"""Save the state of a run in one file.  If the process is killed, the previous file remains.
 
-The file is a .npz without pickled objects: the arrays of the state, and `about`, a JSON text with everything else.
+The file is a .npz without pickled objects.  It contains the arrays of the state and a JSON text, `about`.
 
 >>> import tempfile, minintk as mn
 >>> net = mn.Network(mn.Dense(1), (2,))
@@ -70,9 +70,9 @@ def identity(value: Any) -> str:
 
 
 def _name(thing: Any) -> str:
-    """Return the module and name of a function, or of an object's class, and the plain values and arrays it binds."""
+    """Return the module and name of a function or of an object's class, with the plain values and arrays it stores."""
     module = getattr(thing, "__module__", "")
-    if module == "__main__":  # gives the same name whether the file is run or imported
+    if module == "__main__":  # the name must not depend on whether the file is run or imported
         main = sys.modules["__main__"]
         module = getattr(main.__spec__, "name", None) or Path(getattr(main, "__file__", module)).stem
     if hasattr(thing, "__qualname__"):
@@ -102,11 +102,11 @@ def arrays_inside(thing: Any) -> Iterator[Array]:
 
 FORMAT = 1
 PLAIN = ["bool", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
-"""Dtypes of arrays that a checkpoint's JSON text can hold."""
+"""Dtypes of arrays that a checkpoint's JSON text can contain."""
 
 
 def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | None = None) -> None:
-    """Write a state to `path` atomically, together with `about`, which can be anything that JSON can hold."""
+    """Write a state to `path` atomically, together with `about`, any JSON-serialisable mapping."""
     arrays = {"theta": to_host(state.theta)}
     if state.memory is not None:
         arrays["memory"] = to_host(state.memory)
@@ -117,9 +117,9 @@ def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | 
 
 
 def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State, dict[str, Any]]:
-    """Load (state, about), with arrays of the library of `like`, NumPy by default.
+    """Load (state, about), with arrays from the library of `like`, by default NumPy.
 
-    Raises FileNotFoundError if the file is missing, ValueError (`Unreadable`) if it is damaged or not a checkpoint.
+    Raises FileNotFoundError if the file is missing, and ValueError (`Unreadable`) if it is not a valid checkpoint.
     """
     with reading(path, "a checkpoint of minintk", "move it away to start over, or restore an intact copy") as file:
         arrays = read_npz(file)
@@ -139,7 +139,7 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
 
 
 def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> State:
-    """Return the state from a file's arrays and text; raise ValueError if no run can have saved it."""
+    """Return the state from a file's arrays and text.  Raise ValueError if no run can have saved it."""
     theta, memory = arrays.pop("theta"), arrays.pop("memory", None)
     for name, a in (("theta", theta), ("memory", theta if memory is None else memory)):
         if a.dtype not in (np.float32, np.float64) or a.dtype != theta.dtype:
@@ -155,11 +155,11 @@ def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> Stat
 
 GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
-"""The largest numbers in the states of these NumPy generators; all other numbers have up to 128 bits."""
+"""The largest numbers in the states of these NumPy generators.  All other numbers have up to 128 bits."""
 
 
 def _check_generator(state: Any) -> None:
-    """Raise ValueError unless NumPy's generator accepts this state; other libraries' generators check their own."""
+    """Raise ValueError unless NumPy's generator accepts this state.  Generators of other libraries check theirs."""
     if not isinstance(state, dict) or not isinstance(kind := state.get("bit_generator"), str):
         raise ValueError("its rng is not the state of a generator")
     if kind in GENERATORS and _form(state) != _form(getattr(np.random, kind)(0).state):
@@ -167,7 +167,7 @@ def _check_generator(state: Any) -> None:
 
 
 def _form(value: Any, name: str = "") -> Any:
-    """Return what all states of one generator share: names, types, shapes, and whether numbers are in range."""
+    """Return the properties that all states of a generator share: names, types, shapes, and numbers being in range."""
     if isinstance(value, dict):
         return {key: _form(item, key) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -178,7 +178,7 @@ def _form(value: Any, name: str = "") -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert arrays and NumPy numbers, which the states of some generators hold, for JSON."""
+    """Convert arrays and NumPy numbers, which occur in the states of some generators, for JSON."""
     if isinstance(value, np.ndarray) and value.dtype.name in PLAIN:
         return {"array": value.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, np.generic):
@@ -187,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: dict[str, Any]) -> Any:
-    """Invert `_plain` for every dictionary in JSON; raise ValueError for dtypes that are not numeric."""
+    """Invert `_plain` for every dictionary in JSON.  Raise ValueError for dtypes that are not numeric."""
     if value.keys() != {"array", "dtype"}:
         return value
     if value["dtype"] not in PLAIN:
@@ -196,7 +196,7 @@ def _restored(value: dict[str, Any]) -> Any:
 
 
 def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any) -> dict[str, str]:
-    """Identify a run by its settings as text and its arrays as digests."""
+    """Return the text of a run's settings and digests of its arrays, which identify the run."""
     words = {name: identity(value) for name, value in {"model": model, **settings}.items()}
     return words | {"theta0": digest(theta), "data": digest(x, y)}
 

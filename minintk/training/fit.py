@@ -37,7 +37,7 @@ REMEDY = "use net.calibrate(theta, x), the network with frozen statistics"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """The result of `fit`: the final theta : ([E], P), the model (with its anchor, if that moves), the history."""
+    """The result of `fit`: the final theta : ([E], P), the final model (its anchor can have moved) and the history."""
 
     theta: Array
     model: Model
@@ -66,16 +66,16 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train a model to the end and return the `Run` with its history.  Arguments are those of `train`, and
+    """Train a model to the end and return the `Run` with its history.  Arguments are those of `train`, and:
 
-    steps, epochs : the length of the run; give one of the two.  An epoch is floor(N / batch_size) steps.
-    every : steps between two rows of the history; by default one epoch, or 1/100 of the run for full batches.
-    test : held-out (x, y), evaluated for every row; BatchNorm is first calibrated on a thousand training examples.
-    checkpoint : a folder; ``checkpoint.npz`` and ``history.json`` are written there with every row and on Ctrl-C.  If
-        it holds a checkpoint of this run, training resumes with the same bits as an uninterrupted run (on the same
+    steps, epochs : the length of the run, given by one of the two.  An epoch has floor(N / batch_size) steps.
+    every : steps between two rows of the history, by default one epoch, or 1/100 of the run for full batches.
+    test : held-out (x, y), evaluated for every row.  BatchNorm is first calibrated on a thousand training examples.
+    checkpoint : a folder for ``checkpoint.npz`` and ``history.json``, written with every row and on Ctrl-C.  If it
+        contains a checkpoint of this run, training resumes with the same bits as an uninterrupted run (on the same
         machine, libraries and number of threads).  A larger number of steps extends the run.
         Only one process at a time may use the folder (see docs/long-runs.md).
-    progress : print a line for each row, and the time left, to stderr.
+    progress : if True, print a line for each row and the remaining time to stderr.
 
     Before the first step, raises ValueError if the folder holds a damaged checkpoint or that of another run (model,
     data, loss, optimiser or generator), and RuntimeError if another process trains there.  Other errors: see `train`.
@@ -156,14 +156,14 @@ def _train_to(
 
 
 class _Folder:
-    """The locked folder of a run's checkpoint and history.  identity : the run's fingerprint."""
+    """The locked folder with a run's checkpoint and history.  identity : the run's fingerprint."""
 
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, str]) -> None:
         self.path, self.identity = made_folder(path, "checkpoint="), identity
         self.claim = claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
-        """Load (state, `_Record.about`), or (None, {}) if the folder is empty; raise ValueError for another run."""
+        """Load (state, `_Record.about`), or (None, {}) if the folder is empty.  Raise ValueError for another run."""
         for name in (CHECKPOINT_FILE, HISTORY_FILE):
             remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE
@@ -176,16 +176,16 @@ class _Folder:
         return state, about
 
     def save(self, run: Descent, record: _Record) -> None:
-        """Write both files; raise FloatingPointError rather than overwrite a good checkpoint with a diverged one."""
+        """Write both files.  Raise FloatingPointError instead of overwriting a good checkpoint with a diverged one."""
         xp = array_namespace(run.theta)
-        if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show this too late
+        if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would reveal this too late
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
         record.history.save(self.path / HISTORY_FILE)  # first: a finished checkpoint is not written again
         save(self.path / CHECKPOINT_FILE, run.state(), {"run": self.identity, **record.about()})
 
 
 def _damage(step: int, about: Mapping[str, Any]) -> str:
-    """Return why `_Record` cannot continue from `about`, or "" if it can.  step : the step of the checkpoint."""
+    """Return the reason why `_Record` cannot continue from `about`, or "".  step : the step of the checkpoint."""
     try:
         rows, running, seconds = History(about["history"]).rows, about["running"], about["seconds"]
         sums = [np.asarray(value).dtype.kind for value in running["sums"].values()]
@@ -201,10 +201,10 @@ def _damage(step: int, about: Mapping[str, Any]) -> str:
 def evaluate(
     model: Model, theta: Array, x: Array, y: Array, *, loss: Loss, batch_size: int = 1000
 ) -> dict[str, float | list[float]]:
-    """Compute {"loss": L, "accuracy": fraction of correct answers}, with lists of E numbers for an ensemble.
+    """Return {"loss": L, "accuracy": fraction of correct predictions}, with lists of E numbers for an ensemble.
 
-    Evaluate `batch_size` examples at a time.  The prediction is the largest output, or the sign of a single output.
-    "accuracy" is left out if the rows of y are not classes (one-hot, or -1 and 1).  Errors as for `model(theta, x)`.
+    Evaluate `batch_size` examples at a time.  The predicted class is the largest output, or the sign of a single
+    output.  "accuracy" requires rows of y that are classes (one-hot, or -1 and 1).  Errors as for `model(theta, x)`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Dense(1), (1,))
@@ -224,7 +224,7 @@ def evaluate(
 
 
 def _scores(f: Array, y: Array, value: Array, classes: bool) -> dict[str, Array]:
-    """Return the loss, and the accuracy if the targets are classes; each is () or (E,) in float64."""
+    """Return the loss, and the accuracy if the targets are classes, each () or (E,) in float64."""
     xp = array_namespace(f)
     scores = {"loss": value}
     if classes:
@@ -239,7 +239,7 @@ def _numbers(scores: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _are_classes(y: Array) -> bool:
-    """Return True if every row of y encodes a class: one high entry, all others low; or -1 and 1 in a single column."""
+    """True if every row of y encodes a class, by one high entry, or by -1 and 1 in a single column."""
     xp = array_namespace(y)
     if y.shape[-1] == 1:
         return bool(xp.all(xp.abs(y) == 1))
@@ -249,7 +249,7 @@ def _are_classes(y: Array) -> bool:
 
 
 class _Record:
-    """The history so far, and the sums over the batches since its last row."""
+    """The history so far, with the sums over the batches since its last row."""
 
     def __init__(self, history: History, classes: bool, about: Mapping[str, Any], xp: Any) -> None:
         self.history, self.classes = history, classes
@@ -290,7 +290,7 @@ class _Record:
 
 @contextmanager
 def _interrupt_between_steps(run: Descent, folder: _Folder | None) -> Iterator[Callable[[], bool]]:
-    """Defer Ctrl-C until the step is over and the run is saved; a second Ctrl-C interrupts at once."""
+    """Defer Ctrl-C until the step is over and the run is saved.  A second Ctrl-C interrupts immediately."""
     before = signal.getsignal(signal.SIGINT)
     if folder is None or threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
         yield lambda: False

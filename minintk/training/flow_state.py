@@ -1,4 +1,4 @@
-"""Define states s and gradients g of flows: s = theta, g = grad L; or s = f on all points, g = K dL/df with fixed K."""
+"""Define states s and gradients g of flows: s = theta and g = grad L, or s = f and g = K dL/df with fixed K."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Cotangent = Callable[[Array, Array], Array]
 
 
 class WeightSpace:
-    """s = theta, g = S J' dL/df with scales S; ensembles are split over the cores.   whole : each step uses all x."""
+    """s = theta and g = S J' dL/df with scales S.  whole : True if each step uses all of x."""
 
     ndims: ClassVar[int] = 1  # number of axes of s for one network
 
@@ -36,7 +36,7 @@ class WeightSpace:
         g = xp.empty_like(s)
 
         def work(i: int) -> Array:
-            with np.errstate(over="ignore", invalid="ignore"):  # steps that overflow are rejected
+            with np.errstate(over="ignore", invalid="ignore"):  # steps with an overflow are rejected
                 f, J = self.models[i].forward(s[self.parts[i]], x)
                 J.pull(cotangent(f, y), g[self.parts[i]])
             return f
@@ -59,12 +59,12 @@ class WeightSpace:
         return self if model is self.model else WeightSpace(model, self.x, self.scales, self.theta, self.whole)
 
     def after(self, s: Array) -> WeightSpace:
-        """Return the system after a step to s: itself, unless the model's anchor moves."""
+        """Return the system after a step to s, which is the same system unless the model's anchor moves."""
         return self.on(self.model.advance(s))
 
 
 class FrozenKernel:
-    """s = f : ([E], M, C) on all points, the N training points first; g = K dL/df, K constant; see `WeightSpace`."""
+    """s = f : ([E], M, C) on all points, with the N training points first, and g = K dL/df with constant K."""
 
     ndims: ClassVar[int] = 2
 
@@ -87,7 +87,7 @@ class FrozenKernel:
 
 
 class System(Protocol):
-    """The interface between a flow and its integrator: see `WeightSpace`."""
+    """The interface between a flow and its integrator (see `WeightSpace`)."""
 
     @property
     def ndims(self) -> int: ...

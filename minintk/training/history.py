@@ -1,4 +1,4 @@
-"""Record rows of numbers at regular steps of a run, save them as JSON, and plot them as curves."""
+"""Record rows of numbers at regular steps of a run, save them as JSON, and plot them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from minintk.files.writing import write_atomically
 class History:
     """Rows of a run: {"step", "epoch", "t", "lr", "seconds", "loss", "accuracy", "test_loss", "test_accuracy"}.
 
-    loss, accuracy : means over the batches since the previous row, each at the parameters of its own step.  test_... :
-    on the held-out set, at the parameters of `step`.  Entries are numbers, or lists of E numbers for an ensemble; those
-    that do not apply are left out (accuracy if the targets are not classes).  t : the time of the theory.  seconds :
-    training time.  Raises ValueError unless rows are dictionaries with whole numbers as steps.
+    loss, accuracy : means over the batches since the previous row, each at the parameters of its step.  test_... :
+    values on the held-out set, at the parameters of `step`.  Entries are numbers, or lists of E numbers for an
+    ensemble.  Entries that do not apply are omitted, e.g. accuracy if the targets are not classes.  t : the time of the
+    theory.  seconds : training time.  Raises ValueError unless rows are dictionaries with whole numbers as steps.
 
     >>> history = History([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "test_loss": 0.5}])
     >>> history["loss"], history["test_loss"]
@@ -38,7 +38,7 @@ class History:
             raise ValueError(f"History expects whole numbers as steps, got {strange[0]!r:.40}")
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """Return a column, (rows,) or (rows, E), NaN where a row lacks it.  Raise KeyError if all rows lack it."""
+        """Return a column, (rows,) or (rows, E), with NaN for missing entries.  Raise KeyError if all are missing."""
         known = [np.shape(row[name]) for row in self.rows if name in row]
         if not known:
             raise KeyError(f"the history has no {name!r}: it has {', '.join(self.names) or 'no rows'}")
@@ -67,12 +67,12 @@ class History:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> History:
-        """Load the rows that `save` wrote; raise ValueError (`Unreadable`) if the file holds anything else."""
+        """Load the rows that `save` wrote.  Raise ValueError (`Unreadable`) if the file contains anything else."""
         with reading(path, "a history", "give the file that History.save or fit wrote") as file:
             return cls(json.loads(whole_file(file).decode()))
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Save a plot of the loss (for classes, also the error) by epoch or step, averaged over an ensemble."""
+        """Save a plot of the loss, and of the error for classes, against the epoch or step, averaged over members."""
         if "loss" not in self.names:
             raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
         from matplotlib.figure import Figure

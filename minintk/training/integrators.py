@@ -29,16 +29,16 @@ class Steps:
 
         low < max_n |f_n(t + dt) - f_n(t)| < high
 
-    A step that changes an output by more is rejected, and dt is halved.  If all change by less than `low`, dt doubles;
-    otherwise dt aims at changes of 0.8 `high`, but grows by at most a tenth per step.  See Geiger et al. 2020, eq.
-    (18); the f of `Centred` includes alpha.
+    A step that changes an output by more is rejected, and dt is halved.  If all outputs change by less than `low`, dt
+    is doubled.  Otherwise dt is chosen for changes of 0.8 `high`, but grows by at most a tenth per step.  See Geiger et
+    al.  2020, eq. (18).  The f of `Centred` includes alpha.
 
-    With a small alpha, weights can grow while outputs hardly change.  So the first step changes J' y by at most a
-    fraction 2 `early`.  Then, until the outputs of every network have moved by 0.1 in total, dt grows by a fraction
-    `early` per step, or up to `early` t.  No step moves outputs further than twice their path so far.  By default a
-    loss in the feature regime halves within 0.6 % of the right time; with early = 1 it halves much later.
+    With a small alpha, weights can grow while outputs hardly change.  The first step therefore changes J' y by at most
+    a fraction 2 `early`.  Then, until the outputs of every network have moved by 0.1 in total, dt grows by a fraction
+    `early` per step, or up to `early` t.  No step moves outputs further than twice their path so far.  By default, a
+    loss in the feature regime halves within 0.6 % of the right time.  With early = 1, it halves much later.
 
-    One step of length dt holds the gradient g at its initial value and solves for v exactly: v <- a v - (1 - a) g,
+    One step of length dt keeps the gradient g at its initial value and solves for v exactly: v <- a v - (1 - a) g,
     theta <- theta + dt v.  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
     """
 
@@ -57,7 +57,7 @@ class Steps:
 class Solver:
     """SciPy's adaptive Runge-Kutta solvers with a given accuracy, for smooth losses on full batches.
 
-    rtol, atol : the error tolerance of a step, in every parameter and velocity, |error| < atol + rtol |value|.
+    rtol, atol : the error tolerance of a step, |error| < atol + rtol |value| in every parameter and velocity.
     States are copied to the host in float64.  tau = t/mu limits steps to about 3 t/mu, so `Steps` is far faster.
     """
 
@@ -76,10 +76,10 @@ class Solver:
 class Moment:
     """The flow at time t.
 
-    theta : ([E], P), None in a kernel flow.  f : ([E], N, C) on the training set; in a kernel flow ([E], M, C) on all
-    points.  loss : () or (E,), on the training set.  steps : the number of steps so far.  dt : the latest step.
-    batch_size : its number of examples.  ended : True if every member's loss is exactly zero, which ends the flow.
-    state : for `flow(..., resume=state)`; its memory is the velocity v.  None with by=Solver(...).
+    theta : ([E], P), or None in a kernel flow.  f : ([E], N, C) on the training set, or ([E], M, C) on all points in a
+    kernel flow.  loss : () or (E,), on the training set.  steps : the number of steps so far.  dt : the latest step.
+    batch_size : the number of examples of that step.  ended : True if every member's loss is exactly zero, which ends
+    the flow.  state : for `flow(..., resume=state)`; its memory is the velocity v.  None with by=Solver(...).
     kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`; None elsewhere.
     """
 
@@ -101,7 +101,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """The checked arguments of a flow: loss, times to report, equation of motion and integrator."""
+    """The checked arguments of a flow: loss, reported times, equation of motion and integrator."""
 
     loss: Loss
     times: Any  # tuple[float, ...]
@@ -151,25 +151,25 @@ class FlowSettings:
         return (t / (t + h)) ** self.mu if self.mu is not None else 0.0
 
     def friction(self, t: float) -> float:
-        """Return 1/tau; with tau = t/mu it is 0 at t = 0, where v = -grad L already."""
+        """Return 1/tau.  With tau = t/mu, return 0 at t = 0, where v = -grad L already."""
         if self.tau is not None:
             return 1 / self.tau
         return self.mu / t if self.mu is not None and t > 0 else 0.0
 
     def batch(self, h: float, N: int) -> int:
-        """Return b with T = h/b (1 - (b-1)/(N-1)); Geiger et al. 2020, eq. (19)."""
+        """Return b such that T = h/b (1 - (b-1)/(N-1)) (Geiger et al. 2020, eq. 19)."""
         return N if self.temperature == 0 else max(1, round(N / (self.temperature / h * (N - 1) + 1)))
 
 
 def run_flow(system: System, s: Array, y: Array, settings: FlowSettings) -> Iterator[Moment]:
-    """Yield a flow's moments from s, which can be overwritten; raise ValueError if `resume` is from another flow."""
+    """Yield a flow's moments from s, which can be overwritten.  Raise ValueError if `resume` is from another flow."""
     if isinstance(settings.by, Solver):
         return _by_solver(system, s, y, settings, settings.by)
     return SteppedFlow(system, s, y, settings, settings.by).moments()
 
 
 def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
-    """Return (loss, True if every member's is exactly zero); raise FloatingPointError if a loss is not finite."""
+    """Return (loss, True if all members' losses are exactly zero).  Raise FloatingPointError for NaN or inf."""
     xp = array_namespace(f)
     value = loss(f, y)
     if not bool(xp.all(xp.isfinite(value))):
@@ -180,7 +180,7 @@ def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
 MAX_HALVINGS = 200
 """After this many halvings of dt in a row, any remaining change of the outputs must be a rounding error."""
 HUGE = 1e60
-"""The longest first step, for outputs that never move."""
+"""The longest first step, if the outputs never move."""
 TRAVELLED = 0.1
 """Once the outputs have moved this far in total, the bounds on their changes suffice to resolve the flow."""
 
@@ -231,7 +231,7 @@ class SteppedFlow:
             self.rng.bit_generator.state = state.rng
 
     def moments(self) -> Iterator[Moment]:
-        """Yield the moments from now to the last of the times, or to the end."""
+        """Yield the moments from the current one to the last of the times, or to the end of the flow."""
         self._look()
         yield self._moment()
         for goal in self.settings.times:
@@ -276,7 +276,7 @@ class SteppedFlow:
             self.value, self.ended = _value(loss, self.f, self.y, self.t)
 
     def _choose(self, goal: float) -> tuple[Array | None, Array, Array]:
-        """Make a step as long as the outputs allow; return (examples, velocity, changes of the outputs)."""
+        """Make a step as long as the outputs allow, and return (examples, velocity, changes of the outputs)."""
         xp, settings, high = array_namespace(self.s), self.settings, self.by.high
         order = None if self.rng is None else self.rng.permutation(self.N)
         at, y, halvings, growing, cotangent = None, self.y, 0, self.steps == 0, settings.loss.cotangent
@@ -290,7 +290,7 @@ class SteppedFlow:
             a = settings.decay(self.t, h)
             v = a * self.v - (1 - a) * self.g
             if order is None and settings.loss.ends and self.value.ndim:
-                v *= (self.value > 0).reshape((-1, *(1 for _ in v.shape[1:])))  # members with zero loss stand still
+                v *= (self.value > 0).reshape((-1, *(1 for _ in v.shape[1:])))  # members with zero loss do not move
             s = self.s + h * v
             f, g = (self.system.outputs(s, at), None) if at is not None else self.system.learn(s, None, y, cotangent)
             changes = xp.max(xp.abs(f - self.f), axis=(-2, -1))
@@ -308,7 +308,7 @@ class SteppedFlow:
         return at, v, changes
 
     def _resolved(self, s: Array, at: Array | None, y: Array) -> bool:
-        """Return True if J' y, the gradient of the outputs along y, changed by at most a fraction 2 `early`."""
+        """True if J' y, the gradient of the outputs along y, changed by at most a fraction 2 `early`."""
         xp, axes = array_namespace(s), tuple(range(self.value.ndim, s.ndim))
         systems = self.system, self.system.after(s)
         here, there = (one.learn(a, at, y, lambda f, y: 0 * f + y)[1] for one, a in zip(systems, (self.s, s)))

@@ -1,8 +1,8 @@
 """Run gradient descent on a frozen kernel in discrete steps, with any loss, momentum, schedules and mini-batches.
 
 A linearised network f = f_0 + J (theta - theta_0) always has theta = theta_0 + S J' a, with the learning-rate scales S.
-So f = f_0 + K a with K = J S J', and its scaled gradient is S J' u with u = dL/df.  An optimiser that is linear in the
-gradient makes the same step on the coefficients a, with u in place of S J' u: this is `train` on another model.
+Hence f = f_0 + K a with K = J S J', and the scaled gradient is S J' u with u = dL/df.  An optimiser that is linear in
+the gradient makes the same step on the coefficients a, with u instead of S J' u.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def kernel_descent(
     every: int = 1,
     resume: State | None = None,
 ) -> Iterator[Snapshot]:
-    """Run `train` with a kernel in place of a model; yield the results of a network with this constant kernel.
+    """Run `train` with a kernel instead of a model, and yield the results of a network with this constant kernel.
 
     kernel, f0, y : as in `kernel_flow`, ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C); kernel and y are read
     during the run and not copied.  The other arguments are those of `train`; the same `rng` draws the same batches.
     Weight decay pulls theta to theta_0.
-    A snapshot has f : ([E], M, C) on all points and the loss on all training points.  Its theta : ([E], N, C) holds the
-    coefficients a of f = f_0 + K a: the network's weights are theta_0 + S J.vjp(a).  t = lr x steps; with momentum m
-    the flow's time is t / (1 - m), see `analytic.gradient_descent`.
+    A snapshot has f : ([E], M, C) on all points and the loss on all training points.  Its theta : ([E], N, C) is a
+    in f = f_0 + K a, and the network's weights are theta_0 + S J.vjp(a).  t = lr x steps.  With momentum m, the time of
+    the flow is t / (1 - m) (see `analytic.gradient_descent`).
 
     Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError for Adam, which no kernel describes.
     See Lee et al. 2019, supplement, for the discrete steps.
@@ -72,7 +72,7 @@ def kernel_descent(
 
 
 def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
-    """Return (N, True if the kernel couples outputs) of a kernel, f0 and y; raise unless they fit together."""
+    """Return (N, True if the kernel couples outputs).  Raise unless the kernel, f0 and y fit together."""
     array_namespace(kernel, f0, y)
     for name, a in (("kernel", kernel), ("f0", f0)):
         check_floating(name, a)
@@ -100,7 +100,7 @@ def product(K: Array, u: Array, full: bool) -> Array:
 
 
 class FromKernel(Model):
-    """f = f_0 + K a as a model with parameters a : ([E], N C).  Its inputs are row numbers, `rows` : (N, 1)."""
+    """f = f_0 + K a as a model with parameters a : ([E], N C).  The inputs are row numbers, `rows` : (N, 1)."""
 
     input_shape = (1,)
 
@@ -140,7 +140,7 @@ class InCoefficients(Jacobian):
     def __init__(self, model: FromKernel, theta: Array, x: Array) -> None:
         self.model, self.size, self.like = model, model.size, theta
         self.outputs, self.ensemble = (x.shape[0], model.outputs), theta.shape[0] if theta.ndim == 2 else None
-        everything = x.shape[0] == model.N and x is model.rows  # rows itself, or a view; a batch is a copy
+        everything = x.shape[0] == model.N and x is model.rows  # true for `rows` or a view of it, but not for a batch
         self.at = slice(model.N) if everything else array_namespace(x).astype(x[:, 0], np.int64)
 
     def push(self, v: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Compute losses of f : ([E], N, C) with targets y : (N, C), one loss per member, and the cotangents dL/df."""
+"""Compute losses of f : ([E], N, C) for targets y : (N, C), one per member, and the cotangents dL/df."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ COLUMN = ": a single output needs a column, y[:, None]"
 
 
 class Loss(ABC):
-    """A loss L(f, y); `cotangent` is dL/df.
+    """A loss L(f, y) with `cotangent` dL/df.
 
-    NaN in f or y gives NaN, from which training detects divergence.
-    curvature : c if d2L/df2 = c/N for every output (a squared loss), else None.
+    NaN in f or y gives a loss of NaN, by which training detects divergence.
+    curvature : c if d2L/df2 = c/N for every output (as for a squared loss), else None.
     hessian_by_targets : False if d2L/df2 does not depend on y.
     ends : True if gradient flow can reach a loss of exactly zero in finite time.
     """
@@ -36,11 +36,11 @@ class Loss(ABC):
         """Return dL/df, with the shape of f."""
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
-        """Return (d2L/df2) v, with the shape of f; raise NotImplementedError if the loss has none, e.g. with a kink."""
+        """Return (d2L/df2) v, with the shape of f.  Raise NotImplementedError for losses with a kink."""
         raise NotImplementedError(f"{self!r} has no second derivative: write hessian(f, y, v)")
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
-        """Raise unless y : (N, C) are valid targets for this loss."""
+        """Raise unless y : (N, C) contains valid targets for this loss."""
         check_not_classes(y, outputs)
         check_floating("y", y)
         if tuple(y.shape) != tuple(outputs):
@@ -50,7 +50,7 @@ class Loss(ABC):
 
 
 def check_not_classes(y: Array, outputs: tuple[int, int]) -> None:
-    """Raise TypeError for class numbers or class names instead of one column per class.
+    """Raise TypeError for class numbers or names where one column per class is expected.
 
     >>> import numpy as np
     >>> check_not_classes(np.array([0, 2, 1]), (3, 3))
@@ -73,7 +73,7 @@ def check_loss(loss: Any) -> None:
 
 
 def check_targets(loss: Any, y: Array, outputs: tuple[int, int], like: Array) -> None:
-    """Raise TypeError or ValueError unless y : (N, C) are targets for this loss, in the dtype of `like`."""
+    """Raise TypeError or ValueError unless y : (N, C) contains targets for this loss in the dtype of `like`."""
     check_loss(loss)
     loss.check(y, outputs)
     if y.dtype != like.dtype:
@@ -94,8 +94,8 @@ def check_problem(model: Model, theta: Array, x: Array, y: Array, loss: Any) -> 
 def _fitting(f: Array, y: Array) -> Any:
     """Return the namespace of f : ([E], N, C) and y : (N, C) after the check that every loss starts with.
 
-    Raises TypeError unless both are unmasked float32 or float64 arrays: uint8 wraps at 256, float16 has three digits.
-    Raises ValueError if their shapes differ, since they could broadcast, and if there are no examples.
+    Raises TypeError unless both are unmasked float32 or float64 arrays, because uint8 overflows and float16 is
+    imprecise.  Raises ValueError if the shapes differ, because they could broadcast, and if there are no examples.
     """
     check_floating("f", f)
     check_floating("y", y)
@@ -202,7 +202,7 @@ class SoftmaxCrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class _Margin(Loss):
-    """A loss of the margin y f, for one output and y = -1 or 1; alpha as in `Centred` (1 for no scale), finite, > 0."""
+    """A loss of the margin y f, for one output and y = -1 or 1.  alpha : as in `Centred`; 1 means no scale."""
 
     alpha: float = 1.0
 
@@ -227,8 +227,8 @@ class _Margin(Loss):
 class Hinge(_Margin):
     """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) if y f < 1, else 0.
 
-    It takes one output and y = -1 or 1.  With ``Centred(net, theta0, alpha)`` it is the loss of Geiger et al. 2020, eq.
-    (5): training starts in the same way for every alpha, and ends when all margins are at least 1.
+    It takes one output and y = -1 or 1.  With ``Centred(net, theta0, alpha)``, it is the loss of Geiger et al. 2020,
+    eq.  (5).  Training then starts in the same way for every alpha, and ends when all margins are at least 1.
 
     >>> import numpy as np
     >>> f, y = np.array([[0.5], [2.0]]), np.array([[1.0], [-1.0]])
@@ -237,7 +237,7 @@ class Hinge(_Margin):
     """
 
     ends: ClassVar[bool] = True
-    hessian_by_targets: ClassVar[bool] = False  # there is no Hessian
+    hessian_by_targets: ClassVar[bool] = False  # this loss has no Hessian
 
     def __call__(self, f: Array, y: Array) -> Array:
         xp = _fitting(f, y)
@@ -252,7 +252,7 @@ class Hinge(_Margin):
 class Logistic(_Margin):
     """L = 1/(alpha^2 N) sum_n log(1 + e^(-y_n f_n)),   dL/df = -y / (alpha^2 N (1 + e^(y f))).
 
-    It takes one output and y = -1 or 1; alpha as in `Hinge`.
+    It takes one output and y = -1 or 1.  alpha : as in `Hinge`.
 
     >>> import numpy as np
     >>> float(logistic(np.zeros((2, 1)), np.array([[1.0], [-1.0]]))) == float(np.log(2))

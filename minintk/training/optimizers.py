@@ -4,9 +4,9 @@
     Nesterov    v <- m v + g'                  theta <- theta - lr (g' + m v)
     Adam        first and second moments       theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)
 
-g is the gradient; s holds the learning-rate scales, one per parameter; u = theta, or theta - theta_0 with
-`towards=theta_0`.  The decay does not contain s: a step multiplies the weights of every tensor by 1 - lr weight_decay,
-so equivalent parametrizations decay alike.  Only frozen tensors (s = 0) do not decay.
+g is the gradient, and s contains the learning-rate scale of each parameter.  u is theta, or theta - theta_0 with
+`towards=theta_0`.  A step multiplies the weights of every tensor by 1 - lr weight_decay, without the factor s, so
+equivalent parametrizations decay alike.  Only frozen tensors (s = 0) do not decay.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Optimizer(ABC):
     """theta <- theta + step(gradient).  To define your own, write a frozen dataclass with `init` and `step`.
 
     lr : the learning rate, a number or a schedule.
-    rule : "sgd" or "adam": which of the parametrization's learning-rate scales apply.
-    towards : (P,) or (E, P), the point towards which weight decay pulls theta; None for 0.
+    rule : "sgd" or "adam", which selects learning-rate scales of the parametrization.
+    towards : (P,) or (E, P), the point towards which weight decay pulls theta.  None means 0.
 
     Raises ValueError for lr <= 0, momentum, b1 or b2 outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
     """
 
     lr: float | Schedule
     rule: ClassVar[Rule] = "sgd"
-    weight_decay = 0.0  # no fields: a subclass's arguments would come after them
+    weight_decay = 0.0  # not fields, because a subclass's arguments would come after them
     towards = cast("Array | None", None)
 
     def __post_init__(self) -> None:
@@ -64,12 +64,12 @@ class Optimizer(ABC):
 
     @property
     def reach(self) -> float:
-        """Return the bound in lr lambda < reach for stability on a parabola of curvature lambda; inf if unknown."""
+        """Return the bound of lr lambda for stability on a parabola of curvature lambda, or inf if it is unknown."""
         return inf
 
     @property
     def rate(self) -> float:
-        """Return the learning rate as a number; raise TypeError if it is still a schedule."""
+        """Return the learning rate as a number.  Raise TypeError if it is a schedule."""
         if isinstance(self.lr, Schedule):
             raise TypeError(f"the rate of {self.lr!r} depends on the step: optimizer.at(step).step(...)")
         return float(self.lr)
@@ -104,7 +104,7 @@ class Optimizer(ABC):
         return _changed(self, towards=self.towards[which])
 
     def scale_and_decay(self, g: Array, theta: Array, scales: Array | None, at: slice, lr: float = 1.0) -> None:
-        """Set g <- s g + lr weight_decay u for a piece of g, u = theta - towards; no decay where s = 0."""
+        """Set g <- s g + lr weight_decay u for a piece of g, with u = theta - towards and no decay if s = 0."""
         if scales is not None:
             g *= scales[at]
         if self.weight_decay:
@@ -118,7 +118,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
-        """Take one step, in place on theta and memory, overwriting `gradient`.  scales : (P,), or None for ones."""
+        """Take one step, in place on theta and memory, and overwrite `gradient`.  scales : (P,), or None for ones."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,9 @@ class SGD(Optimizer):
         v <- momentum v + s g + weight_decay u,     theta <- theta - lr v
 
     lr : a number, or a schedule (`minintk.training.schedules`).  `train` chooses full batches or mini-batches.
-    towards : theta_0, (P,) or (E, P): u = theta - theta_0 decays, as in a model with weights u (Samarin et al. 2022,
-        eq. (2)); by default u = theta.  With `Linearized` and mn.mse, descent converges to the solution of
-        `solve_gram` with ridge = N weight_decay; with mn.sum_of_squares, to that with half this ridge.
+    towards : theta_0, (P,) or (E, P), so that u = theta - theta_0 decays (Samarin et al. 2022, eq. (2)).  By default,
+        u = theta.  With `Linearized` and mn.mse, descent converges to the solution of `solve_gram` with ridge =
+        N weight_decay.  With mn.sum_of_squares, the ridge is half as large.
 
     Raises ValueError for a learning rate <= 0, momentum outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
 
@@ -150,7 +150,7 @@ class SGD(Optimizer):
         return 2 * (1 + float(self.momentum))
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
-        xp = array_namespace(theta)  # Python floats below: a NumPy scalar would promote to float64
+        xp = array_namespace(theta)  # Python floats below, because a NumPy scalar would promote to float64
         lr, momentum = self.rate, float(self.momentum)
 
         def work(at: slice) -> None:
@@ -171,11 +171,11 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class Nesterov(SGD):
-    """Gradient descent with Nesterov's momentum, which looks one velocity ahead; arguments and errors as in `SGD`:
+    """Gradient descent with Nesterov's momentum.  Arguments and errors are those of `SGD`.
 
         g' = s g + weight_decay u,     v <- momentum v + g',     theta <- theta - lr (g' + momentum v)
 
-    See Sutskever et al. 2013; here the gradient is taken at theta.
+    See Sutskever et al. 2013.  Here, the gradient is taken at theta.
 
     >>> Nesterov(lr=0.1)
     Nesterov(lr=0.1, momentum=0.9, weight_decay=0.0)
@@ -198,7 +198,7 @@ class Adam(Optimizer):
         theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
 
     See Kingma, Ba 2015 and Loshchilov, Hutter 2019.  An L2 term inside g would also be divided by sqrt(r^), so the
-    decay is outside, with u as in `SGD`; training does not converge to a ridge solution.  s : the scales for Adam.
+    decay is separate, with u as in `SGD`.  Training does not converge to a ridge solution.  s : the scales for Adam.
     Gradients shrink as the width grows, and eps must stay far below them.  ``at(step)`` sets k.  memory : ([E], 2,
     P), m and r.  Raises ValueError for lr, eps <= 0, b1, b2 outside [0, 1), weight_decay < 0, lr weight_decay >= 1.
 
@@ -264,7 +264,7 @@ def _changed(optimizer: Any, **values: Any) -> Any:
 
 
 def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
-    """Call work(at) on pieces of the last axis that fit a core's cache, on several cores if the axis is long."""
+    """Call work(at) on pieces of the last axis that fit into a core's cache, on several cores if the axis is long."""
     if theta.size <= THRESHOLDS.vector_piece:
         return work(slice(None))
 

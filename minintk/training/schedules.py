@@ -1,4 +1,4 @@
-"""Define learning-rate schedules as data: the rate of each step, and the time t, the sum of the rates.
+"""Define learning-rate schedules as data, with the rate of each step and the time t, the sum of the rates.
 
     lr(s)  for step s = 0, 1, ...          t(n) = sum_{s < n} lr(s)
 
@@ -21,13 +21,13 @@ from minintk.validate import number, whole
 
 
 class Schedule(ABC):
-    """Base class.  To define your own, subclass it as a frozen dataclass with `__call__`, the rate of a step."""
+    """Base class of schedules.  A subclass is a frozen dataclass with `__call__`, the rate of a step."""
 
     __slots__ = ()
 
     @abstractmethod
     def __call__(self, step: int) -> float:
-        """Return the learning rate of step 0, 1, ...; a number >= 0."""
+        """Return the learning rate of a step, a number >= 0."""
 
     def t(self, steps: int) -> float:
         """Return sum_{s < steps} lr(s), the time after this many steps."""

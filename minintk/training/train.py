@@ -30,7 +30,7 @@ from minintk.training.schedules import rate
 from minintk.validate import whole
 
 GROWN = 1000.0
-"""A loss that grows by this factor is reported as diverging."""
+"""Factor of growth above which a loss is reported as diverging."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,18 +96,18 @@ def train(
 ) -> Iterator[Snapshot]:
     """Train a model; yield a snapshot at step 0, then every `every` steps, and at the last step.
 
-    theta : (P,) or (E, P), not modified.  x : (N, *input_shape), y : (N, C), read during the run and not copied (they
-    can fill the memory or be a `numpy.memmap`): do not change them until the run is over.
-    batch_size : examples per step, all N by default, drawn with `rng` without replacement, epoch by epoch.  An epoch is
-    floor(N / batch_size) steps: the last N mod batch_size examples of its shuffle are skipped.
-    lr_scales : {tensor name: scale}, which replaces the parametrization's own scales; 0 freezes a tensor.
+    theta : (P,) or (E, P), which is not modified.  x : (N, *input_shape), y : (N, C), which are read during the run and
+    not copied, as they can be large or a `numpy.memmap`.  Do not change them until the run is over.
+    batch_size : examples per step, all N by default, drawn with `rng` without replacement, epoch by epoch.  An epoch
+    has floor(N / batch_size) steps, and skips the last N mod batch_size examples of its shuffle.
+    lr_scales : {tensor name: scale}, which replaces the scales of the parametrization.  0 freezes a tensor.
     params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
-    resume : the state of a snapshot of the same run; training continues with the same bits, and resets `rng`.
+    resume : the state of a snapshot of the same run.  Training continues with the same bits, and resets `rng`.
     `minintk.training.checkpoints` writes states to disk; `fit` does all of this.
 
     Warns if a squared loss cannot converge at this learning rate (`warn_if_unstable`), if a loss grows a thousandfold
     from its value at the start or at f = 0, or if no snapshot is ever requested.  Raises FloatingPointError once the
-    loss is not finite; ValueError or TypeError for invalid arguments, before step 0.
+    loss is not finite, and ValueError or TypeError for invalid arguments, before step 0.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
@@ -126,7 +126,7 @@ Result = TypeVar("Result")
 
 
 class OnDemand(Iterator[Result]):
-    """An iterator that warns when deleted if it was never used, so that no run took place.   call : its text."""
+    """An iterator that warns when it is deleted unused, so that no run took place.  call : the text of the call."""
 
     def __init__(self, results: Iterator[Result], call: str) -> None:
         self._results = results
@@ -143,7 +143,7 @@ class OnDemand(Iterator[Result]):
 
 
 def snapshots(run: Descent, steps: int, every: int, resume: State | None) -> Iterator[Snapshot]:
-    """Yield the snapshots of a run, computed on demand; raise ValueError if `resume` is already past `steps`."""
+    """Yield the snapshots of a run, computed on demand.  Raise ValueError if `resume` is already past `steps`."""
     whole("every", every)
     if resume is not None:
         run.restore(resume)
@@ -188,17 +188,17 @@ class Descent:
         self.memory = optimizer.init(self.theta)
         self.gradient, self.y = xp.full_like(self.theta, float("nan")), y
         self.written = False  # True once a sweep has filled the gradient
-        self.limit: float | None = inf  # the loss above which we warn; None: set it from the next loss
+        self.limit: float | None = inf  # the loss above which we warn; None until the next loss sets it
         self.parts = member_slices(model, self.theta, self.batches.size)
         self._check_every = 1 if on_host(xp) else 50  # reading the loss makes a GPU wait
 
     def state(self, copy: bool = False) -> State:
-        """Return the current state; without `copy`, `advance` will overwrite its arrays."""
+        """Return the current state.  Without `copy`, `advance` will overwrite its arrays."""
         theta, memory = (own(a) if copy and a is not None else a for a in (self.theta, self.memory))
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
     def restore(self, state: State) -> None:
-        """Continue from this state; raise TypeError or ValueError unless it is from this run."""
+        """Continue from this state.  Raise TypeError or ValueError unless it is from this run."""
         check_state(state, self.theta, self.memory, self.model.anchors())
         xp = array_namespace(self.theta, state.theta)
         self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
@@ -209,7 +209,7 @@ class Descent:
     def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
         """Return (f, loss) of the next batch at theta, ([E], B, C) and () or (E,); then, if `learn`, take one step.
 
-        Raises FloatingPointError if the loss is not finite; on a GPU, this is checked every 50 steps, and if `check`.
+        Raises FloatingPointError if the loss is not finite.  On a GPU, this is checked every 50 steps, and if `check`.
         """
         xp = array_namespace(self.theta)
         xb, yb = self.batches(self.step)
@@ -318,7 +318,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
 
 def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
-    """Return the worst lambda / reach + s / (2 (1 - momentum)) over members and lambda; rough if lambda is small."""
+    """Return the worst lambda / reach + s / (2 (1 - momentum)) over members and lambda, roughly if lambda is small."""
     b, N, m = run.batches.size, run.batches.x.shape[0], float(getattr(run.optimizer, "momentum", 0.0))
     x = run.batches.x if b == N else run.batches.x[to_library(np.arange(b) * N // b, array_namespace(run.theta))]
 
@@ -336,7 +336,7 @@ def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
 
 
 def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None, clear: float) -> float:
-    """Return a lower bound on lambda_max of J S J', by three Lanczos steps, or eight if it is >= `clear`; 0 if inf."""
+    """Return a lower bound on lambda_max of J S J' by three Lanczos steps (eight above `clear`), or 0 if infinite."""
     with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # eigvalsh and cotangents can raise it
         f, J = model.forward(theta, x)
 
