@@ -143,7 +143,7 @@ def _place() -> tuple[int, int]:
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """Return [work(item) for item in items], computed on all cores.  An error is raised once all threads have stopped.
-    Inside the pool, for one core or item, or without threads, this is a plain loop.  BLAS has one thread for 2 items.
+    Inside the pool, for one core or item, or without threads, this is a plain loop.  Otherwise BLAS has one thread.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]

@@ -1,11 +1,10 @@
 """Define each closed form once, for one pair; NumPy, Numba and CUDA run the same formulas.
 
-For pixels,
+For pixels with Gaussian u, u' of variances q, q' and covariance k,
 
     D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
 
-for Gaussian u, u' of variances q, q' and covariance k.  A pixel's numbers are the quantities that depend only on its
-own u; they are computed once.  A formula takes both pixels' numbers and D.  With s = sqrt(q), most formulas start from
+A pixel's numbers depend only on its own u.  A formula takes those of both and D.  With s = sqrt(q), most start from
 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 

@@ -126,7 +126,7 @@ def test_the_reference_network() -> None:
 
 
 def test_ties_of_a_maximum_go_to_the_first_in_row_major_order() -> None:
-    """Of equal maxima at (0, 1) and (1, 0), the first row's counts. The other one is in the first column."""
+    """If (0, 1) and (1, 0) have equal maxima, the first row's counts, not the first column's."""
     image = np.array([[0.0, 7.0], [7.0, 7.0]])
     for x, first in ((image, [0, 1]), (image[::-1], [0, 0]), (np.zeros((2, 2)), [0, 0]), (-image, [0, 0])):
         y, dx = max_pool(x)
