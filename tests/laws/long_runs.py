@@ -33,7 +33,10 @@ def logs(folder: Path) -> list[Path]:
 
 
 def note() -> None:
-    """One more unit was computed, by this process, which then waits for the first of each starter, a minute at most."""
+    """Record that this process computed one more unit.
+
+    Its first unit then waits up to a minute for the first of every starter.
+    """
     folder = Path(os.environ[HOME])
     with open(folder.parent / f"{folder.name}-{os.getpid()}.log", "ab") as log:
         log.write(b".")
@@ -44,12 +47,12 @@ def note() -> None:
 
 
 def computed(folder: Path) -> int:
-    """Count the units computed, by all processes together."""
+    """Count the units that all processes computed."""
     return sum(path.stat().st_size for path in logs(folder))
 
 
 class Noted(mn.MeanSquared):
-    """The loss, which notes its evaluations."""
+    """A loss that records its evaluations."""
 
     def __call__(self, f: Array, y: Array) -> Array:
         note()
@@ -58,7 +61,7 @@ class Noted(mn.MeanSquared):
 
 
 def fit(folder: Path) -> None:
-    """Twelve steps with mini-batches and momentum, each saved."""
+    """Train for twelve steps with mini-batches and momentum, and save each."""
     rng = np.random.default_rng(1)
     net = mn.Network(mn.Sequential(mn.Flatten(), *mn.zoo.mlp(1, 16, 1)), (4, 3, 2))
     how: dict[str, Any] = {"loss": Noted(), "optimizer": mn.SGD(0.1, momentum=0.9), "batch_size": 4, "rng": rng}
@@ -73,19 +76,19 @@ def work(a: int, seed: tuple[int, ...]) -> list[dict[str, float]]:
 
 
 def sweep(folder: Path) -> None:
-    """Twelve calls of two runs each."""
+    """Make twelve calls of two runs each."""
     mn.sweep(work, {"a": range(4), "seed": range(6)}, together="seed", batch=2, store=folder)
 
 
 def noted_block(evaluate: Any, *arguments: Any) -> Any:
-    """The block, computed slowly and noted."""
+    """Compute a block slowly and record it."""
     note()
     sleep(UNIT)
     return evaluate(*arguments)
 
 
 def kernel(folder: Path) -> None:
-    """Fifteen blocks of two images each."""
+    """Compute fifteen blocks of two images each."""
     vars(streaming).update(PIXEL_PAIRS_PER_BLOCK=4 * (4 * 3) ** 2, FEWEST=5, SHORTEST=0.0)
     engine.SHORTEST_TILE = 0.0
     right, k = streaming.fill, an.kernel(POOLED)
@@ -101,13 +104,13 @@ def kernel(folder: Path) -> None:
 
 
 def run(kind: str, folder: Path, starters: int = 1) -> None:
-    """The run of this kind, to its end, by one of so many starters."""
+    """Run this kind to its end, as one of several starters."""
     os.environ.update({HOME: str(folder), STARTERS: str(starters)})
     {"fit": fit, "sweep": sweep, "store": kernel}[kind](folder)
 
 
 def result(kind: str, folder: Path) -> dict[str, Any]:
-    """The result, whose bits must not depend on how the run went."""
+    """Return the result, whose bits must not depend on how the run went."""
     if kind != "fit":
         return {name: (folder / name).read_bytes() for name in FILES[kind]}
     with np.load(folder / "checkpoint.npz") as found:

@@ -30,7 +30,7 @@ HANG = 60
 
 
 def limited(host: Callable[[], Any]) -> Any:
-    """The call that time limits end."""
+    """Make the call that time limits end."""
     return host()
 
 
@@ -47,7 +47,7 @@ def storms(count: int, seed: int) -> Counter[str]:
             seconds[name] = time.perf_counter() - start
 
         def late(_: int, frame: FrameType | None) -> None:
-            """Raise inside the host's call alone: the timer may go on for a while after it."""
+            """Raise only inside the host's call, because the timer may outlive it."""
             while frame is not None and frame.f_code is not limited.__code__:
                 frame = frame.f_back
             if frame is not None:

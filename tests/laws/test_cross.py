@@ -22,7 +22,7 @@ UPPER = np.triu_indices(len(X))
 
 
 def truth(spec: mn.spec.Layer, x: Array = X, parametrization: Parametrization | None = None) -> tuple[Array, Array]:
-    """The upper triangles of the infinite network's kernels."""
+    """Return the upper triangles of the infinite network's kernels."""
     nngp, ntk = an.kernel(spec, parametrization or mn.NTK()).both(x)
     upper = np.triu_indices(len(x))
     return nngp[upper], ntk[upper]
@@ -40,7 +40,7 @@ def one_hidden(activation: mn.spec.Activation, width: int, w_std: float = 1.3, *
 )
 @pytest.mark.parametrize("width", [1, 20])
 def test_one_hidden_layer_has_the_infinite_kernels_on_average(activation: mn.spec.Activation, width: int) -> None:
-    """E hatK = K and E hatTh = Th at any width: the hidden pre-activations are Gaussian, and the rest is linear."""
+    """E hatK = K and E hatTh = Th at any width, because hidden pre-activations are Gaussian and the rest is linear."""
     spec = one_hidden(activation, width, b_std=0.4)
     for name, samples, expected in zip(("NNGP", "NTK"), kernels(spec, X, 4000), truth(spec), strict=True):
         assert_mean(f"{name} of {activation}", samples, expected)
@@ -74,7 +74,7 @@ def test_one_nonlinearity_on_every_path_is_enough(spec: mn.Sequential, parametri
 
 
 def test_relu_without_bias_has_the_infinite_diagonal_on_average_at_any_depth() -> None:
-    """E |phi(W h)|^2 = |h|^2 / 2 E |w|^2: norms pass through exactly, so E hatTh(x, x) = Th(x, x)."""
+    """Since E |phi(W h)|^2 = |h|^2 / 2 E |w|^2, norms are preserved on average, and E hatTh(x, x) = Th(x, x)."""
     layers = [layer for _ in range(4) for layer in (mn.Dense(10, w_std=2**0.5), mn.ReLU())]
     spec = mn.Sequential(*layers, mn.Dense(1))
     diagonal = UPPER[0] == UPPER[1]
@@ -83,7 +83,7 @@ def test_relu_without_bias_has_the_infinite_diagonal_on_average_at_any_depth() -
 
 
 def test_the_variance_of_one_hidden_relu_layer_is_three_over_n() -> None:
-    """n Var hatTh(x, x) / Th(x, x)^2 = 3 exactly; the estimate's own error from the fourth moment."""
+    """n Var hatTh(x, x) / Th(x, x)^2 = 3. The error of the estimate comes from the fourth moment."""
     n, E = 20, 20_000
     spec = mn.Sequential(mn.Dense(n, w_std=2**0.5), mn.ReLU(), mn.Dense(1, w_std=2**0.5))
     _, ntk = kernels(spec, X[:1], E)
@@ -94,7 +94,7 @@ def test_the_variance_of_one_hidden_relu_layer_is_three_over_n() -> None:
 
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.Erf(), mn.Tanh()], ids=repr)
 def test_deep_networks_approach_the_infinite_kernels_as_one_over_width(activation: mn.spec.Activation) -> None:
-    """E hatTh_n = Th + c/n + O(1/n^2): 2 E hatTh_2n - E hatTh_n has no term in 1/n; the rest is below 0.5 %."""
+    """Since E hatTh_n = Th + c/n + O(1/n^2), 2 E hatTh_2n - E hatTh_n has no term in 1/n. The rest is below 0.5 %."""
 
     def spec(n: int) -> mn.Sequential:
         return mn.Sequential(
@@ -127,7 +127,7 @@ WRONG: dict[str, Callable[[], tuple[Array, Array]]] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array]]) -> None:
-    """With the samples that the right kernels pass."""
+    """The z-test refuses wrong kernels with the samples that right kernels pass."""
     nngp, ntk = kernels(SPEC, X, 4000)
     right = truth(SPEC)
     assert max(np.abs(z_scores(nngp, right[0])).max(), np.abs(z_scores(ntk, right[1])).max()) < limit(20)
@@ -170,7 +170,7 @@ def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
 
 
 def test_a_kernel_averaged_over_outputs_serves_one_output() -> None:
-    """(N, N) for C = 1: the same numbers as the full kernel."""
+    """For C = 1, (N, N) gives the same numbers as the full kernel."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(30, b_std=0.1), mn.Erf(), mn.Dense(1)), (3,))
     theta, x, y = net.init(rng), rng.standard_normal((6, 3)), rng.standard_normal((6, 1))
@@ -183,7 +183,7 @@ def test_a_kernel_averaged_over_outputs_serves_one_output() -> None:
 
 
 def test_the_stability_bounds_agree() -> None:
-    """`train` warns at the learning rate that `max_learning_rate` names."""
+    """`train` warns at the learning rate that `max_learning_rate` returns."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(20), mn.Erf(), mn.Dense(2)), (3,))
     theta, x, y = net.init(rng), rng.standard_normal((6, 3)), rng.standard_normal((6, 2))
@@ -197,7 +197,7 @@ def test_the_stability_bounds_agree() -> None:
 
 @given(cases(networks(SMOOTH, parametrizations=(mn.NTK(),)), ensembles=(None,)))
 def test_roundings_are_small_beside_the_tolerance_of_the_closed_form(case: Case) -> None:
-    """The laws' own rounding count stays far below the 1e-10 above."""
+    """The laws' own estimate of rounding is far below the 1e-10 above."""
     assert roundings(case.net, case.theta, case.x) < 1e-12
 
 
@@ -249,7 +249,7 @@ def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> No
     K = kernel.nngp(np.concatenate([x, x_test]))
 
     def predicted(kind: str) -> tuple[Array, Array]:
-        """Mean and variance by descent's own t: A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
+        """Return mean and variance for descent: A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
         theta_xx = kernel.ntk(x) if kind == "ntk" else kernel.nngp(x)
         theta_tx = kernel.ntk(x_test, x) if kind == "ntk" else kernel.nngp(x_test, x)
         lam, Q = np.linalg.eigh(theta_xx)

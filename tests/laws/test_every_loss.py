@@ -25,7 +25,7 @@ SCALE = 3.0
 
 
 def make(kind: Any) -> list[Any]:
-    """A loss by default, and one with its numbers at 3 if it has any."""
+    """Return the default loss, and one with all numbers set to 3 if it has any."""
     needed = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.type != "float"]
     assert not needed, f"write how to make a {kind.__name__}: {needed} in test_every_loss.make"
     numbers = {f.name: SCALE for f in fields(kind) if f.init and f.type == "float"}
@@ -33,7 +33,7 @@ def make(kind: Any) -> list[Any]:
 
 
 def targets(loss: Any, rng: np.random.Generator) -> Array:
-    """Targets (N, C) that the loss takes: probabilities, or else signs in a column."""
+    """Return targets (N, C) that the loss accepts: probabilities, or signs in a column."""
     for y in (rng.dirichlet(np.ones(3), N), rng.choice((-1.0, 1.0), (N, 1))):
         try:
             loss.check(y, y.shape)
@@ -44,14 +44,14 @@ def targets(loss: Any, rng: np.random.Generator) -> Array:
 
 
 def drawn(loss: Any, seed: int, lead: tuple[int, ...] = ()) -> tuple[Array, Array, np.random.Generator]:
-    """(f, y, the generator), f : (*lead, N, C)."""
+    """Return (f, y, the generator) with f : (*lead, N, C)."""
     rng = np.random.default_rng(seed)
     y = targets(loss, rng)
     return 3 * rng.standard_normal((*lead, *y.shape)), y, rng
 
 
 def curved(loss: Any, f: Array, y: Array, v: Array) -> Any:
-    """(d2L/df2) v; None for a loss without."""
+    """Return (d2L/df2) v, or None if the loss has no second derivative."""
     try:
         return loss.hessian(f, y, v)
     except NotImplementedError:
@@ -71,7 +71,7 @@ def slope(of: Callable[[Array], Array], f: Array, v: Array, got: Array, law: str
 
 
 def derivatives(loss: Any, seed: int) -> None:
-    """The cotangent is dL/df; the Hessian is its derivative, symmetric, and what `curvature` says."""
+    """Check that the cotangent is dL/df, and the Hessian its symmetric derivative and equal to `curvature`."""
     f, y, rng = drawn(loss, seed)
     u, v = rng.standard_normal((2, *f.shape))
     slope(lambda f: loss(f, y), f, v, (loss.cotangent(f, y) * v).sum(), "cotangent = dL/df")
@@ -86,7 +86,7 @@ def derivatives(loss: Any, seed: int) -> None:
 
 
 def mean(loss: Any, seed: int) -> None:
-    """L is the mean over examples, none of which sees another, and L >= 0."""
+    """Check that L >= 0 is the mean over independent examples."""
     f, y, _ = drawn(loss, seed)
     one = [slice(n, n + 1) for n in range(N)]
     values = [loss(f[n], y[n]) for n in one]
@@ -97,7 +97,7 @@ def mean(loss: Any, seed: int) -> None:
 
 
 def members(loss: Any, seed: int) -> None:
-    """Each member of an ensemble has the loss that it has alone, bit for bit."""
+    """Check that each member of an ensemble has the loss that it has alone, bit for bit."""
     f, y, rng = drawn(loss, seed, (5,))
     v = rng.standard_normal(f.shape)
     assert loss(f, y).shape == (5,), "not a loss for each member"
@@ -109,7 +109,7 @@ def members(loss: Any, seed: int) -> None:
 
 
 def precise(loss: Any, seed: int) -> None:
-    """float32 stays float32, arrays of the caller stay as they are, and NaN gives NaN."""
+    """Check that float32 stays float32, the caller's arrays do not change, and NaN gives NaN."""
     f, y, rng = drawn(loss, seed)
     v = rng.standard_normal(f.shape)
     small = [a.astype(np.float32) for a in (f, y, v)]
@@ -146,7 +146,7 @@ def refuses(loss: Any, seed: int) -> None:
 
 
 def raises(error: type[Exception], words: str, call: Callable[..., Any], *arguments: Any) -> None:
-    """AssertionError unless the call raises this, with these words."""
+    """Raise AssertionError unless the call raises this error with these words."""
     try:
         call(*arguments)
     except error as found:
@@ -156,7 +156,7 @@ def raises(error: type[Exception], words: str, call: Callable[..., Any], *argume
 
 
 def is_data(loss: Any, seed: int) -> None:
-    """A pickled loss is the loss; a checkpoint tells one with other settings from it."""
+    """Check that a pickled loss is equal, and that a checkpoint refuses a loss with other settings."""
     again = pickle.loads(pickle.dumps(loss))  # noqa: S301
     f, y, _ = drawn(loss, seed)
     assert again == loss
@@ -188,7 +188,7 @@ def test_law(law: Callable[[Any, int], None], loss: Any, seed: int) -> None:
 
 @dataclass(frozen=True)
 class Right(type(mn.mse)):  # type: ignore[misc]
-    """The squared loss, once more."""
+    """A second definition of the squared loss."""
 
 
 class Uphill(Right):
@@ -206,7 +206,7 @@ class Curved(mn.Logistic):
 
 
 class Total(Right):
-    """Adds up where it should take the mean."""
+    """A loss that sums instead of averaging."""
 
     def __call__(self, f: Array, y: Array) -> Array:
         return super().__call__(f, y) * len(y)
@@ -216,7 +216,7 @@ class Total(Right):
 
 
 class Shared(Right):
-    """One loss for all members."""
+    """A loss that all members share."""
 
     def __call__(self, f: Array, y: Array) -> Array:
         return np.mean(super().__call__(f, y))

@@ -34,12 +34,12 @@ Make = Callable[..., Optimizer]
 
 
 def options(kind: Any) -> list[str]:
-    """The numbers an optimiser takes beside lr, all with a default."""
+    """Return the numbers besides lr that an optimiser takes, all with defaults."""
     return [f.name for f in fields(kind) if f.init and type_of(f) == "float" and f.name != "lr"]
 
 
 def make(kind: Any, **settings: Any) -> Optimizer:
-    """An optimiser at the rate LR, with the layout of NET if it asks for one."""
+    """Return an optimiser with the rate LR, and with the layout of NET if it needs one."""
     needed = {f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING}
     ways = {"lr": LR, "layout": NET.layout}
     assert needed <= set(ways), (
@@ -50,25 +50,25 @@ def make(kind: Any, **settings: Any) -> Optimizer:
 
 
 def plain(kind: Any, **settings: Any) -> Optimizer:
-    """Without momentum that has to build up, and without decay."""
+    """Return the optimiser without momentum and without decay."""
     return make(kind, **{name: 0.0 for name in ("momentum", "weight_decay") if name in options(kind)} | settings)
 
 
 def settings(kind: Any) -> list[dict[str, Any]]:
-    """The defaults, and every memory and decay together."""
+    """Yield the defaults, and all memory and decay together."""
     more = {name: value for name, value in {"momentum": 0.7, "weight_decay": 0.1}.items() if name in options(kind)}
     return [{}, more, more | {"towards": TOWARDS}] if pulls(kind) else [{}, more]
 
 
 def pulls(kind: Any) -> bool:
-    """True if weight decay can pull to another point than 0."""
+    """True if weight decay can pull towards a point other than 0."""
     return any(f.name == "towards" for f in fields(kind))
 
 
 def walk(
     optimizer: Optimizer, theta: Array, gradients: Any = GRADIENTS, scales: Array | None = SCALES
 ) -> tuple[Array, Any]:
-    """(theta, memory) after a step along each gradient."""
+    """Return (theta, memory) after a step along each gradient."""
     theta = theta.copy()
     memory = optimizer.init(theta)
     for i, g in enumerate(gradients):
@@ -80,7 +80,7 @@ def walk(
 
 
 def members(kind: Any) -> None:
-    """The members of an ensemble move as each of them alone, bit for bit; so do some of them."""
+    """Check that all or some members of an ensemble move as each of them alone, bit for bit."""
     for how in settings(kind):
         together, memory = walk(make(kind, **how), THETA)
         for e in range(E):
@@ -94,7 +94,7 @@ def members(kind: Any) -> None:
 
 
 def resumes(kind: Any, folder: Path) -> None:
-    """K steps, a checkpoint, and K more by a new optimiser, or an unpickled one: the bits of 2 K steps."""
+    """Check that K steps, a checkpoint, and K steps by a new or unpickled optimiser give the bits of 2 K steps."""
 
     def end(optimizer: Optimizer, steps: int, theta: Array, batch: int | None, resume: Any = None) -> Any:
         *_, last = mn.train(
@@ -114,7 +114,7 @@ def resumes(kind: Any, folder: Path) -> None:
 
 
 def linear_in_lr(kind: Any) -> None:
-    """theta moves by lr times a direction: by twice as much at twice the rate."""
+    """Check that theta moves by lr times a direction."""
     for how in settings(kind):
         if "towards" in how:
             how = how | {"towards": TOWARDS[0]}
@@ -124,7 +124,7 @@ def linear_in_lr(kind: Any) -> None:
 
 
 def downhill(kind: Any) -> None:
-    """The first step is a descent direction; theta rests where g = 0, and |theta|^2 falls along its gradient."""
+    """Check that the first step descends, theta rests where g = 0, and |theta|^2 falls along its gradient."""
     moved = walk(plain(kind), THETA, GRADIENTS[:1])[0] - THETA
     assert ((moved * GRADIENTS[0]).sum(-1) < 0).all(), "the first step goes uphill"
     for how in settings(kind)[:1]:
@@ -138,7 +138,7 @@ def downhill(kind: Any) -> None:
 
 
 def decays(kind: Any) -> None:
-    """A step at g = 0 takes lr weight_decay (theta - towards) off, whatever the scales; nothing off if s = 0."""
+    """Check that a step at g = 0 subtracts lr weight_decay (theta - towards) for any scales but s = 0."""
     if "weight_decay" not in options(kind):
         return
     s = np.where(np.arange(P) % 2, SCALES, 0)
@@ -171,7 +171,7 @@ def scales_tell(kind: Any) -> None:
 
 
 def precise(kind: Any) -> None:
-    """float32 stays float32 and close to float64, with the same bits for settings that are NumPy's numbers."""
+    """Check that float32 stays float32 and close to float64, with the same bits for settings of NumPy's types."""
     for how in settings(kind):
         small: dict[str, Any] = how | ({"towards": TOWARDS.astype(np.float32)} if "towards" in how else {})
         numpy = {name: np.float64(value) for name, value in small.items() if name != "towards"}
@@ -187,7 +187,7 @@ def precise(kind: Any) -> None:
 
 
 def own_arrays(kind: Any) -> None:
-    """Only theta and the memory change, and neither lies in the caller's arrays."""
+    """Check that only theta and the memory change, and that neither shares the caller's arrays."""
     for how in settings(kind):
         mine = {name: a.copy() if isinstance(a, np.ndarray) else a for name, a in how.items()}
         optimizer, theta, scales, g = make(kind, **mine), THETA.copy(), SCALES.copy(), GRADIENTS[0].copy()
@@ -205,7 +205,7 @@ def own_arrays(kind: Any) -> None:
 
 
 def scheduled(kind: Any) -> None:
-    """A schedule's step is that of its rate then."""
+    """Check that a schedule's step uses its rate at that step."""
     lr = mn.StepDecay(LR, every=2, factor=0.5)
     for how in settings(kind):
         theta, other = THETA.copy(), THETA.copy()
@@ -219,7 +219,7 @@ def scheduled(kind: Any) -> None:
 
 
 def refuses(kind: Any) -> None:
-    """Settings out of range raise, with the name of the class and of the argument."""
+    """Check that settings out of range raise errors that name the class and the argument."""
     bad: dict[str, list[Any]] = {name: [-0.1, np.nan, np.inf] for name in ["lr", *options(kind)]}
     bad["lr"] += [0.0, None]
     for name in {"momentum", "b1", "b2"} & set(bad):
@@ -235,7 +235,7 @@ def refuses(kind: Any) -> None:
 
 
 def settings_tell(kind: Any) -> None:
-    """Every setting changes where theta goes, and steps change every number of the memory."""
+    """Check that every setting changes theta's path, and that steps change every number of the memory."""
     most = settings(kind)[-1]
     for name in options(kind):
         ends = [walk(make(kind, **most | {name: value}), THETA)[0] for value in (0.25, 0.97)]
@@ -263,18 +263,18 @@ def test_every_optimizer_resumes(kind: Any, tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Right(mn.SGD):
-    """Gradient descent, once more: the laws let it pass."""
+    """A second definition of gradient descent, which the laws accept."""
 
 
 class Shared(Right):
-    """Clips by the gradient of all members: forgets the ensemble axis."""
+    """An optimiser that clips by the gradient of all members, ignoring the ensemble axis."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, gradient / np.linalg.norm(gradient), memory, scales)
 
 
 class Twice(Right):
-    """Has lr in the velocity and in the step."""
+    """An optimiser with lr both in the velocity and in the step."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, self.rate * gradient, memory, scales)
@@ -286,7 +286,7 @@ class Uphill(Right):
 
 
 class Remembers(Right):
-    """Keeps the last gradient to itself, and so out of checkpoints."""
+    """An optimiser that keeps the last gradient outside its memory, so that checkpoints lose it."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         before = vars(self).setdefault("_before", [0.0])
@@ -296,7 +296,7 @@ class Remembers(Right):
 
 
 class Scaled(Right):
-    """Multiplies the decay by the scales too."""
+    """An optimiser that multiplies the decay by the scales too."""
 
     def scale_and_decay(self, g: Any, theta: Any, scales: Any, at: slice, lr: float = 1.0) -> None:
         super().scale_and_decay(g, theta, None, at, lr)
@@ -309,7 +309,7 @@ class Unscaled(Right):
 
 
 class Signs(Right):
-    """Descends by signs, as Adam does, at the rates of gradient descent."""
+    """An optimiser that descends by signs, like Adam, at the rates of gradient descent."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, np.sign(gradient), memory, scales)
@@ -321,7 +321,7 @@ class Double(Right):
 
 
 class Keeps(Right):
-    """Writes the scales into the caller's array."""
+    """An optimiser that writes the scales into the caller's array."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, gradient, memory, scales)
@@ -330,14 +330,14 @@ class Keeps(Right):
 
 
 class Forgets(Right):
-    """Writes the velocity into a name and not into the memory."""
+    """An optimiser that assigns the velocity to a name instead of the memory."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, gradient, None if memory is None else memory.copy(), scales)
 
 
 class Half(mn.Adam):
-    """Computes the running mean into an array of its own."""
+    """An optimiser that computes the running mean in a separate array."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         mine = memory.copy()
@@ -346,7 +346,7 @@ class Half(mn.Adam):
 
 
 class Late(Right):
-    """Takes the first rate of a schedule at every step."""
+    """An optimiser that uses the first rate of a schedule at every step."""
 
     def at(self, step: int) -> Any:
         return super().at(0)

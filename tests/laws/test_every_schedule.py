@@ -30,7 +30,7 @@ BAD: dict[str, list[Any]] = {
 
 
 def make(kind: Any) -> Iterator[Any]:
-    """Each way to fill the arguments, one after another, the others at the first."""
+    """Return schedules with one argument varied at a time, and the others at their first values."""
     strange = [f.name for f in fields(kind) if f.init and f.type not in WAYS]
     assert not strange, f"write how to make a {kind.__name__}: {strange} in test_every_schedule.WAYS"
     first = {f.name: WAYS[str(f.type)][0] for f in fields(kind) if f.init and f.default is MISSING}
@@ -45,7 +45,7 @@ def make(kind: Any) -> Iterator[Any]:
 
 
 def rates(kind: Any) -> None:
-    """Rates are finite numbers >= 0, the first above 0, and depend on the step alone, whatever was asked before."""
+    """Check that rates are finite, >= 0, at first > 0, and depend only on the step."""
     for lr in make(kind):
         found = [lr(s) for s in range(STEPS)]
         assert all(isinstance(a, float) and 0 <= a < np.inf for a in found), f"{lr!r}: {found}"
@@ -55,14 +55,14 @@ def rates(kind: Any) -> None:
 
 
 def times(kind: Any) -> None:
-    """t is the sum of the rates so far."""
+    """Check that t is the sum of the rates so far."""
     for lr in make(kind):
         for n in range(STEPS):
             assert lr.t(n) == pytest.approx(fsum(lr(s) for s in range(n)), rel=1e-12, abs=1e-15), f"t({n}) of {lr!r}"
 
 
 def is_data(kind: Any) -> None:
-    """Equal by its settings; a checkpoint tells other settings from it."""
+    """Check that equal settings make equal schedules, and that a checkpoint refuses other settings."""
     for lr in make(kind):
         assert pickle.loads(pickle.dumps(lr)) == lr  # noqa: S301
         other = [different for different in make(kind) if different != lr]
@@ -71,7 +71,7 @@ def is_data(kind: Any) -> None:
 
 
 def resumes(kind: Any) -> None:
-    """A run stopped in the middle resumes with the same bits, and its time is the schedule's."""
+    """Check that a stopped run resumes with the same bits, and that its time is the schedule's."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(2)), (3,))
     theta, data = net.init(np.random.default_rng(0)), (np.eye(3), np.eye(3)[:, :2])
     for lr in make(kind):
@@ -87,7 +87,7 @@ def resumes(kind: Any) -> None:
 
 
 def refuses(kind: Any) -> None:
-    """Settings out of range raise, with the name of the argument."""
+    """Check that settings out of range raise errors that name the argument."""
     first = {f.name: getattr(next(make(kind)), f.name) for f in fields(kind) if f.init}
     for f in fields(kind):
         for bad in BAD[str(f.type)] if f.init else ():

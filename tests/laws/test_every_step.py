@@ -144,7 +144,7 @@ ONLY_IN_THE_LIMIT = {"Dropout", "GlobalSelfAttention", "LayerNorm", "Product"}
 
 
 def check_average(spec: mn.Sequential, shape: tuple[int, ...], said: mn.Sequential | None = None) -> None:
-    """Check that networks have the kernels of `analytic` on average at any width, if at most one layer is nonlinear."""
+    """Check that networks have the kernels of `analytic` on average at any width if at most one layer is nonlinear."""
     end, x = mn.Dense(8, b_std=0.3), drawn(shape)[:3]
     found, upper = networks(mn.Sequential(spec, end), x, 4000), np.triu_indices(len(x))
     for name, samples, k in zip(("NNGP", "NTK"), found, an.kernel(mn.Sequential(said or spec, end)).both(x)):

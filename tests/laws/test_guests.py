@@ -1,4 +1,7 @@
-"""Test public calls inside public calls, and exceptions at any line; a tracer, not signals, keeps it deterministic."""
+"""Test public calls inside public calls, and exceptions at any line.
+
+A tracer replaces signals, so tests are deterministic.
+"""
 
 from __future__ import annotations
 
@@ -194,7 +197,7 @@ def test_marks_that_have_to_be_unset_are_refused() -> None:
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
 @pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_storms_of_signals(count: int) -> None:
-    """In a process of its own, as one that hangs is ended: `signal_storms`."""
+    """Run `signal_storms` in a separate process, which can be ended if it hangs."""
     storm = Path(__file__).with_name("signal_storms.py")
     done = subprocess.run(
         [sys.executable, storm, str(count)], capture_output=True, text=True, timeout=1200, check=False

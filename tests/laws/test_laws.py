@@ -67,7 +67,10 @@ def test_laws_hold_in_float32(case: Case) -> None:
 
 @given(cases(ensembles=(3,)))
 def test_members_of_an_ensemble_are_bit_for_bit_the_networks_alone(case: Case) -> None:
-    """f, J v and J' u are; one network's kernel is one product over outputs and examples, and rounds differently."""
+    """f, J v and J' u have equal bits.
+
+    One network's kernel is a single product over outputs and examples, and rounds differently.
+    """
     f, J = case.net.linearize(case.theta, case.x)
     v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal((3, len(case.x), case.net.outputs))
     for e in range(3):
@@ -135,7 +138,7 @@ def saturated(seed: int, scale: float = 8.0) -> tuple[mn.Network, Array, Array, 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_saturated_network_less_its_start_obeys_the_law_of_the_derivative(seed: int) -> None:
-    """f and f_0 are near 1, alpha (f - f_0) and J near 0: the roundings are those of f and f_0."""
+    """f and f_0 are near 1, alpha (f - f_0) and J near 0, so roundings are those of f and f_0."""
     net, theta0, x, rng = saturated(seed)
     theta = theta0 + 0.1 * rng.standard_normal(theta0.shape)
     testing.check_derivative(mn.Centred(net, theta0, alpha=3.0), theta, x, rng)

@@ -34,7 +34,10 @@ def test_a_kernel_without_the_rates_or_with_other_powers_is_refused(parametrizat
 
 
 def test_deep_networks_tend_to_the_analytic_kernel() -> None:
-    """E J S J' = Theta + c/n: 2 E_2n - E_n has no term in 1/n.  Two hidden layers, muP, and three branches."""
+    """Since E J S J' = Theta + c/n, 2 E_2n - E_n has no term in 1/n.
+
+    Networks have two hidden layers, muP, and three branches.
+    """
 
     def plain(n: int) -> mn.Sequential:
         return mn.Sequential(mn.Dense(n, b_std=0.5), mn.Erf(), mn.Dense(n, w_std=1.4), mn.Erf(), mn.Dense(1))
@@ -75,7 +78,7 @@ def test_a_kernel_that_is_no_limit_is_refused(parametrization: Any) -> None:
 
 
 def test_the_share_that_vanishes_left_out() -> None:
-    """c = inf: the rate is 0, and what remains is a limit; without hidden layers there is no width."""
+    """For c = inf the rate is 0, and the remaining terms have a limit. Without hidden layers there is no width."""
     left = mn.ABC((0, 0, 0), (0, 0.5, 0.5), (np.inf, 1, 1))
     k = [an.kernel(law.network(left, n).spec, left).ntk(law.X) for n in (64, 1024)]
     np.testing.assert_allclose(k[1], k[0], rtol=1e-11)
@@ -107,7 +110,7 @@ def test_rates_that_are_none_are_refused(rates: Any) -> None:
 
 
 def shrink_exponents(optimizer: Any, widths: tuple[int, ...] = (64, 256, 1024)) -> dict[str, float]:
-    """{tensor: b} of the share ~ n^b that ten steps of decay take from it."""
+    """Return {tensor: b} for the fraction ~ n^b that ten steps of decay remove."""
     taken: dict[str, list[float]] = {}
     for n in widths:
         net = law.network(mn.SpectralMuP(), n)
@@ -145,7 +148,7 @@ def test_a_decay_beyond_zero_is_refused_before_training(kind: Any) -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_on_every_library(library: str) -> None:
-    """ntk, kappa, a kernel over time and its scales; float32 stays."""
+    """`ntk`, kappa, a kernel over time and its scales agree on all libraries. float32 stays float32."""
     net, xp = law.network(mn.SpectralMuP(), 16), namespace(library)
     theta, x, y = (to_library(a.astype(np.float32), xp) for a in (net.init(np.random.default_rng(0)), law.X, law.Y))
     k = mn.ntk(net, theta, x)

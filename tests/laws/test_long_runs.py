@@ -29,7 +29,7 @@ Unbroken = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def start() -> Start:
-    """The process that runs a kind in a folder; all fork from a server that has imported everything."""
+    """Start the process that runs a kind in a folder. All processes fork from a server that has imported everything."""
     context: Any = get_context("forkserver")
     context.set_forkserver_preload([long_runs.__name__])
     with pytest.MonkeyPatch.context() as patch:
@@ -48,14 +48,14 @@ def start() -> Start:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """In memory where the system offers that: a kill leaves what was written, flushed to a disk or not."""
+    """Return a folder in memory if possible. A kill keeps what was written, flushed to disk or not."""
     with TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         yield Path(name)
 
 
 @pytest.fixture(scope="module")
 def unbroken(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
-    """The result of a run that nobody disturbs."""
+    """Return the result of an undisturbed run."""
 
     @cache
     def of(kind: str) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
-    """Wait for so many more units and a part of one, however long they take here, or for the end of a process."""
+    """Wait for a number of units and a part of one, on any machine, or for the end of a process."""
     goal = long_runs.computed(folder) + int(units)
     while long_runs.computed(folder) < goal and all(process.is_alive() for process in at_work):
         sleep(0.001)
@@ -85,7 +85,7 @@ def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Each run is killed at a random moment; after one that ended, the next starts in a new folder."""
+    """Each run is killed at a random moment. If it has ended before, the next one starts in a new folder."""
     want = unbroken(kind)
     folders, killed, rng = [folder / "killed-0"], 0, np.random.default_rng(kills)
     for _ in range(20 * kills):
@@ -112,7 +112,7 @@ def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: St
 @pytest.mark.parametrize("kind", long_runs.FILES)
 @pytest.mark.parametrize("starters", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Each unit is computed once, in one process or another, and each has a share: its first waits for the others'."""
+    """One process computes each unit, and each process computes some, because its first unit waits for the others."""
     shared = folder / "shared"
     together = [start(kind, shared, starters) for _ in range(starters)]
     for process in together:
@@ -127,7 +127,7 @@ def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", long_runs.FILES)
 def test_starters_of_whom_some_are_killed(kind: str, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Three at work, of whom one is killed now and then and another one starts: the same bits in the end."""
+    """Three starters give the same bits, although some are killed and replaced."""
     want, rng, all_killed = unbroken(kind), np.random.default_rng(0), 0
     for number in range(10):
         shared, killed = folder / f"shared-{number}", 0
@@ -163,7 +163,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 def test_a_disk_that_fills_up(kind: str, full_disk: Path, unbroken: Unbroken) -> None:
-    """The OSError of a full disk, whatever it refuses; given room, the same call ends with the same bits."""
+    """A full disk raises OSError, whatever it refuses. With more room, the same call ends with the same bits."""
     want = unbroken(kind)
     folder, ballast = full_disk / "inside" / "run", full_disk / "ballast"
     refusals = []

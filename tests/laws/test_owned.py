@@ -26,7 +26,7 @@ LINEAR = mn.Sequential(mn.Dense(8), mn.Dense(1))
 
 
 def arrays() -> dict[str, Any]:
-    """New arrays for each case."""
+    """Return new arrays for each case."""
     rng = np.random.default_rng(0)
     found = {
         "x": rng.standard_normal((7, 3)), "y": rng.standard_normal((7, 2)), "theta": NET.init(rng),
@@ -56,14 +56,14 @@ def linearized(a: dict[str, Any], **options: Any) -> Use:
 
 
 def stepped(model: Any) -> Any:
-    """The outputs after some steps of training."""
+    """Return the outputs after some steps of training."""
     x, y = np.eye(3), np.ones((3, 2))
     *_, end = mn.train(model, THETA, x, y, steps=6, **HOW)
     return end.theta, model(THETA, XT)
 
 
 def training(a: dict[str, Any]) -> mn.State:
-    """The state of a run that has ended; the run has been given theta."""
+    """Return the state of a run that has ended. The run received theta."""
     snaps = list(mn.train(NET, a["theta"], np.eye(3), np.ones((3, 2)), steps=3, **HOW))
     return snaps[1].state
 
@@ -196,7 +196,7 @@ def leaves(a: Any) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def stale(case: Case) -> bool:
-    """True if the use of what `case` made changes with the arrays it was made from."""
+    """True if the use of the object made by `case` changes with the arrays it was made from."""
     expected, a = list(leaves(case(arrays())())), arrays()
     use = case(a)
     for array in a.values():
@@ -219,7 +219,7 @@ def test_nothing_is_stale(name: str) -> None:
 
 
 class Borrower:
-    """Keeps the caller's arrays and evaluates late: planted, to be found."""
+    """A planted error: a class that keeps the caller's arrays and evaluates late."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -237,5 +237,5 @@ def test_a_borrower_is_found(key: str) -> None:
 
 @pytest.mark.parametrize("function", [mn.train, mn.flow, mn.kernel_flow, mn.kernel_descent, mn.datasets.Dataset])
 def test_what_reads_its_data_while_it_runs_says_so(function: Any) -> None:
-    """Their data may fill the memory, or be a file: a copy would double it."""
+    """Such data may fill the memory or be a file, and a copy would double it."""
     assert re.search("read during (the run|use) and not copied", " ".join(function.__doc__.split()))

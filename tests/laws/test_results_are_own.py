@@ -77,7 +77,7 @@ def test_of_networks_that_end_in_various_ways(name: str, ensemble: int | None) -
 
 
 def test_what_is_not_own_is_found() -> None:
-    """The negative controls: a view of an argument, and a buffer that the next call uses again."""
+    """As negative controls, a view of an argument and a buffer that the next call reuses are found."""
     net, rng = mn.Network(mn.Sequential(mn.Dense(3)), (4,)), np.random.default_rng(0)
     theta, x, buffer = net.init(rng), rng.standard_normal((5, 4)), np.empty((5, 3))
 

@@ -73,7 +73,7 @@ MEMORY = 12 << 30  # bytes of address space of a mutant: one that allocates with
 
 @dataclass(frozen=True)
 class Verdict:
-    """The fate of a mutant: killed, timeout, survived or equivalent, and by which test."""
+    """The result of a mutant, killed, timeout, survived or equivalent, with the test that decided."""
 
     key: str
     status: str
@@ -86,14 +86,14 @@ class Verdict:
 
 
 class Copy:
-    """A copy of the last commit, in which one file at a time is another, and its tests run."""
+    """A copy of the last commit in which one file at a time is changed, and tests run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.tree, self.map = folder, folder / "tree", folder / "reached.json"
         self.reached: dict[str, dict[str, Any]] = {}
 
     def fill(self, revision: str = "HEAD") -> str:
-        """Take over a commit where it is not there yet, and return its name."""
+        """Copy a commit unless it is there already, and return its name."""
         commit = subprocess.check_output(["git", "rev-parse", "--short", revision], cwd=ROOT, text=True).strip()
         stamp = self.folder / "commit"
         if not stamp.exists() or stamp.read_text() != commit:
@@ -183,7 +183,7 @@ class Copy:
         return stages
 
     def judge(self, mutation: Mutation, whole: bool) -> Verdict:
-        """Run the tests against a mutant, and put the file back."""
+        """Run the tests against a mutant, and restore the file."""
         path = self.tree / mutation.path
         source, stat = path.read_bytes(), path.stat()
         stages = self.tests(mutation)
@@ -206,7 +206,7 @@ class Copy:
         return Verdict(mutation.key, status, f"{name}: {by}" if by else "", round(time.monotonic() - started, 1))
 
     def innocent(self, verdicts: list[Verdict]) -> set[str]:
-        """Return the tests that failed for a mutant but fail without one too: they prove nothing."""
+        """Return the tests that fail for a mutant but also without one, so they prove nothing."""
         killers = {verdict.by.partition(": ")[2] for verdict in verdicts if verdict.status == "killed"}
         found: set[str] = set()
         while True:
@@ -220,7 +220,7 @@ class Copy:
             found |= {killer for killer in killers if killer in failed or killer.split("::")[0] in failed}
 
     def stage(self, path: str, tests: list[str], with_new: bool) -> tuple[str, str]:
-        """(status, test that failed) of some tests, and of those of the mirrored file that the map does not know."""
+        """Return (status, failed test) for some tests, and for those of the mirrored file that the map lacks."""
         only = self.folder / "only.json"
         young = [mirrored(path), path] if with_new else []
         only.write_text(json.dumps({"run": tests, "known": list(self.reached), "young": young}))
@@ -239,12 +239,12 @@ class Copy:
 
 
 def failures(output: str) -> list[str]:
-    """The tests that failed, or files that could not be collected, as pytest's summary names them."""
+    """Return the failed tests or uncollected files, as pytest's summary names them."""
     return re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
 
 
 def humble(seconds: float) -> None:
-    """Limit a mutant's process: low priority, so many seconds of the processor, and a bound of memory."""
+    """Give a mutant's process low priority, a limit of processor seconds and a bound on memory."""
     import resource
 
     os.nice(10)
@@ -254,17 +254,17 @@ def humble(seconds: float) -> None:
 
 
 def mirrored(path: str) -> str:
-    """The test file of a module."""
+    """Return the test file of a module."""
     return f"tests/{Path(path).parent.as_posix()}/test_{Path(path).name}"
 
 
 def say(text: str) -> None:
-    """A line that shows at once."""
+    """Print a line and flush it."""
     print(text, flush=True)
 
 
 def modules(tree: Path, globs: list[str]) -> list[str]:
-    """The numerical modules of a tree, those that match one of the patterns where there are any."""
+    """Return the numerical modules of a tree, or those that match one of the patterns."""
 
     def one_of(name: str, patterns: Iterable[str]) -> bool:
         return any(fnmatch(name, pattern) for pattern in patterns)
@@ -275,7 +275,7 @@ def modules(tree: Path, globs: list[str]) -> list[str]:
 
 
 def sample(tree: Path, names: list[str], number: int, seed: int) -> list[Mutation]:
-    """So many mutations, as many of each module as of the others, drawn for each module apart."""
+    """Draw mutations for each module separately, as equally as possible."""
     drawn = []
     for name in names:
         source = (tree / name).read_bytes()
@@ -294,18 +294,18 @@ def sample(tree: Path, names: list[str], number: int, seed: int) -> list[Mutatio
 
 
 def equivalent() -> dict[str, str]:
-    """{key: reason} of the mutants that are known to make no difference."""
+    """Return {key: reason} for the mutants known to make no difference."""
     rows = tomllib.loads((HERE / "equivalent.toml").read_text(encoding="utf-8"))["mutant"]
     return {row["key"]: row["reason"] for row in rows}
 
 
 def room(path: str) -> str:
-    """The folder of a module, for the table."""
+    """Return the folder of a module, for the table."""
     return Path(path).parent.as_posix() if path.count("/") > 1 else path.removesuffix(".py")
 
 
 def table(verdicts: list[Verdict]) -> str:
-    """One line a room: how many mutants, how many noticed, how many that nobody could notice, how many lived."""
+    """Return a table with a line for each room: mutants, noticed, equivalent and survived ones."""
     statuses = ("killed", "timeout", "equivalent", "survived")
     rows: dict[str, Counter[str]] = {}
     for verdict in verdicts:
@@ -321,13 +321,13 @@ def table(verdicts: list[Verdict]) -> str:
 
 
 def known(results: Path) -> dict[str, Verdict]:
-    """The last verdict about each mutant of earlier runs."""
+    """Return the last verdict on each mutant of earlier runs."""
     rows = map(json.loads, results.read_text(encoding="utf-8").splitlines()) if results.exists() else ()
     return {row["key"]: Verdict(row["key"], row["status"], row["by"], row["seconds"]) for row in rows}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Judge a sample; 1 where a mutant that makes a difference lived."""
+    """Judge a sample; return 1 if a mutant that makes a difference survived."""
     parser = argparse.ArgumentParser(prog="make.py mutants", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--modules", action="append", default=[], metavar="GLOB", help="only these paths")
     parser.add_argument("--tests", action="append", default=[], metavar="GLOB", help="note only these files of tests")

@@ -43,7 +43,7 @@ Changes = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change: the text from byte `start` to byte `end` of the source becomes `after`."""
+    """One change: `after` replaces the text from byte `start` to byte `end` of the source."""
 
     path: str  # of the module, from the root of the repository
     scope: str  # the qualified name of the function or class around it, "" for the module itself
@@ -57,17 +57,17 @@ class Mutation:
 
     @property
     def key(self) -> str:
-        """A name that stays while lines above are added or removed."""
+        """Return a name that does not change when lines above are added or removed."""
         after = " ".join(self.after.split())
         return f"{self.path}::{self.scope} [{self.kind}] {self.before} -> {after} #{self.which}"
 
     def applied(self, source: bytes) -> bytes:
-        """The source of the mutant."""
+        """Return the source of the mutant."""
         return source[: self.start] + self.after.encode() + source[self.end :]
 
 
 def mutations(path: str, source: bytes) -> list[Mutation]:
-    """Every mutation of a module, in the order of its text; `valid` tells those that change what it does."""
+    """Return every mutation of a module in the order of its text. `valid` finds those that change its behaviour."""
     starts = [0]
     for row in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(row))
@@ -93,7 +93,7 @@ def mutations(path: str, source: bytes) -> list[Mutation]:
 
 
 def valid(mutation: Mutation, source: bytes) -> bool:
-    """True if the mutant is Python, and another program than the original."""
+    """True if the mutant is valid Python and differs from the original program."""
     try:
         return ast.dump(ast.parse(mutation.applied(source))) != ast.dump(ast.parse(source))
     except SyntaxError:
@@ -116,7 +116,7 @@ def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
 
 
 def places(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
-    """The expressions and statements that may be changed, each with its scope."""
+    """Yield the expressions and statements that may be changed, each with its scope."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_params", "bases"):
             continue
@@ -133,7 +133,7 @@ def places(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.stmt
 
 
 def changes(node: ast.AST, text: TextOf) -> Changes:
-    """(kind, new text) for one expression or statement."""
+    """Yield (kind, new text) for one expression or statement."""
     match node:
         case ast.BinOp(left, op, right):
             yield from of_two(SIGNS[type(op)], text(left), text(right), node)
@@ -176,7 +176,7 @@ def changes(node: ast.AST, text: TextOf) -> Changes:
 
 
 def of_two(sign: str, left: str, right: str, node: ast.BinOp) -> Changes:
-    """Another operator, an operand dropped, a power or the order of a product changed."""
+    """Yield another operator, one operand, another power, or the factors in reverse order."""
     if isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
         return  # a text that is put together
     if sign in SWAPPED:
@@ -194,7 +194,7 @@ def of_two(sign: str, left: str, right: str, node: ast.BinOp) -> Changes:
 
 
 def of_comparison(left: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr], text: TextOf) -> Changes:
-    """Each comparison of a chain weakened, strengthened or turned."""
+    """Yield each comparison of a chain weakened, strengthened or reversed."""
     parts = [text(left), *(text(part) for part in rest)]
     for i, op in enumerate(ops):
         signs = [SIGNS[type(o)] for o in ops]
@@ -204,7 +204,7 @@ def of_comparison(left: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr], te
 
 
 def of_call(func: ast.expr, args: list[ast.expr], keywords: list[ast.keyword], text: TextOf) -> Changes:
-    """Another function of the same kind, a function or a turning of axes left out, a range that is one short."""
+    """Yield another function of the same kind, the argument alone, or a range that is one shorter."""
     name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
     named = [f"{k.arg}={text(k.value)}" if k.arg else f"**{text(k.value)}" for k in keywords]
     inner = ", ".join([*map(text, args), *named])

@@ -114,7 +114,7 @@ def test_a_key_stays_where_lines_are_added_above_and_tells_mutants_apart() -> No
 
 
 def test_compiled_code_meets_the_tests_of_its_file(copy: Copy) -> None:
-    """No test is seen to reach it."""
+    """No test is recorded as reaching compiled code, so the tests of its file run."""
     names = [f"tests/{name}::test" for name in ("minintk/fast/test_toy.py", "test_other.py")]
     copy.reached = {name: {"seconds": 0.1, "passed": True, "reached": []} for name in names}
     assert copy.tests(one("operator", "done += 1"))["own"] == names[:1]
@@ -142,7 +142,7 @@ def one(kind: str, before: str) -> Mutation:
 
 
 def test_killed_and_living_are_told_apart(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A map, two mutants that die, one of them of slowness, and one that makes no difference."""
+    """Two mutants die, one of them by a time limit, and one makes no difference."""
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:xdist")
     copy.note(anew=False, globs=[])
     assert copy.reached.keys() == {f"tests/minintk/fast/test_toy.py::test_{n}" for n in ("largest", "count")} | {
