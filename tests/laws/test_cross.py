@@ -67,7 +67,10 @@ def test_one_hidden_layer_has_the_infinite_kernels_on_average(activation: mn.spe
 )
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.Standard()], ids=repr)
 def test_one_nonlinearity_on_every_path_is_enough(spec: mn.Sequential, parametrization: Parametrization) -> None:
-    """The argument holds wherever only Gaussians are bent: linear layers before and after, shortcuts around."""
+    """The same holds if only Gaussian variables pass through nonlinearities.
+
+    Linear layers may come before, after and around them.
+    """
     samples = kernels(spec, X, 4000, parametrization=parametrization)
     for name, mine, expected in zip(("NNGP", "NTK"), samples, truth(spec, X, parametrization), strict=True):
         assert_mean(f"{name} of {spec}", mine, expected)

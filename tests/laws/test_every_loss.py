@@ -62,7 +62,10 @@ def curved(loss: Any, f: Array, y: Array, v: Array) -> Any:
 
 
 def slope(of: Callable[[Array], Array], f: Array, v: Array, got: Array, law: str) -> None:
-    """`got` is d/ds of(f + s v), by differences of fourth order at one of three steps: a kink may be near."""
+    """Check that `got` is d/ds of(f + s v), by fourth-order differences.
+
+    One of three steps must agree, because a kink may be near.
+    """
     errors = []
     for h in (1e-3, 2e-4, 4e-5):
         a, b, c, d = (of(f + k * h * v) for k in (1, -1, 2, -2))

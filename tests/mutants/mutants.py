@@ -155,7 +155,7 @@ class Copy:
         return None if child.returncode == -signal.SIGXCPU else child.returncode, output
 
     def tests(self, mutation: Mutation) -> dict[str, list[str]]:
-        """Tests that reach the mutated function: those of its own file, quick ones of all files, the others."""
+        """Return tests that reach the mutated function: its own file's, quick ones of all files, and the others."""
         names = {mutation.path + "::" + mutation.scope.split(".<locals>")[0]}
         found = [test for test, entry in self.reached.items() if names & set(entry["reached"])]
         if not found:  # a constant of the module, a class, compiled code

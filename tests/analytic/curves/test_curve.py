@@ -21,7 +21,7 @@ T = np.array([0.3, 3.0, 30.0, 300.0])
 
 
 def simulated(n: int, N: int, noise: float, draws: int = 60) -> tuple[Host, Host]:
-    """Flow at T, then ridge .5: mean and standard error over random features and examples."""
+    """Return mean and standard error over random features and examples, for flow at T, then ridge .5."""
     rng, found = np.random.default_rng(0), []
     for _ in range(draws):
         H = np.sqrt(LAM)[:, None] * rng.standard_normal((300, n)) / np.sqrt(n)
@@ -44,7 +44,7 @@ def law_of_models() -> None:
 
 
 def by_eigenvalues(H: Host, steps: int) -> list[float]:
-    """Mean losses of SGD at rate .3 on batches of two with noise .1, for given features H, by the recursion."""
+    """Return mean losses of SGD at rate .3 on batches of two with noise .1, for given features H, by the recursion."""
     v2, (z, Q) = V2[: len(H)], np.linalg.eigh(H.T @ H)
     R = (Q.T @ (H.T @ np.sqrt(v2))) ** 2 / z
     still, row = v2.sum() - R.sum() + 0.1, list[float]()
@@ -55,7 +55,7 @@ def by_eigenvalues(H: Host, steps: int) -> list[float]:
 
 
 def law_of_steps() -> None:
-    """SGD itself, 20,000 runs on Gaussian inputs, has that mean to 4 standard errors, told from that of the flow."""
+    """Check 20,000 runs of SGD on Gaussian inputs. They have that mean to 4 standard errors, and not the flow's."""
     rng, v = np.random.default_rng(0), np.sqrt(V2[:20])
     H, e, losses = rng.standard_normal((20, 8)) / 3, np.tile(-v, (20_000, 1)), []
     for _ in range(5):
@@ -69,7 +69,7 @@ def law_of_steps() -> None:
 
 
 def law_of_sgd() -> None:
-    """The recursion of every eigenvalue, for 40 draws of W."""
+    """Check the recursion of every eigenvalue for 40 draws of W."""
     W = np.random.default_rng(0).standard_normal((40, 300, 80)) / np.sqrt(80)
     found, steps = [by_eigenvalues(np.sqrt(LAM)[:, None] * one, 100) for one in W], [1, 10, 100]
     mean, error = np.mean(found, axis=0)[steps], np.std(found, axis=0)[steps] / np.sqrt(40)
@@ -95,7 +95,7 @@ def law_of_one_resolvent() -> None:
 
 @cache
 def features(n: int, draws: int = 2000) -> tuple[Host, Host]:
-    """Times that grow as n^alpha, and losses there: means over random features, and exactly over signs of v."""
+    """Return times that grow as n^alpha, and losses there: means over random features, and over all signs of v."""
     rng, t, found = np.random.default_rng(0), np.geomspace(0.03, 30, 8) * n**1.5, []
     for _ in range(draws):
         H = np.sqrt(LAM / n)[:, None] * rng.standard_normal((300, n))

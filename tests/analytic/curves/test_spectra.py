@@ -35,13 +35,16 @@ def test_the_poisson_kernel_has_powers_for_eigenvalues(d: int) -> None:
 
 
 def test_the_sphere_of_another_dimension_is_refused() -> None:
-    """The control: the Poisson kernel of d = 3 on the sphere in d = 4."""
+    """As a control, the Poisson kernel of d = 3 fails on the sphere in d = 4."""
     assert poisson(3, 0.4, on=4) > 0.1
 
 
 @pytest.mark.parametrize("d", [3, 784, 3000])
 def test_exponential_kernel_in_high_dimensions(d: int) -> None:
-    """exp(t): Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1), to the digits that are there; what is lost is 0, and in the rest."""
+    """exp(t) has Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1), as far as digits go.
+
+    Lost eigenvalues are 0 and belong to the rest.
+    """
     modes, a = an.sphere_modes(np.exp, d, 8), mpmath.mpf(d) / 2 - 1
     exact = np.array([float(mpmath.gamma(a + 1) * 2**a * mpmath.besseli(a + level, 1)) for level in range(9)])
     np.testing.assert_allclose(modes.eigenvalue[:5], exact[:5], rtol=1e-5)
@@ -51,7 +54,7 @@ def test_exponential_kernel_in_high_dimensions(d: int) -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
-    """k(t) = sum_l lambda_l h_l P_l(t), with SciPy's Gegenbauer polynomials, and its trace; d = 5."""
+    """k(t) = sum_l lambda_l h_l P_l(t) with SciPy's Gegenbauer polynomials, for d = 5, and the trace agrees."""
     d, t = 5, np.linspace(-0.9, 0.9, 31)
     modes = an.sphere_modes(an.kernel(SPEC), d, 80, kind=kind)
     a = d / 2 - 1
@@ -67,7 +70,7 @@ def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
 
 
 def test_the_circle_is_a_fourier_series() -> None:
-    """d = 2: cos and sin of each degree, eigenvalues from an FFT; ReLU's kinked kernel, so to 1/l^2 of aliasing."""
+    """For d = 2, each degree has cos and sin with eigenvalues from an FFT. ReLU's kink limits the FFT to 1/l^2."""
     angle = 2 * np.pi * np.arange(2**14) / 2**14
     x = sqrt(2) * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     fourier = np.fft.rfft(an.kernel(SPEC).nngp(x, x[:1])[:, 0]).real / len(angle)
@@ -78,7 +81,10 @@ def test_the_circle_is_a_fourier_series() -> None:
 
 @pytest.mark.parametrize("d", [3, 5])
 def test_eigenvalues_of_relu_decay_as_powers_of_the_degree(d: int) -> None:
-    """NTK l^-d, NNGP l^-(d+2), odd degrees above 1 exactly zero (Bietti and Mairal 2019); each refuses the other's."""
+    """NTK's fall as l^-d, NNGP's as l^-(d+2), and odd degrees above 1 vanish (Bietti and Mairal 2019).
+
+    Each refuses the other's.
+    """
     degree = np.arange(61)
     slope = {}
     for kind, power in (("ntk", d), ("nngp", d + 2)):
@@ -91,7 +97,7 @@ def test_eigenvalues_of_relu_decay_as_powers_of_the_degree(d: int) -> None:
 
 
 def test_harmonics_are_counted() -> None:
-    """Degree <= l polynomials on the sphere: the counts add up to binom(d+l-1, l) + binom(d+l-2, l-1)."""
+    """The counts up to degree l add up to binom(d+l-1, l) + binom(d+l-2, l-1)."""
     assert [harmonics(4, level) for level in range(5)] == [1, 4, 9, 16, 25]
     assert sum(harmonics(7, level) for level in range(4)) == 84 + 28
 
@@ -101,7 +107,7 @@ def test_harmonics_are_counted() -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_modes_of_the_cube_are_those_of_its_whole_matrix(kind: Any) -> None:
-    """All 1024 eigenvalues, and a product of coordinates of every level is an eigenfunction."""
+    """All 1024 eigenvalues agree. A product of coordinates of every level is an eigenfunction."""
     K = getattr(an.kernel(SPEC), kind)(CUBE) / 1024
     modes = an.cube_modes(an.kernel(SPEC), 10, kind=kind)
     np.testing.assert_allclose(
@@ -116,7 +122,7 @@ def test_modes_of_the_cube_are_those_of_its_whole_matrix(kind: Any) -> None:
 
 
 def draws(n: int, ridge: float, count: int = 25) -> tuple[Array, Array]:
-    """Learnability (draws, 4) of products of 1 ... 4 coordinates on the cube, and the sum over all modes."""
+    """Return the learnability (draws, 4) of products of 1 ... 4 coordinates on the cube, and the sum over all modes."""
     K, rng = an.kernel(SPEC).ntk(CUBE), np.random.default_rng(0)
     modes = np.stack([CUBE[:, level : 2 * level].prod(axis=1) for level in range(1, 5)], axis=1)
     learned, total = [], []
@@ -148,7 +154,7 @@ def theory(n: int, ridge: float = 0.0) -> Eigenlearning:
 
 
 def learnability_law(claim: Eigenlearning, n: int, ridge: float = 0.0) -> None:
-    """Within .02 of the mean over 25 draws, whose standard error is below .01."""
+    """Check that theory is within .02 of the mean over 25 draws, whose standard error is below .01."""
     learned, _ = draws(n, ridge)
     assert learned.std(axis=0, ddof=1).max() / 5 < 0.01
     np.testing.assert_allclose(learned.mean(axis=0), claim.learnability[1:5], atol=0.02)
@@ -160,7 +166,7 @@ def test_learnability_on_the_cube(n: int, ridge: float) -> None:
 
 
 def test_a_wrong_threshold_is_refused() -> None:
-    """Controls: twice the examples; eigenvalues counted once a level."""
+    """As controls, twice the examples and eigenvalues counted once a level are refused."""
     with pytest.raises(AssertionError):
         learnability_law(theory(128), 64)
     modes = an.cube_modes(an.kernel(SPEC), 10)
@@ -170,7 +176,10 @@ def test_a_wrong_threshold_is_refused() -> None:
 
 
 def test_learnabilities_add_up_to_the_number_of_examples() -> None:
-    """In theory to rounding, whatever n; in every draw exactly: the trace of the hat matrix.  Less with ridge."""
+    """The sum is n in theory up to rounding, and in every draw, where it is the trace of the hat matrix.
+
+    It is less with ridge.
+    """
     for n in (1, 3, 100, 1000):
         one = theory(n)
         assert one.modes.multiplicity @ one.learnability == pytest.approx(n, rel=1e-10)
@@ -184,7 +193,10 @@ def test_learnabilities_add_up_to_the_number_of_examples() -> None:
 
 @pytest.mark.parametrize(("n", "ridge", "noise"), [(50, 0.0, 0.0), (50, 0.5, 0.3), (200, 0.0, 0.3)])
 def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
-    """Test and training error over 100 draws, to 4 standard errors and 2 %; without the factor E0 they are refused."""
+    """Test and training error agree over 100 draws to 4 standard errors and 2 %.
+
+    Without the factor E0 they are refused.
+    """
     test, train = errors_on_sphere(n, ridge, noise)
     found = an.eigenlearning(an.sphere_modes(an.kernel(SPEC), 6, 40), n, ridge=ridge)
     power = np.isin(np.arange(41), (1, 2)).astype(float)
@@ -194,7 +206,7 @@ def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
 
 
 def test_noise_alone_on_equal_modes() -> None:
-    """E0 = 5 for 10 modes and n = 8; over draws the error is 1 + n / (p - n - 1), told from E0 at p = 16."""
+    """E0 = 5 for 10 modes and n = 8. Over draws the error is 1 + n / (p - n - 1), which differs from E0 at p = 16."""
     assert an.eigenlearning(an.Modes(np.ones(1), np.array([10])), 8).overfitting == pytest.approx(5)
     Z, noise = np.random.default_rng(0).standard_normal((4000, 8, 16)), np.random.default_rng(1)
     w = np.linalg.pinv(Z) @ noise.standard_normal((4000, 8, 1))
@@ -205,7 +217,7 @@ def test_noise_alone_on_equal_modes() -> None:
 
 
 def test_modes_of_a_data_set() -> None:
-    """On the whole cube they are the cube's, and so is a target's power by level; on digits they foretell errors."""
+    """On the whole cube, modes and a target's power by level are the cube's. On digits they predict errors."""
     K, y = an.kernel(SPEC).ntk(CUBE), CUBE[:, :2].prod(1, keepdims=True) + CUBE[:, :1] / 2
     modes, power = an.data_modes(K, y)
     levels = an.cube_modes(an.kernel(SPEC), 10)
@@ -257,7 +269,7 @@ def test_the_limit_of_few_examples_and_errors() -> None:
 
 @pytest.mark.parametrize("d", [5, 10])
 def test_every_level_of_the_cube_is_that_of_its_matrix(d: int) -> None:
-    """The functions of the last levels too, against products of coordinates on all 2^d corners."""
+    """Functions of the last levels agree too, with products of coordinates on all 2^d corners."""
     corners = 1.0 - 2 * ((np.arange(2**d)[:, None] >> np.arange(d)) & 1)
     row = np.exp(corners @ corners[0] / d)  # k(x, corner 0)
     products = [np.prod(corners[:, :level], axis=1) for level in range(d + 1)]

@@ -16,7 +16,7 @@ LAM, V = np.arange(1, 301.0) ** -1.5, np.arange(1, 301.0) ** -0.8
 
 
 def law_of_models() -> None:
-    """The mean over samples of 150 is the learning curve at 600, 150 and 100 examples."""
+    """Check that the mean over samples of 150 is the learning curve at 600, 150 and 100 examples."""
     rng, cells, found = np.random.default_rng(0), ((600, 3.0), (600, 20.0), (150, 1.0), (100, 1.0), (2400, 30.0)), []
     for _ in range(30):
         z = rng.standard_normal((150, 300))
@@ -29,7 +29,7 @@ def law_of_models() -> None:
 
 
 def law_of_cross_validation() -> None:
-    """At the sample's own size: n |y - f|^2 / tr(1 - H)^2, H = K (K + ridge)^-1."""
+    """Check that at the sample's own size the loss is n |y - f|^2 / tr(1 - H)^2, H = K (K + ridge)^-1."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((40, 60)), rng.standard_normal((40, 2))
     K = x @ x.T / 60
@@ -39,7 +39,7 @@ def law_of_cross_validation() -> None:
 
 
 def law_of_digits() -> None:
-    """Parity of digits by regression on 200 of them, at four ridges, from samples of 50."""
+    """Check the parity of digits by regression on 200 of them at four ridges, from samples of 50."""
     x, y = mn.datasets.digits().on_sphere().parity()
     K = an.kernel(mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))).ntk(x)
     rng, pairs = np.random.default_rng(0), []

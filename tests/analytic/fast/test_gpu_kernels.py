@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on thi
 
 
 def by(edit: Callable[[str], str]) -> By:
-    """The blocks of an edited source."""
+    """Return the blocks of an edited source."""
 
     @contextmanager
     def context(wanted: bool) -> Iterator[list[int]]:
@@ -94,7 +94,7 @@ def test_kernels_by_blocks_are_the_kernels(dtype: str, name: str) -> None:
 
 
 def replaced(old: str, new: str, count: int = 1) -> Callable[[str], str]:
-    """An edit of the source; the first places of the old text alone."""
+    """Return an edit that replaces only the first places of the old text."""
     return lambda text: text.replace(old, new, count)
 
 
@@ -146,7 +146,7 @@ def test_planes_that_a_block_cannot_hold_stay_fields(
 
 @pytest.mark.slow  # compiles planes that nothing else needs
 def test_the_selves_are_fields_where_their_planes_fit_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float64 they are twice as large as the pairs' in float32; the kernel is the same."""
+    """In float64, images with themselves take twice the size of float32 pairs. The kernel does not change."""
     pytest.importorskip("numba", reason="needs the extra fast")
     monkeypatch.setattr(plan, "BYTES_WORTH_NUMBA", 0)
     x = np.random.default_rng(0).standard_normal((6, 4, 5, 2)).astype(np.float32)

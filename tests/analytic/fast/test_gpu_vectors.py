@@ -39,7 +39,7 @@ test_degenerate_closed_forms = closed_forms.test_degenerate_rows
 
 @pytest.fixture(autouse=True)
 def _by_blocks_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels of few rows too, and those that are imported above, against their oracles."""
+    """Compute kernels of few rows in blocks too. Imported tests compare them with their oracles."""
     monkeypatch.setattr(plan, "ROWS_WORTH_COMPILED", 0)
     use_pairs(monkeypatch)
 
@@ -67,7 +67,7 @@ def test_every_shape_of_a_tile(shape: tuple[int, int]) -> None:
 
 
 def replaced(old: str, new: str) -> Callable[[str], str]:
-    """An edit of the source, which has the old text."""
+    """Return an edit of the source, which must contain the old text."""
 
     def edit(text: str) -> str:
         assert old in text
@@ -100,7 +100,7 @@ def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_source_is_found_out(
     edit: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, few_blocks: None
 ) -> None:
-    """The negative controls, and that nothing planted is not refused."""
+    """The negative controls are refused, and the unchanged source is not."""
     use_pairs(monkeypatch, edit)
     worst = apart(network(mn.LeakyReLU(0.3)), *inputs("many", "float64"))
     assert (worst < ROUNDINGS) == (edit not in PLANTED.values())

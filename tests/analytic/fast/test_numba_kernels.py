@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def numba(wanted: bool) -> Iterator[list[int]]:
-    """Numba whatever the size, or never; how often it was asked."""
+    """Use Numba for any size, or never. Return how often it was requested."""
     asked, plain = [0], numba_kernels.follow
 
     def follow(*arguments: Any) -> None:
@@ -68,7 +68,7 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
 
 
 def test_a_sum_carries_theta_if_its_shortcut_alone_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: `encode` of a sum forgets that the shortcut has a Theta, so the window behind leaves it as it is."""
+    """Plant an error: `encode` of a sum ignores the shortcut's Theta, so the next window leaves it unchanged."""
     name, right = "a sum whose shortcut alone has weights", Steps.add
 
     def wrong(self: Steps, kind: int, *numbers: Any, **more: Any) -> None:
@@ -81,7 +81,7 @@ def test_a_sum_carries_theta_if_its_shortcut_alone_does(monkeypatch: pytest.Monk
 
 
 def change(number: int, where: Any, value: Any) -> Callable[..., None]:
-    """`follow` with one number of one of its arguments changed."""
+    """Return `follow` with one number of one argument changed."""
 
     def planted(*arguments: Any) -> None:
         changed = list(arguments)
@@ -120,7 +120,7 @@ def test_windows_are_added_up_on_the_way_into_a_field(planted: Any, monkeypatch:
 def test_equal_images_stay_equal_behind_windows_that_are_added_up(
     roundings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums in the order of the planes have more roundings than products: D of equal windows is at most eight."""
+    """Sums in the order of the planes have more roundings than products, so D of equal windows is at most eight."""
     monkeypatch.setattr("analytic.images.fields.ROUNDINGS", roundings)
     x = np.random.default_rng(0).standard_normal((20, 9, 8, 3)).astype(np.float32)
     with numba(True):
@@ -142,7 +142,7 @@ def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch
     ("dtype", "name"), thinned(product(DTYPES, sorted(SPECS.keys() - {"zeros trained", "erf first"})), every=2)
 )
 def test_kernels_with_planes_are_the_kernels(dtype: str, name: str) -> None:
-    """As near to the truth as NumPy's passes come, equal, opposite, near, scaled and black images among them."""
+    """Errors are close to NumPy's, for equal, opposite, near, scaled and black images too."""
     (spec, _), x = SPECS[name], images(dtype)
     infinite, truth = an.kernel(spec), image_kernels(spec, x)
     plain = infinite.both(x)
@@ -181,7 +181,10 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_pairs_with_other_images_all_count() -> None:
-    """Three images with three others are nine pairs, enough for planes; with themselves they are four, too few."""
+    """Three images with three others are nine pairs, enough for planes.
+
+    With themselves they are four pairs, too few.
+    """
     net = mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 4, mn.GlobalAvgPool(), mn.Dense(1))
     steps, x = an.kernel(net)._program((16, 16, 3)), np.ones((3, 16, 16, 3))
     assert plan_images(steps, Examples(x, x.copy())).by_offsets == 8
@@ -189,7 +192,7 @@ def test_pairs_with_other_images_all_count() -> None:
 
 
 def test_tiles_by_planes_hold_more_images() -> None:
-    """Planes take an eighth of the time, so tiles that take as long have eight times the pairs."""
+    """Planes take an eighth of the time, so tiles of the same time have eight times the pairs."""
     net = mn.Sequential(
         *[mn.Conv2d(8, 3), mn.ReLU()] * 3, mn.AvgPool(2), mn.Conv2d(8, 3), mn.ReLU(), mn.GlobalAvgPool()
     )
@@ -199,7 +202,7 @@ def test_tiles_by_planes_hold_more_images() -> None:
 
 
 def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Missing: nothing happens.  Broken, as with a NumPy that it does not know: a warning, and NumPy's passes."""
+    """Without Numba nothing happens. If it is broken, e.g. by an unknown NumPy, it warns and NumPy computes."""
     works = plan.numba_works.__wrapped__
     assert works()
     monkeypatch.setitem(sys.modules, "analytic.fast.numba_kernels", None)
@@ -210,7 +213,7 @@ def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_without_a_place_for_its_files_it_compiles_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numba refuses to cache where no folder can be written to."""
+    """Numba does not cache if no folder is writable, and compiles again."""
     plain = sys.modules["numba"].njit
 
     def refuses(*, cache: bool = False, **options: Any) -> Any:

@@ -36,7 +36,7 @@ FOLLOWED: dict[str, tuple[list[mn.spec.Layer], int]] = {
 
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_steps_up_to_the_first_that_offsets_do_not_know(name: str) -> None:
-    """None if no activation is among them."""
+    """The result is None if no activation is among the steps."""
     layers, count = FOLLOWED[name]
     assert offsets.split(an.kernel(mn.Sequential(*layers, mn.Flatten()))._program((6, 6, 2))) == count
 

@@ -46,7 +46,7 @@ test_frozen = steps.test_frozen_weights_have_no_theta
 
 @pytest.fixture(scope="module", autouse=True)
 def numba() -> Iterator[None]:
-    """Whatever the size."""
+    """Use Numba for any size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "BYTES_WORTH_NUMBA", 0)
         yield
@@ -56,7 +56,7 @@ def numba() -> Iterator[None]:
 
 
 def least_memory(program: Any, shape: tuple[int, ...], item: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The smallest memory of a block in which planes are said to fit, by bisection."""
+    """Return by bisection the smallest memory of a block in which planes are reported to fit."""
     low, high = 0, 2**30
     while high - low > 1:
         middle = (low + high) // 2
@@ -70,7 +70,7 @@ def least_memory(program: Any, shape: tuple[int, ...], item: int, monkeypatch: p
 def test_planes_that_are_said_to_fit_a_block_do(
     kernel: tuple[int, int], depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They take no more than the least memory, and no less than a third of it: lines, margins, and sums in sums."""
+    """Lines, margins, and nested sums take no more than the least memory, and at least a third of it."""
     conv, shape = mn.Conv2d(4, kernel), (6, 9, 2)
     body: mn.spec.Layer = mn.ReLU()
     for _ in range(depth):
@@ -111,7 +111,7 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_takes_what_it_is_said_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses bounds that leave out images, layers or the weights of a long sequence."""
+    """Bounds without images, layers or the weights of a long sequence are refused."""
     monkeypatch.setattr(plan, "cores", lambda: 1)
     assert 0.1 < taken(*CASES[name], "float32" if name == "many channels" else "float64") <= 1
 

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def by_fields() -> Iterator[None]:
-    """Without planes."""
+    """Return the kernel without planes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "planes", lambda: None)
         yield
@@ -32,12 +32,12 @@ def by_fields() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planes whatever the size."""
+    """Use planes for any size."""
     monkeypatch.setattr(planes, "BYTES_WORTH_NUMBA", 0)
 
 
 def drawn(rng: np.random.Generator) -> tuple[mn.Sequential, Array]:
-    """A spec with local poolings at its end, and four images."""
+    """Return a spec with local poolings at its end, and four images."""
 
     def pick(*of: Any) -> Any:
         return of[rng.integers(len(of))]
@@ -62,7 +62,7 @@ def drawn(rng: np.random.Generator) -> tuple[mn.Sequential, Array]:
 
 
 def distance(spec: mn.Sequential, x: Array) -> float:
-    """The largest difference of K and Theta of x, and of two images with others, relative to the largest entry."""
+    """Return the largest relative difference of K and Theta, of x alone and of two images with others."""
     kernel = an.kernel(spec)
     found = [*kernel.both(x), *kernel.both(x[:2], x[1:])]
     with by_fields():
@@ -71,7 +71,7 @@ def distance(spec: mn.Sequential, x: Array) -> float:
 
 
 def law(specs: int, seed: int) -> float:
-    """The largest distance over so many specs, which weighted sums suffice for."""
+    """Return the largest distance over specs for which weighted sums suffice."""
     rng, worst = np.random.default_rng(seed), 0.0
     for _ in range(specs):
         spec, x = drawn(rng)
@@ -94,7 +94,7 @@ TWICE = mn.Sequential(
 
 
 def wrong_weights(change: Callable[[Array, Array, float], Any]) -> Any:
-    """`Readout.weights`, changed."""
+    """Return `Readout.weights` with an error."""
     right = vars(Readout)["weights"].func
     return property(lambda self: change(*right(self)))
 
@@ -127,7 +127,7 @@ def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_planes_out_of_reach_are_left_out() -> None:
-    """Windows of 3 pixels need 5 offsets either way, single pixels 4 apart every fourth one."""
+    """Windows of 3 pixels need 5 offsets in each direction. Single pixels 4 apart need every fourth one."""
 
     def used(*end: mn.spec.Layer) -> list[list[int]]:
         steps = an.kernel(mn.Sequential(CONV, mn.ReLU(), *end, mn.Dense(1)))._program((12, 12, 2))

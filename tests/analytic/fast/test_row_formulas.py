@@ -76,7 +76,7 @@ def test_layers_of_two_parts(layer: Any) -> None:
 
 @pytest.mark.parametrize("name", ["dense", "homogeneous", "end"])
 def test_a_wrong_text_is_found_out(name: str) -> None:
-    """The negative control: numbers of a step off by so much as float32's roundings."""
+    """As a negative control, numbers of a step are refused if they are off by float32's rounding."""
     right, x = row_formulas.texts, inputs("many", "float64")
 
     def texts(*of: Any) -> Any:
@@ -96,7 +96,7 @@ def test_a_wrong_text_is_found_out(name: str) -> None:
 
 
 def test_steps_from_elsewhere_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So is a step of ours whose method somebody has exchanged."""
+    """NumPy also runs a step of ours with a replaced method."""
     x, y = inputs("many", "float64")
     kernel = network(mn.ReLU())
     right = kernel.nngp(x, y)
@@ -123,11 +123,11 @@ class Doubling(Step):
         return rows.to(self.factor * rows.q, self.factor * rows.theta), {"rows": rows.q}
 
     def pairs(self, pairs: Any, row: Any) -> None:
-        """Angles stay."""
+        """Leave angles unchanged."""
 
 
 class Filling(Affine):
-    """One of our steps with a part that only arrays know."""
+    """One of our steps with a part that works only on arrays."""
 
     def tangents(self, pairs: Any, row: Any) -> None:
         pairs.tau.fill(0.25)
@@ -145,7 +145,7 @@ an.lower.register(Other)(lambda layer, site, parametrization: (layer.step,))
 
 @pytest.mark.parametrize("step", [Doubling(), Filling(2.0, 0.0, 1.0, 0.0)])
 def test_users_steps_may_be_anything(step: Step) -> None:
-    """NumPy runs them, whatever they and their coefficients are; the steps before them are compiled."""
+    """NumPy runs users' steps for any coefficients. The steps before them are compiled."""
     layer = Other()
     object.__setattr__(layer, "step", step)
     kernel = an.kernel(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(8), layer, mn.ReLU(), mn.Dense(1)))

@@ -40,7 +40,7 @@ test_degenerate_closed_forms = closed_forms.test_degenerate_rows
 
 @pytest.fixture(autouse=True)
 def _however_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels of few rows too, and those that are imported above, against their oracles."""
+    """Compile kernels of few rows too. Imported tests compare them with their oracles."""
     monkeypatch.setattr(plan, "ROWS_WORTH_COMPILED", 0)
 
 
@@ -54,7 +54,7 @@ def test_a_pass_is_what_numpy_does(phi: Any, norms: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layer", TWO_PARTS, ids=lambda layer: type(layer).__name__)
 def test_layers_of_two_parts(layer: Any, dtype: str) -> None:
-    """Both parts are compiled, and NumPy puts them together."""
+    """Both parts are compiled, and NumPy combines them."""
     kernel = between(layer)
     for norms in ("many", "zeros"):
         assert apart(kernel, *inputs(norms, dtype)) < ROUNDINGS
@@ -77,7 +77,7 @@ def test_every_shape_of_a_tile(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("shape", [(60_000, 1), (20_000, 17)])
 def test_tall_tiles_of_few_columns(shape: tuple[int, int]) -> None:
-    """A line of them is shorter than a vector."""
+    """A line of a tall tile is shorter than a vector register."""
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal((n, 2)) for n in shape)
     assert apart(network(mn.ReLU()), x, y) < ROUNDINGS

@@ -27,7 +27,7 @@ def test_affine_twice_is_affine_once(phi: mn.spec.Layer) -> None:
 
 @dataclass(frozen=True)
 class BiasesOnly(Parametrization):
-    """NTK parametrization; the weights of the first layer have learning rate 0."""
+    """NTK parametrization whose first layer's weights have learning rate 0."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         rate = 0.0 if role.kind == "weight" and role.place == "input" else 1.0
@@ -37,7 +37,7 @@ class BiasesOnly(Parametrization):
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.1), mn.Abs(), mn.Erf(), mn.Tanh()], ids=repr)
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Layer) -> None:
-    """One hidden layer, so the mean over networks is Theta at every width; it refuses Theta without the biases."""
+    """With one hidden layer the mean over networks is Theta at every width. Theta without the biases is refused."""
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 2))
     spec = mn.Sequential(mn.Conv2d(4, w_std=2**0.5, b_std=0.7), phi, end, mn.Dense(4))
     k, upper = an.kernel(spec, BiasesOnly()), np.triu_indices(2)
@@ -48,7 +48,7 @@ def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Lay
 
 
 def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
-    """The largest difference between kernels of images behind one convolution and means of kernels of their patches."""
+    """Return the largest difference between kernels of images after one convolution and means of kernels of patches."""
     x = images(4, (4, 3, 2)) * np.geomspace(0.05, 2, 12).reshape((4, 3, 1))
     x[2], x[3, :2] = -x[1], 0
     patches = np.stack([x[:, i : i + 2, j : j + 2].reshape(4, 8) for i in range(3) for j in range(2)], axis=1)
@@ -66,13 +66,13 @@ def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.Tanh(), mn.Softplus(), mn.Swish()], ids=repr)
 def test_behind_one_convolution_images_are_means_over_their_patches(phi: mn.spec.Layer) -> None:
-    """Compare pixels of any brightness, opposite and black ones; weights that are 1e-6 larger are refused."""
+    """Pixels may be bright, dim, opposite and black. Weights that are 1e-6 larger are refused."""
     assert patches_apart(phi) < 1e-9
     assert patches_apart(phi, 1 + 1e-6) > 1e-8
 
 
 def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
-    """A step that calls `pairs.dot`, as on vectors, gets sum_k left[i, k] right[j, k] of equal pixels."""
+    """A step that calls `pairs.dot`, as for vectors, gets sum_k left[i, k] right[j, k] of equal pixels."""
     rng, P = np.random.default_rng(0), 4
     left, right = rng.standard_normal((2, 5 * P, 3))
     field: Any = SimpleNamespace(i=slice(0, 2), j=slice(2, 5))
@@ -84,7 +84,7 @@ def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """tanh(u) = u as far down as variances reach; a larger number in the place of a root of 0 is refused."""
+    """tanh(u) = u for the smallest variances. A larger number in place of a zero root is refused."""
     x, conv = images(4, (4, 3, 2)), mn.Conv2d(4)
 
     def error(scale: float) -> float:
@@ -99,7 +99,7 @@ def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: 
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus(), mn.Erf()], ids=repr)
 def test_pixels_on_a_line_are_vectors_on_it(phi: mn.spec.Layer) -> None:
-    """Pixels at an angle of 0 or pi and of other norms differ behind a curve that is not homogeneous."""
+    """Pixels at angle 0 or pi with other norms differ after an activation that is not homogeneous."""
     pixels = np.array([[1.0], [2.0], [-1.0], [0.5], [1.0], [-0.25]]) * np.random.default_rng(0).standard_normal((1, 3))
     vectors = an.kernel(mn.Sequential(mn.Dense(4), phi)).both(pixels)
     image, conv = pixels.reshape((1, 2, 3, 3)), mn.Sequential(mn.Conv2d(4, 1), phi)

@@ -16,14 +16,14 @@ Array = np.ndarray[Any, Any]
 
 
 def activated(phi: mn.spec.Layer, K: Any, T: Any) -> tuple[Any, Any]:
-    """K and Theta of all pairs of positions after phi."""
+    """Return K and Theta of all pairs of positions after phi."""
     both = [[dual(phi, K[i, i], K[j, j], K[i, j]) for j in range(K.cols)] for i in range(K.rows)]
     slopes = [[T[i, j] * slope for j, (_, slope) in enumerate(row)] for i, row in enumerate(both)]
     return mp.matrix([[k for k, _ in row] for row in both]), mp.matrix(slopes)
 
 
 def attending(layer: mn.GlobalSelfAttention, K: Any, N: int) -> Any:
-    """A of N examples, as a matrix with a block for each."""
+    """Return A of N examples, as a matrix with a block for each."""
     L = K.rows // N
     A = mp.matrix(N * L, N * L)
     for n, s in np.ndindex(N, L):
@@ -51,7 +51,7 @@ def cubed(K: Any, T: Any, gain: Any, N: int) -> tuple[Any, Any]:
 
 
 def exact(phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array) -> tuple[Any, Any]:
-    """NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense), rows of pairs j >= i, in DIGITS digits."""
+    """Return NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense) in DIGITS digits, for pairs j >= i."""
     N, L, C = x.shape
     with mp.workdps(DIGITS):
         rows = mp.matrix([[mp.mpf(float(v)) for v in row] for row in x.reshape(N * L, C)])
@@ -93,7 +93,7 @@ LAYERS = {
 def largest(
     phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array, w_std: float | None = None
 ) -> tuple[float, float]:
-    """The largest errors of NNGP and NTK, relative to the diagonals."""
+    """Return the largest errors of NNGP and NTK, relative to the diagonals."""
     mean = mn.MaskedAvgPool() if layer.masked else mn.GlobalAvgPool()
     spec = mn.Sequential(mn.Conv1d(4, 1, w_std=w_std or 1.0), phi, layer, phi, mean, mn.Dense(1))
     return largest_errors(an.kernel(spec).both(x), exact(phi, layer, x))
@@ -101,7 +101,7 @@ def largest(
 
 @pytest.mark.parametrize("name", ["identity", "padding left out", "random weights"])
 def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
-    """1e-11, and a w_std that is off by 1e-9 is refused."""
+    """Errors are below 1e-11. A w_std that is off by 1e-9 is refused."""
     x = degenerate(np.random.default_rng(1), near=False)
     assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-11
     assert max(largest(mn.ReLU(), LAYERS[name], x, 1 + 1e-9)) > 1e-11
@@ -110,13 +110,16 @@ def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
 @pytest.mark.parametrize("length", [1, 2])
 @pytest.mark.parametrize("name", ["softmax", "identity", "random weights"])
 def test_the_shortest_sequences(name: str, length: int) -> None:
-    """Two positions attend to each other, one to itself."""
+    """Sequences have two positions, which attend to each other, or one, which attends to itself."""
     x = np.random.default_rng(2).standard_normal((3, length, 4))
     assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-14
 
 
 def test_nearly_parallel_sequences() -> None:
-    """The NNGP is exact; the NTK of ReLU knows angles after sums to the root of the precision, as after a pooling."""
+    """The NNGP is accurate.
+
+    After sums, the NTK of ReLU knows angles only to the root of the precision, as after pooling.
+    """
     x = degenerate(np.random.default_rng(1), near=True)
     assert max(largest(mn.Erf(), LAYERS["softmax"], x)) < 1e-11
     nngp, ntk = largest(mn.ReLU(), LAYERS["softmax"], x)
@@ -125,7 +128,7 @@ def test_nearly_parallel_sequences() -> None:
 
 
 def test_cubes_of_large_variances_in_single_precision() -> None:
-    """Within range of float32 only at the end, or in float64 on the way."""
+    """Results fit float32, with intermediate numbers in float64 if needed."""
     k = an.kernel(mn.Sequential(LAYERS["random weights"], mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
     x = 3e5 * degenerate(np.random.default_rng(1), near=False)
     for a, b in zip(k.both(x.astype(np.float32)), k.both(x), strict=True):
@@ -135,7 +138,7 @@ def test_cubes_of_large_variances_in_single_precision() -> None:
 
 
 def test_single_precision_blocks_and_diagonals() -> None:
-    """float32 to its precision; x against x2, the diagonal alone, and images (H, W, C), agree."""
+    """float32, x against x2, the diagonal alone, and images (H, W, C) agree."""
     x = degenerate(np.random.default_rng(1), near=False)
     spec = mn.Sequential(mn.Conv1d(4, 3), mn.ReLU(), LAYERS["softmax"], mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
     k = an.kernel(spec)
@@ -153,7 +156,10 @@ def test_single_precision_blocks_and_diagonals() -> None:
 
 
 def test_without_activations_sums_over_positions_keep_their_digits() -> None:
-    """Float32 to four roundings of 200 positions' sum, and a diagonal that is `diag`'s: variances, not their bounds."""
+    """Float32 is right to four roundings of a sum of 200 positions.
+
+    The diagonal equals `diag`, from variances and not their bounds.
+    """
     k = an.kernel(mn.Sequential(mn.Conv1d(4, 1), LAYERS["random weights"], mn.Flatten(), mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((4, 200, 2))
     for a, b, d in zip(k.both(x), k.both(x.astype(np.float32)), k.diag(x), strict=True):
@@ -162,7 +168,10 @@ def test_without_activations_sums_over_positions_keep_their_digits() -> None:
 
 
 def missing_pixels(ones: bool) -> tuple[Array, list[Array]]:
-    """Images with pixels set to 0, and the other pixels in a row; one of those is 0, but for its channel of ones."""
+    """Return images with pixels set to 0, and the other pixels in a row.
+
+    One of those is 0 except for its channel of ones.
+    """
     rng = np.random.default_rng(0)
     x, missing = rng.standard_normal((3, 4, 5, 2)), rng.random((3, 4, 5)) < 0.3
     x[:, 0, 0], missing[:, 0, 0] = 0, False
@@ -171,13 +180,13 @@ def missing_pixels(ones: bool) -> tuple[Array, list[Array]]:
 
 
 def pixelwise(conv: Any) -> mn.Sequential:
-    """Attention and a mean over the pixels that are there."""
+    """Return attention and a mean over the existing pixels."""
     layers = (conv(8, 1, w_std=1.5), mn.ReLU(), mn.GlobalSelfAttention(8, masked=True), mn.Tanh())
     return mn.Sequential(*layers, mn.MaskedAvgPool(), mn.Dense(1))
 
 
 def test_missing_pixels_are_as_if_they_were_not_there() -> None:
-    """Kernels, outputs and empirical kernels of images are those of the pixels that are there."""
+    """Kernels, outputs and empirical kernels equal those of the existing pixels."""
     x, few = missing_pixels(ones=True)
     padded = np.concatenate([np.pad(one, ((0, 0), (0, 20 - one.shape[1]), (0, 0))) for one in few])
     for got, want in zip(an.kernel(pixelwise(mn.Conv2d)).both(x), an.kernel(pixelwise(mn.Conv1d)).both(padded)):
@@ -192,7 +201,7 @@ def test_missing_pixels_are_as_if_they_were_not_there() -> None:
 
 
 def test_a_pixel_of_value_0_counts_as_missing_without_a_channel_of_ones() -> None:
-    """The control: the mean over one pixel fewer is another one."""
+    """As a control, a mean over one pixel fewer differs."""
     for ones in (True, False):
         x, few = missing_pixels(ones)
         pool = mn.Sequential(mn.Conv2d(8, 1), mn.MaskedAvgPool(), mn.Dense(1))
@@ -205,7 +214,7 @@ def test_a_pixel_of_value_0_counts_as_missing_without_a_channel_of_ones() -> Non
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("grid", [(3, 2), (6, 1)], ids=repr)
 def test_positions_of_images_are_those_of_sequences(name: str, grid: tuple[int, int]) -> None:
-    """Compare rows, columns and both; a mean over one position is that position."""
+    """Rows, columns and both agree. A mean over one position is that position."""
     x = np.random.default_rng(0).standard_normal((3, 6, 2))
     x[1:, 1:] *= [[[0.0]], [[1.0]]]
     mean = mn.MaskedAvgPool() if LAYERS[name].masked else mn.GlobalAvgPool()

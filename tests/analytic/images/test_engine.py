@@ -87,7 +87,7 @@ def windows(draw: st.DrawFn, shape: tuple[int, ...], pool: bool = False) -> mn.s
 
 @st.composite
 def image_specs(draw: st.DrawFn, shape: tuple[int, ...]) -> mn.Sequential:
-    """Convolutions, activations, pooling, normalisation and sums; flattened, pooled, or left as images."""
+    """Draw convolutions, activations, pooling, normalisation and sums, flattened, pooled, or left as images."""
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 3))):
         block: list[mn.spec.Layer] = [draw(windows(shape))]
@@ -117,7 +117,7 @@ def image_specs(draw: st.DrawFn, shape: tuple[int, ...]) -> mn.Sequential:
 
 @st.composite
 def image_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
-    """A spec and three images, two of them near one another."""
+    """Draw a spec and three images, two of them near one another."""
     shape = draw(st.sampled_from([(3, 4, 2), (2, 2, 1), (1, 1, 3), (1, 5, 1), (4, 2), (3, 3, 1)]))
     spec = draw(image_specs(shape))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -181,7 +181,7 @@ def test_matrix(case: tuple[mn.Sequential, Array]) -> None:
 
 
 def test_opposite_windows_keep_their_digits() -> None:
-    """NNGP next to brute force: where angles are near pi, a rounded sin(a/2)^2 would say them to 1e-8 only."""
+    """The NNGP equals brute force. Near pi, a rounded sin(a/2)^2 would give angles only to 1e-8."""
     x = images(2, (3, 4, 1))
     x = np.concatenate([x, -x, -x + 1e-5 * x[::-1]])
     spec = mn.Sequential(mn.Conv2d(4, w_std=1.4), mn.Abs(), mn.Conv2d(4), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
@@ -207,7 +207,7 @@ def test_float32_of_images_in_general_position() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
-    """On square images the axes of a window differ in nothing but which of them it is."""
+    """On square images only the order tells the axes of a window apart."""
     x = images(3, (5, 5, 2))
     hidden = [mn.Conv2d(4, kernel, w_std=1.4, b_std=0.3) for kernel in ((3, 3), (1, 3), (3, 3), (3, 1), (1, 3))]
     spec = mn.Sequential(*[layer for conv in hidden for layer in (conv, mn.ReLU())], end, D)
@@ -217,7 +217,7 @@ def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 @pytest.mark.parametrize("black", [2, 6], ids=["an image", "all images"])
 def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
-    """All that is left in a tile may be numbers too small to be squared."""
+    """A tile may contain only numbers too small to be squared."""
     x = images(6, (6, 6, 2)).astype(np.float32)
     x[:, :3] = 0
     x[6 - black :] = 0
@@ -229,7 +229,10 @@ def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU()], ids=["erf", "gelu"])
 def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> None:
-    """A distance over the product of two norms, one of them 0, overflows in float32; warnings are errors here."""
+    """A distance divided by the product of two norms, one of them 0, would overflow in float32.
+
+    Warnings are errors here.
+    """
     x = 1e5 * images(3, (6, 6, 2)).astype(np.float32)
     x[0] = 0
     kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3), phi, mn.Conv2d(4, 3), phi, mn.Flatten(), mn.Dense(1)))
@@ -239,7 +242,7 @@ def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> Non
 
 
 def test_grids_that_take_equal_room_do_not_share_views() -> None:
-    """(2, 3) and (3, 3), (2, 5) and (2, 4) pixels, rounded to cache lines: one array holds the one, then the other."""
+    """Rounded to cache lines, one array serves (2, 3) and (3, 3), (2, 5) and (2, 4) pixels, one after the other."""
     across, along = mn.Conv2d(4, (3, 1), w_std=R2), mn.Conv2d(4, (1, 3), w_std=R2)
     for grid, taller in (
         ((2, 3), (along, mn.Conv2d(4, (2, 1), padding=((1, 1), (0, 0))), along)),
@@ -255,7 +258,7 @@ def test_grids_that_take_equal_room_do_not_share_views() -> None:
 
 
 def test_square_images_of_one_size_before_and_after_pooling() -> None:
-    """Sums across and along the lines, of the same axes, take each other's arrays from one image to the next."""
+    """Sums across and along the lines have the same axes, and take each other's arrays for the next image."""
     pool = mn.AvgPool(2, stride=1, padding="same")
     skip = mn.Residual(mn.Sequential(pool, conv(), mn.ReLU(), conv()))
     x = images(3, (4, 4, 2))
@@ -266,7 +269,7 @@ def test_square_images_of_one_size_before_and_after_pooling() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
-    """More images than a tile holds, more than go together: all pairs as one by one."""
+    """More images than fit a tile or a batch give the pairs of single calls."""
     x = images(21, (4, 5, 2)).astype(np.float32)
     for phi in (mn.ReLU(), mn.Erf()):
         kernel = an.kernel(mn.Sequential(conv(), phi, conv(padding=1), end, D))
@@ -283,7 +286,7 @@ def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
     ids=["erf", "sin", "cos", "gaussian"],
 )
 def test_opposite_images_of_any_size(phi: mn.spec.Layer, sign: int, scale: float) -> None:
-    """Both kernels of x and -x are those of x with itself, up to the sign: pixels of any size are exactly opposite."""
+    """Both kernels of x and -x are those of x with itself up to the sign, for pixels of any size."""
     x = images(1, (5, 4, 2)) * scale
     spec = mn.Sequential(mn.Conv2d(4, 3), phi, mn.Conv2d(4, 3), phi, mn.GlobalAvgPool(), mn.Dense(1))
     for k in an.kernel(spec).both(np.concatenate((x, -x))):
@@ -291,7 +294,7 @@ def test_opposite_images_of_any_size(phi: mn.spec.Layer, sign: int, scale: float
 
 
 def test_an_inexact_quadrature_warns() -> None:
-    """Saturated tanh does, and another does not."""
+    """Saturated tanh warns, and a small one does not."""
     x = images(3, (3, 4, 2))
     kernel, exact = (an.kernel(mn.Sequential(mn.Conv2d(6, w_std=w), mn.Tanh(), mn.Flatten(), D)) for w in (300.0, 1.0))
     with pytest.warns(UserWarning, match="is by quadrature and exact to .* only"):
@@ -300,7 +303,7 @@ def test_an_inexact_quadrature_warns() -> None:
 
 
 def test_activations_by_quadrature() -> None:
-    """tanh by quadrature: between linear, for small inputs, and what brute force makes of erf at large ones."""
+    """tanh by quadrature lies between linear, for small inputs, and brute force for erf at large ones."""
     x = images(3, (3, 4, 2))
     for end in (mn.Flatten(), mn.GlobalAvgPool()):
         small = 1e-4 * x
@@ -342,7 +345,7 @@ def test_shifted_images_and_circular_networks() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_degenerate_images(end: mn.spec.Layer) -> None:
-    """Equal, shifted by a pixel, opposite, scaled, black."""
+    """Images may be equal, shifted by a pixel, opposite, scaled and black."""
     x = images(1, (4, 4, 2), seed=3)[0]
     x[0] = 0
     shifted = np.zeros_like(x)
@@ -358,7 +361,7 @@ def test_degenerate_images(end: mn.spec.Layer) -> None:
 
 
 def test_black_images_stay_equal_through_a_pooling() -> None:
-    """Wherever they stand among others: the kink behind takes the root of what is left of an angle."""
+    """Black images stay equal at any position. Otherwise the next kink would take the root of the error of an angle."""
     first = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
     kernel = an.kernel(mn.Sequential(first, mn.Tanh(), mn.AvgPool(2), first, mn.ReLU(), mn.Flatten()))
     x = np.random.default_rng(0).standard_normal((8, 4, 4, 1))
@@ -384,7 +387,7 @@ def test_black_images_stay_equal_through_a_pooling() -> None:
     ],
 )
 def test_refusals(spec: mn.Sequential, message: str) -> None:
-    """At once, before there are data."""
+    """Errors are raised by the constructor, before there are data."""
     with pytest.raises(mn.UnsupportedLayer, match=message):
         an.kernel(spec)
 
@@ -410,7 +413,7 @@ def test_bad_input() -> None:
 @pytest.mark.parametrize("scales", [(1e3, 1e-3), (1e6, 1.0), (1e6, 0.0), (1e12, 1e12), (1e-9, 1e-9)])
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, float]) -> None:
-    """Large next to small images, and very large and very small ones, as exact as in float64."""
+    """Large beside small images, and very large and small ones, are as accurate as in float64."""
     x = (images(2, (4, 5, 2)) * np.array(scales)[:, None, None, None]).astype(np.float32)
     small = mn.Sequential(mn.Conv2d(3, 3), mn.Erf(), end, mn.Dense(1))
     large = mn.Sequential(conv(), mn.ReLU(), conv(), mn.ReLU(), end, D)
@@ -424,7 +427,7 @@ def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.3)], ids=repr)
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 def test_black_pixels_stay_black_through_pooling(end: mn.spec.Layer, phi: mn.spec.Layer) -> None:
-    """No rounding gives them a variance: of Theta, only phi'(0) counts there, next to that of other pixels."""
+    """No rounding gives black pixels a variance, since only phi'(0) counts in their Theta."""
     x = images(2, (3, 4, 2))
     x[:, 0] = x[:, :, 0] = 0
     trained = mn.Conv2d(5, 1, w_std=0.7, b_std=0.3, b_init="zeros")
@@ -435,7 +438,7 @@ def test_black_pixels_stay_black_through_pooling(end: mn.spec.Layer, phi: mn.spe
 
 @pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.GlobalAvgPool(), mn.Dense(4), mn.ReLU())], ids=["flat", "pooled"])
 def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.Layer, ...]) -> None:
-    """A black image without biases, and windows that read nothing but padding."""
+    """Such images are black without biases, or windows that read only padding."""
     black = images(3, (4, 4, 2)) * np.array([1.0, 0.0, 1.0])[:, None, None, None]
     plain, strided = mn.Conv2d(4, 3), mn.Conv2d(4, 1, stride=4, padding=1)
     for layers, x, zero in ((plain, black, [1]), (strided, images(2, (2, 2, 2)), [0, 1])):
@@ -447,7 +450,7 @@ def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.La
 
 
 def names_of_the_bright(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One image that overflows is named, wherever it stands in x1 or x2, in tiles of two images."""
+    """Return the names in errors if one image overflows, at any position in x1 or x2, in tiles of two images."""
     monkeypatch.setattr(engine, "images_per_tile", lambda plan, n: 2)
     body = [mn.Conv2d(3, w_std=1e49, b_std=1e40), mn.ReLU()]
     for pool in ((), (mn.AvgPool(2),)):

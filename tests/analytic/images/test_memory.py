@@ -115,7 +115,7 @@ def made(spec: mn.Sequential, n: int) -> int:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_what_is_taken_is_given_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pairs of images go through the layers in the arrays of the pair before them."""
+    """Each pair of images uses the arrays of the previous pair."""
     monkeypatch.setattr(engine, "BYTES_PER_PIECE", 1)
     monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 2000)
     spec = mn.Sequential(*PLACES[name])
@@ -127,7 +127,7 @@ def test_what_is_taken_is_given_back(name: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_workspace_hands_out_what_is_free(dtype: Any) -> None:
-    """The smallest array that is large enough, from a cache line on; a larger one in the place of the largest."""
+    """It returns the smallest free array that is large enough, from a cache line on, or replaces the largest."""
     space, shapes = Workspace(np, dtype), [(3, 5), (40,), (7, 2, 2)]
     first: list[Any] = [space.take(shape) for shape in shapes]
     for a, shape in zip(first, shapes, strict=True):

@@ -34,14 +34,14 @@ SPECS = {
 
 
 def images() -> Array:
-    """Two of them opposite, one black."""
+    """Return images, two of them opposite and one black."""
     x = np.random.default_rng(0).standard_normal((5, 4, 3, 2))
     x[1], x[2] = -x[0], 0
     return x
 
 
 def exact(spec: mn.Sequential, x: Array) -> tuple[Array, ...]:
-    """K and Theta, (N, M, *grid, *grid), in extended precision."""
+    """Return K and Theta, (N, M, *grid, *grid), in extended precision."""
     pixels = x.reshape(len(x), -1, x.shape[-1]).astype(Long)
     K = np.tensordot(pixels, pixels, (2, 2)) / Long(x.shape[-1])
     K, Theta, grid = through(spec.layers, K, 0 * K, x.shape[1:-1])
@@ -50,7 +50,7 @@ def exact(spec: mn.Sequential, x: Array) -> tuple[Array, ...]:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_pair_of_pixels_is_right(name: str) -> None:
-    """To a few roundings; x beside x2, equal pixels alone, the mean over them, and the mean over all pairs."""
+    """Results are right to a few roundings, for x and x2, equal pixels, and means over equal and over all pixels."""
     x, spec = images(), SPECS[name]
     k, pooled = an.kernel(spec), an.kernel(mn.Sequential(*spec, mn.GlobalAvgPool()))
     for kind, want in zip(("nngp", "ntk"), exact(spec, x), strict=True):
@@ -69,7 +69,7 @@ def test_every_pair_of_pixels_is_right(name: str) -> None:
 
 
 def check_networks() -> None:
-    """The mean over finite networks, of one hidden layer, whose kernels have these expectations at every width."""
+    """Check the mean over finite networks of one hidden layer, whose expectation is the kernel at every width."""
     body, x, E = mn.Sequential(conv(3), mn.ReLU(), conv(2, stride=2)), images()[3:], 1500
     net = mn.Network(mn.Sequential(*body, mn.Flatten()), x.shape[1:])
     theta = net.init(np.random.default_rng(0), ensemble=E)
@@ -108,7 +108,7 @@ def test_sequences_single_precision_and_nothing() -> None:
 
 
 def test_blocks_of_pixels_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles of one image, and of two."""
+    """Tiles of one image and of two give the same kernel."""
     k, x = an.kernel(SPECS["pooling"]), images()
     whole = k.pixels(x)
     for size in (12, 24):
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_said() -> None:
 
 @pytest.mark.parametrize(("n", "width"), [(1, 5), (7, 3), (9, 200), (100, 31), (1000, 1)])
 def test_pieces_stay_in_cache(n: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All lines, each once, in as few pieces as hold no more than the cache, up to a line."""
+    """Every line is in one piece, and pieces are as large as the cache allows, up to a line."""
     monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 800)
     field = Square(FieldLayout(np, np.float64, False), Workspace(np, np.float64), ONE, ONE, (1, 1), asked=False)
     found = [range(n)[piece] for piece in field.split(n, width)]
