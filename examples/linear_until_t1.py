@@ -53,12 +53,13 @@ def growth(data: str, n_train: int, width: int, s: float, seed: tuple[int, ...])
 def speed(data: str, n_train: int, depth: int, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
     """Return |dz/dt| of each layer's pre-activations at t = 0 and alpha = 1, from one small step of descent."""
     x, y = (a.astype(np.float64) for a in task(data, n_train, 100)[0])
-    net, step = network(width, depth), 1e-5
-    theta0 = np.stack([net.init(np.random.default_rng(e)) for e in seed])
-    f, J = net.linearize(theta0, x)
-    z, z0 = (net.layer_outputs(t, x) for t in (theta0 - step * J.vjp(mn.Hinge().cotangent(0 * f, y)), theta0))
-    moved = [np.sqrt(((z[2 * i] - z0[2 * i]) ** 2).mean((-2, -1))) / step for i in range(depth)]
-    return [{"speed": [float(layer[e]) for layer in moved]} for e in range(len(seed))]
+    net, step, found = network(width, depth), 1e-5, []
+    for e in seed:  # one network at a time: the outputs of all layers are large
+        theta0 = net.init(np.random.default_rng(e))
+        f, J = net.linearize(theta0, x)
+        z, z0 = (net.layer_outputs(t, x) for t in (theta0 - step * J.vjp(mn.Hinge().cotangent(0 * f, y)), theta0))
+        found.append({"speed": [float(np.sqrt(((z[2 * i] - z0[2 * i]) ** 2).mean()) / step) for i in range(depth)]})
+    return found
 
 
 def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: int, n_train: int) -> Found:
