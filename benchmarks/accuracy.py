@@ -1,8 +1,8 @@
-"""Compare each library's infinite-width kernels with 50 digits, on the pairs of inputs that are hard; no timing.
+"""Compare each library's infinite-width kernels with mpmath at 50 digits on difficult pairs of inputs, without timing.
 
-The rows of x : (11, 16) are a vector u, vectors at angles .1 ... 1e-6 from u and from -u, -u itself, and random ones.
-Errors are |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), the largest over the pairs of each kind.  mpmath computes
-the truth from the rows as they are, rounded to their precision.
+The rows of x : (11, 16) are a vector u, vectors at angles .1 ... 1e-6 from u and from -u, the vector -u, and random
+vectors. The error of an entry is |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), and the script reports the largest
+error over the pairs of each kind. mpmath computes the true kernels from the rows as rounded to float32 or float64.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ W_STD, B_STD = 2**0.5, 0.1
 
 
 def points(dtype: str) -> Arrays:
-    """Return x : (11, 16): u, four close to u, -u and two close to it, three others."""
+    """Return x : (11, 16), which consists of u, vectors close to u, -u, vectors close to -u, and random vectors."""
     rng = np.random.default_rng(0)
     u, v = np.linalg.qr(rng.standard_normal((16, 2)))[0].T * sqrt(16)
     turned = [u * cos(a) + v * sin(a) for a in ANGLES]
@@ -34,7 +34,7 @@ def points(dtype: str) -> Arrays:
 
 
 def kind(i: int, j: int) -> str:
-    """Return the kind of the pair of rows i, j."""
+    """Return the kind of the pair of rows i and j."""
     if i == j:
         return KINDS[0]
     if i >= 8 or j >= 8:
@@ -43,11 +43,14 @@ def kind(i: int, j: int) -> str:
 
 
 def truth(x: Any, depth: int, activation: str) -> dict[str, Any]:
-    """Return NNGP and NTK of `depth` hidden layers from mpmath, with 50 digits, entry by entry; objects (N, N)."""
+    """Return the NNGP and the NTK of `depth` hidden layers, computed entry by entry with mpmath at 50 digits.
+
+    The results are object arrays of shape (N, N).
+    """
     from mpmath import mp, mpf
 
     mp.dps = 50
-    w2, b2 = mpf(2**0.5) ** 2, mpf(B_STD) ** 2  # the floats that the libraries receive
+    w2, b2 = mpf(2**0.5) ** 2, mpf(B_STD) ** 2  # these are the floats that the libraries receive
     rows = [[mpf(float(value)) for value in row] for row in x]
     n = len(rows)
     k = [[w2 * mp.fdot(rows[i], rows[j]) / len(rows[0]) + b2 for j in range(n)] for i in range(n)]
@@ -105,7 +108,7 @@ ROWS = {case: _row(*case) for case in CASES}
 
 
 def measure(environments: list[str], device: str) -> Iterator[Errors]:
-    """Yield the errors of every side in these environments, case by case."""
+    """Yield the errors of every side that runs in these environments, one case at a time."""
     truths = {case: row.reference(row.inputs()) for case, row in ROWS.items()}
     for dtype in ("float32", "float64"):
         for number, first in enumerate(ROWS["relu", DEPTHS[0], dtype].sides):

@@ -1,10 +1,10 @@
-"""Compare the times of two checkouts row by row: does a change cost anything?
+"""Compare the times of two checkouts row by row, to measure the cost of a change.
 
     git worktree add ../before COMMIT
     python3 make.py python benchmarks/compare.py ../before . [--rows PATTERN] [--rounds 3]
 
-Every round starts a new process for each checkout and row group in turn.  The table shows the medians of their times
-and of the ratio after / before over rounds.  Only public names are used, so that any two commits can be compared.
+Each round measures the two checkouts in turn, each in a new process. The table shows the median time of each checkout
+and the median ratio after / before over rounds. The script uses only public names, so it can compare any two commits.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Call = Callable[[], object]
 
 
 def made(layers: Net) -> Any:
-    """Return minintk's spec, with biases except in residual networks."""
+    """Return minintk's spec, with biases unless the network has residual blocks."""
     return spec(layers, biases=all(kind != "residual" for kind, *_ in layers))
 
 
 def data(shape: tuple[int, ...], n: int, outputs: int) -> tuple[Any, Any]:
-    """Return (x, y), normal inputs and one-hot or normal targets, float32."""
+    """Return (x, y) in float32, with normal inputs and targets that are one-hot (or normal if there is one output)."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((n, *shape)), rng.standard_normal((n, outputs))
     if outputs > 1:
@@ -44,7 +44,7 @@ def data(shape: tuple[int, ...], n: int, outputs: int) -> tuple[Any, Any]:
 def step(
     layers: Net, shape: tuple[int, ...], n: int, outputs: int, ensemble: int | None = None, linear: bool = False
 ) -> Call:
-    """Return a call that takes one training step, without snapshots."""
+    """Return a call that takes STEPS training steps and ends with a snapshot."""
     import minintk as mn
 
     net = mn.Network(made(layers), shape, mn.Standard())
@@ -79,7 +79,7 @@ def infinite(hidden: list[Any], shape: tuple[int, ...], n: int, dtype: Any, m: i
 
 
 def rows() -> dict[str, tuple[Callable[[], Call], int]]:
-    """Return {name: (function that makes a call, units in a call)}."""
+    """Return {name: (function that makes the call, units of work in a call)}."""
     import minintk as mn
 
     def deep(phi: Any, layer: Any, depth: int) -> list[Any]:
@@ -128,7 +128,7 @@ def rows() -> dict[str, tuple[Callable[[], Call], int]]:
 
 
 def times(pattern: str, seconds: float) -> dict[str, float]:
-    """Return {row: milliseconds}, the median over calls during `seconds`, of the minintk that is imported."""
+    """Return {row: milliseconds per unit} for the imported minintk, as medians over the calls made within `seconds`."""
     found = {}
     for name, (make, units) in rows().items():
         if re.search(pattern, name):
@@ -144,7 +144,10 @@ def times(pattern: str, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Compare, or in a child process, measure."""
+    """Compare the checkouts.
+
+    Without checkouts, measure the imported minintk and print JSON (used in child processes).
+    """
     parser = argparse.ArgumentParser(description="two checkouts side by side")
     parser.add_argument("checkouts", nargs="*", type=Path, metavar="CHECKOUT", help="before, after")
     parser.add_argument("--rows", default="", metavar="PATTERN")

@@ -1,12 +1,12 @@
-"""Compare the coordinate check with Microsoft's `mup` on PyTorch: the same network, data and steps, slopes in a table.
+"""Compare minintk's coordinate check with Microsoft's `mup` on PyTorch, for the same network, data and training steps.
 
     python benchmarks/coordinate.py [--widths 64,128,...] [--seeds 8]
 
-The network has three hidden tanh layers without biases and takes three steps of gradient descent on the squared error
-of 64 digits, in muP and the standard parametrization.  The peer's side uses `mup`'s own `get_coord_data`,
-`MuSGD` and `MuReadout`, with base width 64.  Its hooks give the root mean square of each layer's output, before the
-first step and after the last, and of the change.  Both sides' exponents come from one fit, ± half the 95 % interval
-over seeds.
+The network has three hidden tanh layers without biases. We train it for three steps of gradient descent on the squared
+error of 64 digits, in muP and in the standard parametrization. The peer's side uses `get_coord_data`, `MuSGD` and
+`MuReadout` of `mup` with base width 64. Hooks record each layer's output before the first step and after the last step.
+From these outputs we compute the root mean square of the final output and of its change. The same fit gives both sides'
+exponents, ± half the 95 % interval over seeds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Sizes = dict[str, list[list[float]]]
 
 
 def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes:
-    """Return {"h 1": sizes, "dh 1": ...}, widths x seeds, of layers 1 ... 4 as `mup` trains and records them."""
+    """Return {"h 1": sizes, "dh 1": ...} for layers 1 ... 4, as lists over widths and seeds, measured with `mup`."""
     import mup
     import torch
     from mup.coord_check import _get_coord_data
@@ -43,14 +43,14 @@ def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes
             mup.set_base_shapes(net, bare(BASE), delta=bare(2 * BASE))
         for i, layer in enumerate(net[::2]):
             scale = OUTPUTS**-0.5 if i == 3 else 1.0
-            if kind == "muP":  # `mup` takes this at the base width, and scales from there
+            if kind == "muP":  # `mup` expects the std at the base width and rescales it
                 mup.init.normal_(layer.weight, std=scale * BASE**-0.5)
             else:
                 torch.nn.init.normal_(layer.weight, std=scale * layer.in_features**-0.5)
         return net
 
     def optimizer(net: Any) -> Any:
-        lr = LR[kind] * OUTPUTS / 2  # its loss is the mean over examples and outputs, ours half the sum over outputs
+        lr = LR[kind] * OUTPUTS / 2  # mup averages the loss over outputs, we sum and halve
         return mup.MuSGD(net.parameters(), lr=lr) if kind == "muP" else torch.optim.SGD(net.parameters(), lr=lr)
 
     seen: list[Any] = []
@@ -66,7 +66,7 @@ def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes
         filter_module_by_name=lambda name: name in ("0", "2", "4", "6"),
     )  # fmt: skip
     found: Sizes = {f"{q} {i}": [[] for _ in widths] for q in ("h", "dh") for i in range(1, 5)}
-    one = 4 * (STEPS + 1)  # hooks of one network: four layers, at every step and after the last
+    one = 4 * (STEPS + 1)  # hook calls per network: four layers, before each step and after the last
     for run in range(seeds * len(widths)):
         outputs = seen[run * one : (run + 1) * one]
         for i in range(4):
@@ -77,7 +77,7 @@ def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes
 
 
 def ours(x: Any, y: Any, widths: list[int], seeds: int, kind: str) -> Any:
-    """Return our check of the same network."""
+    """Return minintk's coordinate check of the same network."""
     import minintk as mn
 
     def spec(n: int) -> mn.Sequential:
@@ -90,7 +90,7 @@ def ours(x: Any, y: Any, widths: list[int], seeds: int, kind: str) -> Any:
 
 
 def ask(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> tuple[Sizes, float]:
-    """Return the peer's sizes and seconds, from a process in its own environment."""
+    """Return the peer's sizes and its time in seconds, measured in a process of the PyTorch environment."""
     import environments
 
     environments.ensure("torch")
@@ -109,7 +109,7 @@ def ask(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> tuple[
 
 
 def serve() -> None:
-    """Serve the peer's side: read a request on stdin, write its reply to stdout."""
+    """Run the peer's side: read a request from stdin and write the reply to stdout."""
     import numpy as np
 
     request = json.load(sys.stdin)
@@ -120,7 +120,7 @@ def serve() -> None:
 
 
 def main() -> None:
-    """Run both sides and print one table."""
+    """Run both sides and print a table of their exponents."""
     parser = argparse.ArgumentParser(description="the coordinate check beside Microsoft's mup")
     parser.add_argument("--widths", default="64,128,256,512,1024", metavar="N,N,...")
     parser.add_argument("--seeds", type=int, default=8, metavar="S")

@@ -1,8 +1,9 @@
-"""Define rows that train twenty networks by full-batch SGD with momentum .9; all sides share weights and batch.
+"""Define rows that train twenty networks by full-batch SGD with momentum .9.
 
-Each call is `steps` steps through the public interface, including checks and a final snapshot; on every side it
-continues where the last call ended.  The time is that of a step.  The compared answer is what the first call's steps
-changed, f_T - f_0.  The loss is 1/(2N) sum |f - y|^2.
+All sides use the same weights and the same batch. Each call takes `steps` steps through the public interface, including
+input checks and a final snapshot. On every side, a call continues from the state that the previous call reached. The
+reported time is the time of one step. The compared answer is the change of the outputs in the first call, f_T - f_0.
+The loss is 1/(2N) sum |f - y|^2.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from ours import finished, moved, on_host
 MOMENTUM = 0.9
 
 MOST = 10**9
-"""More steps than any row takes."""
+"""The number of steps of a run, which no row reaches."""
 MEMBERS = 20
 
 
 @cache
 def inputs(sizes: tuple[int, ...], n: int) -> Arrays:
-    """Return x : (N, d), y : (N, C), normal; W : (E, n, m) with variance 2/n and b : (E, 1, m); float32."""
+    """Return normal x : (N, d) and y : (N, C), weights W : (E, n, m) of variance 2/n, and b : (E, 1, m), in float32."""
     rng = np.random.default_rng(0)
     a = {"x": rng.standard_normal((n, sizes[0])), "y": rng.standard_normal((n, sizes[-1]))}
     for i, (before, after) in enumerate(pairwise(sizes)):
@@ -40,7 +41,7 @@ def inputs(sizes: tuple[int, ...], n: int) -> Arrays:
 
 
 def going_on(snapshots: Callable[[], Iterator[Any]]) -> Callable[[], Any]:
-    """Return a call that yields each snapshot after the first; the run begins with the first call."""
+    """Return a call that returns the next snapshot. The first call starts the run and skips the initial snapshot."""
     begun: list[Iterator[Any]] = []
 
     def run() -> Any:
@@ -55,7 +56,7 @@ def going_on(snapshots: Callable[[], Iterator[Any]]) -> Callable[[], Any]:
 
 
 def ours(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
-    """Return the work of mn.train on an ensemble."""
+    """Return the Work of training an ensemble with mn.train."""
     import minintk as mn
 
     xp, a = moved(a, device)
@@ -81,7 +82,7 @@ def ours(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
 
 
 def _modules(a: Arrays) -> list[Any]:
-    """Return twenty torch.nn.Sequential with these weights."""
+    """Return twenty modules torch.nn.Sequential with these weights."""
     import torch
 
     found: list[Any] = []
@@ -102,7 +103,7 @@ def _mse(f: Any, y: Any) -> Any:
 
 
 def torch_loop(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
-    """Return the work of the usual loop, run on one network at a time."""
+    """Return the Work of the usual training loop, applied to one network after another."""
     import torch
 
     x, y, modules = torch.from_numpy(a["x"]), torch.from_numpy(a["y"]), _modules(a)
@@ -125,7 +126,7 @@ def torch_loop(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
 
 
 def torch_vmap(a: Arrays, device: str, *, lr: float, steps: int, compiled: bool = False) -> Work:
-    """Return the work of torch.func: vmap of grad over the stacked weights, with momentum in place on the stacks."""
+    """Return the Work of torch.func: vmap of grad over the stacked weights, with in-place updates of the momentum."""
     import torch
     from torch.func import functional_call, grad, stack_module_state, vmap
 
@@ -161,15 +162,22 @@ def torch_vmap(a: Arrays, device: str, *, lr: float, steps: int, compiled: bool 
 
 
 def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, members: int = 1) -> dict[str, Any]:
-    """Count the flops and bytes of a step for `Row`.  layers : (weights, pixels out).  A layer takes three products and
-    the first layer two; if linearised, five and three; theta, velocity and gradient are read or written five times."""
+    """Count the flops and bytes of a training step for `Row`.
+
+    layers : (number of weights, output pixels) of each layer. A layer takes three products, and the first layer takes
+    two. If the network is linearised, a layer takes five products and the first layer takes three. Theta, the velocity
+    and the gradient are read or written five times in total.
+    """
     each = [weights * pixels for weights, pixels in layers]
     products = 5 * sum(each) - 2 * each[0] if linear else 3 * sum(each) - each[0]
     return {"flops": 2.0 * members * n * products, "bytes": 20.0 * members * sum(weights for weights, _ in layers)}
 
 
 def _row(sizes: tuple[int, ...], n: int, lr: float, steps: int, vmap: float | None, loop: float | None) -> Row:
-    """Return a row; vmap, loop : the targets against torch.func.vmap and against twenty runs."""
+    """Return a row for twenty networks.
+
+    vmap, loop : the target ratios for torch.func.vmap and for twenty separate runs.
+    """
     how: dict[str, Any] = {"lr": lr, "steps": steps}
     return Row(
         name=f"SGD step of {MEMBERS} networks, {'-'.join(map(str, sizes))}, batch {n}, mse, float32",

@@ -1,6 +1,7 @@
-"""Provide the environments: this one for minintk, and a virtual environment for each peer, made when first needed.
+"""Provide the environments: the current one for minintk, and a virtual environment for each peer.
 
-Each peer has its own environment because it needs versions of NumPy and SciPy that differ from minintk's.
+The environment of a peer is created when it is first needed. Each peer has a separate environment because it needs
+versions of NumPy and SciPy that differ from minintk's.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
 PYTHONS = {"jax": ("3.11", "3.12"), "torch": ("3.12", "3.13", "3.11", "3.14")}
-"""The Python versions for which each peer has builds, in order of preference."""
+"""The Python versions that each peer supports, in order of preference."""
 
 
 def python(environment: str) -> str:
-    """Return the interpreter of "ours", "jax" or "torch"."""
+    """Return the Python interpreter of the environment "ours", "jax" or "torch"."""
     if environment == "ours":
         return sys.executable
     return str(ROOT / f".venv-peers-{environment}" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 
 def ensure(environment: str) -> None:
-    """Make the environment, unless it exists and is up to date with its requirements file."""
+    """Create the environment unless it exists and matches its requirements file."""
     if environment == "ours":
         return
     requirements = HERE / f"requirements-{environment}.txt"
@@ -43,7 +44,7 @@ def ensure(environment: str) -> None:
 
 
 def _interpreter(environment: str) -> str:
-    """Return a Python for which the peer has builds: this one, or one on the PATH."""
+    """Return a Python interpreter that the peer supports: the current one, or one on the PATH."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if here in PYTHONS[environment]:
         return sys.executable

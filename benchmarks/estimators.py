@@ -1,9 +1,9 @@
-"""Measure coverage and evidence of wide networks in scikit-learn, and the cost in N, for docs/scikit-learn.md.
+"""Measure error-bar coverage, evidence and costs of the scikit-learn estimators, for docs/scikit-learn.md.
 
     python3 make.py python benchmarks/estimators.py            coverage and evidence, half a minute
     python3 make.py python benchmarks/estimators.py --costs    CPU seconds, memory, pickles; two minutes, Linux
 
-Each row of costs runs in its own process with one thread; the reported memory is the largest resident size.
+Each row of the costs runs in a separate process with one thread. The reported memory is the maximum resident size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROWS = (
 
 
 def intervals() -> None:
-    """Print the sd of z = (y - mean) / sd on 1,000 other examples, and the shares within 1 and 1.96."""
+    """Print the standard deviation of z = (y - mean) / sd on 1,000 test examples, and the shares within 1 and 1.96."""
     X, y = make_friedman1(1700, noise=1.0, random_state=0)
     X = StandardScaler().fit(X[:700]).transform(X)
     models: list[Any] = [kind(normalize_y=n) for n in (False, True) for kind in (an.NTKRegressor, an.NNGPRegressor)]
@@ -49,7 +49,7 @@ def intervals() -> None:
 
 
 def scales() -> None:
-    """Print the evidence of 300 rows with and without a scale before the kernel."""
+    """Print the evidence of 300 rows, with and without a constant factor in front of the kernel."""
     X, y = make_friedman1(700, noise=1.0, random_state=0)
     X = StandardScaler().fit_transform(X)
     for activation in ("erf", "relu"):
@@ -67,12 +67,12 @@ class Counted:
     bytes = 0
 
     def write(self, data: Any) -> None:
-        """Count the bytes."""
+        """Add the number of bytes in `data`."""
         self.bytes += memoryview(data).nbytes
 
 
 def cost(name: str, n: str, landmarks: str, dtype: str) -> None:
-    """Print one row: CPU seconds of fit, prediction and error bars, memory, and the pickle's size."""
+    """Print one row: CPU seconds and memory of fit, prediction and error bars, and the size of the pickle."""
     rng, N = np.random.default_rng(0), int(n)
     X, T = rng.standard_normal((N, 20)).astype(dtype), rng.standard_normal((2000, 20)).astype(dtype)
     y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(N)
@@ -86,7 +86,7 @@ def cost(name: str, n: str, landmarks: str, dtype: str) -> None:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         cells.append(f"{time.process_time() - start:.2f} s, {most / 1e6:.2f} GB")
         if len(cells) == 1:
-            pickle.dump(model, sink := Counted(), protocol=5)  # copies no array, so the memory does not change
+            pickle.dump(model, sink := Counted(), protocol=5)  # copies no array, so the peak memory is unchanged
             size = sink.bytes / 1e6
     print("|", " | ".join((name, n, landmarks, dtype, *cells, *[""] * (3 - len(cells)), f"{size:.1f} MB")), "|")
 

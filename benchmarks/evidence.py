@@ -1,10 +1,10 @@
-"""Time scikit-learn's Gaussian process on digits with our derivatives, and measure the memory of error bars.
+"""Time fits of scikit-learn's Gaussian process with our derivatives, and measure the memory of error bars.
 
     python3 make.py python benchmarks/evidence.py [--rounds 7]
 
-w_std and b_std of two hidden erf layers, and the noise, are fitted to the parity of N = 150 digits; the time is the
-median over fits.  The memory is the increase of the largest resident size for 4,000 test points from 200 examples
-(Linux).
+Each fit optimises w_std and b_std of two hidden erf layers, and the noise, on the parity of N = 150 digits. The
+reported time is the median over fits. The reported memory is the increase of the maximum resident size for error bars
+at 4,000 test points, computed from 200 examples (Linux only).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import minintk as mn
 
 
 def fitted(x: Any, y: Any) -> tuple[float, float]:
-    """Return (seconds, log evidence) of one fit."""
+    """Return (seconds, log evidence) for one fit."""
     model = GaussianProcessRegressor(an.NetworkKernel(activation="erf") + WhiteKernel(0.1))
     start = time.perf_counter()
     with warnings.catch_warnings():
@@ -36,7 +36,7 @@ def fitted(x: Any, y: Any) -> tuple[float, float]:
 
 
 def grown(call: Any) -> float:
-    """Return the MB that a call adds to the resident size."""
+    """Return the peak of the resident size during a call minus its value before the call, in MB."""
     lines = Path("/proc/self/status")
 
     def status(name: str) -> int:
@@ -49,7 +49,7 @@ def grown(call: Any) -> float:
 
 
 def main() -> None:
-    """Run both comparisons."""
+    """Run both measurements and print the results."""
     parser = argparse.ArgumentParser(description="time of a fit by the evidence; memory of error bars")
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds

@@ -1,14 +1,14 @@
-"""Test and measure the GPU in parts of a few minutes: the device tests on CuPy, then times and errors of all work.
+"""Run the device tests on CuPy and measure times and errors on the GPU, in parts of a few minutes.
 
     python benchmarks/gpu.py                    on a machine with a GPU; writes benchmarks/gpu.md and gpu.json
     python benchmarks/gpu.py --only solves      one part; --list: all of them, and the time of each
     python benchmarks/gpu.py --quick            small sizes, no files
     python benchmarks/gpu.py --device cpu       the same on NumPy, to check this script
 
-It installs nothing.  Each result is compared with NumPy's in float64 before it is timed; a time runs from an idle
-device until the last number has arrived.  The files are rewritten after each row and hold the latest run of each part
-on this device, so a stopped run loses one row.  The exit status is 1 if a test fails or a result is wrong, 2 without a
-GPU.
+The script installs nothing. Each result is compared with NumPy's float64 result before it is timed. A time starts on an
+idle device and ends when the last number has been copied to the host. The files contain the latest run of each part on
+this device. The files are rewritten after each row, so stopping a run loses at most one row. The exit status is 1 if a
+test fails or a result is wrong, and 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ except ImportError as error:
 
 @dataclass
 class Seen:
-    """A measurement: seconds for one unit, their range, those of the first run with compilation, and the error."""
+    """A measurement: times in seconds for one unit, the time of the first run including compilation, and the error."""
 
     name: str
     right: bool
@@ -67,23 +67,26 @@ class Seen:
 
 
 def arrived(result: Any) -> Any:
-    """Wait for the result: a number copied from its last array arrives after all the work before it."""
+    """Wait for the result and return it.
+
+    A number copied from its last array arrives after all earlier work.
+    """
     last = result[-1] if isinstance(result, tuple) else result
     to_host(last.reshape(-1)[-1:])
     return result
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the seconds until the result has arrived, and the result."""
+    """Return the seconds until the result arrived, and the result."""
     start = time.perf_counter()
     result = arrived(work())
     return time.perf_counter() - start, result
 
 
 def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[Any, Any]) -> Seen:
-    """Compare with NumPy in float64, then time for `budget` seconds: at least five runs, or three if they are long.
+    """Compare with NumPy in float64, then time runs for `budget` seconds. At least five runs (three if long) are timed.
 
-    known : the references computed so far; rows can share a reference.
+    known : the references computed so far. Rows can share a reference.
     """
     xp = device_namespace(device)
     run, answer = one.make(lambda a: to_library(a.astype(dtype), xp))
@@ -91,7 +94,7 @@ def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[
     got = to_host(answer(result))
     del result
     key = one.reference or one.make, dtype
-    if key not in known:  # from the device's inputs, rounded to its dtype
+    if key not in known:  # the reference uses inputs rounded to the device's dtype
         plain, of = key[0](lambda a: a.astype(dtype).astype(np.float64))
         known[key] = of(plain())
     want = known[key]
@@ -108,7 +111,7 @@ def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[
 
 
 def tests(device: str, quick: bool) -> Iterator[Seen]:
-    """Run each file of tests/device on CuPy, or on NumPy if the device is the CPU."""
+    """Run each file of tests/device on CuPy, or on NumPy if the device is the CPU, and yield its result."""
     if missing := [name for name in ("pytest", "hypothesis") if find_spec(name) is None]:
         yield Seen(f"device tests not run: {', '.join(missing)} not installed", False)
         return
@@ -127,7 +130,7 @@ def tests(device: str, quick: bool) -> Iterator[Seen]:
 
 
 def measured(work: Callable[[bool], list[rows.Work]], device: str, quick: bool) -> Iterator[Seen]:
-    """Measure each piece of work in both precisions."""
+    """Measure each piece of work in float32 and float64."""
     known: dict[Any, Any] = {}
     for one in work(quick):
         for dtype in ("float32", "float64"):
@@ -135,7 +138,7 @@ def measured(work: Callable[[bool], list[rows.Work]], device: str, quick: bool) 
 
 
 def images(device: str, quick: bool) -> Iterator[Seen]:
-    """Measure compiled against plain passes, then kernels of images."""
+    """Compare compiled planes with the plain passes, then measure kernels of images."""
     for what, error, right in compiled_is_plain(device):
         yield Seen(f"compiled = plain, {what}", right, error)
     yield from measured(rows.images, device, quick)
@@ -144,9 +147,10 @@ def images(device: str, quick: bool) -> Iterator[Seen]:
 
 
 def compiled_is_plain(device: str) -> list[tuple[str, float, bool]]:
-    """Return (what, largest difference, right) for planes computed by blocks of threads against the plain passes.
+    """Return (name, largest difference, True if small enough) for compiled planes compared with the plain passes.
 
-    Differences are relative to sqrt(k k').  Images include equal, opposite and black ones; [] if nothing is compiled.
+    Differences are relative to sqrt(k k'). The images include equal, opposite and black images. The list is empty if
+    nothing is compiled.
     """
     xp, found = device_namespace(device), list[tuple[str, float, bool]]()
     if block_memory(xp) == 0:
@@ -161,15 +165,16 @@ def compiled_is_plain(device: str) -> list[tuple[str, float, bool]]:
                 plain = [to_host(k).astype(float) for k in kernel.both(there)]
             size = [np.sqrt(np.outer(k.diagonal(), k.diagonal())) for k in plain]
             error = max(float(np.max(np.abs(a - b) / s)) for a, b, s in zip(planes, plain, size, strict=True))
-            # the angle of opposite windows is known to the root of the precision
+            # The angle of opposite windows is accurate only to sqrt(eps).
             found.append((f"planes, {phi}, {dtype}", error, error <= float(np.finfo(dtype).eps) ** 0.5))
     return found
 
 
 def image_kernel(device: str, dtype: str, quick: bool, longest: float = 200.0) -> Seen:
-    """Measure NNGP and NTK of CIFAR-sized images, eleven layers, global pooling; the time is for the whole kernel.
+    """Measure the NNGP and the NTK of CIFAR-sized images with eleven layers and global pooling.
 
-    It measures some rows of the matrix first, and all of it if that takes at most `longest` seconds.  An entry is a
+    The reported time is the time of the whole kernel. The function measures a few rows of the matrix first. The whole
+    matrix is measured only if this takes at most `longest` seconds. Otherwise, the time is extrapolated. An entry is a
     pair of pixels in one layer.
     """
     xp, (N, size, depth, few) = device_namespace(device), (20, 8, 3, 2) if quick else (1000, 32, 11, 4)
@@ -210,11 +215,11 @@ PARTS: dict[str, tuple[Part, str]] = {
         "posterior and an.solve at N = 20,000; 4 references of 30 s on 16 cores",
     ),
 }
-"""{part: (rows, what it takes)}; each takes less than ten minutes on an H200 by this estimate."""
+"""{part: (function that yields its rows, description)}. Each part should take less than ten minutes on an H200."""
 
 
 def about(device: str) -> dict[str, str]:
-    """Return the device, and every version that a time depends on."""
+    """Return the name of the device and all versions that affect the times."""
     found = {"date": date.today().isoformat(), "python": platform.python_version()}
     for name in ("numpy", "scipy", "array-api-compat", "cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"):
         try:
@@ -235,7 +240,7 @@ def about(device: str) -> dict[str, str]:
 
 
 def markdown(record: dict[str, Any]) -> str:
-    """Return the report: a table for each part."""
+    """Return the report with a table for each part."""
     note = (
         "Time: median, from an idle device until the last number has arrived; for one step where steps are the work.  "
         "TFLOP/s: of the matrix products alone.  Error: against NumPy in float64, relative to the largest entry."
@@ -257,20 +262,20 @@ def markdown(record: dict[str, Any]) -> str:
 
 
 def earlier(stem: Path, where: dict[str, str]) -> dict[str, Any]:
-    """Return the parts that an earlier run on this device has written, and none from other devices."""
+    """Return the parts that an earlier run on this device wrote. Parts from other devices are excluded."""
     path = stem.with_suffix(".json")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return dict(found["parts"]) if found.get("about", {}).get("device") == where["device"] else {}
 
 
 def write(stem: Path, record: dict[str, Any]) -> None:
-    """Write both files."""
+    """Write the report to STEM.md and the record to STEM.json."""
     stem.with_suffix(".md").write_text(markdown(record), encoding="utf-8")
     stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Test, measure, print and write; return the exit status."""
+    """Run the parts, print and write the results, and return the exit status."""
     parser = argparse.ArgumentParser(description="minintk on a GPU: tests, times and errors")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu", help="cpu: the same on NumPy")
     parser.add_argument("--only", action="append", choices=tuple(PARTS), help="this part; may be given again")

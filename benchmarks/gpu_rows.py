@@ -1,4 +1,4 @@
-"""Define the rows of `benchmarks/gpu.py`: the inputs and the work of each, and the reference for its answer."""
+"""Define the rows of `benchmarks/gpu.py`: their inputs, their work and the references for their results."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ from minintk.models.network import Network
 
 Array = Any
 To = Callable[[np.ndarray[Any, Any]], Array]
-"""Moves a host array to the device, in the dtype to be measured."""
+"""A function that moves a host array to the device, in the dtype to be measured."""
 
 Make = Callable[[To], tuple[Callable[[], Any], Callable[[Any], Array]]]
-"""Makes (run, answer) for a device: the work, and a function from its result to the array that is compared."""
+"""A function that makes (run, answer) for a device. `run` does the work, and `answer` maps its result to the compared
+array."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """One piece of work.  per : units of it in one run.  operations : floating-point operations of one unit, only those
-    of matrix products.  roundings : the allowed error, in units of the dtype's eps times the largest entry of the
-    answer, at most a thousandth of that entry.  reference : another way to the same answer, for NumPy in float64; None
-    for the same."""
+    """One piece of work.
+
+    per : the number of units in one run. operations : the floating-point operations of one unit, counting only matrix
+    products. roundings : the allowed error in units of eps times the largest entry of the answer; the error must also
+    be at most a thousandth of that entry. reference : another method for the same answer, run by NumPy in float64. None
+    means that `make` is used.
+    """
 
     name: str
     make: Make
@@ -39,7 +43,7 @@ class Work:
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Return numbers from N(0, 1), always the same."""
+    """Return reproducible numbers from N(0, 1)."""
     return np.random.default_rng(seed).standard_normal(shape)
 
 
@@ -47,25 +51,28 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
 
 
 def product(n: int, d: int, to: To) -> Any:
-    """Compute x @ y', which every kernel needs."""
+    """Return (run, answer) for the product x @ y', which every kernel needs."""
     x, y = to(normal(n, d)), to(normal(n, d, seed=1))
     return lambda: x @ y.T, lambda z: z[0]
 
 
 def dense(phi: mn.spec.Activation, depth: int = 3) -> an.Kernel:
-    """Return the kernel of `depth` hidden layers with bias."""
+    """Return the kernel of a network with `depth` hidden layers and biases."""
     hidden = [layer for _ in range(depth) for layer in (mn.Dense(512, w_std=2**0.5, b_std=0.1), phi)]
     return an.kernel(mn.Sequential(*hidden, mn.Dense(1, w_std=2**0.5, b_std=0.1)))
 
 
 def analytic_kernel(phi: mn.spec.Activation, n: int, d: int, to: To) -> Any:
-    """Compute NNGP and NTK of three hidden layers with bias."""
+    """Return (run, answer) for the NNGP and the NTK of three hidden layers with biases."""
     kernel, x = dense(phi), to(normal(n, d))
     return lambda: kernel.both(x), lambda both: both[1][0]
 
 
 def vectors(quick: bool) -> list[Work]:
-    """Return kernels of fully connected networks; NumPy takes about ten seconds a row for the reference."""
+    """Return the rows for kernels of fully connected networks.
+
+    NumPy needs about ten seconds for the reference of a row.
+    """
     n, pairs = (256, 256**2) if quick else (8192, 8192**2)
     return [
         Work(f"x @ y', {n} x 784", partial(product, n, 784), 2 * pairs * 784, 1e3),
@@ -79,24 +86,24 @@ def vectors(quick: bool) -> list[Work]:
 
 
 def convolutional(phi: mn.spec.Activation, depth: int, outputs: int = 1) -> mn.Sequential:
-    """Return 3 x 3 convolutions followed by global pooling, which needs all pairs of pixels."""
+    """Return 3 x 3 convolutions followed by global pooling, whose kernel needs all pairs of pixels."""
     hidden = [layer for _ in range(depth) for layer in (mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), phi)]
     return mn.Sequential(*hidden, mn.GlobalAvgPool(), mn.Dense(outputs))
 
 
 def image_diagonals(n: int, size: int, depth: int, to: To) -> Any:
-    """Compute the kernel of each image with itself; a reference for sixteen images suffices."""
+    """Return (run, answer) for the kernel of each image with itself. Only the first sixteen images are compared."""
     kernel, x = an.kernel(convolutional(mn.ReLU(), depth)), to(normal(n, size, size, 3))
     return lambda: kernel.diag(x), lambda both: both[1][:16]
 
 
 def few_diagonals(size: int, depth: int, n: int, to: To) -> Any:
-    """Compute the first sixteen images of `image_diagonals`."""
+    """Return (run, answer) of `image_diagonals` for the first sixteen images only."""
     return image_diagonals(n, size, depth, lambda a: to(a)[:16])
 
 
 def images(quick: bool) -> list[Work]:
-    """Return kernels of each image with itself; `gpu.image_kernel` measures pairs of images."""
+    """Return the rows for kernels of each image with itself. `gpu.image_kernel` measures pairs of images."""
     n, size, depth = (20, 8, 3) if quick else (1000, 32, 11)
     make, reference = partial(image_diagonals, n, size, depth), partial(few_diagonals, size, depth, n)
     return [Work(f"diagonal, {n} images of {size} x {size}, {depth} layers", make, 0.0, 1e3, reference=reference)]
@@ -106,13 +113,13 @@ def images(quick: bool) -> list[Work]:
 
 
 def perceptron(sizes: tuple[int, ...]) -> Network:
-    """Return a ReLU network with bias in the standard parametrization."""
+    """Return a ReLU network with biases in the standard parametrization."""
     hidden = [layer for n in sizes[1:-1] for layer in (mn.Dense(n, w_std=2**0.5, b_std=0.1), mn.ReLU())]
     return mn.Network(mn.Sequential(*hidden, mn.Dense(sizes[-1])), sizes[:1], mn.Standard())
 
 
 def steps(net: Network, n: int, ensemble: int | None, count: int, to: To) -> Any:
-    """Take full-batch SGD steps with momentum through the public interface."""
+    """Return (run, answer) for `count` full-batch SGD steps with momentum through the public interface."""
     theta, x = to(net.init(np.random.default_rng(0), ensemble=ensemble)), to(normal(n, *net.input_shape))
     C = net(net.init(np.random.default_rng(0)), normal(1, *net.input_shape)).shape[1]
     y = to(np.eye(C)[np.random.default_rng(1).integers(0, C, n)])
@@ -126,12 +133,12 @@ def steps(net: Network, n: int, ensemble: int | None, count: int, to: To) -> Any
 
 
 def weights(sizes: tuple[int, ...]) -> int:
-    """Count the weights, without biases."""
+    """Return the number of weights, without biases."""
     return sum(a * b for a, b in pairwise(sizes))
 
 
 def training(quick: bool) -> list[Work]:
-    """Return steps of training; the references are as many NumPy steps, at most a minute."""
+    """Return the rows for training steps. A reference takes the same steps with NumPy, in at most a minute."""
     mlp, batch = ((64, 128, 128, 10), 32) if quick else ((784, 2048, 2048, 10), 256)
     many, count = (64, 100, 100, 100, 100, 100, 2), 5 if quick else 50
     size, few, deep = (12, 2, 10) if quick else (28, 20, 128)
@@ -155,13 +162,13 @@ def training(quick: bool) -> list[Work]:
 
 
 def empirical(net: Network, n: int, to: To) -> Any:
-    """Compute the tangent kernel of a network, averaged over outputs."""
+    """Return (run, answer) for a network's tangent kernel, averaged over outputs."""
     theta, x = to(net.init(np.random.default_rng(0))), to(normal(n, *net.input_shape))
     return lambda: mn.ntk(net, theta, x), lambda k: k
 
 
 def tangents(quick: bool) -> list[Work]:
-    """Return tangent kernels of finite networks."""
+    """Return the rows for tangent kernels of finite networks."""
     sizes, n = ((64, 128, 128, 10), 16) if quick else ((784, 512, 512, 10), 512)
     lenet = mn.Network(mn.zoo.lenet5(1), (28, 28, 1), mn.PyTorch())
     cnn = mn.Network(convolutional(mn.ReLU(), 3), (8, 8, 3) if quick else (32, 32, 3))
@@ -178,7 +185,7 @@ def tangents(quick: bool) -> list[Work]:
 
 
 def flow(n: int, to: To) -> Any:
-    """Compute the outputs at t = 10 from the eigenvalues of a kernel, in float64 for any dtype."""
+    """Return (run, answer) for the outputs at t = 10 from the eigenvalues of a kernel, in float64 for any dtype."""
     z = normal(n, 2 * n)
     k, y = to(z @ z.T / (2 * n)), to(normal(n, 1))
     return lambda: gradient_flow(k, y, lr=float(n)).predict(10.0), lambda f: f
@@ -188,13 +195,16 @@ RIDGE = 0.1
 
 
 def regression(n: int, to: To) -> Any:
-    """Return x, y and 500 test examples, with smooth targets of twenty inputs."""
+    """Return x, y and 500 test inputs, with targets that are smooth functions of twenty inputs."""
     x, w = normal(n + 500, 20), normal(20, 10, seed=1)
     return to(x[:n]), to(np.sin(x[:n] @ w)), to(x[n:])
 
 
 def posterior(n: int, std: bool, to: To) -> Any:
-    """Compute the Bayesian mean at the test examples from a Cholesky factor in float64, and with `std` its spread."""
+    """Return (run, answer) for the Bayesian mean at the test inputs, and for its standard deviation if `std`.
+
+    The Cholesky factor is in float64 for any dtype.
+    """
     x, y, x_test = regression(n, to)
     return lambda: an.posterior(dense(mn.ReLU()), x, y, ridge=RIDGE).predict(
         x_test, std=std
@@ -202,7 +212,10 @@ def posterior(n: int, std: bool, to: To) -> Any:
 
 
 def solves(quick: bool) -> list[Work]:
-    """Return factorisations and solves; the reference is NumPy's posterior mean, twenty seconds at N = 20,000."""
+    """Return the rows for factorisations and solves.
+
+    NumPy needs twenty seconds for the posterior mean at N = 20,000.
+    """
     eigen, n = (128, 200) if quick else (4096, 20_000)
     mean = partial(posterior, n, False)
     return [

@@ -1,9 +1,10 @@
-"""Measure how CPU time and memory grow with the size of the work, each capability in its own process.
+"""Measure how CPU time and memory grow with the size of the work, for each capability in a separate process.
 
     python benchmarks/growth.py [NAMES]          a table for growth.md, about ten minutes; quotes refusals
 
-Sizes double; each process first calls a small size.  The exponent is the slope of log CPU s between the last two sizes.
-MB is the memory's peak beyond that before the call.  The wall is the n at which a + b n^p, through three MB, is 24 GB.
+The size doubles twice. Each process first makes a call of a small size. The exponent is the slope of log CPU s against
+log size between the last two sizes. MB is the peak memory during the call minus the memory before it. The wall is the n
+at which a + b n^p equals 24 GB, where the curve passes through the three measurements of MB.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ ROOM = 24e3  # MB
 
 
 def rows(n: int, d: int = 64, dtype: Any = np.float32) -> Any:
-    """Return inputs, (n, d)."""
+    """Return random inputs of shape (n, d)."""
     return np.random.default_rng(0).standard_normal((n, d)).astype(dtype)
 
 
 def dense(outputs: int = 1) -> an.Kernel:
-    """Return the kernel of three hidden layers of ReLU."""
+    """Return the kernel of three hidden ReLU layers."""
     return an.kernel(mn.zoo.mlp(3, 64, outputs))
 
 
 def images(*end: Any) -> an.Kernel:
-    """Return the kernel of three convolutions, with this end."""
+    """Return the kernel of three convolutions followed by the layers `end`."""
     return an.kernel(mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 3, *end, mn.Dense(1)))
 
 
 def estimator(n: int, **how: Any) -> Any:
-    """Return a regressor fitted to (n, 16) examples."""
+    """Return a regressor fitted to n examples with 16 inputs."""
     from analytic.large.estimators import NTKRegressor
 
     x = rows(n, 16)
@@ -48,7 +49,7 @@ def estimator(n: int, **how: Any) -> Any:
 
 
 def predicted(n: int) -> Callable[[], Any]:
-    """Return the prediction at n rows by a posterior of 2,000 examples."""
+    """Return a call that predicts at n rows with a posterior of 2,000 examples."""
     x = rows(2000, 16)
     posterior = an.posterior(dense(), x, x[:, :1], ridge=0.1, kind="ntk")
     posterior.predict(x[:2])
@@ -57,7 +58,7 @@ def predicted(n: int) -> Callable[[], Any]:
 
 
 def classified(classes: int) -> Callable[[], Any]:
-    """Return the probabilities of 50 rows."""
+    """Return a call that computes class probabilities for 50 rows."""
     from analytic.large.estimators import shares
 
     f = rows(50, classes, np.float64)
@@ -65,7 +66,10 @@ def classified(classes: int) -> Callable[[], Any]:
 
 
 def pooled(*end: Any) -> Callable[[int], Callable[[], Any]]:
-    """Return a function of n: the kernel of n images of 16 x 16 with this end, compiled before."""
+    """Return a function of n that makes a call. The call computes the kernel of n images of 16 x 16 pixels.
+
+    The kernel has been compiled before the call.
+    """
 
     def call(n: int) -> Callable[[], Any]:
         kernel, x = images(*end), rows(n, 16 * 16).reshape(n, 16, 16, 1)
@@ -76,7 +80,7 @@ def pooled(*end: Any) -> Callable[[int], Callable[[], Any]]:
 
 
 def on_rows(call: Callable[[Any], Any]) -> Callable[[int], Callable[[], Any]]:
-    """Return a function of n: call(x) for n rows x."""
+    """Return a function of n that makes a call. The call passes n rows to `call`."""
 
     def make(n: int) -> Callable[[], Any]:
         return partial(call, rows(n))
@@ -85,12 +89,12 @@ def on_rows(call: Callable[[Any], Any]) -> Callable[[int], Callable[[], Any]]:
 
 
 def ntk_posterior(x: Any) -> Any:
-    """Return a posterior mean."""
+    """Return the posterior mean at two of the rows."""
     return an.posterior(dense(), x, x[:, :1], ridge=0.1, kind="ntk").predict(x[:2])
 
 
 def on_landmarks(x: Any) -> Any:
-    """Return a solution on 1,000 landmarks."""
+    """Return a solution that uses 1,000 landmarks."""
     return an.solve(dense(), x, x[:, :1], ridge=0.1, by="landmarks", landmarks=1000, tol=1e-4)
 
 
@@ -129,7 +133,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
 
 
 def network(n: int, outputs: int) -> tuple[Any, Any, Any]:
-    """Return a network, theta and n rows."""
+    """Return a network, its parameters theta and n rows."""
     net = mn.Network(mn.zoo.mlp(1, 64, outputs), (8,))
     return net, net.init(np.random.default_rng(0)), rows(n, 8, np.float64)
 
@@ -141,14 +145,14 @@ def memory(name: str) -> float:
 
 
 def measure(name: str, size: int) -> tuple[float, float]:
-    """Return (CPU s, MB) of a capability, measured in its own process."""
+    """Return (CPU s, MB) of a capability, measured in a separate process."""
     found = subprocess.run([sys.executable, __file__, "--one", name, str(size)], stdout=subprocess.PIPE, check=True)
     seconds, size_mb = map(float, found.stdout.split())
     return seconds, size_mb
 
 
 def one(name: str, size: int) -> None:
-    """Print the numbers that `measure` reads."""
+    """Print the two numbers that `measure` reads."""
     CALLS[name][1](64)()
     call = CALLS[name][1](size)
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
@@ -164,7 +168,7 @@ def slope(sizes: tuple[int, ...], values: list[float]) -> float:
 
 
 def wall(sizes: tuple[int, ...], mb: list[float]) -> str:
-    """Return the n at which a + b n^p = ROOM, or that there is none."""
+    """Return the n at which a + b n^p = ROOM, or "none seen" if the memory hardly grows."""
     one, two = mb[1] - mb[0], mb[2] - mb[1]
     if min(one, two) < 5:
         return "none seen"

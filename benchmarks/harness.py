@@ -1,12 +1,12 @@
-"""Time sides next to each other: one process for each side of a row, kept alive, in turns A B C, B C A, C A B ...
+"""Time the sides of a row in turns: A B C, then B C A, then C A B. Each side has one process for the whole row.
 
     row     one piece of work, with its inputs and the answer from plain float64 NumPy
     side    one way to do the work, in one environment
     turn    an untimed call, then timed calls for a fraction of a second; the turn's time is their median
     ratio   a side's time / our time in the same round; the report has the median over rounds, and its interval
 
-Load on the machine and its clock therefore affect both sides of a ratio alike.  Every side's answer is compared with
-the reference before any timing; a side that is off by more than the row's tolerance counts as wrong, not as fast.
+Load on the machine and changes of its clock therefore affect both sides of a ratio alike. Every side's answer is
+compared with the reference before any timing. A side whose error exceeds the row's tolerance is marked wrong.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ Arrays = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Work:
-    """A side's work on the inputs.  `run` does it once, to its end; `answer` turns the result into the arrays of the
-    row's reference (None if the side does only part of the work, to compare times)."""
+    """A side's work on the inputs.
+
+    `run` does the work once and waits for its end. `answer` converts the result to the arrays of the row's reference.
+    `answer` is None if the side does only part of the work, for a comparison of times.
+    """
 
     run: Callable[[], Any]
     answer: Callable[[Any], Arrays] | None
@@ -46,8 +49,8 @@ class Work:
 class Side:
     """One way to do a row's work.
 
-    make : inputs, device -> Work, called in the environment's own process.  at_least : the target for this side's time
-    / our time.  settings : environment variables of the process.
+    make : a function (inputs, device) -> Work, called in a process of the side's environment. at_least : the target for
+    this side's time / our time. settings : environment variables for the process.
     """
 
     name: str
@@ -59,13 +62,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Row:
-    """One piece of work, and the ways to do it; the first side is ours.
+    """One piece of work and the ways to do it. The first side is ours.
 
-    inputs : () -> arrays.  reference : inputs -> the right answer, from plain float64 NumPy.  tolerance : the largest
-    error allowed, relative to the answer's largest entry.  per : units of work in one call (steps), timed by unit.
-    One unit needs at least these, by the usual methods.  flops : multiplications and additions of products.  bytes :
-    read and written.  entries : of kernels, one for each activation that they pass.
-    neighbours : processes that keep the same cores busy meanwhile.
+    inputs : () -> arrays. reference : inputs -> the right answer, from plain float64 NumPy. tolerance : the largest
+    allowed error, relative to the answer's largest entry. per : the number of units in one call, such as steps; times
+    are per unit. flops, bytes, entries : the least work that one unit needs with the usual methods. flops :
+    multiplications and additions of matrix products. bytes : bytes read and written. entries : kernel entries, each
+    counted once for each activation that it passes through. neighbours : the number of other processes that keep the
+    same cores busy during the measurement.
     """
 
     name: str
@@ -81,7 +85,10 @@ class Row:
     neighbours: int = 0
 
     def limit(self, rates: Mapping[str, float]) -> float | None:
-        """Return the seconds of one unit if its longest part runs at the machine's rate; None if no rate is known."""
+        """Return the seconds of one unit if its longest part runs at the machine's rate.
+
+        Return None if no work is known.
+        """
         dtype = self.name.rsplit(", ", 1)[-1]
         work = {f"products, {dtype}": self.flops, "copies": self.bytes, f"roots, {dtype}": self.entries}
         return max((amount / rates[name] for name, amount in work.items() if amount), default=None)
@@ -89,7 +96,7 @@ class Row:
 
 @dataclass
 class Measured:
-    """Measurements of one side: seconds for one unit, by round, ratios to ours; the rest is from the first calls."""
+    """Measurements of one side: seconds for one unit by round, ratios to our times, and results of the first calls."""
 
     side: str
     environment: str
@@ -116,10 +123,11 @@ class Measured:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Return the k-th smallest and k-th largest ratio, which enclose the median of all possible rounds.
+        """Return the k-th smallest and the k-th largest ratio, which enclose the true median with high probability.
 
-        With n rounds they miss it with probability 2 P(B < k), for B heads of n coins; k is the largest with at most
-        .07. Up to six rounds, they are the smallest and the largest ratio.
+        With n rounds, the interval misses this median with probability 2 P(B < k), where B is the number of heads in n
+        coin flips. We choose the largest k for which this probability is at most .07. With up to six rounds, the limits
+        are the smallest and the largest ratio.
         """
         ordered, n, k = sorted(self.ratios), len(self.ratios), 1
         while 2 * sum(comb(n, heads) for heads in range(k + 1)) <= 0.07 * 2**n:
@@ -128,24 +136,28 @@ class Measured:
 
     @property
     def met(self) -> bool | None:
-        """True if the target is met, to two decimals; None if there is no target, or nothing to compare."""
+        """True if the ratio, rounded to two decimals, meets the target.
+
+        None if there is no target or no valid ratio.
+        """
         if self.at_least is None or self.ratio is None or not self.right:
             return None
         return round(self.ratio, 2) >= round(self.at_least, 2)
 
 
 SLOW, VERY_SLOW = 2.0, 10.0
-"""Seconds; a side with a longer call has three rounds, or two, and no untimed calls."""
+"""Call times in seconds. Sides whose calls exceed the first time have three rounds and no untimed calls. Sides whose
+calls exceed the second time have two rounds."""
 
 
 BUSY_ROUNDS, BUSY_TURN = 3, 3
-"""With busy neighbours, factors for the number of rounds and for the length of turns, of which the mean counts: three
-processes share two cores, in slices of milliseconds, so that one has a core to itself for a while."""
+"""Factors for the number of rounds and the length of turns with busy neighbours. The mean of a turn counts. The
+processes share two cores in slices of milliseconds, so a process can have a core to itself for a while."""
 
 
 @contextmanager
 def busy(neighbours: int, threads: int) -> Iterator[None]:
-    """Run this many processes that keep the sides' cores busy."""
+    """Keep the sides' cores busy with this many processes while the context is active."""
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(neighbours)]
     try:
         if hasattr(os, "sched_setaffinity"):
@@ -159,7 +171,7 @@ def busy(neighbours: int, threads: int) -> Iterator[None]:
 
 
 def rates(threads: int) -> dict[str, float]:
-    """Measure what this machine does in a second on these cores (`ours.rates`)."""
+    """Measure this machine's rates on these cores, in operations per second (see `ours.rates`)."""
     worker = Worker("ours", {}, threads)
     try:
         return worker.ask(do="rates", threads=threads)
@@ -168,11 +180,11 @@ def rates(threads: int) -> dict[str, float]:
 
 
 class SideFailed(RuntimeError):
-    """Raised if a side could not do its work; the message says why."""
+    """An error raised if a side cannot do its work. The message gives the reason."""
 
 
 class Worker:
-    """The process of one side; it exchanges one JSON object per line with worker.py."""
+    """The process of one side. It exchanges one JSON object per line with worker.py."""
 
     def __init__(self, environment: str, settings: Mapping[str, str], threads: int) -> None:
         count = str(threads)
@@ -190,7 +202,10 @@ class Worker:
         )
 
     def ask(self, timeout: float = 900.0, **request: Any) -> dict[str, Any]:
-        """Send a request and return the reply; raise SideFailed if the worker reports an error, dies or is too slow."""
+        """Send a request and return the reply.
+
+        SideFailed is raised if the worker reports an error, ends or takes longer than `timeout` seconds.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         late = threading.Timer(timeout, self._process.kill)
@@ -213,7 +228,7 @@ class Worker:
         return reply
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process and close its streams."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):
@@ -224,7 +239,10 @@ class Worker:
 def measure(
     row: Row, environments: Sequence[str], *, rounds: int, turn: float, threads: int, device: str, pause: float = 0.1
 ) -> list[Measured]:
-    """Prepare the sides that live in these environments, then time them in turns; one that fails keeps its message."""
+    """Prepare the sides that run in these environments, then time them in turns.
+
+    A side that fails keeps its error message.
+    """
     sides = [side for side in row.sides if side.environment in environments]
     seen = [Measured(side.name, side.environment, side.at_least) for side in sides]
     workers: dict[int, Worker] = {}
@@ -257,7 +275,7 @@ def measure(
                         taken = (seen[i].time or 0.0) * row.per
                         if number >= (2 if taken > VERY_SLOW else 3 if taken > SLOW else rounds):
                             continue
-                        time.sleep(pause)  # gives the previous side's threads time to stop spinning
+                        time.sleep(pause)  # lets the previous side's threads stop spinning
                         try:
                             reply = workers[i].ask(do="turn", seconds=turn, warm=max(seen[i].first, taken) < SLOW)
                             seen[i].seconds[number] = middle(reply["seconds"]) / row.per

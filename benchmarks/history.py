@@ -1,10 +1,11 @@
-"""Record what each run measured, one line per row, and find the rows that changed in this processor's last run.
+"""Record the measurements of each run, one line per row, and find the rows that changed in this processor's last run.
 
     history/PROCESSOR.jsonl   {"run", "date", "commit", "processor", "rates", "row",
                                "sides": {name: [median, least, most seconds]}}
 
-A row has changed if our times of the two runs do not overlap, from the smallest to the largest over rounds.  The
-machine's clock changes as well, so the changes of the row's peers and of the machine's rates are shown next to it.
+A row has changed if the ranges of our times in its last two runs do not overlap. A range extends from the smallest to
+the largest time over rounds. The machine's clock changes as well, so the changes of the peers' times and of the
+machine's rates are also returned.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FOLDER = HERE / "history"
 
 
 def file(processor: str, folder: Path = FOLDER) -> Path:
-    """Return the file of this processor."""
+    """Return the path of this processor's file."""
     return folder / (re.sub(r"[^a-z0-9]+", "-", processor.lower()).strip("-") + ".jsonl")
 
 
@@ -34,7 +35,7 @@ def note(
     processor: str, rates: Mapping[str, float], rows: Sequence[tuple[str, str, Sequence[Measured]]],
     folder: Path = FOLDER,
 ) -> None:  # fmt: skip
-    """Append a run."""
+    """Append a run to this processor's file, with one line for each row."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=ROOT, capture_output=True, text=True
     )
@@ -55,8 +56,11 @@ def note(
 
 
 def moved(processor: str, folder: Path = FOLDER) -> list[tuple[str, ...]]:
-    """Return (row, before, after, after / before, the peers' ratio, the rates' ratio) for each row that changed between
-    its last two runs.  The times include their commits.  Raises ValueError without two runs."""
+    """Return (row, before, after, after / before, the peers' ratio, the rates' ratio) for each row that changed.
+
+    The last two runs of a row are compared. The texts of the times include their commits. A ValueError is raised if no
+    row has two runs.
+    """
     path = file(processor, folder)
     seen: dict[str, list[dict[str, Any]]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:

@@ -1,4 +1,4 @@
-"""Measure the cost of imports: the wall time of a new process, including the start of the interpreter."""
+"""Measure the cost of imports as the wall time of a new process, including the start of the interpreter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ STATEMENTS = (
 
 
 def measure(environments: list[str], rounds: int) -> list[Measured]:
-    """Time each statement in a new process, in turns; the first time of each does not count (it fills caches)."""
+    """Time each statement in a new process, in turns.
+
+    The first time of a statement is excluded because it fills caches.
+    """
     kept = [(statement, environment) for statement, environment in STATEMENTS if environment in environments]
     seen = [Measured(f"python -c '{statement}'", environment, None) for statement, environment in kept]
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}

@@ -1,8 +1,9 @@
-"""Define rows of infinite-width NNGP and NTK kernels of fully connected and convolutional networks.
+"""Define rows for infinite-width NNGP and NTK kernels of fully connected and convolutional networks.
 
-The peers are neural-tangents, compiled, and the one matrix product that every method needs.  neural-tangents computes
-float32 without its 64-bit flag (with it, its float32 is silently float64), and float64 with it.  Image kernels have the
-float64 form in float32 rows too: XLA's convolution of one channel takes five times as long in float32.
+One peer is neural-tangents, compiled. The other peer is the matrix product that every method needs. neural-tangents
+computes float64 with its 64-bit flag and float32 without it, because with the flag its float32 is silently float64.
+Rows of float32 image kernels also include its float64 form, because XLA's convolution of one channel takes five times
+as long in float32.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "relu": ("ReLU", "Relu"), "erf": ("Erf", "Erf"), "sin": ("Sin", "Sin"), "gelu": ("GELU", "Gelu"),
     "cos": ("Cos", "Cos"), "exp": ("Exp", "Exp"), "gaussian": ("Gaussian", "Gaussian"), "tanh": ("Tanh", ""),
 }  # fmt: skip
-"""Our activations and neural-tangents' (for tanh, a quadrature of degree 25)."""
+"""The names of our activations and of neural-tangents' (which uses a quadrature of degree 25 for tanh)."""
 
 
 def _ours_phi(activation: str) -> Any:
@@ -42,19 +43,22 @@ def _peers_phi(activation: str) -> Any:
 
 
 def random_inputs(n: int, d: int) -> Any:
-    """Return x : (N, d), x ~ N(0, 1), rounded to float32, so that both precisions have the same answer."""
+    """Return x : (N, d), x ~ N(0, 1), rounded to float32 so that the answer is the same in both precisions."""
     return np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
 
 
 def digits() -> Any:
-    """Return the 8x8 digits, x : (1797, 64) in [0, 1]: real data with small angles between pairs, at least .09."""
+    """Return the 8 x 8 digits, x : (1797, 64) in [0, 1], which are real data.
+
+    The smallest angle between two digits is .09.
+    """
     import minintk as mn
 
     return mn.datasets.digits().x.astype(np.float32)
 
 
 def _ours(kernel: Any, a: Arrays, device: str, corner: int | None = None, executor: Any = None) -> Work:
-    """Return the work kernel.both(x), or of x with z; `corner` rows and columns are compared."""
+    """Return the Work of kernel.both(x) or kernel.both(x, z). Only the first `corner` rows and columns are compared."""
     _, a = moved(a, device)
 
     def run() -> Any:
@@ -66,11 +70,11 @@ def _ours(kernel: Any, a: Arrays, device: str, corner: int | None = None, execut
 
 
 def _theirs(kernel: Any, a: Arrays, corner: int | None = None, batch: int | None = None) -> Work:
-    """Return the compiled work.  batch : compute in blocks of this many examples, by nt.batch."""
+    """Return the Work of the compiled kernel. batch : the block size for nt.batch, or None for a single call."""
     import jax
     import neural_tangents as nt
 
-    x, z = (jax.numpy.asarray(a[name], float) if name in a else None for name in "xz")  # as wide as its flag says
+    x, z = (jax.numpy.asarray(a[name], float) if name in a else None for name in "xz")  # float64 if JAX's flag is on
     compiled = nt.batch(kernel, batch, 0) if batch else jax.jit(kernel, static_argnames="get")
 
     def run() -> Any:
@@ -80,7 +84,7 @@ def _theirs(kernel: Any, a: Arrays, corner: int | None = None, batch: int | None
 
 
 def ours(a: Arrays, device: str, *, depth: int, activation: str, b_std: float, corner: int | None = None) -> Work:
-    """Return the work analytic.kernels(spec).both(x)."""
+    """Return the Work of analytic.kernel(spec).both(x) for a fully connected network."""
     import analytic as an
     import minintk as mn
 
@@ -92,7 +96,7 @@ def ours(a: Arrays, device: str, *, depth: int, activation: str, b_std: float, c
 def neural_tangents(
     a: Arrays, device: str, *, depth: int, activation: str, b_std: float, corner: int | None = None
 ) -> Work:
-    """Return the work of the compiled kernel function of its stax network."""
+    """Return the Work of the compiled kernel function of the same network in stax."""
     from neural_tangents import stax
 
     phi = _peers_phi(activation)
@@ -101,12 +105,15 @@ def neural_tangents(
 
 
 def flag(dtype: str) -> dict[str, str]:
-    """Return JAX's 64-bit flag: on only for float64."""
+    """Return the environment variable for JAX's 64-bit flag, which is on only for float64."""
     return {"JAX_ENABLE_X64": str(int(dtype == "float64"))}
 
 
 def product(a: Arrays, device: str) -> Work:
-    """Compute x @ y' with y a copy of x, as BLAS would otherwise use the symmetry and do half the work."""
+    """Return the Work of x @ y' with y a copy of x.
+
+    Without the copy, BLAS would use the symmetry and do half of the work.
+    """
     xp, a = moved(a, device)
     x = a["x"]
     y = a["z"] if "z" in a else xp.asarray(x, copy=True)
@@ -120,14 +127,14 @@ def product(a: Arrays, device: str) -> Work:
 
 
 def _inputs(n: int, d: int, m: int, dtype: str) -> Arrays:
-    """Return x : (N, d), and z : (M, d) for a kernel of two batches; n = 1797 gives the digits."""
+    """Return x : (N, d), and z : (M, d) if the kernel has two batches. For n = 1797, x is the digits."""
     x = (digits() if n == 1797 else random_inputs(n + m, d)).astype(dtype)
     return {"x": x[:n], "z": x[n:]} if m else {"x": x}
 
 
 @lru_cache(1)
 def _reference(n: int, d: int, m: int, corner: int | None, **how: Any) -> Arrays:
-    a = _inputs(n, d, m, "float32")  # the same numbers in both precisions
+    a = _inputs(n, d, m, "float32")  # both precisions use the same numbers
     x, z = a["x"][:corner], a.get("z", a["x"])[:corner]
     return dict(zip(("nngp", "ntk"), infinite_kernels(x, z, w_std=2**0.5, **how)))
 
@@ -135,7 +142,10 @@ def _reference(n: int, d: int, m: int, corner: int | None, **how: Any) -> Arrays
 def _row(
     n: int, d: int, activation: str, b_std: float, dtype: str, *, m: int = 0, target: float | None = None,
 ) -> Row:  # fmt: skip
-    """Return a row of three hidden layers; m : for a kernel of N x M.  With quadrature only a corner is compared."""
+    """Return a row for a network with three hidden layers.
+
+    m : the size of a second batch. With quadrature, only a corner is compared.
+    """
     how: dict[str, Any] = {"depth": 3, "activation": activation, "b_std": b_std}
     how["corner"] = 64 if activation in ("gelu", "tanh") else None
     twice_the_product = 0.5 if (activation, n, dtype) == ("relu", 4000, "float32") else None
@@ -162,7 +172,7 @@ def _row(
 
 
 def ours_attention(a: Arrays, device: str) -> Work:
-    """Compute a ReLU layer at each position, four softmax heads with tied keys, and the mean over positions."""
+    """Return the Work for a ReLU layer at each position, four softmax heads with tied keys, and a global mean."""
     import analytic as an
     import minintk as mn
 
@@ -171,7 +181,7 @@ def ours_attention(a: Arrays, device: str) -> Work:
 
 
 def neural_tangents_attention(a: Arrays, device: str) -> Work:
-    """Return the work of the compiled kernel function of its stax network."""
+    """Return the Work of the compiled kernel function of the same network in stax."""
     from neural_tangents import stax
 
     hidden = stax.Conv(64, (1,), W_std=2**0.5), stax.Relu(), stax.GlobalSelfAttention(64, 16, 16, 4)
@@ -211,7 +221,10 @@ def random_images(n: int, size: int) -> Any:
 
 @cache
 def two_processes() -> Executor:
-    """Return started workers: each waits for the other's first task."""
+    """Return a pool of two processes that have started.
+
+    Each process sleeps in a first task, so that both processes start.
+    """
     workers = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
     list(workers.map(sleep, [0.5, 0.5]))
     return workers
@@ -220,7 +233,10 @@ def two_processes() -> Executor:
 def ours_cnn(
     a: Arrays, device: str, *, body: Sequence[str], pool: bool, processes: bool = False, numba: bool = True
 ) -> Work:
-    """Compute analytic.kernels(spec).both(x), in threads or two processes; their memory is not the caller's."""
+    """Return the Work of analytic.kernel(spec).both(x), in threads or in two processes.
+
+    The measured memory excludes the memory of the two processes.
+    """
     import analytic as an
     import analytic.fast.planes
     import minintk as mn
@@ -228,7 +244,7 @@ def ours_cnn(
     if not numba:
         analytic.fast.planes.BYTES_WORTH_NUMBA = 2**62
     elif device == "cpu":
-        analytic.fast.planes.numba_works()  # loads Numba, as the peers' sides have loaded their compilers
+        analytic.fast.planes.numba_works()  # loads Numba because the peers have also loaded their compilers
 
     def part(name: str) -> list[Any]:
         return [mn.AvgPool(2)] if name == "mean" else [mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), _ours_phi(name)]
@@ -240,7 +256,7 @@ def ours_cnn(
 
 
 def neural_tangents_cnn(a: Arrays, device: str, *, body: Sequence[str], pool: bool, batch: int | None = None) -> Work:
-    """Return the work of the compiled kernel function of its stax network."""
+    """Return the Work of the compiled kernel function of the same network in stax."""
     from neural_tangents import stax
 
     def part(name: str) -> list[Any]:
@@ -267,7 +283,10 @@ def _cnn_answer(a: Arrays, *, body: tuple[str, ...], pool: bool) -> Arrays:
 
 
 def _cnn_row(n: int, size: int, body: tuple[str, ...], pool: bool, dtype: str, *, peers: Sequence[str] = ()) -> Row:
-    """Return a row; peers : of "float32", "float64" and "batch", the forms of neural-tangents to compare with."""
+    """Return a row for a CNN.
+
+    peers : the forms of neural-tangents to compare with, from "float32", "float64" and "batch".
+    """
     how: dict[str, Any] = {"body": body, "pool": pool}
     layers = [name for name in body if name != "mean"]
     target = (10.0 if pool else 4.0) if layers[0] == "relu" else None
@@ -318,7 +337,7 @@ POOLED: tuple[tuple[tuple[int, int, tuple[str, ...]], str, tuple[str, ...]], ...
     ((4, 8, ("sin",) * 3), "float32", ("float32", "float64")),
     ((4, 8, ("tanh",) * 3), "float32", ("float32",)),
 )
-"""((N, pixels a side, layers), dtype, forms of the peer).  Omitted forms take longer; 11 layers, N = 6, minutes."""
+"""((N, pixels per side, layers), dtype, forms of the peer). Omitted forms take longer, up to minutes for 11 layers."""
 
 ROWS = (
     *(_cnn_row(*what, True, dtype, peers=peers) for what, dtype, peers in POOLED),

@@ -1,12 +1,14 @@
-"""Pool full runs of `minintk verify --mup`: how often right code is refused, and how often each control is detected.
+"""Count the false alarms and the detected controls in full runs of `minintk verify --mup`.
 
     python3 make.py python benchmarks/levels.py [--minutes M] [--seed S]
 
-Each run, with a seed not used before, adds a line to history/verify-mup.jsonl, {"seed", "seconds", "rows": [[law,
-control, measured, verdict], ...]}.  A run takes four minutes of one core.  Without --minutes the kept runs are counted.
+Each run uses a new seed and adds a line to history/verify-mup.jsonl, {"seed", "seconds", "rows": [[law, control,
+measured, verdict], ...]}. A run takes four minutes on one core. Without --minutes, the script only counts the kept
+runs.
 
-A run raises a false alarm if one of its right rows fails.  If none of N does, the probability is below 1 - .05^(1/N) at
-95 % confidence.  100 seeds are resampled row by row, as if the rows of a run were independent.
+A run raises a false alarm if one of its rows without a control fails. If none of N runs raises a false alarm, its
+probability is below 1 - .05^(1/N) at 95 % confidence. The results of 100 seeds are also resampled row by row, as if the
+rows of a run were independent.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ KEPT = Path(__file__).parent / "history" / "verify-mup.jsonl"
 
 
 def run(seed: int) -> dict[str, Any]:
-    """Make one full run and return it as a line of the records."""
+    """Do one full run and return it as a line of the records."""
     begun = time.process_time()
     rows = [[found.law, found.control, found.measured, found.verdict] for found in laws.run(seed=seed)]
     return {"seed": seed, "seconds": round(time.process_time() - begun), "rows": rows}
 
 
 def report(runs: list[dict[str, Any]], seeds: int = 100) -> str:
-    """Return the alarms among the runs and among resampled seeds, and every row that did not pass in each run."""
+    """Return a text with the false alarms of the runs and of resampled seeds, and the rows that failed in some run."""
     rows = [[tuple(row) for row in one["rows"]] for one in runs]
     failed = np.array([[verdict == "fail" for *_, verdict in one] for one in rows])  # (runs, rows)
     alarms, N = int(failed.any(axis=1).sum()), len(runs)
@@ -54,7 +56,7 @@ def report(runs: list[dict[str, Any]], seeds: int = 100) -> str:
 
 
 def main() -> None:
-    """Add runs for the requested time, then count."""
+    """Add runs for the requested time, then print the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=0.0, metavar="M", help="begin runs for so long")
     parser.add_argument("--seed", type=int, default=30000, metavar="S", help="of the first run (30000)")

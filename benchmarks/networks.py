@@ -4,8 +4,8 @@
              flatten | residual branch shortcut
     weights  {name: array}, the names of minintk's layout: "3.W", "1.branch.2.W", "3.shortcut.W", "0.b"
 
-`apply` runs the parts with a library's operations on channels-last images, and first of all in PyTorch.  Weights of
-convolutions are (size, size, channels in, channels out).
+`apply` computes the parts with a library's operations on images, channels last (channels first in PyTorch). Weights of
+convolutions have shape (size, size, input channels, output channels).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 Net = Sequence[tuple[Any, ...]]
 Arrays = Mapping[str, Any]
 EPS = 1e-5
-"""The number that norms add to the variance."""
+"""The number that normalisation layers add to the variance."""
 
 
 def mlp(*widths: int) -> Net:
@@ -28,14 +28,14 @@ def mlp(*widths: int) -> Net:
 
 
 def lenet(width: int) -> Net:
-    """Return LeNet-5 for 28 x 28 x 1 images, with its widths times `width`."""
+    """Return LeNet-5 for 28 x 28 x 1 images, with all widths multiplied by `width`."""
     pool, relu = ("max", 2, 2), ("relu",)
     features = (("conv", 6 * width, 5, 1, 2), relu, pool, ("conv", 16 * width, 5, 1, 0), relu, pool, ("flatten",))
     return (*features, ("dense", 120 * width), relu, ("dense", 84 * width), relu, ("dense", 10))
 
 
 def alexnet() -> Net:
-    """Return single-column AlexNet without dropout, for 224 x 224 x 3 images and 1000 classes."""
+    """Return the single-column AlexNet without dropout, for 224 x 224 x 3 images and 1000 classes."""
     pool, relu = ("max", 3, 2), ("relu",)
     first = (("conv", 64, 11, 4, 2), relu, pool, ("conv", 192, 5, 1, 2), relu, pool)
     rest = [part for n in (384, 256, 256) for part in (("conv", n, 3, 1, 1), relu)]
@@ -43,7 +43,10 @@ def alexnet() -> Net:
 
 
 def resnet(norm: bool, channels: int = 16) -> Net:
-    """Return sixteen layers in three stages of two residual blocks, with or without BatchNorm; 32 x 32 x 3."""
+    """Return a residual network of sixteen layers for 32 x 32 x 3 images, with or without BatchNorm.
+
+    The network has three stages of two residual blocks.
+    """
     before = (*([("norm",)] if norm else []), ("relu",))
     parts: list[tuple[Any, ...]] = [("conv", channels, 3, 1, 1)]
     for stage in range(3):
@@ -55,7 +58,10 @@ def resnet(norm: bool, channels: int = 16) -> Net:
 
 
 def weights(net: Net, shape: tuple[int, ...], rng: np.random.Generator, biases: bool) -> dict[str, Any]:
-    """Return W with variance 2 / fan-in and b with .01, in float64.  shape : of an image, (H, W, C)."""
+    """Return W with variance 2 / fan-in and b with variance .01, in float64.
+
+    shape : (H, W, C), the shape of an image.
+    """
     found: dict[str, Any] = {}
     for name, size, _ in trace(net, shape):
         found[f"{name}.W"] = rng.standard_normal(size) * (2 / prod(size[:-1])) ** 0.5
@@ -68,7 +74,7 @@ Traced = tuple[str, tuple[int, ...], int]
 
 
 def trace(net: Net, shape: tuple[int, ...], path: str = "") -> Generator[Traced, None, tuple[int, ...]]:
-    """Yield (name, shape of W, pixels out) of every layer with weights; the generator returns the output's shape."""
+    """Yield (name, shape of W, output pixels) for every layer with weights. The generator returns the output shape."""
     for i, (kind, *how) in enumerate(net):
         if kind == "residual":
             branch, shortcut = how
@@ -92,7 +98,7 @@ def trace(net: Net, shape: tuple[int, ...], path: str = "") -> Generator[Traced,
 
 
 def apply(net: Net, w: Arrays, x: Any, ops: Any, path: str = "") -> Any:
-    """Compute the outputs with the operations of `ops`."""
+    """Return the network's outputs, computed with the operations of `ops`."""
     for i, (kind, *how) in enumerate(net):
         name = f"{path}{i}"
         if kind == "residual":
@@ -107,7 +113,7 @@ def apply(net: Net, w: Arrays, x: Any, ops: Any, path: str = "") -> Any:
 
 
 def spec(net: Net, biases: bool) -> Any:
-    """Return minintk's spec."""
+    """Return minintk's spec of the network."""
     import minintk as mn
 
     plain = {"relu": mn.ReLU, "norm": mn.BatchNorm, "mean": mn.GlobalAvgPool, "flatten": mn.Flatten}
@@ -126,13 +132,13 @@ def spec(net: Net, biases: bool) -> Any:
 
 
 class ByNumPy:
-    """The operations in plain NumPy, through Autograd's copy of it, which computes the references."""
+    """The operations in plain NumPy, through Autograd's wrapper of NumPy. These operations compute the references."""
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
 
     def _windows(self, x: Any, size: int, stride: int, padding: int) -> Iterator[Any]:
-        """Yield what the windows read, one position of the window at a time: (N, H', W', C)."""
+        """Yield the values that the windows read at one position within the window, as arrays (N, H', W', C)."""
         x = self.xp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)), "constant")
         H, W = ((n - size) // stride * stride + 1 for n in x.shape[1:3])
         for s in range(size):
@@ -164,7 +170,7 @@ class ByNumPy:
 
 
 class ByJAX(ByNumPy):
-    """The same operations with XLA's convolutions and windows."""
+    """The operations of ByNumPy in JAX, with XLA's convolutions and windows."""
 
     def conv(self, x: Any, w: Any, b: Any, size: int, stride: int, padding: int) -> Any:
         from jax import lax
@@ -183,11 +189,11 @@ class ByJAX(ByNumPy):
 
 
 class ByPyTorch:
-    """PyTorch's functions, on images and weights in PyTorch's order of axes."""
+    """PyTorch's functions on images and weights in PyTorch's axis order."""
 
     @staticmethod
     def weights(arrays: Arrays) -> dict[str, Any]:
-        """Return tensors: convolutions' as (out, in, size, size), dense layers' as (out, in)."""
+        """Return tensors with shapes (out, in, size, size) for convolutions and (out, in) for dense layers."""
         import torch
 
         return {name: torch.from_numpy(np.ascontiguousarray(w.T if w.ndim < 4 else w.transpose(3, 2, 0, 1)))
@@ -220,4 +226,4 @@ class ByPyTorch:
         return x.mean(dim=(2, 3))
 
     def flatten(self, x: Any) -> Any:
-        return x.permute(0, 2, 3, 1).flatten(1)  # channels last, as the others do
+        return x.permute(0, 2, 3, 1).flatten(1)  # flattens channels last, like the other libraries

@@ -1,4 +1,4 @@
-"""Provide what our sides share: arrays on the chosen device, a wait for results, and the machine's rates."""
+"""Provide functions that our sides share: moving arrays to the device, waiting for results, and the machine's rates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness import Arrays
 
 
 def moved(a: Arrays, device: str) -> tuple[Any, dict[str, Any]]:
-    """Return (xp, the arrays as arrays of xp), on "cpu" or "gpu"."""
+    """Return (xp, the arrays converted to xp), where xp is the array namespace of "cpu" or "gpu"."""
     from minintk.arrays import device_namespace, to_library
 
     xp = device_namespace(device)
@@ -20,7 +20,7 @@ def moved(a: Arrays, device: str) -> tuple[Any, dict[str, Any]]:
 
 
 def finished(arrays: Iterable[Any]) -> None:
-    """Wait until the arrays are computed: a GPU works asynchronously, and copying one number from it waits for it."""
+    """Wait until the arrays are computed. A GPU works asynchronously, so a number is copied from each array."""
     from minintk.arrays import to_host
 
     for array in arrays:
@@ -28,15 +28,18 @@ def finished(arrays: Iterable[Any]) -> None:
 
 
 def on_host(arrays: dict[str, Any]) -> Arrays:
-    """Return the arrays in NumPy."""
+    """Return the arrays as NumPy arrays."""
     from minintk.arrays import to_host
 
     return {name: to_host(array) for name, array in arrays.items()}
 
 
 def rates(threads: int) -> dict[str, float]:
-    """Return a second's work on this many cores, the best of seven: multiplications and additions of 2048 x 2048
-    products, bytes that copies of 128 MB read and write, and square roots of arrays that stay in cache."""
+    """Return rates per second with this many threads, each the best of seven measurements.
+
+    The rates are the multiplications and additions of 2048 x 2048 products, the bytes read and written by copies of 128
+    MB, and the square roots of arrays that stay in cache.
+    """
     import numpy as np
 
     found: dict[str, float] = {}
@@ -47,7 +50,7 @@ def rates(threads: int) -> dict[str, float]:
 
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         a, b = np.ones((2, 2048, 2048), dtype)
-        found[f"products, {dtype}"] = best(2.0 * 2048**3, partial(np.matmul, a), [b])  # with BLAS's own threads
+        found[f"products, {dtype}"] = best(2.0 * 2048**3, partial(np.matmul, a), [b])  # BLAS uses its own threads
         small = [np.ones(4096, dtype) for _ in range(threads)]
         found[f"roots, {dtype}"] = best(
             4096.0 * 500 * threads, lambda a: [np.sqrt(a, out=a) for _ in range(500)], small

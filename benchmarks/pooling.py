@@ -1,9 +1,9 @@
-"""Measure CPU ms per pair of images for read-outs: windows of B x B, strides, Flatten and GlobalAvgPool.
+"""Measure the CPU time per pair of images for several read-outs: AvgPool windows, Flatten and GlobalAvgPool.
 
     python benchmarks/pooling.py            a table for pooling.md; PYTHONPATH=OTHER for another checkout
 
-The network has five 3 x 3 convolutions with 8 channels and ReLU.  Its tangent and NNGP kernels are computed in float32
-for all pairs of N random images, after compilation.  Each figure is the smallest of three measurements.
+The network has five 3 x 3 convolutions with 8 channels and ReLU. The NTK and the NNGP kernel are computed in float32
+for all pairs of N random images, after compilation. Each time is the smallest of three measurements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENDS: dict[str, tuple[Any, ...]] = {
 
 
 def measure(end: tuple[Any, ...], side: int) -> float:
-    """Return the CPU ms per pair."""
+    """Return the CPU ms per pair of images with `side` x `side` pixels."""
     kernel = an.kernel(mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 5, *end, mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((64, side, side, 3)).astype(np.float32)
     kernel.both(x[:4])

@@ -1,6 +1,6 @@
 """Compute the right answers in plain float64 NumPy, from the formulas of the theory and of backpropagation.
 
-Nothing here is fast or shared with the library, and every side of a row is compared with it.
+This module shares no code with the library and is not optimised. Every side of a row is compared with it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Array = Any
 def infinite_kernels(
     x: Array, z: Array, depth: int, activation: str, w_std: float, b_std: float
 ) -> tuple[Array, Array]:
-    """Return (NNGP, NTK) of `depth` hidden layers and a linear output; Lee et al. 2019, supplement.
+    """Return the (NNGP, NTK) of `depth` hidden layers and a linear output (Lee et al. 2019, supplement).
 
-    K <- w_std^2 T(K) + b_std^2,   Theta <- K + w_std^2 Theta Tdot(K).
+    K <- w_std^2 T(K) + b_std^2, Theta <- K + w_std^2 Theta Tdot(K).
     """
     x, z, dual = x.astype(np.float64), z.astype(np.float64), DUALS[activation]
     q, r, k = (w_std**2 * product / x.shape[1] + b_std**2 for product in ((x * x).sum(1), (z * z).sum(1), x @ z.T))
@@ -32,13 +32,13 @@ def infinite_kernels(
     return k, theta
 
 
-# (E[phi(u) phi(v)], E[phi'(u) phi'(v)]) for u, v of variances q, r and covariance k
+# These functions return (E[phi(u) phi(v)], E[phi'(u) phi'(v)]) for u, v with variances q, r and covariance k.
 
 
 def _relu(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
     s = np.sqrt(q * r)
     c = np.clip(k / s, -1, 1)
-    c = np.where(c > 1 - 2e-14, 1.0, c)  # the same point, up to rounding
+    c = np.where(c > 1 - 2e-14, 1.0, c)  # the points are equal up to rounding
     angle = np.arccos(c)
     return s * (np.sin(angle) + (pi - angle) * c) / (2 * pi), (pi - angle) / (2 * pi)
 
@@ -58,7 +58,7 @@ def _cos(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
 
 
 EXP = 0.5, 0.3
-"""phi(x) = a exp(b x), small enough for three layers."""
+"""The coefficients (a, b) of phi(x) = a exp(b x), which are small enough for three layers."""
 
 
 def _exp(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
@@ -72,7 +72,10 @@ def _gaussian(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
 
 
 def _by_quadrature(phi: Callable[[Array], Array], phi_dot: Callable[[Array], Array]) -> Dual:
-    """Use the trapezoidal rule in both variables, v = k / sqrt(q) z + sqrt(r - k^2 / q) z'; analytic phi: 1e-11."""
+    """Return the dual activation by the trapezoidal rule in u and v. The error for analytic phi is 1e-11.
+
+    The rule uses v = k / sqrt(q) z + sqrt(r - k^2 / q) z'.
+    """
     z = np.linspace(-7, 7, 57)
     w = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
 
@@ -98,7 +101,7 @@ def _gelu_dot(z: Array) -> Array:
 
 
 def _Phi(z: Array) -> Array:
-    from scipy.special import ndtr  # SciPy is missing in the peers' environments
+    from scipy.special import ndtr  # imported here because the peers' environments lack SciPy
 
     return ndtr(z)
 
@@ -117,8 +120,10 @@ DUALS: dict[str, Dual] = {
 
 
 def infinite_attention_kernels(x: Array, w_std: float) -> tuple[Array, Array]:
-    """Return (NNGP, NTK) of a ReLU layer at each position, softmax attention K_0(x, x), the mean over positions and a
-    linear output, for x : (N, L, d); Hron et al. 2020, with tied keys and d^-1.
+    """Return the (NNGP, NTK) of a ReLU layer, softmax attention, a mean over positions and a linear output.
+
+    x : (N, L, d). The ReLU layer acts on each position. The attention weights are the softmax of K_0(x, x). See Hron et
+    al. 2020, with tied keys and the scale d^-1.
     """
     K = w_std**2 / x.shape[-1] * np.einsum("nic,mjc->nmij", x, x)
     q = np.einsum("nnii->ni", K)
@@ -131,18 +136,20 @@ def infinite_attention_kernels(x: Array, w_std: float) -> tuple[Array, Array]:
 
 
 def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float, b_std: float) -> tuple[Array, Array]:
-    """Return (NNGP, NTK) of 3 x 3 convolutions with zeros outside, each with an activation, and means over 2 x 2 pixels
-    ("mean").  The mean over all pairs of pixels (`pool`) or over equal pixels follows, then a linear output.  x : (N,
-    H, W, C).  See Novak et al. 2019; Arora et al. 2019.
+    """Return the (NNGP, NTK) of 3 x 3 convolutions with zero padding, a mean over pixels and a linear output.
 
-    It keeps the covariances of all pairs of pixels of two images at a time, (H, W, H, W), or of equal pixels, (H, W).
+    body : the name of the activation for each convolution, or "mean" for means over 2 x 2 pixels. pool : True for the
+    mean over all pairs of pixels, False for the mean over equal pixels. x : (N, H, W, C). See Novak et al. 2019 and
+    Arora et al. 2019.
+
+    The function keeps the covariances of all pairs of pixels of two images, (H, W, H, W), or of equal pixels, (H, W).
     """
     x = x.astype(np.float64)
     N, C = x.shape[0], x.shape[3]
-    variances: list[list[Array]] = []  # of each image, before each activation, (H, W)
+    variances: list[list[Array]] = []  # one (H, W) array per image and activation, before the activation
     k, theta = np.empty((N, N)), np.empty((N, N))
     for i in range(N):
-        for j in range(i, -1, -1):  # starts with an image and itself
+        for j in range(i, -1, -1):  # starts with the pair (i, i)
             cov = np.einsum("hwc,abc->hwab", x[i], x[j]) / C if pool else np.sum(x[i] * x[j], axis=2) / C
             tangent = np.zeros_like(cov)
             own: list[Array] = []
@@ -167,13 +174,16 @@ def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float
 
 
 def _halved(a: Array) -> Array:
-    """Return means over 2 x 2 pixels of both images: (H, W, H, W) -> (H/2, W/2, H/2, W/2)."""
+    """Return means over 2 x 2 pixels of both images, (H, W, H, W) -> (H/2, W/2, H/2, W/2)."""
     H, W = a.shape[0] // 2, a.shape[1] // 2
     return a.reshape(H, 2, W, 2, H, 2, W, 2).mean(axis=(1, 3, 5, 7))
 
 
 def _mean_3x3(a: Array, joint: bool) -> Array:
-    """Return means over 3 x 3 windows of the last two axes, zeros outside; joint: of both pairs of axes together."""
+    """Return means over 3 x 3 windows with zero padding.
+
+    The windows move along the last two axes if `joint` is false, and along both pairs of axes together if it is true.
+    """
     H, W = a.shape[-2:]
     p = np.pad(a, 1)
     if not joint:
@@ -182,16 +192,16 @@ def _mean_3x3(a: Array, joint: bool) -> Array:
 
 
 Layers = Sequence[tuple[Array, Array]]
-"""(W, b) of each layer; W : (E, n, m), b : (E, 1, m)."""
+"""(W, b) of each layer, with W : (E, n, m) and b : (E, 1, m)."""
 
 
 def layers(a: Mapping[str, Array]) -> list[tuple[Array, Array]]:
-    """Return the tensors W0, b0, W1, b1, ... of a row's inputs, layer by layer."""
+    """Return the (W, b) of each layer from the arrays W0, b0, W1, b1, ... of a row's inputs."""
     return [(a[f"W{i}"], a[f"b{i}"]) for i in range(sum(name.startswith("W") for name in a))]
 
 
 def forward(weights: Layers, x: Array) -> tuple[Array, list[Array]]:
-    """Return the outputs, and the inputs h of each layer, with z = h W + b, h = relu(z)."""
+    """Return the outputs and the input h of each layer, with z = h W + b and h = relu(z)."""
     hs, h = [], x
     for i, (w, b) in enumerate(weights):
         hs.append(h)
@@ -201,9 +211,11 @@ def forward(weights: Layers, x: Array) -> tuple[Array, list[Array]]:
 
 
 def train(a: Mapping[str, Array], lr: float, momentum: float, steps: int) -> Array:
-    """Return f after `steps` of full-batch descent minus f before: f_T - f_0 : (E, N, C).
+    """Return the change of f over `steps` steps of full-batch gradient descent, f_T - f_0 : (E, N, C).
 
-    v <- momentum v + gradient, theta <- theta - lr v; the loss is 1/(2N) sum |f - y|^2.
+        v <- momentum v + gradient,   theta <- theta - lr v
+
+    The loss is 1/(2N) sum |f - y|^2.
     """
     x, y = a["x"].astype(np.float64), a["y"].astype(np.float64)
     weights = [(w.astype(np.float64), b.astype(np.float64)) for w, b in layers(a)]

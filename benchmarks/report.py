@@ -1,4 +1,4 @@
-"""Write the report: Markdown to read, JSON to compute with."""
+"""Write the report in Markdown for readers and in JSON for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness import Measured
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table with columns aligned, so that it reads well in a terminal too."""
+    """Return a Markdown table with aligned columns, which is also readable in a terminal."""
     widths = [max(len(row[i]) for row in (head, *lines)) for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
@@ -29,7 +29,7 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def seconds(t: float | None) -> str:
-    """Return a time with three digits and its unit."""
+    """Return a time with three digits and a unit."""
     if t is None:
         return ""
     for scale, unit in ((1.0, "s"), (1e-3, "ms")):
@@ -42,7 +42,10 @@ HEAD = ("side", "time", "time / ours", "interval", "of limit", "target", "error"
 
 
 def timed(name: str, unit: str, sides: Sequence[Measured], limit: float | None = None, entries: float = 0.0) -> str:
-    """Return a row as a section, a line for each side.  limit : seconds at the machine's rates; entries : kernels'."""
+    """Return a section for a row, with a line for each side.
+
+    limit : the seconds of one unit at the machine's rates. entries : the number of kernel entries.
+    """
     lines, notes = [], []
     words = f"Time for one {unit}."
     if limit:
@@ -70,7 +73,7 @@ def timed(name: str, unit: str, sides: Sequence[Measured], limit: float | None =
 
 
 def accuracy(errors: Sequence[Errors]) -> str:
-    """Return the accuracy table: the NTK's largest errors by kind of pair."""
+    """Return the accuracy table with the largest errors of the NTK by kind of pair."""
     ordered = sorted(errors, key=lambda e: (e.dtype, e.activation != "relu", e.depth, e.side))
     lines = [
         (
@@ -85,7 +88,7 @@ def accuracy(errors: Sequence[Errors]) -> str:
 
 
 def machine(threads: int, device: str, rates: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Return what a time depends on in this machine; rates : `ours.rates`."""
+    """Return the properties of this machine that affect times. rates : the output of `ours.rates`."""
     model, memory = platform.processor() or platform.machine(), ""
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -103,7 +106,7 @@ def machine(threads: int, device: str, rates: Mapping[str, float] | None = None)
 
 
 def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
-    """Return the versions seen in each environment."""
+    """Return the package versions in each environment."""
     found: dict[str, str] = {"python": platform.python_version()}
     for _, _, sides in rows:
         for one in sides:
@@ -113,7 +116,10 @@ def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
 
 
 def markdown(about: dict[str, Any], found: dict[str, str], sections: Sequence[str], before: str = "") -> str:
-    """Return the report with this run under its processor's heading; other processors' parts of `before` stay."""
+    """Return the report with this run under its processor's heading.
+
+    Sections of other processors in `before` are kept.
+    """
     where = ", ".join(f"{name}: {value}" for name, value in about.items() if value)
     head = [f"## {about['processor']}", f"{date.today().isoformat()}.  {where}."]
     head += ["  ".join(f"{name}: {value}." for name, value in found.items())]
@@ -130,7 +136,7 @@ def write(
     stem: Path, text: str, about: dict[str, Any], found: dict[str, str],
     rows: Sequence[tuple[str, str, list[Measured]]], errors: Sequence[Errors],
 ) -> None:  # fmt: skip
-    """Write stem.md and stem.json."""
+    """Write the report to stem.md and the measurements to stem.json."""
     stem.with_suffix(".md").write_text(text, encoding="utf-8")
     record = {
         "date": date.today().isoformat(),

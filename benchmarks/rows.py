@@ -1,4 +1,4 @@
-"""List all rows by name: those that are timed, and those with measured accuracy."""
+"""Map names to rows: the timed rows in TIMED, and also the rows with measured accuracy in ROWS."""
 
 from __future__ import annotations
 

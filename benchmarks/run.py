@@ -1,11 +1,12 @@
-"""Compare minintk with its peers in one command, which prints a table.
+"""Compare minintk with its peers in one command, and print a table for each row.
 
     python benchmarks/run.py                         everything; writes benchmarks/results.md and results.json
     python benchmarks/run.py --quick --rows 'NNGP'   fewer rounds, and only the rows whose name matches
     python benchmarks/run.py --device gpu            only our sides, on the GPU
     python benchmarks/run.py --moved                 the rows that changed in the last run of this processor
 
-The peers' virtual environments are made on the first run.  The exit status is 1 if minintk fails or is wrong.
+The peers' virtual environments are created on the first run. The exit status is 1 if minintk fails or gives a wrong
+answer.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ACCURACY, IMPORTS = "accuracy of the NTK on hard pairs", "import time (target: 3
 
 
 def main() -> int:
-    """Measure, print and write; return the exit status."""
+    """Measure the rows, print and write the results, and return the exit status."""
     parser = argparse.ArgumentParser(description="minintk beside its peers")
     parser.add_argument("--rows", default="", metavar="PATTERN", help="only the rows whose names match")
     parser.add_argument("--list", action="store_true", help="print the rows' names and stop")

@@ -1,8 +1,9 @@
-"""Measure the errors of kernels at every scale of the inputs, without timing; the output is kept in scales.md.
+"""Measure the errors of kernels at every scale of the inputs, without timing. The output is kept in scales.md.
 
-For each scale s the rows are u, v, 0, s u, -s u, s (u + 1e-6 v), s v; one hidden layer has no biases.  Errors of NNGP
-and NTK are the largest |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), with the truth from mpmath; "refused" means a
-ValueError that names the row.  In float32, sizes are at least 1e-38, the smallest number that has all its digits.
+For each scale s, the rows are u, v, 0, s u, -s u, s (u + 1e-6 v) and s v. The network has one hidden layer and no
+biases. The errors of the NNGP and the NTK are the largest |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), where
+mpmath computes k_true. A cell contains "refused" if the kernel raises a ValueError that names the row. In float32, the
+denominator is at least 1e-38, the smallest number with full precision.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ SCALES = [
 
 
 def rows(scale: float, dtype: Any) -> Any:
-    """Return the rows, (7, 4); infinite if float32 does not reach that far."""
+    """Return the rows, (7, 4). Entries that exceed the range of float32 are infinite."""
     u, v = np.random.default_rng(0).standard_normal((2, 4))
     with np.errstate(over="ignore", under="ignore"):
         return np.array([u, v, 0 * u, scale * u, -scale * u, scale * (u + 1e-6 * v), scale * v]).astype(dtype)
 
 
 def cell(phi: mn.spec.Layer, scale: float, dtype: Any) -> str:
-    """Return the errors of NNGP and NTK, or why there are none."""
+    """Return the errors of the NNGP and the NTK as text, or the reason why they were not computed."""
     from tests.kit import oracles_kernels
     from tests.kit.oracles_kernels import exact_kernels
 

@@ -1,8 +1,9 @@
-"""Define rows of one network: training, linearised training, the empirical NTK; MLPs, LeNet-5, a ResNet, AlexNet.
+"""Define rows for one network: training, linearised training and the empirical NTK.
 
-A step is one step of full-batch SGD in float32 with momentum .9 on the mean cross-entropy; a call is some steps.  We
-compare what they changed, f_T - f_0, or the kernel, averaged over outputs.  PyTorch's peers use channels-last memory,
-which is faster here; its kernel is J J' with J by `vmap` of `grad`, and the linearisation uses `jvp` and `vjp`.
+The networks are MLPs, LeNet-5, a ResNet and AlexNet. A step is one step of full-batch SGD in float32 with momentum .9
+on the mean cross-entropy. A call takes several steps. We compare the change of the outputs, f_T - f_0, or the kernel
+averaged over outputs. PyTorch's sides use channels-last memory, which is faster here. The peer's kernel is J J' with J
+from `vmap` of `grad`, and the peer's linearisation uses `jvp` and `vjp`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ours import finished, moved, on_host
 
 @cache
 def inputs(net: Net, shape: tuple[int, ...], n: int, outputs: int, biases: bool) -> Arrays:
-    """Return x : (N, *shape), one-hot y, and the weights by name; float32."""
+    """Return x : (N, *shape), one-hot y and the weights by name, in float32."""
     rng = np.random.default_rng(0)
     a = {"x": rng.standard_normal((n, *shape)), "y": np.eye(outputs)[rng.integers(outputs, size=n)]}
     a |= networks.weights(net, shape, rng, biases)
@@ -30,7 +31,7 @@ def inputs(net: Net, shape: tuple[int, ...], n: int, outputs: int, biases: bool)
 
 
 def split(a: Arrays) -> tuple[Any, Any, dict[str, Any]]:
-    """Return (x, y, weights)."""
+    """Return (x, y, weights) from a row's inputs."""
     return a["x"], a["y"], {name: value for name, value in a.items() if name not in "xy"}
 
 
@@ -50,7 +51,10 @@ def ours(
     a: Arrays, device: str, *, net: Net, lr: float, steps: int, linear: bool = False, compared: bool = True,
     held: bool = True,
 ) -> Work:  # fmt: skip
-    """Return the work of mn.train.   held : True limits BLAS to one thread, as minintk does; otherwise threads spin."""
+    """Return the Work of mn.train.
+
+    held : True limits BLAS to one thread, as minintk does. Otherwise, its threads spin.
+    """
     import minintk as mn
     from minintk import threads
 
@@ -72,7 +76,7 @@ def ours(
 
 
 def ours_ntk(a: Arrays, device: str, *, net: Net, full: bool = False) -> Work:
-    """Return the work of mn.ntk or mn.ntk_full."""
+    """Return the Work of mn.ntk or mn.ntk_full."""
     import minintk as mn
 
     _, a = moved(a, device)
@@ -94,13 +98,13 @@ def ours_ntk(a: Arrays, device: str, *, net: Net, full: bool = False) -> Work:
 
 
 def _torch(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any, Any], Any]]:
-    """Return (x, class indices, weights, f)."""
+    """Return (x, class indices, weights, f) for PyTorch."""
     import torch
 
     x, y, arrays = split(a)
     x = torch.from_numpy(x)
     if x.ndim == 4:
-        x = x.permute(0, 3, 1, 2)  # channels last in memory, as before
+        x = x.permute(0, 3, 1, 2)  # the memory layout remains channels last
     weights = networks.ByPyTorch.weights(arrays)
     weights = {name: w.contiguous(memory_format=torch.channels_last) if w.ndim == 4 else w
                for name, w in weights.items()}  # fmt: skip
@@ -108,7 +112,7 @@ def _torch(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any
 
 
 def torch_loop(a: Arrays, device: str, *, net: Net, lr: float, steps: int, compiled: bool = False) -> Work:
-    """Return the work of the usual loop, with PyTorch's fused optimiser."""
+    """Return the Work of the usual training loop with PyTorch's fused optimiser."""
     import torch
 
     x, y, weights, f = _torch(a, net)
@@ -137,7 +141,7 @@ def torch_loop(a: Arrays, device: str, *, net: Net, lr: float, steps: int, compi
 
 
 def torch_linear(a: Arrays, device: str, *, net: Net, lr: float, steps: int) -> Work:
-    """Return the work of f_0 + J d by one jvp, with its gradient by one vjp."""
+    """Return the Work of training f_0 + J d, with one jvp for the outputs and one vjp for the gradient in each step."""
     import torch
     from torch.func import jvp, vjp
 
@@ -160,7 +164,7 @@ def torch_linear(a: Arrays, device: str, *, net: Net, lr: float, steps: int) -> 
 
 
 def torch_ntk(a: Arrays, device: str, *, net: Net) -> Work:
-    """Compute 1/C sum_c J_c J_c' from the gradients of all examples at once, by vmap."""
+    """Return the Work of 1/C sum_c J_c J_c', with the gradients of all examples computed together by vmap."""
     import torch
     from torch.func import jacrev, vmap
 
@@ -179,7 +183,7 @@ def torch_ntk(a: Arrays, device: str, *, net: Net) -> Work:
 
 
 def jax_ntk(a: Arrays, device: str, *, net: Net, method: str, full: bool = False) -> Work:
-    """Return the work of nt.empirical_ntk_fn on a plain JAX function."""
+    """Return the Work of nt.empirical_ntk_fn applied to a plain JAX function."""
     import jax
     import neural_tangents as nt
 
@@ -203,7 +207,7 @@ def jax_ntk(a: Arrays, device: str, *, net: Net, method: str, full: bool = False
 
 
 def _reference(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any, Any], Any]]:
-    """Return (x, y, weights, f) in float64."""
+    """Return (x, y, weights, f) in float64, for the reference."""
     import autograd.numpy as anp
 
     x, y, weights = split({name: value.astype(np.float64) for name, value in a.items()})
@@ -211,7 +215,10 @@ def _reference(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[
 
 
 def answer(a: Arrays, *, net: Net, lr: float, steps: int, linear: bool = False) -> Arrays:
-    """Return f_T - f_0 : (N, C), with v <- momentum v + gradient, theta <- theta - lr v; or that of the linear f."""
+    """Return f_T - f_0 : (N, C) for the network, or for its linearisation if `linear`.
+
+    The steps are v <- momentum v + gradient, theta <- theta - lr v.
+    """
     from autograd import make_vjp
 
     x, y, weights, f = _reference(a, net)
@@ -237,7 +244,7 @@ CORNER = 8
 
 
 def ntk_answer(a: Arrays, *, net: Net, full: bool = False) -> Arrays:
-    """Return J J' : (N, N, C, C), or 1/C sum_c J_c J_c' : (N, N), from gradients of all outputs of all examples."""
+    """Return J J' : (N, N, C, C) if `full`, else 1/C sum_c J_c J_c' : (N, N), from the gradients of all outputs."""
     from autograd import make_vjp
 
     x, y, weights, f = _reference(a, net)
@@ -259,8 +266,11 @@ def _step(
     title: str, net: Net, shape: tuple[int, ...], n: int, lr: float, steps: int, *, outputs: int = 10,
     biases: bool = True, linear: bool = False, tolerance: float = 1e-3, compiled: bool = True, neighbours: int = 0,
 ) -> Row:  # fmt: skip
-    """Return a row.  neighbours : processes that keep the cores busy; then both sides have a second form, on one
-    thread, and ours a third, on BLAS's own threads, which shows how this measurement treats a bad neighbour."""
+    """Return a row for training steps.
+
+    neighbours : the number of processes that keep the cores busy. If it is positive, both libraries also run on one
+    thread, and minintk also runs on BLAS's own threads. That last side is a control with threads that spin.
+    """
     how: dict[str, Any] = {"net": net, "lr": lr, "steps": steps}
     loop = partial(torch_loop, **how)
     if linear:
@@ -300,7 +310,11 @@ def _ntk(
     title: str, net: Net, shape: tuple[int, ...], n: int, methods: int, *, biases: bool = True, full: bool = False,
     torch: bool = True,
 ) -> Row:  # fmt: skip
-    """Return a row; methods : how many of neural-tangents' to compare; others are 30 to 500 times slower than ours."""
+    """Return a row for the empirical NTK.
+
+    methods : the number of neural-tangents' methods to compare with. The other methods are 30 to 500 times slower than
+    ours.
+    """
     how: dict[str, Any] = {"net": net, "full": full}
     each = [prod(size) * pixels for _, size, pixels in networks.trace(net, shape)]
     return Row(
@@ -322,11 +336,12 @@ def _ntk(
 
 IMAGE, DIGIT = (32, 32, 3), (28, 28, 1)
 NORMED, PLAIN, TIES = networks.resnet(norm=True), networks.resnet(norm=False), 1e-2
-"""TIES : a tolerance.  Rounding decides ties of MaxPool, and each changes the answer by about 1e-3."""
+"""TIES : the tolerance for networks with MaxPool. Rounding decides ties, and each tie changes the answer by about 1e-3.
+"""
 SMALL, WIDE = (128, 128, 128, 10), (2048, 2048, 10)
 
 ROWS = (
-    _step("30-64-64-10", networks.mlp(64, 64, 10), (30,), 20, 0.01, 2000),  # the size of a course's exercises
+    _step("30-64-64-10", networks.mlp(64, 64, 10), (30,), 20, 0.01, 2000),  # a typical size for course exercises
     _step("784-128-128-128-10", networks.mlp(*SMALL), (784,), 32, 0.01, 400),
     _step("784-128-128-128-10", networks.mlp(*SMALL), (784,), 32, 0.01, 100, neighbours=2),
     _step("784-2048-2048-10", networks.mlp(*WIDE), (784,), 256, 0.01, 40),

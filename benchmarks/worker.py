@@ -1,10 +1,10 @@
-"""Run the process of one side: read requests, one JSON object per line, and answer each with one line.
+"""Run the process of one side. It reads requests, one JSON object per line, and answers each request with one line.
 
-- prepare: load the inputs, build the work, call it twice.  Returns the first call's time (with compilation), its error
-  against the reference, and the peak memory of the second call, or of the first if it took 10 s
-- rates: what the machine does in a second
+- prepare: load the inputs, build the work and call it twice. The reply contains the first call's time (including
+  compilation), its error against the reference, and the peak memory of the second call, or of the first if it took 10 s
+- rates: measure the rates of the machine per second
 - answer: do the work once and save its answer, for the rows on accuracy
-- turn: one untimed call (if requested), then timed calls until the given seconds are over
+- turn: make one untimed call (if requested), then timed calls until the given seconds have passed
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def build(request: dict[str, Any]) -> Any:
 
 
 def prepare(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Return the reply to `prepare`, and the Work."""
+    """Return the reply to `prepare` and the Work."""
     import numpy as np
     from harness import VERY_SLOW
 
@@ -69,7 +69,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def turn(work: Any, seconds: float, warm: bool) -> list[float]:
-    """Return the times of single calls in seconds, after an untimed call if `warm`."""
+    """Return the times of single calls in seconds. If `warm`, an untimed call comes first."""
     if warm:
         work.run()
     gc.collect()
@@ -85,7 +85,10 @@ def turn(work: Any, seconds: float, warm: bool) -> list[float]:
 
 
 def compare(answer: Any, reference: Any) -> tuple[float, str]:
-    """Return (largest difference / largest entry of the reference, for the worst named array; the answer's dtype)."""
+    """Return the error of the worst named array and the dtype of the answer.
+
+    The error is the largest difference divided by the largest entry of the reference.
+    """
     import numpy as np
 
     worst, dtypes = 0.0, set()
@@ -95,14 +98,14 @@ def compare(answer: Any, reference: Any) -> tuple[float, str]:
             raise ValueError(f"{name} has shape {given.shape}, the reference {right.shape}")
         dtypes.add(str(given.dtype))
         scale = float(np.abs(right).max())
-        for rows in range(0, right.shape[0], 256):  # in blocks, since the arrays are large
+        for rows in range(0, right.shape[0], 256):  # in blocks because the arrays are large
             off = float(np.abs(given[rows : rows + 256] - right[rows : rows + 256]).max()) / scale
             worst = max(worst, off) if off == off else float("inf")
     return worst, "/".join(sorted(dtypes))
 
 
 def reset_peak() -> None:
-    """Reset the process's high-water mark (Linux)."""
+    """Reset the peak memory that Linux records for this process."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -118,17 +121,17 @@ def _status(field: str) -> int | None:
 
 
 def resident() -> int | None:
-    """Return the bytes of memory that this process holds (Linux; None elsewhere)."""
+    """Return the number of bytes of memory that this process holds (Linux only, None elsewhere)."""
     return _status("VmRSS")
 
 
 def peak_resident() -> int | None:
-    """Return the largest memory in bytes since `reset_peak`."""
+    """Return the peak memory in bytes since `reset_peak` (Linux only, None elsewhere)."""
     return _status("VmHWM")
 
 
 def serve(requests: TextIO, replies: TextIO) -> None:
-    """Answer requests until they end."""
+    """Answer requests until the stream ends."""
     work: Any = None
     for line in requests:
         request = json.loads(line)
@@ -143,7 +146,7 @@ def serve(requests: TextIO, replies: TextIO) -> None:
                 reply = ours.rates(request["threads"])
             else:
                 reply = {"seconds": turn(work, request["seconds"], request["warm"])}
-        except Exception as error:  # any failure of a side becomes a line in the table
+        except Exception as error:  # a failure of a side is reported in the table
             text = str(error).strip().splitlines() or [""]
             reply = {"failed": f"{type(error).__name__}: {text[0][:300]}"}
         replies.write(json.dumps(reply) + "\n")
@@ -152,8 +155,8 @@ def serve(requests: TextIO, replies: TextIO) -> None:
 
 if __name__ == "__main__":
     threads = int(sys.argv[1])
-    if hasattr(os, "sched_setaffinity"):  # the same cores for every library, however it counts its threads
+    if hasattr(os, "sched_setaffinity"):  # gives every library the same cores, whatever its number of threads
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints goes to the log
+    os.dup2(2, 1)  # redirects the output of libraries to the log
     serve(sys.stdin, channel)

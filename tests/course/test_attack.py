@@ -1,4 +1,4 @@
-"""Test the grader's isolation against course/attacks, a few by default and all in the long tests, with controls."""
+"""Test the grader's isolation against course/attacks, with controls. By default, only a few attacks run."""
 
 import os
 import sys
@@ -19,11 +19,12 @@ SAMPLE = ("with_realpath_patched", "from_the_root", "by_fork_exec_itself", "memo
           "names_in_the_frames", "renames_onto_the_victim", "kills_the_parent_by_a_descriptor",
           "watching_the_folder", "more_than_its_limits_by_the_c_library", "signals_the_parent_by_a_pipe")  # fmt: skip
 LIMITED = {"names_in_the_frames", "files_left_open"}
-"""What only the worker's own frames and files may give away, and so needs the whole wall."""
+"""Attacks that can get information only from the worker's own frames and files, so stopping them needs the whole wall.
+"""
 
 
 OF_ROOT = {"by_a_device_of_its_own", "by_a_cloned_mount", "by_a_file_that_stays"}
-"""What needs root's rights even without a wall."""
+"""Attacks that need root's rights even without a wall."""
 
 
 def test_there_are_enough_of_them() -> None:
@@ -41,7 +42,7 @@ def test_an_attempt_gets_nothing(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ALL if name not in LIMITED])
 def test_the_kernels_part_alone_stops_it_and_nothing_does_without(name: str) -> None:
-    """The negative control: what gets nowhere in plain Python tests nothing."""
+    """The negative control: an attack that fails in plain Python tests nothing."""
     assert attacks.attempt(name, ALL[name], "kernel") == ""
     if name not in OF_ROOT or os.geteuid() == 0:
         assert attacks.attempt(name, ALL[name], "none") != ""
@@ -50,12 +51,12 @@ def test_the_kernels_part_alone_stops_it_and_nothing_does_without(name: str) -> 
 def test_without_a_wall_an_attempt_wins() -> None:
     assert attacks.attempt("from_the_root", ALL["from_the_root"], "none") == "the secret"
     assert attacks.attempt("renames_onto_the_victim", ALL["renames_onto_the_victim"], "none") == "the victim is changed"
-    assert attacks.attempt("by_readline", ALL["by_readline"], "hook") == "the secret"  # named on the page
+    assert attacks.attempt("by_readline", ALL["by_readline"], "hook") == "the secret"  # named in the documentation
 
 
 @pytest.mark.parametrize("name", ["with_realpath_patched", "by_the_c_library"])
 def test_the_solution_cannot_be_run_from_its_folder(name: str, tmp_path: Path) -> None:
-    """Such a submission scored 100 when the guard was Python alone."""
+    """The solution cannot be run. Such a submission scored 100 when the guard was only in Python."""
     folder = next(COURSE.glob("hw3*"))
     place = {"secret": str(folder / "solution.py")}
     path = tmp_path / "sub.py"

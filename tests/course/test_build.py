@@ -1,4 +1,4 @@
-"""Test the course's folders: what students receive and what they do not; every assignment has all of its parts."""
+"""Test the course's folders: the files that students receive, and the parts of every assignment."""
 
 import ast
 import json
@@ -27,7 +27,7 @@ def test_an_assignment_has_all_of_its_parts(folder: Path) -> None:
     assert text.partition("\n")[0].endswith(f"course/build.py student --seed ANY-WORD mine {folder.name[:3]}`")
     for number in range(8):
         made = build.handout(text, assignment.variant(str(number)))
-        assert made.startswith("# Assignment ")  # and no line for the repository's reader
+        assert made.startswith("# Assignment ")  # the line for readers of the repository is removed
         assert "{{" not in made
         assert "<!-- if" not in made
     assert (folder / "rubric.md").read_text(encoding="utf-8").count("|") > 10
@@ -55,7 +55,7 @@ def test_a_students_folder_holds_no_solution(tmp_path: Path, capsys: pytest.Capt
     folder = FOLDERS[0]
     assert build.main(["student", str(tmp_path), folder.name, "--seed", "s/ada"]) == 0
     place = tmp_path / folder.name
-    assert f"-m minintk grade {place} {place / 'starter.py'}" in capsys.readouterr().out  # what to do next
+    assert f"-m minintk grade {place} {place / 'starter.py'}" in capsys.readouterr().out  # states the next step
     assert (place / "handout.md").read_text(encoding="utf-8").startswith("# Assignment 1")
     assert {path.name for path in place.iterdir()} == {
         "handout.md", "hw1_experiment.py", "public.json", "report.md", "starter.ipynb", "starter.py",
@@ -67,7 +67,7 @@ def test_a_students_folder_holds_no_solution(tmp_path: Path, capsys: pytest.Capt
     assert len(dropped) > 3
     assert len(everything) < 200_000
     assert not [text for text in dropped if text in everything]
-    holes = [m for m in build.SOLUTION.finditer(solution) if m[1]]  # indented: the body of a function
+    holes = [m for m in build.SOLUTION.finditer(solution) if m[1]]  # indented solutions are bodies of functions
     assert left.count("raise NotImplementedError") == len(holes) > 3  # each body is left for the student to write
     given = load(place / "public.json")
     hidden = {exercise.name for exercise in load(folder).exercises if exercise.hidden}
@@ -80,7 +80,7 @@ def test_a_students_folder_holds_no_solution(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_points_and_hours_on_the_pages_are_those_of_the_course(folder: Path) -> None:
-    """A rubric lists all exercises; a handout with a table leaves the measurement out."""
+    """A rubric lists all exercises. A handout with a table omits the measurement."""
     worth = {exercise.name: exercise.points for exercise in load(folder).exercises}
     row = re.compile(r"^\| ([^|(]+?)(?: \(hidden\))? \| ([\d.]+) \|", re.MULTILINE)
     rubric, handout = ((folder / page).read_text(encoding="utf-8") for page in ("rubric.md", "handout.md"))
@@ -126,7 +126,7 @@ def test_the_notebook_is_the_starter(tmp_path: Path) -> None:
     made = json.loads(json.dumps(build.notebook("# Handout", code)))
     joined = "\n\n\n".join("".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "code")
     whole = ast.parse(code)
-    whole.body = whole.body[1:]  # the docstring is a cell of text
+    whole.body = whole.body[1:]  # the docstring is in a text cell
     assert ast.dump(ast.parse(joined)) == ast.dump(whole)
     assert made["nbformat"] == 4
     assert len({cell["id"] for cell in made["cells"]}) == len(made["cells"])
@@ -150,8 +150,8 @@ def test_given_code_is_in_the_students_variant() -> None:
     text = build.starter(
         (folder / "solution.py").read_text(encoding="utf-8"), load(folder).variant("a") | {"gain": 1.23}
     )
-    assert "GAIN = 1.23\n" in text  # phi needs it
-    assert "LOSS" not in text  # what is left to the student to write
+    assert "GAIN = 1.23\n" in text  # phi needs this constant
+    assert "LOSS" not in text  # the student has to write this part
 
 
 def test_lines_that_belong_to_a_choice_go_as_lines() -> None:

@@ -1,4 +1,4 @@
-"""Test the check of the course on a few submissions, or all in the long tests, and on what it must reject."""
+"""Test the check of the course on right and wrong submissions. By default, only a few submissions are checked."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,10 @@ FOLDER = folders()[0]
 
 
 def sample() -> list[check.Task]:
-    """Tasks of assignment 1: the solution (isolated in `test_kit`), the starter, a right one, wrong ones, a cheat."""
+    """Return tasks of assignment 1: the solution, the starter, a right submission, wrong submissions and a cheat.
+
+    The solution is not isolated here, because `test_kit` tests it in isolation.
+    """
     found = list(check.tasks(FOLDER))
     wrong = [task for task in found if task.kind == "wrong"]
     cheat = next(task for task in wrong if task.isolated)
@@ -36,7 +39,7 @@ def test_the_whole_course_comes_out_as_it_should(folder: Path) -> None:
 
 
 def test_what_should_not_pass_is_found() -> None:
-    """A wrong submission that is right, one that loses another exercise, a wrong solution, a starter with an answer."""
+    """The check reports a wrong submission that is right, the loss of another exercise, and an answer in a starter."""
     solution, gone, right, wrong, *_ = sample()
     accepted = check.run(replace(wrong, text=solution.text, seed=solution.seed))
     assert "not refused by 'dense backward'" in accepted.wrong
@@ -67,7 +70,7 @@ def test_wrong_submissions_name_what_there_is(tmp_path: Path) -> None:
 
 def test_every_choice_is_graded() -> None:
     assignment = load(FOLDER).own()
-    for every, count in ((False, 2), (True, 12)):  # of the authors' variants: the numbers are theirs
+    for every, count in ((False, 2), (True, 12)):  # the variants of the authors, who chose the numbers
         drawn = [assignment.variant(seed) for seed in check.seeds(assignment, every=every)]
         assert len(drawn) >= count
         for name, some in assignment.variants.items():

@@ -1,4 +1,4 @@
-"""Test that a published solution earns nothing, and a neighbour's only what no variant changes."""
+"""Test that a published solution earns nothing, and a neighbour's solution only the points that no variant changes."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,20 +18,19 @@ SAME = {
     "hw5": {"fit", "verdict", "law of width", "law of scale"},
     "hw6": {"convention", "initial sizes", "learning rates", "shift", "initial weights", "best rate"},
 }
-"""Exercises whose answers are the same for two students, where their layouts and conventions happen to agree too.
+"""Exercises whose answers are the same for two students if their layouts and conventions also agree.
 
-"experiment" of hw3 is a quotient, from which the gain cancels; the laws of hw5 are exponents.
-"""
+The gain cancels in the quotient "experiment" of hw3, and the laws of hw5 are exponents."""
 
 HALF = {
     "hw1": {"network", "weights used twice"},
     "hw3": {"kernels", "kernels on hard inputs", "deep", "measurement"},
 }
-"""Exercises that are right with the solution's function in place of the first that the numbers make wrong."""
+"""Exercises that are right once the solution's function replaces the first function with the neighbour's numbers."""
 
 
 def graded(folder: Path, text: str, seed: str) -> Grade:
-    """Grade a hand-in as students' are, but without a process of its own."""
+    """Grade a hand-in in the same way as students' hand-ins, but in this process."""
     with TemporaryDirectory() as place:
         path = Path(place, "sub.py")
         path.write_text(text)
@@ -40,7 +39,10 @@ def graded(folder: Path, text: str, seed: str) -> Grade:
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in ("hw1", "hw3") else pytest.mark.slow) for n in SAME])
 def test_a_neighbours_solution_earns_nothing_that_its_variant_changes(name: str) -> None:
-    """All other choices may agree by chance: the numbers, or the orders of axes, of two students never do."""
+    """A neighbour's solution earns only the exercises of SAME.
+
+    The numbers or the orders of axes of two students always differ. All other choices may agree by chance.
+    """
     folder = FOLDERS[name]
     assignment, solution = load(folder), (folder / "solution.py").read_text(encoding="utf-8")
     mine, its = (assignment.variant(f"secret/{student}") for student in ("ada", "bob"))

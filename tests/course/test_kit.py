@@ -1,4 +1,4 @@
-"""Test the unpacked Gradescope kit: whose variant, which file, and a results.json in every case."""
+"""Test the unpacked Gradescope kit: the chosen variant, the chosen file, and a results.json in every case."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ran(kit: Path, place: Path, mail: str, files: dict[str, str]) -> dict[str, Any]:
-    """Run the kit as run_autograder does, and return its results."""
+    """Run the kit in the same way as run_autograder, and return its results."""
     submission = place / "submission"
     shutil.rmtree(submission, ignore_errors=True)
     submission.mkdir()
@@ -76,7 +76,7 @@ def test_the_right_file_is_graded_for_the_right_student(kit: Path, tmp_path: Pat
     assert "graded: week1.py\nvariant of ada@example.org" in found["output"]
 
 
-@pytest.mark.slow  # by default tests/minintk/grade/test_carried.py does
+@pytest.mark.slow  # tests/minintk/grade/test_carried.py covers this by default
 def test_an_error_is_carried_forward_there_too(kit: Path, tmp_path: Path) -> None:
     found = ran(kit, tmp_path, "ada@example.org", {"a.py": f"{SOLUTION}\n\ndef activate(z):\n    return 3 * z, z\n"})
     scores = {test["name"]: (test["score"], test["output"].partition("\n")[0]) for test in found["tests"]}

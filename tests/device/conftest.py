@@ -1,4 +1,4 @@
-"""Let small networks take the fast paths, which most networks on a GPU take."""
+"""Let small networks use the fast paths, as most networks on a GPU do."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Compile every CUDA source of the library with NVIDIA's compiler, which needs no GPU: extra `gpu-test`."""
+"""Compile every CUDA source of the library with NVIDIA's compiler (extra `gpu-test`), which needs no GPU."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from analytic.recursion.scalar_forms import FORMS
 
 HOMES = [Path(str(package.__file__)).parent for package in (minintk, analytic)]
 TARGETS = (70, 75, 80, 86, 89, 90)
-"""V100, A100, H100 and H200; those that the compiler still knows."""
+"""The targets, including V100, A100, H100 and H200. Tests use the targets that the compiler still supports."""
 
 
 def compiler() -> Any:
-    """NVRTC from pip's packages, or the system's; None where there is none."""
+    """Return NVRTC from pip's packages or from the system, or None if it is missing."""
     nvidia = find_spec("nvidia")
     places = [Path(place) for place in (nvidia.submodule_search_locations or ())] if nvidia else []
     patterns = "*/lib/libnvrtc.so.*", "*/lib/x86_64/libnvrtc.so.*", "*/bin/nvrtc64*.dll", "*/bin/x86_64/nvrtc64*.dll"
@@ -41,7 +41,7 @@ needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="no NVRTC here: pip insta
 
 
 def compiled(source: str, option: str) -> tuple[str, bytes]:
-    """(PTX, machine code) for the target of an option; AssertionError with the compiler's words."""
+    """Return (PTX, machine code) for the target of an option. An AssertionError contains the compiler's messages."""
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     assert NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None) == 0
     options = (ctypes.c_char_p * 2)(option.encode(), b"--std=c++17")
@@ -59,7 +59,7 @@ def compiled(source: str, option: str) -> tuple[str, bytes]:
 
 
 def targets() -> list[int]:
-    """Those of TARGETS that this compiler knows: CUDA 13 has left out 70."""
+    """Return the TARGETS that this compiler supports. CUDA 13 has dropped target 70."""
     count = ctypes.c_int()
     assert NVRTC.nvrtcGetNumSupportedArchs(ctypes.byref(count)) == 0
     known = (ctypes.c_int * count.value)()
@@ -68,7 +68,7 @@ def targets() -> list[int]:
 
 
 def test_these_are_all() -> None:
-    """Compiled text is launched in two files: planes, `gpu_kernels.source`, and pairs, `gpu_vectors.source`."""
+    """Two files launch compiled sources: planes from `gpu_kernels.source` and pairs from `gpu_vectors.source`."""
     call = re.compile(r"\b(?:ElementwiseKernel|raw_kernel|RawKernel|ReductionKernel|RawModule)\(")
     calls = {
         path.relative_to(home.parent).as_posix(): len(call.findall(path.read_text("utf-8")))
@@ -88,7 +88,7 @@ EVERY = (
         if name not in [prepared for prepared, *_ in PREPARED]
     ),
 )
-"""All activations in one source."""
+"""All activations in a single source."""
 
 
 OF_ROWS: tuple[tuple[str, int, int], ...] = (
@@ -102,11 +102,11 @@ OF_ROWS: tuple[tuple[str, int, int], ...] = (
         if form.rows is not FORMS["kinked"].rows
     ),
 )
-"""All formulas for vectors in one source, with as many numbers and constants as they read."""
+"""All formulas for vectors in a single source, with the numbers and constants that they read."""
 
 
 def in_double(ptx: str) -> Counter[str]:
-    """Count arithmetic in double; moves and conversions follow from it."""
+    """Count arithmetic in double precision. Moves and conversions are not counted because they follow from it."""
     return Counter(re.findall(r"\b(add|sub|mul|div|fma|sqrt|rcp|neg)[.a-z]*\.f64\b", ptx))
 
 
@@ -114,7 +114,10 @@ def in_double(ptx: str) -> Counter[str]:
 @pytest.mark.parametrize("tangent", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_planes_compile_for_every_target(dtype: str, tangent: bool) -> None:
-    """In float32 only the read-out is double: the weights' product, D and Theta times it, and two totals."""
+    """In float32, only the read-out uses double precision.
+
+    The read-out consists of the product of the weights, its products with D and Theta, and two totals.
+    """
     for target in targets():
         ptx, code = compiled(gpu_kernels.source(dtype, EVERY, tangent=tangent), f"--gpu-architecture=sm_{target}")
         assert f"sm_{target}" in ptx
@@ -127,7 +130,7 @@ def test_planes_compile_for_every_target(dtype: str, tangent: bool) -> None:
 @pytest.mark.parametrize("tangent", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_pairs_compile_for_every_target(dtype: str, tangent: bool) -> None:
-    """In float32 nothing is double."""
+    """In float32, nothing uses double precision."""
     forms = tuple((f"a row's {name}", numbers, constants) for name, numbers, constants in OF_ROWS)
     for target in targets():
         ptx, code = compiled(gpu_vectors.source(dtype, forms, tangent=tangent), f"--gpu-architecture=sm_{target}")
@@ -137,7 +140,7 @@ def test_pairs_compile_for_every_target(dtype: str, tangent: bool) -> None:
 
 @needs_nvrtc
 def test_a_mistake_in_a_source_is_found() -> None:
-    """The negative controls: a name that there is not, and arithmetic that leaves float32."""
+    """The negative controls, an undefined name and arithmetic in double precision, are detected."""
     text = gpu_kernels.source("float32", EVERY, tangent=True)
     with pytest.raises(AssertionError, match='identifier "halb" is undefined'):
         compiled(text.replace("found += g * g;", "found += g * halb;"), "--gpu-architecture=sm_80")

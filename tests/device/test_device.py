@@ -1,4 +1,4 @@
-"""Compare every public computation on every array library with NumPy's: its values, its dtype, and its library."""
+"""Compare every public computation on every array library with NumPy: values, dtype and library of the results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ACTIVATIONS = [
 ]  # fmt: skip
 
 To = Callable[[np.ndarray[Any, Any]], Array]
-"""Moves an array to the library under test, in the dtype under test."""
+"""A function that moves an array to the library under test, in the dtype under test."""
 
 
 @pytest.fixture(params=LIBRARIES)
@@ -53,7 +53,10 @@ def dtype(request: pytest.FixtureRequest) -> str:
 
 
 def agree(xp: Any, dtype: str, compute: Callable[[To], Any], digits_lost: float = 2.0) -> None:
-    """compute(to) on the library and on NumPy: of the right library and dtype, equal up to 10^digits_lost roundings."""
+    """Check that compute(to) on the library agrees with NumPy up to 10^digits_lost roundings.
+
+    The results must have the right library and dtype.
+    """
 
     def on(namespace: Any) -> Any:
         return compute(lambda a: to_library(a.astype(dtype), namespace))
@@ -90,7 +93,7 @@ WRONG: dict[str, Callable[[Array], Any]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("library", [name for name in LIBRARIES if name != "numpy"])
 def test_agree_tells_wrong_from_right(library: str, wrong: str) -> None:
-    """The negative controls of everything below."""
+    """The negative controls for all tests below are refused."""
     x = np.arange(1.0, 5.0)
     agree(namespace(library), "float32", lambda to: to(x) * 2)
     with pytest.raises(AssertionError):
@@ -98,7 +101,7 @@ def test_agree_tells_wrong_from_right(library: str, wrong: str) -> None:
 
 
 def data(spec: mn.spec.Layer = SPEC, shape: tuple[int, ...] = SHAPE, ensemble: int | None = None) -> Any:
-    """A network, its theta, inputs x, x2 and one-hot targets y, all on the host."""
+    """Return a network, theta, inputs x and x2, and one-hot targets y, all on the host."""
     rng = np.random.default_rng(0)
     net = mn.Network(spec, shape)
     theta = net.init(rng, ensemble=ensemble)
@@ -221,7 +224,7 @@ def test_empirical_kernels(xp: Any, dtype: str, model: str, ensemble: int | None
 
 @pytest.mark.parametrize("ensemble", [None, E])
 def test_empirical_kernels_by_blocks(xp: Any, dtype: str, ensemble: int | None) -> None:
-    """A memory bound that cuts the examples into blocks changes nothing."""
+    """A memory limit that splits the examples into blocks does not change the results."""
     net, theta, x, x2, _ = data(ensemble=ensemble)
     item, members = np.dtype(dtype).itemsize, ensemble or 1
     layers, widest = net.footprint
@@ -245,14 +248,14 @@ def test_diagnostics(xp: Any, dtype: str, ensemble: int | None) -> None:
     def compute(to: To) -> Any:
         a, b = to(theta), to(moved)
         movement = weight_movement(net, a, b)
-        assert bool(np.all(np.isinf(to_host(movement.pop("3.branch.0.b")))))  # started at zero
+        assert bool(np.all(np.isinf(to_host(movement.pop("3.branch.0.b")))))  # these weights started at zero
         return kernel_movement(net, a, b, to(x)), list(movement.values())
 
     agree(xp, dtype, compute, digits_lost=3.0)
 
 
 def test_layout(xp: Any) -> None:
-    """unpack gives views, also of an ensemble: writing to one writes to theta; pack is its inverse."""
+    """The views from unpack, also for an ensemble, write to theta, and pack is the inverse of unpack."""
     net, theta, *_ = data(ensemble=E)
     t = to_library(theta, xp)
     views = net.layout.unpack(t)
@@ -274,7 +277,7 @@ def test_train_leaves_the_callers_arrays_alone(xp: Any) -> None:
 @settings(max_examples=few(12))
 @given(case=cases())
 def test_laws(library: str, case: Case) -> None:
-    """Adjoint, derivative, gram, blocks, ensembles: the laws of `minintk.testing`, on random networks."""
+    """Random networks satisfy the laws of `minintk.testing`: adjoint, derivative, gram, blocks and ensembles."""
     theta, x = (to_library(a, namespace(library)) for a in (case.theta, case.x))
     testing.check_model(case.net, theta, x, case.rng)
 
@@ -297,7 +300,7 @@ IMAGES = {
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_small_batches_on_images(xp: Any, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They run the layers as they are written."""
+    """Small batches run the layers as they are written."""
     monkeypatch.setattr(THRESHOLDS, "plain", inf)
     test_networks_on_images(xp, dtype, name, None)
 
@@ -364,7 +367,7 @@ def test_mixed_libraries_are_refused(xp: Any) -> None:
 
 
 def test_divergence_is_noticed(xp: Any) -> None:
-    """Also where nobody looks: on a GPU the loss is looked at once in 50 steps."""
+    """Divergence is noticed without snapshots. On a GPU, the loss is checked only once in 50 steps."""
     net, theta, x, _, y = data(ensemble=E)
     t, a, b = (to_library(array, xp) for array in (theta, x, y))
     with (
@@ -379,7 +382,7 @@ def test_divergence_is_noticed(xp: Any) -> None:
 
 
 def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps: int) -> Any:
-    """The counts of training for so many steps on the stand-in."""
+    """Return the counts for `steps` training steps on the stand-in."""
     xp = namespace("standin")
     net, theta, x, _, y = data(ensemble=ensemble)
     t, a, b = (to_library(array, xp) for array in (theta, x, y))
@@ -396,21 +399,25 @@ def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps:
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 @pytest.mark.parametrize(("model", "ensemble", "batch_size"), thinned(product(MODELS, (None, E), (None, 3))))
 def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_size: int | None) -> None:
-    """20 steps more, and not one synchronisation more; an ensemble launches as many kernels as one network.
+    """Twenty more steps need no more synchronisations. An ensemble launches as many kernels as a single network.
 
-    But for the gradients of its four weight matrices, which are copied to their places between those of other layers.
+    Only the gradients of its four weight matrices need more launches. These gradients are copied to their places
+    between the gradients of other layers.
     """
     few, many = (steps_taken(model, ensemble, batch_size, steps) for steps in (20, 40))
     assert many.synchronisations == few.synchronisations
-    assert many.uploads - few.uploads == (0 if batch_size is None else 20 * batch_size // N)  # one order an epoch
+    assert many.uploads - few.uploads == (0 if batch_size is None else 20 * batch_size // N)  # one order per epoch
     if ensemble is not None:
         alone = steps_taken(model, None, batch_size, 40)
-        assert many.launches <= alone.launches + 4 * 40 + 2 * 41  # at most broadcasting theta0 comes on top
+        assert many.launches <= alone.launches + 4 * 40 + 2 * 41  # broadcasting theta0 may add launches
 
 
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 def test_kernels_wait_for_their_inputs_only() -> None:
-    """Checking theta and x waits, once each; computing does not, however many blocks there are."""
+    """The checks of theta and x wait for the device once each.
+
+    The computation never waits, for any number of blocks.
+    """
     xp = namespace("standin")
     net, theta, x, _, _ = data()
     t, a = to_library(theta, xp), to_library(x, xp)
@@ -424,7 +431,7 @@ def test_kernels_wait_for_their_inputs_only() -> None:
 
 
 def test_a_product_is_written_where_it_belongs(xp: Any) -> None:
-    """One launch into a whole array; into a view with gaps a product and a copy."""
+    """Writing to a whole array takes one launch. Writing to a view with gaps takes a product and a copy."""
     a, b = (to_library(array, xp) for array in (np.ones((2, 3, 4)), np.ones((4, 5))))
     whole, gaps = xp.zeros((2, 3, 5)), xp.zeros((2, 3, 10))
     with counting() as first:

@@ -1,4 +1,4 @@
-"""Test infinite convolutional kernels on every array library: NumPy's values, the caller's library and dtype."""
+"""Test infinite convolutional kernels on every array library: NumPy's values, and the caller's library and dtype."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ HALVED = mn.Sequential(
 @pytest.mark.parametrize("where", LIBRARIES)
 @pytest.mark.parametrize("batch", [2])
 def test_images_meet_themselves_in_batches(where: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the size of a batch; one image is black, one the opposite of another."""
+    """The results do not depend on the batch size. One image is black, and one image is the opposite of another."""
     x = np.random.default_rng(0).standard_normal((7, 5, 4, 2))
     x[2], x[5] = 0, -x[1]
     kernel, there = an.kernel(HALVED), to_library(x, namespace(where))
@@ -98,7 +98,7 @@ def test_a_batch_takes_no_more_launches_than_an_image() -> None:
         kernel.diag(x[:1])
     with counting() as many:
         kernel.diag(x)
-    assert many.launches <= one.launches + 40  # shapes that a copy takes
+    assert many.launches <= one.launches + 40  # some shapes need additional copies
     assert many.synchronisations == one.synchronisations
 
 

@@ -1,4 +1,4 @@
-"""Compare the infinitely wide network on every array library with NumPy's result."""
+"""Compare infinite-width results on every array library with NumPy's results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["dtype", "xp"]  # fixtures
 
 
 class Linear:
-    """K = x x' / d and Theta = K + K^3, plain arithmetic: the dynamics are tested on their own."""
+    """The kernels K = x x' / d and Theta = K + K^3 in plain arithmetic, which test the dynamics separately."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
         return x1 @ (x1 if x2 is None else x2).T / x1.shape[1]
@@ -42,7 +42,7 @@ class Linear:
 
 
 def regression() -> Any:
-    """x : (N, 9), x_test : (M, 9), y : (N, 2) on the host."""
+    """Return x : (N, 9), x_test : (M, 9) and y : (N, 2) on the host."""
     rng = np.random.default_rng(4)
     return rng.standard_normal((N, 9)), rng.standard_normal((M, 9)), rng.standard_normal((N, 2))
 
@@ -112,7 +112,10 @@ def test_cholesky_of_large_kernels_is_for_the_host() -> None:
 
 
 def test_samples(xp: Any) -> None:
-    """The numbers are the host's, an eigenvector's sign is the solver's own: so the mean is compared, by z-scores."""
+    """The mean of the samples agrees with the posterior mean by z-scores.
+
+    The random numbers come from the host, but each solver chooses the signs of the eigenvectors.
+    """
     x, x_test, y = (to_library(a, xp) for a in regression())
     gp = posterior(Linear(), x, y, ridge=0.1)
     draws = gp.sample(x_test, 4000, np.random.default_rng(0))
@@ -123,7 +126,10 @@ def test_samples(xp: Any) -> None:
 
 
 def test_a_singular_kernel_is_noticed(xp: Any) -> None:
-    """An example given twice: the limit, or an error where there is none, though a GPU's solver says nothing."""
+    """A duplicated example gives the limit, or an error if the limit does not exist.
+
+    A GPU's solver reports nothing in this case.
+    """
     x, x_test, y = regression()
     x[1], y[1] = x[0], y[0]
     a, b, targets = (to_library(array, xp) for array in (x, x_test, y))
@@ -142,13 +148,13 @@ BRANCHES = mn.Product(
 BRANCHED = mn.Sequential(mn.Flatten(), mn.Dense(4, b_std=0.1), BRANCHES, mn.Dense(1))
 DUALS = [
     a for a in ACTIVATIONS if not isinstance(a, (mn.Sigmoid, mn.Softplus, mn.Swish, mn.ABRelu))
-]  # as Tanh, as ReLU
+]  # these are covered by Tanh and ReLU
 SHALLOW = [mn.Sequential(mn.Flatten(), mn.Dense(8, b_std=0.1), activation, mn.Dense(1)) for activation in DUALS]
 
 
 @pytest.mark.parametrize("spec", [DEEP, BRANCHED, *thinned(SHALLOW)], ids=lambda spec: type(spec.layers[-2]).__name__)
 def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -> None:
-    """Rows that coincide, oppose each other, nearly coincide, or are zero are among the examples."""
+    """The kernels are right for rows that are equal, opposite, nearly equal or zero."""
     _, _, x, x2, _ = data()
     x[1], x[2], x[3], x[4] = x[0], -2 * x[0], (1 + 1e-3) * x[0], 0
     x[3, 0, 0, 0] += 1e-4
@@ -164,7 +170,7 @@ def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU(), mn.Tanh()], ids=lambda phi: type(phi).__name__)
 def test_rows_of_very_different_norms(xp: Any, dtype: str, phi: mn.spec.Layer) -> None:
-    """The norms' terms come from several stretches of norms."""
+    """The terms of the norms come from several ranges of norms."""
     x = regression()[0]
     x *= 10.0 ** np.linspace(-6, 0.5, len(x))[:, None]
     infinite = kernel(mn.Sequential(mn.Dense(8), phi, mn.Dense(1)))
@@ -172,7 +178,7 @@ def test_rows_of_very_different_norms(xp: Any, dtype: str, phi: mn.spec.Layer) -
 
 
 def test_steep_activations_and_the_error(xp: Any, dtype: str) -> None:
-    """Pairs near c = 1 and c = -1 that a cut series would miss, and what `Kernel.error` says of all."""
+    """The kernels and `Kernel.error` are right near c = 1 and c = -1, where a truncated series would be wrong."""
     x = regression()[0]
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     x[1], x[2], x[3] = x[0], -x[0], x[0] + 1e-2 * x[4]
@@ -186,7 +192,7 @@ def test_steep_activations_and_the_error(xp: Any, dtype: str) -> None:
 
 
 def test_feature_learning_limit(xp: Any, dtype: str) -> None:
-    """Samples are drawn on the host, so that those of a device are the same."""
+    """Samples are drawn on the host, so they are the same on every device."""
     x, x_test, y = regression()
     spec = mn.Sequential(mn.Dense(1, b_std=0.1), mn.Erf(), mn.Dense(1), mn.ReLU(), mn.Dense(2, b_std=0.1))
 
@@ -200,7 +206,7 @@ def test_feature_learning_limit(xp: Any, dtype: str) -> None:
 
 
 def test_width_correction(xp: Any, dtype: str) -> None:
-    """On the host in float64, whatever is given; results in the caller's library and dtype."""
+    """The computation runs on the host in float64, and results are in the caller's library and dtype."""
     x, x_test, y = regression()
     spec = mn.Sequential(mn.Dense(9, b_std=0.1), mn.Erf(), mn.Dense(9), mn.Erf(), mn.Dense(1))
 
@@ -213,7 +219,10 @@ def test_width_correction(xp: Any, dtype: str) -> None:
 
 @pytest.mark.parametrize("where", [where for where in LIBRARIES if where != "numpy"])
 def test_a_device_takes_no_memory_for_each_core_of_its_host(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tiles come one after another.  5000 rows in float64 asked for 225 GB on a host of 112 cores."""
+    """A device processes its tiles one after another, so the host's cores do not matter.
+
+    In an earlier version, 5000 rows in float64 requested 225 GB on a host with 112 cores.
+    """
     x = np.random.default_rng(0).standard_normal((50, 8, 8, 3))
     conv = kernel(mn.Sequential(mn.Conv2d(8), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
     flat = kernel(mn.Sequential(mn.Flatten(), mn.Dense(8), mn.ReLU(), mn.Dense(1)))

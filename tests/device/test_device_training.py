@@ -1,4 +1,4 @@
-"""Compare losses, optimisers, flows and adaptive re-linearisation on every array library with NumPy's results."""
+"""Compare losses, optimisers, flows and adaptive relinearisation on every array library with NumPy's results."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_adaptive_relinearisation(xp: Any, dtype: str, ensemble: int | None) -> 
 
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 def test_adaptive_relinearisation_does_not_wait() -> None:
-    """20 steps more, and neither a synchronisation nor an upload more."""
+    """Twenty more steps need no more synchronisations and no more uploads."""
     xp = namespace("standin")
     net, theta, x, _, y = data()
     t, a, b = (to_library(array, xp) for array in (theta, x, y))

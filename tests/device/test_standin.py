@@ -1,4 +1,4 @@
-"""Test that the stand-in refuses what it must; otherwise a green test_device.py would mean nothing."""
+"""Test that the stand-in refuses what a GPU would refuse, because test_device.py relies on it."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_failed_factorisation_is_silent_as_on_a_gpu() -> None:
         np.linalg.cholesky(indefinite)
     L = to_host(xp.linalg.cholesky(xp.asarray(indefinite)))
     assert not np.allclose(L @ L.T, indefinite)
-    assert np.all(np.diag(L) > 0)  # nothing about the diagonal gives it away
+    assert np.all(np.diag(L) > 0)  # the diagonal does not reveal the failure
 
 
 # ---------------------------------------------------------------------------------- layers that leak
@@ -162,12 +162,12 @@ def test_a_failed_factorisation_is_silent_as_on_a_gpu() -> None:
 
 @dataclass(frozen=True)
 class NumPyInside(mn.spec.Activation):
-    """phi by NumPy's function: right on the host, wrong on a GPU."""
+    """An activation computed by NumPy's function, which is right on the host and wrong on a GPU."""
 
 
 @dataclass(frozen=True)
 class ThroughTheHost(mn.spec.Activation):
-    """phi computed on the host, and left there."""
+    """An activation computed on the host whose result remains on the host."""
 
 
 @pointwise.register
@@ -184,6 +184,6 @@ def _(layer: ThroughTheHost) -> Pointwise:
 def test_a_layer_that_leaks_numpy_fails(leak: mn.spec.Activation) -> None:
     net = mn.Network(mn.Sequential(mn.Dense(4), leak, mn.Dense(1)), (3,))
     theta, x = net.init(np.random.default_rng(0)), np.eye(3)
-    assert net(theta, x).shape == (3, 1)  # NumPy notices nothing
+    assert net(theta, x).shape == (3, 1)  # NumPy raises no error
     with pytest.raises(TypeError, match=r"device|arrays of one library"):
         net(to_library(theta, xp), to_library(x, xp))

@@ -1,7 +1,7 @@
-"""Test the site and the report of verify in a real browser, as a reader sees them at 1400 and at 400 pixels.
+"""Test the site and the report of verify in a real browser at widths of 1400 and 400 pixels.
 
-`python3 make.py browser` runs this.  It needs Playwright (the extra `browser`) and a Chromium: one on the PATH, or the
-one that `.venv/bin/playwright install chromium` fetches.  Without them the tests are skipped.
+`python3 make.py browser` runs these tests. The tests need Playwright (the extra `browser`) and Chromium, either on the
+PATH or installed by `.venv/bin/playwright install chromium`. Without them, the tests are skipped.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ MEASURE = """
   return wide;
 }
 """
-"""What is wider than its box.  "scrolls: ..." can be reached by scrolling inside a box of its own."""
+"""A script that finds elements wider than their boxes. "scrolls: ..." marks elements in a scrollable box."""
 
 FORMULAS = """
 () => [...document.querySelectorAll(".math")]
   .filter(e => !e.querySelector("mjx-container") || e.querySelector("mjx-merror") || /\\\\[a-z]+|\\$/.test(e.innerText))
   .map(e => e.textContent)
 """
-"""Formulas that are not typeset, or wrongly."""
+"""A script that finds formulas that are not typeset or are typeset wrongly."""
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """The site, served to this machine alone."""
+    """Yield the address of the site, which is served only on this machine."""
     pages()
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -93,14 +93,14 @@ def tab(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def read() -> list[str]:
-    """Addresses of the pages that are written to be read; of the listings of source, every twentieth."""
+    """Return the addresses of all pages except source listings, and of every twentieth source listing."""
     names = [path.relative_to(SITE).as_posix() for path in pages()]
     listings = [name for name in names if name.startswith("_modules/")]
     return [name for name in names if name not in listings] + listings[::20]
 
 
 def test_nothing_is_wider_than_its_box_and_every_formula_is_typeset(tab: Any, address: str) -> None:
-    """Nothing comes from another server either, and no script fails."""
+    """No element is too wide, no formula is bare, no request goes to another server, and no script fails."""
     outside: list[str] = []
 
     def asked(request: Any) -> None:
@@ -157,13 +157,13 @@ def test_every_picture_is_there(browser: Any, address: str) -> None:
 
 
 def test_the_report_fits(tab: Any, tmp_path: Path) -> None:
-    """The report of a verify that is too small to decide anything."""
+    """The report of a small run of verify fits on the page. The run is too small to decide anything."""
     from analytic import verify
 
     path = verify.write(verify.run(widths=(16, 32, 64), activations=["erf"], seeds=3), tmp_path / "report")
     tab.goto(path.as_uri(), wait_until="load")
     assert [what for what in tab.evaluate(MEASURE) if not what.startswith("scrolls: div.wide")] == []
-    assert tab.locator("td sub").count() > 10  # of formulas
+    assert tab.locator("td sub").count() > 10  # the subscripts of formulas
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,10 @@ def test_a_formula_that_is_not_typeset_is_found(browser: Any) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_slider_of_a_scene_redraws(tab: Any, address: str, dark: bool) -> None:
-    """In under 100 ms of the page's own thread, which other programs on the machine do not lengthen."""
+    """A redraw takes less than 100 ms of the page's own thread.
+
+    Other programs on the machine do not affect this time.
+    """
     tab.emulate_media(color_scheme="dark" if dark else "light")
     tab.goto(address + "scenes.html", wait_until="load")
     tab.wait_for_function("() => [...document.querySelectorAll('.scene')].every(box => box.dataset.milliseconds)")
@@ -213,6 +216,6 @@ def test_every_slider_of_a_scene_redraws(tab: Any, address: str, dark: bool) -> 
       return [drawn.size, +input.max + 1];
     })""")
     assert len(seen) == 6
-    assert all(drawn >= positions - 1 for drawn, positions in seen), seen  # the latest times look alike
+    assert all(drawn >= positions - 1 for drawn, positions in seen), seen  # the two latest times look the same
     each = (spent() - start) / sum(positions for _, positions in seen)
-    assert 1 < each < 100  # about 30
+    assert 1 < each < 100  # typically about 30

@@ -1,4 +1,4 @@
-"""Test that the page for users of neural-tangents names all public names of its version 0.6.5."""
+"""Test that the page for users of neural-tangents lists all public names of version 0.6.5."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = """
 
 
 def left_column(page: str) -> str:
-    """The left column of its tables."""
+    """Return the left column of the page's tables."""
     return "\n".join(re.findall(r"^\| (.*?) \|", page, re.MULTILINE))
 
 
@@ -34,11 +34,11 @@ def left_column(page: str) -> str:
 def test_every_public_name_has_a_row() -> None:
     named = left_column(PAGE.read_text(encoding="utf-8"))
     assert [name for name in NAMES.split() if not re.search(rf"`[^`]*\b{name}\b[^`]*`", named)] == []
-    assert not re.search(r"`[^`]*\bEmbedding\b[^`]*`", named)  # a name that they do not have
+    assert not re.search(r"`[^`]*\bEmbedding\b[^`]*`", named)  # neural-tangents has no such name
 
 
 def theirs(x: np.ndarray[Any, Any], b_std: float | None, standard: bool, width: int) -> Any:
-    """The NTK of Dense(width), Relu, Dense(1) by the recursion of their `stax.Dense`, W_std = 1.5."""
+    """Return the NTK of Dense(width), Relu, Dense(1) by the recursion of their `stax.Dense`, with W_std = 1.5."""
     ntk = np.zeros((len(x), len(x)))
     nngp = x @ x.T / x.shape[1]
     for layer, fan_in in enumerate((x.shape[1], width)):
@@ -55,7 +55,7 @@ def theirs(x: np.ndarray[Any, Any], b_std: float | None, standard: bool, width: 
 @pytest.mark.parametrize("standard", [True, False])
 @pytest.mark.parametrize("b_std", [None, 0.0, 0.4])
 def test_their_biases_in_the_words_of_the_table(b_std: float | None, standard: bool) -> None:
-    """b_std = 0 there has a bias under "standard" alone; the row for that case is not the row for the others."""
+    """In neural-tangents, b_std = 0 adds a bias only under "standard". The table has a separate row for this case."""
     starts_at_zero = b_std == 0.0 and standard
     how: Any = {"b_std": 1.0, "b_init": "zeros"} if starts_at_zero else {"b_std": b_std or 0.0}
     x, parametrization = np.random.default_rng(0).standard_normal((4, 3)), mn.Standard() if standard else mn.NTK()

@@ -1,4 +1,4 @@
-"""Test the pages of site/ as text: no broken links, no invalid tags, and no markup left in words."""
+"""Test the text of the pages of site/: no broken links, no invalid tags, and no markup left in the text."""
 
 import os
 import re
@@ -57,7 +57,7 @@ LEFT_OVER = re.compile(
 
 
 class Article(HTMLParser):
-    """Tags that HTML does not have, and markup that stands in the words of a page."""
+    """A parser that collects unknown tags and markup left in the text of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -82,7 +82,10 @@ class Article(HTMLParser):
 
 
 def articles() -> Iterator[tuple[str, Article]]:
-    """The text of each page, without what stands around it; listings of source are one long <pre>."""
+    """Yield (name, article) for each page, without navigation.
+
+    Source listings are excluded because they are one long <pre>.
+    """
     for path in pages():
         if "_modules" not in path.parts:
             found = re.search(r"<article.*</article>", path.read_text(encoding="utf-8"), re.DOTALL)
@@ -92,12 +95,12 @@ def articles() -> Iterator[tuple[str, Article]]:
 
 @cache
 def places(path: Path) -> frozenset[str]:
-    """The anchors that a link may name after the #."""
+    """Return the anchors of a page, which a link may name after the #."""
     return frozenset(re.findall(r'\s(?:id|name)="([^"]+)"', path.read_text(encoding="utf-8")))
 
 
 def broken(path: Path) -> Iterator[str]:
-    """Links of a page into the site that lead nowhere."""
+    """Yield the links of a page into the site that lead to missing pages or anchors."""
     for link in re.findall(r'\s(?:href|src)="([^"]*)"', path.read_text(encoding="utf-8")):
         parts = urlsplit(unescape(link))
         if parts.scheme or parts.netloc or link == "#":
@@ -115,7 +118,7 @@ def exists(path: Path) -> bool:
 
 
 def test_no_link_is_broken() -> None:
-    read = [path for path in pages() if "_modules" not in path.parts or path.name == "index.html"]  # no links in source
+    read = [path for path in pages() if "_modules" not in path.parts or path.name == "index.html"]  # code has no links
     found = [link for path in read for link in broken(path)]
     assert found == []
 
@@ -130,7 +133,7 @@ def test_no_tag_is_made_of_words_and_no_markup_is_left() -> None:
 
 
 def test_the_laws_of_the_planted_errors_can_be_read() -> None:
-    """`<u, J v>` was taken for a tag, underlined text without end."""
+    """`<u, J v>` is shown as text. This text was once parsed as a tag for underlining."""
     source = (ROOT / "docs" / "planted-errors.md").read_text(encoding="utf-8")
     shown = (SITE / "planted-errors.html").read_text(encoding="utf-8") if pages() else ""
     assert source.count("<u, J v>") == shown.count("&lt;u, J v&gt;") > 20

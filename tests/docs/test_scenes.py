@@ -1,4 +1,4 @@
-"""Test the recorded scenes: they have a frame for every position of the sliders, and a script records them."""
+"""Test the recorded scenes: each has a frame for every position of its sliders, and a script records them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def scene(name: str) -> dict[str, Any]:
 
 
 def numbers(value: Any) -> list[float]:
-    """Return all numbers of JSON data."""
+    """Return all numbers in JSON data."""
     if isinstance(value, dict | list):
         inside = value.values() if isinstance(value, dict) else value
         return [number for one in inside for number in numbers(one)]
@@ -40,7 +40,7 @@ def test_a_frame_for_every_position(name: str) -> None:
 
 
 def test_the_scenes_show_what_their_captions_say() -> None:
-    """The gap falls with the width; neurons move at small alpha alone; muP keeps the best rate, PyTorch's does not."""
+    """The gap falls with the width, neurons move only at small alpha, and only muP keeps the best learning rate."""
     found = scene("widths")
     ends = found["frames"][len(found["sliders"]["steps"]) - 1 :: len(found["sliders"]["steps"])]
     gaps = [np.abs(np.subtract(end["networks"][:2], end["linearised"])).max() for end in ends]

@@ -1,8 +1,9 @@
-"""Choose the array libraries of the device tests: all that are available, or the one named in MININTK_TEST_ARRAYS.
+"""Choose the array libraries of the device tests: all available libraries, or the library named in MININTK_TEST_ARRAYS.
 
     MININTK_TEST_ARRAYS=cupy python -m pytest tests/device/test_device.py         # numpy, standin or cupy
 
-NumPy and the stand-in are always available, CuPy if there is a GPU.  A test that should run on each:
+NumPy and the stand-in are always available. CuPy is available if there is a GPU. A test that should run on each
+library:
 
     @pytest.mark.parametrize("library", LIBRARIES)
     def test_something(library):
@@ -22,7 +23,7 @@ NAMES = ("numpy", "standin", "cupy")
 
 
 def namespace(library: str) -> Any:
-    """Return the namespace of a library; RuntimeError if it is CuPy and there is no GPU."""
+    """Return the namespace of a library. A RuntimeError is raised for CuPy if there is no GPU."""
     if library not in NAMES:
         raise ValueError(f"{VARIABLE} expects one of {', '.join(NAMES)}, got {library!r}")
     return _standin if library == "standin" else device_namespace("gpu" if library == "cupy" else "cpu")
@@ -40,4 +41,4 @@ def _available() -> tuple[str, ...]:
 
 
 LIBRARIES = _available()
-"""Return the libraries to run on: all that are available, or the chosen one."""
+"""The libraries to run on: all available libraries, or the chosen library."""

@@ -1,6 +1,6 @@
-"""Run the source of `minintk.arrays.raw_kernel` in NumPy: a GPU's code, compiled by this machine's compiler.
+"""Run the GPU source of `minintk.arrays.raw_kernel` on NumPy arrays, compiled by this machine's C or C++ compiler.
 
-use_blocks(monkeypatch)   # planes by blocks of threads; COMPILER is None where there is no compiler
+use_blocks(monkeypatch) computes planes by blocks of threads. COMPILER is None if there is no compiler.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ C = {"float32": "float", "float64": "double"}
 
 
 def compile_text(name: str, text: str, *flags: str) -> Any:
-    """Compile a source into a library; AssertionError with the compiler's messages."""
+    """Compile a source into a library. If this fails, the AssertionError contains the compiler's messages."""
     assert COMPILER is not None
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / name, Path(folder) / f"{name}.so"
         source.write_text(text)
-        # no contraction of a * b + c, no reordering: every step is rounded as written
+        # The flags prevent contraction of a * b + c and reordering, so every step is rounded as written.
         flags = ("-O1", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-unused-variable", "-Wno-unknown-pragmas", *flags)
         done = subprocess.run(
             [COMPILER, *flags, "-shared", "-fPIC", str(source), "-o", str(made), "-lm"],
@@ -43,7 +43,10 @@ def compile_text(name: str, text: str, *flags: str) -> Any:
 
 @lru_cache
 def library(name: str, inputs: str, outputs: str, body: str, dtype: str) -> Any:
-    """Return the C function, a loop over the entries; all arguments are pointers, and the body indexes raw ones."""
+    """Return the C function, which loops over the entries.
+
+    All arguments are pointers, and the body indexes raw arguments.
+    """
     arguments, loads = [], []
     for kind, declared in (("const ", inputs), ("", outputs)):
         for raw, ctype, one in declarations(declared):
@@ -74,7 +77,10 @@ def declarations(text: str) -> list[tuple[bool, str, str]]:
 
 
 class Kernel:
-    """Call it like CuPy's ElementwiseKernel: inputs, then outputs; inputs broadcast, and Python numbers are cast."""
+    """A kernel that is called like CuPy's ElementwiseKernel.
+
+    Inputs come first, then outputs. Inputs are broadcast, and Python numbers are cast.
+    """
 
     def __init__(self, name: str, inputs: str, outputs: str, body: str) -> None:
         self.text = (name, inputs, outputs, body)
@@ -91,13 +97,13 @@ class Kernel:
             wanted = np.dtype(np.int32) if ctype == "int" else dtype
             assert not isinstance(value, np.ndarray) or value.dtype == wanted, name
             a = np.asarray(value, dtype=wanted)
-            # a copy, whatever the layout; CuPy passes references, which the source must not read after it writes
+            # Inputs are always copied. CuPy passes references, which the source must not read after it writes.
             a = np.ascontiguousarray(a if raw else np.broadcast_to(a, shape))
             kept.append(a)
             pointers.append(ctypes.c_void_p(a.ctypes.data))
         results = [np.empty(shape, dtype) for _ in outs]
         shared = [k for k, value in enumerate(ins) if any(value is out for out in outs)]
-        for k in shared:  # in place: one memory for both, as on the GPU
+        for k in shared:  # in-place arguments share memory with the output, as on the GPU
             which_out = next(n for n, out in enumerate(outs) if out is ins[k])
             results[which_out][...] = kept[k]
             pointers[k] = ctypes.c_void_p(results[which_out].ctypes.data)
@@ -168,7 +174,7 @@ extern "C" int run(int blocks, int rows, int threads, int backwards, void **argu
 
 
 def block_library(source: str, name: str) -> Any:
-    """Compile the CUDA source of a kernel as C++, with threads that take turns at its barriers."""
+    """Compile the CUDA source of a kernel as C++ code in which the threads take turns at barriers."""
     head = re.search(rf'extern "C" __global__ void {name}\((.*?)\) \{{', source, re.DOTALL)
     assert head is not None
     kinds = [
@@ -180,7 +186,10 @@ def block_library(source: str, name: str) -> Any:
 
 
 class Blocks:
-    """Call it like `minintk.arrays.raw_kernel`; every order of the threads must give the same result."""
+    """A kernel that is called like `minintk.arrays.raw_kernel`.
+
+    Every order of the threads must give the same result.
+    """
 
     name = "planes"
 
@@ -194,11 +203,11 @@ class Blocks:
         kept = [np.ascontiguousarray(a) for a in arguments]
         assert all(a is b for a, b in zip(kept, arguments, strict=True) if isinstance(b, np.ndarray))
         given = (ctypes.c_void_p * len(kept))(*(a.ctypes.data for a in kept))
-        with self.lock:  # one GPU
+        with self.lock:  # one call at a time, as on one GPU
             self.run(blocks, threads, arguments, given)
 
     def run(self, blocks: tuple[int, int], threads: int, arguments: tuple[Any, ...], given: Any) -> None:
-        """Run the threads forward, then backward."""
+        """Run the threads in forward order, then in backward order, and compare the results."""
         found = []
         for backwards in (0, 1):
             arguments[-2][...] = np.nan
@@ -209,7 +218,7 @@ class Blocks:
 
 
 class PairBlocks(Blocks):
-    """The same for pairs of vectors, which are written where they are read: the threads run once."""
+    """The same for pairs of vectors. Pairs are overwritten in place, so the threads run only once."""
 
     name = "pairs"
 
@@ -220,12 +229,12 @@ class PairBlocks(Blocks):
 
 @lru_cache
 def blocks(xp: Any, name: str, source: str) -> Blocks:
-    """Replace `minintk.arrays.raw_kernel`."""
+    """Return the kernel that replaces `minintk.arrays.raw_kernel`."""
     return {"planes": Blocks, "pairs": PairBlocks}[name](source)
 
 
 def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -> Callable[..., Blocks]:
-    """Until the patch ends, compute planes in NumPy by the GPU's code, in blocks; `edit` changes its source."""
+    """Compute planes of NumPy arrays by the GPU's code, in blocks, until the patch ends. `edit` changes the source."""
     from analytic.fast import gpu_kernels, offsets
     from analytic.fast import planes as plan
 
@@ -237,7 +246,7 @@ def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -
 
 
 def use_pairs(patch: Any, edit: Callable[[str], str] = lambda source: source) -> None:
-    """Until the patch ends, compute pairs of vectors in NumPy by the GPU's code; `edit` changes its source."""
+    """Compute pairs of NumPy vectors by the GPU's code until the patch ends. `edit` changes the source."""
     from analytic.fast import gpu_vectors
     from analytic.fast.accelerate import Faster
 

@@ -1,4 +1,4 @@
-"""Count the calls of a function, and their arguments, since times depend on the machine."""
+"""Count the calls of a function and record their arguments. Tests use counts because times depend on the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def counted(owner: Any, name: str, measure: Callable[..., Any] = lambda *a, **k: 1) -> Iterator[list[Any]]:
-    """Yield a list that receives `measure(*arguments)` at every call of `owner.name`, which works as before."""
+    """Yield a list that receives `measure(*arguments)` at every call of `owner.name`, whose behaviour is unchanged."""
     calls: list[Any] = []
     plain = getattr(owner, name)
 

@@ -1,4 +1,4 @@
-"""Find every class that exists: the subclasses of a base, in all modules of both packages; make a layer of each."""
+"""Find every subclass of a base class in all modules of both packages, and make layers of each class."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import minintk as mn
 from minintk.spec.shapes import out_shape
 
 WRONG_ON_PURPOSE = "analytic.verify."
-"""Its optimisers are the deliberate errors of `verify`."""
+"""The modules whose optimisers are the deliberate errors of `verify`."""
 
 
 @cache
@@ -40,7 +40,7 @@ def descendants(base: Any) -> Iterator[Any]:
 
 
 def every(base: Any) -> list[Any]:
-    """Return the concrete subclasses in the library, by name, without classes that tests define."""
+    """Return the concrete public subclasses in the library, sorted by name, without classes that tests define."""
     load()
     found = {kind for kind in descendants(base) if kind.__module__.startswith(("minintk.", "analytic."))}
     right = {kind for kind in found if not kind.__module__.startswith(WRONG_ON_PURPOSE)}
@@ -52,7 +52,7 @@ def every(base: Any) -> list[Any]:
 
 CONV, NUMBER = partial(mn.Conv2d, b_std=0.2), 0.6
 ARGUMENTS: dict[str, Any] = {"float": NUMBER, "int": 3, "tuple[float, ...]": (0.3, -0.8, 0.2, 0.1)}
-"""Return an argument by its field's type; float fields with a default become NUMBER in a second example."""
+"""An argument for each type of field. Float fields with a default become NUMBER in a second example."""
 
 MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
     "AvgPool": [
@@ -86,22 +86,22 @@ MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
     "Softplus": [(mn.Softplus(beta=5.0, scale=1.404383), (4,))],
     "Sum": [(mn.Sum(mn.Dense(4, b_std=0.4), mn.Identity(), mn.Sequential(mn.Tanh(), mn.Dense(4))), (4,))],
 }  # fmt: skip
-"""Examples that the defaults and single numbers do not reach."""
+"""Examples that the default arguments and single numbers do not cover."""
 
 
 def type_of(field: Field[Any]) -> str:
-    """Return the type of a field as it is written, with `from __future__ import annotations` or without."""
+    """Return the type of a field as written, with or without `from __future__ import annotations`."""
     return field.type.__name__ if isinstance(field.type, type) and not get_args(field.type) else str(field.type)
 
 
 def layers() -> list[Any]:
-    """Return every class of layers that has no subclass."""
+    """Return every layer class that has no subclass."""
     found = every(mn.spec.Layer)
     return [kind for kind in found if not any(issubclass(other, kind) for other in found if other is not kind)]
 
 
 def examples(kind: Any) -> list[tuple[Any, tuple[int, ...]]]:
-    """Return layers of a class, each with the shape of an example that it accepts."""
+    """Return layers of a class, each with an input shape that it accepts."""
     if issubclass(kind, mn.spec.layers.Several):
         made = [kind(mn.Tanh(), mn.Sin())]
     else:

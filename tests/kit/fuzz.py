@@ -1,9 +1,9 @@
-"""Read damaged files: each must be read, or refused by one error that names it, in bounded memory.
+"""Read damaged files. Each file must be read, or refused by one error that names the file, in limited memory.
 
     python3 make.py python -m tests.kit.fuzz 100000 [seed]
 
-A file is a real one of `hostile.KINDS` in which some bytes are flipped, cut out, repeated or replaced by large numbers.
-It prints how many were read and refused, and exits with 1 after anything else.
+Each file is a real file from `hostile.KINDS` in which some bytes are flipped, deleted, repeated or replaced by large
+numbers. The script prints how many files were read and refused. The script exits with 1 after any other outcome.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from minintk.files.reading import Unreadable
 from tests.kit.hostile import KINDS, most, peak
 
 LARGE = b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"999999999", b"1e999", b"\0", b"-1"
-"""Numbers that make a reader ask for too much, or too little."""
+"""Numbers that make a reader request too much memory, or too little."""
 
 MEASURED = 50
-"""One in this many files is read with its memory traced, which takes five times as long."""
+"""One in this many files is read while its memory is traced, which takes five times as long."""
 
 
 def damaged(content: bytes, draw: random.Random) -> bytes:
-    """Damage the file in one to four places."""
+    """Return the content with damage in one to four places."""
     found = bytearray(content)
     for _ in range(draw.randint(1, 4)):
         at = draw.randrange(len(found) + 1)
@@ -49,7 +49,7 @@ def damaged(content: bytes, draw: random.Random) -> bytes:
 
 
 def outcome(name: str, path: Path) -> str:
-    """Return "read" or "refused", or a description of the fault."""
+    """Return "read" or "refused", or a description of the error."""
     try:
         KINDS[name][1](path)
     except Unreadable as error:
@@ -60,7 +60,7 @@ def outcome(name: str, path: Path) -> str:
 
 
 def fuzz(count: int, seed: int) -> Counter[str]:
-    """Read so many damaged files; keys that begin with "wrong" count faults."""
+    """Read `count` damaged files and return the number of each outcome. Outcomes that begin with "wrong" are errors."""
     draw, seen, path = random.Random(seed), Counter[str](), Path(tempfile.mkdtemp()) / "file"
     for n in range(count):
         name = draw.choice(list(KINDS))

@@ -1,10 +1,10 @@
-"""Recompute every number with many digits in this checkout; state where it comes from.
+"""Recompute every recorded number in the tests with many digits, and state its origin.
 
     python3 make.py python tests/kit/golden.py        recomputes all of them, and compares
 
-Unless noted otherwise, neural-tangents 0.6.5 computed a number first, in float64, and it is given here with ten
-decimals.  It is recomputed below in DIGITS digits with mpmath (numbers from `image_kernels`: in extended precision),
-from formulas here or in `oracles_kernels`, without the library.
+Unless noted otherwise, neural-tangents 0.6.5 computed each number first, in float64. Each number is given here with ten
+decimals. Below, it is recomputed with mpmath in DIGITS digits, or in extended precision if it comes from
+`image_kernels`. The formulas are given here or in `oracles_kernels` and do not use the library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import minintk as mn
 from tests.kit.oracles_kernels import DIGITS, dual, exact_kernels, image_kernels, places
 
 SIGMOID_LIKE = 2.4020563531719796
-"""The constant in neural-tangents' `Sigmoid_like`: erf(x / this) / 2 + 1/2."""
+"""The constant in neural-tangents' `Sigmoid_like`, which is erf(x / constant) / 2 + 1/2."""
 R2 = 2**0.5
 D = mn.Dense(1, w_std=R2, b_std=0.1)
 XF1, XF2 = np.cos(np.arange(12.0)).reshape(3, 4), np.sin(1 + np.arange(8.0)).reshape(2, 4)
@@ -31,7 +31,7 @@ F0, F0_TEST = np.cos(np.arange(6.0)).reshape(3, 2), np.sin(np.arange(4.0)).resha
 
 
 def chain(*layers: mn.spec.Layer, w_std: float, b_std: float = 0.0, width: int = 7) -> mn.Sequential:
-    """Build D-phi-D-...-D, with the same Dense everywhere."""
+    """Return the network D-phi-D-...-D, in which every Dense layer D is the same."""
     dense = mn.Dense(width, w_std=w_std, b_std=b_std)
     return mn.Sequential(*(layer for phi in layers for layer in (dense, phi)), dense)
 
@@ -62,7 +62,7 @@ VECTORS: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
         (1.0446439107, 2.6157797158, 36.6721139831, 93.1712953687),
     ),
 }
-"""Infinite networks on XF1, XF2 ("one set": only on XF1): entry [0, 0] and the sum of NNGP, then of NTK."""
+"""Infinite networks on XF1, XF2 ("one set": only on XF1): entry [0, 0] and the sum of the NNGP, then of the NTK."""
 
 IMAGES: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
     "same, flatten": (
@@ -90,13 +90,16 @@ IMAGES: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
         (0.0298266172, 0.1745712436, 0.0622954390, 0.3602309062),
     ),
 }
-"""The same numbers for infinite convolutional networks on XI1, XI2."""
+"""The same numbers for infinite convolutional networks on the images XI1, XI2."""
 
 FLOW = {"train": -0.6057559416, "test": 3.3025667395}
-"""Sum of outputs at time 10 of gradient flow from F0, F0_TEST at learning rate .5 on the NTK of Dense-erf-Dense."""
+"""Sums of the outputs at time 10 of gradient flow from F0, F0_TEST at learning rate .5 on the NTK of Dense-erf-Dense.
+"""
 
 LARGEST_RATE = {0.0: 2.7075346606, 0.9: 5.1443158552}
-"""Its largest stable learning rate, by momentum; neural-tangents' loss is 1/(2 N C) sum (f - y)^2, as in FLOW."""
+"""The largest stable learning rate on the same NTK, by momentum.
+
+As in FLOW, neural-tangents' loss is 1/(2 N C) sum (f - y)^2."""
 
 ENSEMBLE: dict[tuple[str, float], tuple[float, dict[tuple[int, int], float]]] = {
     ("ntk", math.inf): (1.2325160378, {(0, 0): 0.0737616482, (0, 1): 0.0227572966}),
@@ -104,10 +107,11 @@ ENSEMBLE: dict[tuple[str, float], tuple[float, dict[tuple[int, int], float]]] = 
     ("ntk", 10): (1.0596232185, {(0, 0): 0.0983664071}),
     ("nngp", 10): (0.8138907892, {(0, 0): 0.2025998610}),
 }
-"""(kind, t): sum of the ensemble's mean on XF2, entries of its covariance; ridge 1e-3 of the kernel's mean diagonal."""
+"""(kind, t): the sum of the ensemble's mean on XF2 and entries of its covariance. The ridge is 1e-3 of the mean
+diagonal."""
 
 POSTERIOR = {"nngp": (1.3376743620, 0.0804531032), "ntk": (1.2277479829, 0.0740879741)}
-"""By kind: sum of the posterior's mean on XF2, entry [0, 0] of its covariance; ridge 1e-2."""
+"""By kind: the sum of the posterior's mean on XF2 and entry [0, 0] of its covariance, with a ridge of 1e-2."""
 
 COOKBOOK: dict[str, list[float]] = {
     "x": [3.0774223804473877, 2.5889432430267334, -2.1970717906951904, -0.19020164012908936, 1.2208225727081299],
@@ -121,7 +125,9 @@ COOKBOOK: dict[str, list[float]] = {
         0.022255128, 0.001674126, 0.045322288, 0.097752324, 0.175535557, 0.008634384, 0.005548638, 0.000517259,
     ],
 }  # fmt: skip
-"""neural-tangents' cookbook, which draws x and y by JAX: means, then spreads, at eight points, to nine decimals."""
+"""Numbers from neural-tangents' cookbook, which draws x and y with JAX.
+
+Eight means and then eight standard deviations are given to nine decimals."""
 
 NETWORK = {
     "f": -0.0276197072,
@@ -133,13 +139,14 @@ NETWORK = {
     "linearised, moved": 0.2066910175,
     "f, moved": 0.2080647068,
 }
-"""Entries and sums of D5(1.5, .1) - erf - D2(1.2, .05) at XF1, theta = sines and cosines; moved: theta + .1."""
+"""Entries and sums of D5(1.5, .1) - erf - D2(1.2, .05) at XF1. Theta contains sines and cosines. "moved": at theta +
+.1."""
 
 CONVOLUTIONAL = {"f": 0.2002681969, "full[0, 0, 0, 0]": 0.0229031781, "full": 0.1918710217}
-"""The same for two convolutions, ReLU, GlobalAvgPool, Dense at XI1."""
+"""The same for two convolutions with ReLU, GlobalAvgPool and Dense at XI1."""
 
 SOFTPLUS = 1.404383
-"""The scale that makes E phi(z)^2 = 1 for Softplus(beta=5), z ~ N(0, 1); Geiger et al. 2020."""
+"""The scale for which E phi(z)^2 = 1 with Softplus(beta=5) and z ~ N(0, 1) (Geiger et al. 2020)."""
 
 IN_CODE = {
     "0.63661977236758134308": 2 / mp.pi,
@@ -147,7 +154,7 @@ IN_CODE = {
     "9.5367431640625e-7": mp.mpf(2) ** -20,
     "1.7763568394002505e-15": mp.mpf(2) ** -49,
 }
-"""Numbers that appear as digits in the C code that the library compiles."""
+"""Numbers that appear as digits in the C code that the library generates."""
 
 
 # ------------------------------------------------------------------------- infinite networks, once more
@@ -159,7 +166,7 @@ def summary(k: Any, t: Any, rows: slice, columns: slice) -> list[float]:
 
 
 def filled(rows: list[list[Any]]) -> Any:
-    """Return a symmetric matrix from its rows, each starting at the diagonal."""
+    """Return a symmetric matrix from its rows, each of which starts at the diagonal."""
     full = np.empty((len(rows), len(rows)), dtype=object)
     for i, row in enumerate(rows):
         full[i, i:] = full[i:, i] = row
@@ -167,7 +174,10 @@ def filled(rows: list[list[Any]]) -> Any:
 
 
 def standard(spec: mn.Sequential, x: Any) -> tuple[Any, Any]:
-    """Return Dense, phi, Dense in standard parametrization: by W the kernel is fan_in times NTK's, by b it is 1."""
+    """Return the (NNGP, NTK) of Dense, phi, Dense in the standard parametrization.
+
+    With respect to W, the NTK is fan_in times the NTK of the NTK parametrization. With respect to b, it is 1.
+    """
     one, phi, two = spec.layers
     assert isinstance(one, mn.Dense)
     assert isinstance(two, mn.Dense)
@@ -198,7 +208,7 @@ def images(name: str) -> list[float]:
 
 
 def dense_erf_dense() -> tuple[Any, Any]:
-    """Return NNGP and NTK of D(1.5, .05) - erf - D(1.5, .05) on XF1, XF2, as matrices (5, 5)."""
+    """Return the NNGP and the NTK of D(1.5, .05) - erf - D(1.5, .05) on XF1, XF2, as (5, 5) matrices."""
     spec = chain(mn.Erf(), w_std=1.5, b_std=0.05)
     k, t = (mp.matrix(filled(rows).tolist()) for rows in exact_kernels(spec, np.concatenate([XF1, XF2])))
     return k, t
@@ -210,7 +220,7 @@ def propagator(k: Any, time: Any) -> Any:
 
 
 def flows() -> dict[str, float]:
-    theta, rate = dense_erf_dense()[1], mp.mpf(10) / 2 / 6  # time 10 at rate .5, for a loss with 1/(2 N C)
+    theta, rate = dense_erf_dense()[1], mp.mpf(10) / 2 / 6  # time 10 at rate .5; the loss has the factor 1/(2 N C)
     moved = propagator(theta[:3, :3], rate) * (mp.matrix(Y.tolist()) - mp.matrix(F0.tolist()))
     train, test = mp.matrix(F0.tolist()) + moved, mp.matrix(F0_TEST.tolist())
     test += theta[3:, :3] * mp.inverse(theta[:3, :3]) * moved
@@ -224,12 +234,15 @@ def largest_rates() -> dict[float, float]:
 
 
 def gaussian(kind: str, time: Any, ridge: Any, kernels: Any = None, y: Any = Y) -> tuple[Any, Any]:
-    """Return mean and covariance after y's rows: f_0 + A (y - f_0(X)), A = K_tx (K + ridge)^-1 (I - exp(-time ...))."""
+    """Return the mean and the covariance after training on y's rows.
+
+    The mean is f_0 + A (y - f_0(X)) with A = K_tx (K + ridge)^-1 (I - exp(-time ...)).
+    """
     nngp, ntk = kernels or dense_erf_dense()
     k, N = ntk if kind == "ntk" else nngp, len(y)
     held = k[:N, :N] + ridge * mp.eye(N)
     A = k[N:, :N] * mp.inverse(held) * propagator(held, time)
-    start = nngp[:N, :N] if kind == "ntk" else held  # for the NNGP kernel, the targets have that noise
+    start = nngp[:N, :N] if kind == "ntk" else held  # for the NNGP, the targets include the noise of the ridge
     return A * mp.matrix(y.tolist()), nngp[N:, N:] + A * start * A.T - A * nngp[:N, N:] - (A * nngp[:N, N:]).T
 
 
@@ -241,7 +254,7 @@ def ensembles(kind: str, t: float) -> list[float]:
 
 
 def cookbook(kind: str) -> list[float]:
-    """Return means, then standard deviations."""
+    """Return the means, then the standard deviations."""
     spec = chain(mn.Erf(), mn.Erf(), w_std=1.5, b_std=0.05)
     x = np.concatenate([COOKBOOK["x"], np.linspace(-np.pi, np.pi, 50)[::7]])[:, None]
     kernels = [mp.matrix(filled(rows).tolist()) for rows in exact_kernels(spec, x)]
@@ -262,7 +275,7 @@ Tensors = Sequence[Any]
 
 
 def dense(x: Any, W: Any, b: Any, w_std: float, b_std: float) -> Any:
-    """Return w_std / sqrt(fan_in) x W + b_std b, for an array of mpf."""
+    """Return w_std / sqrt(fan_in) x W + b_std b for an array of mpf."""
     return mp.mpf(w_std) / mp.sqrt(len(W)) * (x @ W) + mp.mpf(b_std) * b
 
 
@@ -272,7 +285,7 @@ def network(tensors: Tensors) -> Any:
 
 
 def convolution(x: Any, W: Any, b: Any, stride: tuple[int, int], padding: str) -> Any:
-    """Convolve x : (N, H, W, C), pixel by pixel of the output, with fan_in 9 C, w_std 1.5, b_std .1."""
+    """Convolve x : (N, H, W, C) at each output pixel, with fan_in 9 C, w_std 1.5 and b_std .1."""
     down, right = (places(*four) for four in zip(x.shape[1:3], W.shape[:2], stride, (padding, padding)))
     out = np.empty((len(x), len(down), len(right), W.shape[3]), dtype=object)
     for (i, rows), (j, columns) in ((a, b) for a in enumerate(down) for b in enumerate(right)):
@@ -292,12 +305,12 @@ def convolutional(tensors: Tensors) -> Any:
 
 
 def exact(a: Any) -> Any:
-    """Convert to an array of mpf, digit for digit."""
+    """Convert an array to an array of mpf without rounding."""
     return np.vectorize(lambda v: mp.mpf(float(v)), otypes=[object])(a)
 
 
 def jacobian(f: Callable[[Tensors], Any], tensors: Tensors, outputs: Sequence[tuple[int, int]]) -> Any:
-    """Return d f[outputs] / d theta, (outputs, P), by central differences that are right to half of the digits."""
+    """Return d f[outputs] / d theta, (outputs, P), by central differences with an accuracy of half of the digits."""
     h, columns = mp.mpf(10) ** (-DIGITS // 3), []
     for tensor in tensors:
         for place in np.ndindex(tensor.shape):
@@ -311,7 +324,10 @@ def jacobian(f: Callable[[Tensors], Any], tensors: Tensors, outputs: Sequence[tu
 
 
 def waves(*shapes: tuple[Callable[[Any], Any], float, tuple[int, ...]]) -> list[Any]:
-    """Return tensors of sines and cosines of whole numbers: (function, first number, shape) each."""
+    """Return tensors with sines or cosines of consecutive numbers.
+
+    shapes : (function, first number, shape) of each tensor.
+    """
     return [exact(wave(start + np.arange(float(math.prod(shape)))).reshape(shape)) for wave, start, shape in shapes]
 
 
@@ -375,7 +391,7 @@ LIFTED: dict[str, Any] = {
         -0.533409983518862,
     ],
 }
-"""torch 2.13.0 computed them in float64: outputs and gradients of `images` in tests/kit/lifted.py."""
+"""Outputs and gradients of `images` in tests/kit/lifted.py, computed by torch 2.13.0 in float64."""
 LIFTED_MORE: dict[str, Any] = {
     "tensors": ["0.weight", "0.bias", "4.weight", "8.weight", "8.bias", "12.weight", "12.bias", "14.weight", "14.bias"],
     "f": [
@@ -404,11 +420,11 @@ LIFTED_MORE: dict[str, Any] = {
         0.4016184489536088,
     ],
 }
-"""The same for the model `more_images`."""
+"""Outputs and gradients of `more_images` in tests/kit/lifted.py, also computed by torch."""
 
 
 def checks() -> dict[str, tuple[Any, Callable[[], Any], float]]:
-    """Return, by name: the recorded numbers, a function that recomputes them, and their largest allowed difference."""
+    """Return {name: (recorded numbers, function that recomputes them, largest allowed difference)}."""
     ten = 5.5e-11  # half a unit of the tenth decimal, plus rounding
     tables: dict[str, tuple[Any, Callable[[], Any]]] = {
         "flow": (FLOW, flows),
@@ -437,7 +453,7 @@ def values(again: Callable[[], dict[Any, float]]) -> list[float]:
 
 
 def apart(name: str) -> tuple[float, float]:
-    """Return (difference between the recorded and recomputed numbers of that name, largest allowed difference)."""
+    """Return (largest difference between recorded and recomputed numbers of that name, largest allowed difference)."""
     numbers, again, allowed = checks()[name]
     with mp.workdps(DIGITS):
         return float(np.max(np.abs(np.subtract(numbers, again())))), allowed

@@ -1,4 +1,4 @@
-"""Recompute numbers with many digits for activations that are constant beyond their kinks, by integrals."""
+"""Recompute recorded numbers with many digits, by integrals, for activations that are constant beyond their kinks."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ CLIPPED: list[tuple[mn.spec.Activation, float, float, float, float, float]] = [
     (more.Hardtanh(-0.5, 2.0), 30.0, 0.1, 0.7, 0.641791658667125299, 0.170266422725024197),
     (more.Hardtanh(0.5, 2.0), 1.0, 1.0, 0.25, 0.0727900915350203748, 0.131807821715046187),
 ]
-"""phi, q, q', p, then p' and E phi'(u) phi'(u') by `clipped_dual` in 40 digits."""
+"""phi, q, q', p, and the results p' and E phi'(u) phi'(u') of `clipped_dual` with 40 digits."""
 
 
 def clipped_dual(phi: mn.spec.Activation, q: float, q2: float, p: float) -> tuple[Any, Any]:
-    """Return p' and E phi'(u) phi'(u') by integrals over u, as E[phi(u') | u] is a sum of normal integrals."""
+    """Return p' and E phi'(u) phi'(u') by integrals over u. E[phi(u') | u] is a sum of normal integrals."""
     kinks = [mp.mpf(t) for t in pointwise(phi).kinks]
     low, high = (pointwise(phi).phi(np, np.array(t)).item() for t in pointwise(phi).kinks)
     slope = (mp.mpf(high) - mp.mpf(low)) / (kinks[1] - kinks[0])
@@ -62,7 +62,7 @@ def clipped_dual(phi: mn.spec.Activation, q: float, q2: float, p: float) -> tupl
 
 
 def apart() -> float:
-    """Return how far log p' and log E phi'(u) phi'(u') of CLIPPED are from those computed again, at most."""
+    """Return the largest difference between the logs of the recorded numbers in CLIPPED and the recomputed numbers."""
     with mp.workdps(DIGITS):
         pairs = ((v, again) for case in CLIPPED for v, again in zip(case[4:], clipped_dual(*case[:4]), strict=True))
         return float(max(abs(mp.log(mp.mpf(v) / again)) for v, again in pairs))

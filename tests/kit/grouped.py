@@ -1,4 +1,4 @@
-"""Compute layers of `minintk.more_layers` by plain loops over pixels and channels; laws that planted errors break."""
+"""Compute layers of `minintk.more_layers` by plain loops over pixels and channels, and state laws of these layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ CASES: list[tuple[more.GroupedConv2d, tuple[int, int, int]]] = [
 
 
 def grouped_convolution(layer: more.GroupedConv2d, x: Array, W: Array, b: Array | None) -> Array:
-    """z[p, o] = w_std / sqrt(K K c) sum_s sum_i x[p + d s, g c + i] W[s, i, o] + b_std b[o], g = floor(o G / n)."""
+    """Return the outputs of a grouped convolution.
+
+    z[p, o] = w_std / sqrt(K K c) sum_s sum_i x[p + d s, g c + i] W[s, i, o] + b_std b[o], g = floor(o G / n)
+    """
 
     def pair(value: Any) -> tuple[Any, Any]:
         return value if isinstance(value, tuple) else (value, value)
@@ -55,7 +58,7 @@ def grouped_convolution(layer: more.GroupedConv2d, x: Array, W: Array, b: Array 
 
 
 def adaptive(x: Array, size: tuple[int, int]) -> Array:
-    """Average over the pixels from floor(i H / H') to ceil((i + 1) H / H'), for each window."""
+    """Return means over the pixels from floor(i H / H') to ceil((i + 1) H / H') for each window i."""
     _, H, W, _ = x.shape
     y = np.zeros((len(x), *size, x.shape[-1]))
     for i in range(size[0]):
@@ -67,7 +70,7 @@ def adaptive(x: Array, size: tuple[int, int]) -> Array:
 
 
 def group_norm(x: Array, groups: int, eps: float) -> Array:
-    """Return (x - mean) / sqrt(variance + eps), for each example and group."""
+    """Return (x - mean) / sqrt(variance + eps) for each example and group."""
     y, c = np.empty_like(x), x.shape[-1] // groups
     for n in range(len(x)):
         for g in range(groups):
@@ -80,7 +83,7 @@ def group_norm(x: Array, groups: int, eps: float) -> Array:
 
 
 def outputs(layer: mn.spec.Layer, x: Array, theta: Array | None = None) -> Array:
-    """Return the layer's outputs, with one axis for each example."""
+    """Return the layer's outputs, flattened for each example."""
     net = mn.Network(mn.Sequential(layer, mn.Flatten()), x.shape[1:])
     return np.asarray(net(net.init(np.random.default_rng(0)) if theta is None else theta, x))
 
@@ -103,13 +106,13 @@ def formulas() -> None:
 
 
 def derivatives() -> None:
-    """adjoint, derivative and gram of grouped convolutions"""
+    """the adjoint, the derivative and the gram of grouped convolutions are right"""
     for layer, shape in CASES[:2]:
         testing.check_layer(layer, shape)
 
 
 def derivatives_of_others() -> None:
-    """adjoint, derivative and gram of the other layers of more_layers"""
+    """the adjoint, the derivative and the gram of the other layers of more_layers are right"""
     for layer, shape in (
         *((phi, (4,)) for phi in (more.ELU(0.7), more.Hardswish(), more.TanhGELU(), more.Hardtanh(-0.3, 0.4))),
         (more.AdaptiveAvgPool((2, 3)), (3, 2, 2)), (more.GroupNorm(2, 0.1), (2, 3, 4)),

@@ -1,8 +1,9 @@
-"""Test the guest law: any public call may run inside any other in its thread, and be left by an exception at any line.
+"""Test the guest law: a public call may run inside any other in the same thread, and an exception may end it anywhere.
 
-A tracer stops a host at its k-th line in `minintk` or `analytic` and either calls guests there, as a signal handler, a
-callback or a finalizer would, or raises, as a time limit would.  Afterwards everything has to be as before: the bits of
-host and guests, BLAS's threads, the marks and jobs of the pool, signal handlers, NumPy's settings, the threads.
+A tracer stops a host at its k-th line in `minintk` or `analytic`. There it either calls guests, as a signal handler, a
+callback or a finalizer would, or it raises an error, as a time limit would. Afterwards, everything must be as before:
+the bits of host and guests, BLAS's threads, the marks and jobs of the pool, signal handlers, NumPy's settings, and the
+threads.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ RNG = np.random.default_rng
 
 Host = Callable[[], str]
 STORES = find_spec("analytic.large") is not None
-"""False if the satellite of stores was deleted."""
+"""False if the package for stores (`analytic.large`) was deleted."""
 
 
 class Late(Exception):
-    """Raised by a time limit."""
+    """An error that a time limit raises."""
 
 
 def digest(*arrays: Any) -> str:
-    """Hash the bits of some arrays."""
+    """Return a hash of the bits of some arrays."""
     found = hashlib.sha256()
     for a in arrays:
         found.update(np.ascontiguousarray(a).tobytes())
@@ -58,7 +59,7 @@ PIXELS = mn.Sequential(mn.Conv2d(4), mn.ReLU(), mn.AvgPool(2), mn.Conv2d(4), mn.
 
 @contextmanager
 def hosts() -> Iterator[tuple[dict[str, Host], dict[str, Host]]]:
-    """Yield hosts and guests by name, at thresholds that send small work to the pool."""
+    """Yield hosts and guests by name, with thresholds that send even small work to the pool."""
     x, rows = RNG(0).standard_normal((6, 8, 8, 2)), RNG(1).standard_normal((250, 5))
     y, other = np.eye(3)[np.arange(6) % 3], RNG(3).standard_normal((6, 8, 8, 2))
     with small_is_large(), tempfile.TemporaryDirectory() as folder:
@@ -123,10 +124,13 @@ def left() -> dict[str, Any]:
 
 
 def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
-    """Return the changes since `before`, after at most so many milliseconds: 200 unless new threads have to end."""
+    """Return the changes of the state since `before`, after waiting for at most `patience` milliseconds.
+
+    The wait is only 200 milliseconds if no new threads have to end.
+    """
     for waited in range(patience):
         after = left()
-        after["threads"] |= before["threads"]  # of earlier tests, which may end now
+        after["threads"] |= before["threads"]  # threads of earlier tests may end now
         if after == before:
             return {}
         if waited > 200 and after["threads"] == before["threads"]:
@@ -136,11 +140,11 @@ def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
 
 
 stops: list[str] = []
-"""The places at which the tracer stopped last."""
+"""The places at which the tracer last stopped."""
 
 
 def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[FrameType], bool]) -> tuple[str, int]:
-    """Return (bits of the host, lines counted), running the action at the k-th line for which `where` holds."""
+    """Return (bits of the host, lines counted) after running the action at the k-th line for which `where` is true."""
     count, before = [0], dict[FrameType, int]()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -149,7 +153,7 @@ def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[Fra
         if event == "return":
             before.pop(frame, None)
         back, before[frame] = before.get(frame, 0) >= frame.f_lineno, frame.f_lineno
-        # unlike a signal, a tracer can stop on the way back from a body to `with`, before `__exit__`
+        # Unlike a signal, a tracer can stop on the way back from a body to `with`, before `__exit__`.
         leaves = back and linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
         if event == "line" and not leaves and where(frame):
             count[0] += 1
@@ -171,11 +175,11 @@ def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[Fra
 
 
 CLEANING = {"wait", "end", "__exit__", "_leave"}
-"""Functions in `minintk.threads` that clean up: the next call repairs what an exception leaves there."""
+"""Functions in `minintk.threads` that clean up. The next call repairs the state that an exception leaves there."""
 
 
 def cleaning(frame: FrameType) -> bool:
-    """Return True inside one of them, and where `parallel` calls `end`."""
+    """Return True inside a function of CLEANING and at the line where `parallel` calls `end`."""
     if frame.f_code.co_filename != threads.__file__:
         return False
     line = linecache.getline(threads.__file__, frame.f_lineno).strip()
@@ -183,12 +187,15 @@ def cleaning(frame: FrameType) -> bool:
 
 
 def working(frame: FrameType) -> bool:
-    """Return True outside these functions."""
+    """Return True if `cleaning` is False."""
     return not cleaning(frame)
 
 
 def guest_inside(host: Host, right: str, guests: dict[str, tuple[Host, str]], k: int) -> int:
-    """Check the law of guests at line k of the host, clean-up blocks included; return the lines of the host."""
+    """Check the law of guests at line k of the host, including clean-up blocks.
+
+    Return the number of lines of the host.
+    """
     before, wrong = left(), list[str]()
 
     def call() -> None:
@@ -202,7 +209,10 @@ def guest_inside(host: Host, right: str, guests: dict[str, tuple[Host, str]], k:
 
 
 def left_by_error(host: Host, right: str, k: int, where: Callable[[FrameType], bool] = working) -> int:
-    """Check the law of exceptions at line k of the host; return the lines of the host, 0 if it was stopped."""
+    """Check the law of exceptions at line k of the host.
+
+    Return the number of lines of the host, or 0 if it was stopped.
+    """
     before, count = left(), 0
 
     def late() -> None:

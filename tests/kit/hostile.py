@@ -1,4 +1,4 @@
-"""Build small real files of every kind that the library reads, with their readers, for the readers' tests."""
+"""Build a small real file of every kind that the library reads, together with its reader."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ REMEDY = "make it again"
 
 
 def idx(array: np.ndarray[Any, Any], kind: int = 8) -> bytes:
-    """Write an IDX file."""
+    """Return the bytes of an IDX file."""
     return bytes([0, 0, kind, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
 def batch(images: np.ndarray[Any, Any], labels: list[int], protocol: int = 4) -> bytes:
-    """Write a CIFAR-10 batch as this Python pickles it."""
+    """Return the bytes of a CIFAR-10 batch, pickled by this version of Python."""
     said = {b"batch_label": b"a batch", b"labels": labels, b"data": images, b"filenames": [b"a.png"] * len(labels)}
     return pickle.dumps(said, protocol=protocol)
 
 
 def npy(array: np.ndarray[Any, Any]) -> bytes:
-    """Write a .npy file."""
+    """Return the bytes of a .npy file."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
 
 
 def header(text: str) -> bytes:
-    """Write the beginning of a .npy file with this header, without values."""
+    """Return the beginning of a .npy file with this header and no values."""
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) + 1) + text.encode("latin1") + b"\n"
 
 
 def archive(members: dict[str, bytes], way: int = zipfile.ZIP_STORED) -> bytes:
-    """Write a zip file, with right checksums whatever the members hold."""
+    """Return the bytes of a zip file whose checksums are right for any content of its members."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", way) as made:
         for name, content in members.items():
@@ -57,7 +57,7 @@ def archive(members: dict[str, bytes], way: int = zipfile.ZIP_STORED) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """Return a generator's state as `checkpoints.save` writes it."""
+    """Return a generator's state in the form that `checkpoints.save` writes."""
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -69,7 +69,11 @@ ABOUT = {"format": 1, "step": 3, "rng": plain(np.random.Philox(0).state), "about
 
 
 def checkpoint(text: Any = None, members: dict[str, bytes] | None = None, way: int = zipfile.ZIP_STORED) -> bytes:
-    """Write a checkpoint; text : its `about`, or the changes to that of a run.  members : other .npy files in it."""
+    """Return the bytes of a checkpoint.
+
+    text : the content of its `about`, as bytes or as changes to the entries of a run. members : further .npy files in
+    the checkpoint.
+    """
     said = text if isinstance(text, bytes) else json.dumps(ABOUT | (text or {})).encode()
     arrays = {"theta": npy(np.arange(5.0)), "memory": npy(np.ones(5)), "about": npy(np.frombuffer(said, np.uint8))}
     return archive({f"{name}.npy": content for name, content in (arrays | (members or {})).items()}, way)
@@ -91,11 +95,11 @@ KINDS: dict[str, tuple[bytes, Reader]] = {
     "history": (HISTORY, mn.History.load),
     "json": (HISTORY, lambda path: read_json(path, "a result", REMEDY)),
 }
-"""{kind: (a real file, its reader)}."""
+"""{kind: (content of a real file, its reader)}."""
 
 
 def peak(call: Callable[[], Any]) -> int:
-    """Return the peak of bytes allocated during a call, errors included."""
+    """Return the peak number of bytes allocated during a call, even if the call raises an error."""
     tracemalloc.start()
     try:
         call()
@@ -106,5 +110,8 @@ def peak(call: Callable[[], Any]) -> int:
 
 
 def most(size: int) -> int:
-    """Return the bytes that reading a file of this size may take, as `files.reading` states it, plus a constant."""
+    """Return the number of bytes that reading a file of this size may take.
+
+    The number is the limit in `files.reading` plus a constant.
+    """
     return EXPANSION * size + 4 * CHUNK

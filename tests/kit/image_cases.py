@@ -36,7 +36,10 @@ SPECS = {
 
 
 def images(dtype: str) -> Array:
-    """Return images in general position, equal, opposite, scaled, nearly equal, with black pixels, and black."""
+    """Return images in general position, and images that are equal, opposite, scaled, nearly equal, or partly black.
+
+    The last image is entirely black.
+    """
     x = np.random.default_rng(0).standard_normal((2, 4, 5, 2))
     black = x[0].copy()
     black[:, :3] = 0

@@ -1,4 +1,4 @@
-"""Run a training run that kills itself, `kill -9`, at a given point.
+"""Run a training run that kills itself with `kill -9` at a given point.
 
 python interrupted.py FOLDER NAME loss 37       at the 37th evaluation of the loss
 python interrupted.py FOLDER NAME write 3       in the middle of writing the third checkpoint
@@ -23,7 +23,7 @@ from minintk.training import checkpoints
 
 
 def probe(net: mn.Network, theta: Any) -> Any:
-    """Return four inputs of the network's shape, in the library of theta."""
+    """Return four inputs of the network's shape, in the array library of theta."""
     x = np.random.default_rng(8).standard_normal((4, *net.input_shape)).astype(str(theta.dtype))
     return to_library(x, array_namespace(theta))
 
@@ -52,12 +52,15 @@ class Fatal(mn.SoftmaxCrossEntropy):
 
 
 def prepare(at: int = -1, happens: Callable[[], None] = lambda: None) -> None:
-    """Set what happens in the next run, and when."""
+    """Set the function that the next run calls, and the number of the loss evaluation at which the run calls it."""
     Fatal.calls, Fatal.at, Fatal.happens = 0, at, staticmethod(happens)
 
 
 def run(folder: str | None, name: str = "network", **changes: Any) -> mn.Run:
-    """Run 100 steps with momentum, a schedule, batches and shifts; name: of MODELS, "members" (three), "lenet5"."""
+    """Run 100 steps with momentum, a schedule, mini-batches and shifts.
+
+    name : a key of MODELS, "members" (an ensemble of three) or "lenet5".
+    """
     rng = np.random.default_rng(0)
     digits = mn.datasets.digits(dtype=np.float32)
     data, test = (digits.enlarged(3, frame=2) if name == "lenet5" else digits.images()).split(130, 100, rng)
@@ -73,12 +76,12 @@ def run(folder: str | None, name: str = "network", **changes: Any) -> mn.Run:
         "loss": Fatal(), "optimizer": optimizer, "steps": 100, "batch_size": 8, "rng": rng, "augment": mn.Shift(1),
         "test": (x_test, y_test), "checkpoint": folder,
     }  # fmt: skip
-    with threadpool_limits(1, "blas"):  # the bits depend on the number of threads
+    with threadpool_limits(1, "blas"):  # the bits of the result depend on the number of threads
         return mn.fit(model, theta, x, y, **(how | changes))
 
 
 def die() -> None:
-    """Kill this process by kill -9."""
+    """Kill this process with SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,10 +1,10 @@
-"""Run a sweep that kills itself, `kill -9`, at a given point.
+"""Run a sweep that kills itself with `kill -9` at a given point.
 
 python interrupted_sweep.py FOLDER SIZE train 7        at the 7th call of the work, half way through its training
 python interrupted_sweep.py FOLDER SIZE write 12       in the middle of writing the 12th record
 python interrupted_sweep.py FOLDER SIZE                not at all
 
-SIZE: "small", 12 runs; "large", 500 runs over (alpha, h, seed).
+SIZE is "small" for 12 runs, or "large" for 500 runs over (alpha, h, seed).
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ calls, at = 0, -1
 
 
 def work(alpha: float, h: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Train alpha-scaled for forty steps on digits; return the loss, and the time at which it had halved."""
+    """Train an alpha-scaled network for forty steps on digits.
+
+    Return its loss, and the time at which the loss had halved.
+    """
     global calls
     calls += 1
     x, y = mn.datasets.digits(dtype=np.float32)[:20].parity()

@@ -1,7 +1,7 @@
-"""The laws that refuse planted errors: each raises AssertionError with numbers; see `planted`.
+"""State the laws that refuse planted errors (see `planted`). Each law raises AssertionError with numbers.
 
-The networks run their plain layers, with the fast ones disabled, so that an error planted into `minintk.layers` takes
-effect; the laws of `planted_laws_images` compare fast networks with these.
+The networks run their plain layers, with the fast layers disabled, so that an error planted into `minintk.layers` takes
+effect. The laws of `planted_laws_images` compare fast networks with plain networks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minintk.models.network import Network, as_written
 from minintk.testing import assert_close
 from tests.kit.montecarlo import assert_mean, inputs
 
-infinite: Any = import_module("analytic.kernels")  # the module; analytic.kernel is its function
+infinite: Any = import_module("analytic.kernels")  # imports the module, because analytic.kernel is a function
 
 Array = mn.Array
 Patch = pytest.MonkeyPatch
@@ -43,7 +43,10 @@ def plain(spec: mn.spec.Layer, shape: tuple[int, ...]) -> mn.Network:
 
 
 def chain(*activations: mn.spec.Activation) -> mn.Network:
-    """Build four features throughout, so that a transposed weight fits, with every kind of bias and shortcut."""
+    """Build a network with four features throughout, and with every kind of bias and shortcut.
+
+    Equal numbers of features let a transposed weight fit.
+    """
     layers: list[mn.spec.Layer] = [mn.Dense(4, w_std=1.4, b_std=0.3)]
     for phi in activations:
         layers += [phi, mn.Dense(4, w_std=1.4, b_std=0.5, b_init="zeros")]
@@ -56,7 +59,7 @@ NETWORKS = [chain(phi) for phi in ACTIVATIONS] + [chain(mn.Tanh(), mn.Sin())]
 
 
 def points(ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
-    """Return each network at a point away from its start."""
+    """Return each network with parameters that differ from its initial values."""
     rng = np.random.default_rng(3)
     found = []
     for net in NETWORKS:
@@ -87,13 +90,13 @@ def gram() -> None:
 
 
 def ensemble() -> None:
-    """members together = apart"""
+    """an ensemble computed together = its members computed separately"""
     for net, theta in points(3):
         testing.check_ensemble(net, theta, X, np.random.default_rng(0))
 
 
 def blocks() -> None:
-    """ntk by blocks = in one piece"""
+    """ntk in blocks = ntk in one piece"""
     for net, theta in points():
         testing.check_blocks(net, theta, X, np.random.default_rng(0))
 
@@ -171,7 +174,7 @@ def loop() -> None:
 
 
 def untouched() -> None:
-    """train leaves the caller's theta"""
+    """train leaves the caller's theta unchanged"""
     net, theta = points()[0]
     before = theta.copy()
     steps(net, theta)
@@ -204,7 +207,7 @@ def together() -> None:
 
 
 def bound() -> None:
-    """the warning comes at 2 (1 + m) N / lambda_max"""
+    """train warns above 2 (1 + m) N / lambda_max and not below"""
     net, theta = points()[0]
     critical = an.max_learning_rate(mn.ntk_full(net, theta, X), momentum=0.5)
     warned = []
@@ -218,7 +221,7 @@ def bound() -> None:
 
 
 def resumed() -> None:
-    """a run resumed at any step = the run unbroken"""
+    """a run resumed at any step = the uninterrupted run"""
     rng = np.random.default_rng(5)
     net, theta = points()[0]
     x, y = rng.standard_normal((7, 3)), rng.standard_normal((7, 2))
@@ -235,7 +238,7 @@ def resumed() -> None:
 
 
 def times() -> None:
-    """t of a schedule = the sum of its rates, in training too"""
+    """t of a schedule = the sum of its rates, also in training"""
     net, theta = points()[0]
     for lr in (mn.StepDecay(0.02, 3, 0.5), mn.Cosine(0.02, 5), mn.WarmUp(4, mn.Cosine(0.02, 5))):
         rates = np.array([lr(s) for s in range(9)])
@@ -260,7 +263,7 @@ def moved() -> None:
 
 
 def draws() -> None:
-    """tensors are drawn with their row's deviation"""
+    """tensors are drawn with the standard deviation of their row"""
     net = mn.Network(mn.Sequential(mn.Dense(20, w_std=3.0, b_std=0.5), mn.Dense(1)), (4,), mn.Standard())
     theta = net.layout.unpack(net.init(np.random.default_rng(0), ensemble=500))
     for name, std in (("0.W", 3.0 / 2), ("0.b", 0.5), ("1.W", 1 / 20**0.5)):
@@ -283,7 +286,7 @@ def zero_start() -> None:
 
 
 def flat_coordinates(optimizer: mn.training.optimizers.Optimizer, parametrization: Any) -> Callable[[], None]:
-    """muP: every layer learns alike at every width"""
+    """muP: the change of every layer is independent of the width"""
 
     def law() -> None:
         x, y = mn.datasets.digits().subset(32, np.random.default_rng(0)).one_hot()
@@ -302,7 +305,7 @@ mean_field = flat_coordinates(mn.SGD(lr=0.1), mn.MeanField)
 
 
 def equivalent() -> None:
-    """a + s, b - s, c - 2 s (Adam: c - s) is the same network at every step"""
+    """a + s, b - s, c - 2 s (Adam: c - s) give the same network at every step"""
     spec, x, y = mn.Sequential(mn.Dense(9, b_std=0.3), mn.Tanh(), mn.Dense(9), mn.Tanh(), mn.Dense(2)), X, Y
     for rule, optimizer in (("sgd", mn.SGD(lr=0.02, momentum=0.5)), ("adam", mn.Adam(lr=0.01, eps=1e-60))):
         one = mn.ABC((0, 0.5, 0.5), (0, 0, 0), (0, 0.25, 0), rule)  # type: ignore[arg-type]
@@ -316,7 +319,7 @@ def equivalent() -> None:
 
 
 def subsets() -> None:
-    """ntk(scales=) = J S J' with J written down"""
+    """ntk(scales=) = J S J' with an explicit J"""
     net, theta = points()[0]
     names, J = [t.name for t in net.layout.tensors], net.linearize(theta, X)[1].dense()
     for name in names:
@@ -336,7 +339,7 @@ def on_a_kernel() -> None:
 
 
 def hierarchy_in_time() -> None:
-    """the hierarchy of order k is off by t^(k - 1) in the kernel, by t^k in the outputs"""
+    """the hierarchy of order k has errors of t^(k - 1) in the kernel and of t^k in the outputs"""
     spec = mn.Sequential(mn.Dense(8, b_std=0.3), mn.Tanh(), mn.Dense(8), mn.Erf(), mn.Dense(2))
     net = mn.Network(spec, (3,), mn.SpectralMuP())
     theta, times = net.init(np.random.default_rng(0)), (2e-3, 4e-3)
@@ -374,14 +377,14 @@ def sharpest() -> None:
 
 
 def losses(kind: type[Any] = mn.Loss) -> list[Any]:
-    """Return every loss of minintk, one of each class, found through the base class."""
+    """Return one loss of every class in minintk. The classes are found as subclasses of the base class."""
     inner = [loss for sub in kind.__subclasses__() for loss in losses(sub)]
     own = kind.__module__.startswith("minintk.") and not kind.__abstractmethods__ and not kind.__name__.startswith("_")
     return [*inner, kind()] if own else inner
 
 
 def maps(loss: Any) -> dict[str, Any]:
-    """Return L, dL/df and, if it exists, (d2L/df2) f, as functions of f and y."""
+    """Return L, dL/df and, if it exists, (d2L/df2) f as functions of f and y."""
     both = {"value": loss, "cotangent": loss.cotangent}
     smooth = type(loss).hessian is not mn.Loss.hessian
     return both | {"hessian": lambda f, y: loss.hessian(f, y, f)} if smooth else both
@@ -406,20 +409,20 @@ def floating_losses() -> None:
 
 
 def nan_losses() -> None:
-    """losses of a NaN, and their cotangents and Hessians there, are NaN"""
+    """losses, cotangents and Hessians of a NaN are NaN"""
     for loss in losses():
         for name, of in maps(loss).items():
             for spoilt in range(2):
                 f, y = np.array([[0.5], [20.0]]), np.array([[1.0], [-1.0]])
                 (f, y)[spoilt][0] = np.nan
                 got = np.asarray(of(f, y))
-                quiet = name == "hessian" and not (spoilt == 0 and loss.curvature is None)  # it does not depend on it
+                quiet = name == "hessian" and not (spoilt == 0 and loss.curvature is None)  # it ignores the NaN
                 bad = np.isnan(got.ravel()[0])
                 assert bad or quiet, f"{loss}, {name} where {'fy'[spoilt]} is NaN: {got.ravel()[0]}"
 
 
 def pickled() -> None:
-    """a pickle of a network, with its statistics or its masks, computes the same bits"""
+    """an unpickled network, with its statistics or masks, computes the same bits"""
     spec = mn.Sequential(mn.Dense(4), mn.BatchNorm(), mn.ReLU(), mn.Dropout(0.5), mn.Dense(2))
     net = mn.Network(spec, (3,), mn.SpectralMuP())
     theta = net.init(np.random.default_rng(0))
@@ -430,7 +433,7 @@ def pickled() -> None:
 
 
 def stable_rates() -> None:
-    """max_learning_rate = 2 (1 + m) / lambda_max(J S J' L''), from ntk_full written down; above it training diverges"""
+    """max_learning_rate = 2 (1 + m) / lambda_max(J S J' L'') from ntk_full, and training diverges above it"""
     for C in (1, 3, 10):
         for parametrization in (mn.NTK(), mn.SpectralMuP()):
             spec = mn.Sequential(mn.Dense(6, b_std=0.3), mn.Tanh(), mn.Dense(C))

@@ -1,6 +1,6 @@
-"""The laws of the infinite side that refuse planted errors: its kernels, and training in closed form.
+"""State laws of infinite-width kernels and of training in closed form that refuse planted errors.
 
-Each raises AssertionError with numbers, as those of `laws` do.
+Like the laws of `laws`, each law raises AssertionError with numbers.
 """
 
 from __future__ import annotations
@@ -76,17 +76,17 @@ def flow_limit() -> None:
 
 
 def covariance() -> None:
-    """ensemble's covariance = the prior's, pushed through gradient_flow"""
+    """the ensemble's covariance = the prior's covariance propagated by gradient_flow"""
     pushed(analytic.training.dynamics.gradient_flow, {})
 
 
 def covariance_in_steps() -> None:
-    """ensemble's covariance in steps = the prior's, pushed through gradient_descent"""
+    """the ensemble's covariance in steps = the prior's covariance propagated by gradient_descent"""
     pushed(partial(analytic.training.dynamics.gradient_descent, momentum=0.5), {"by": "descent", "momentum": 0.5})
 
 
 def pushed(dynamics: Callable[..., Any], how: dict[str, Any]) -> None:
-    """Compares covariance and standard deviation at t = 5, for networks with all layers trained and with the last."""
+    """Check the covariance and the standard deviation at t = 5, with all layers or only the last layer trained."""
     kernel = an.kernel(mn.Sequential(mn.Dense(9, w_std=1.4, b_std=0.3), mn.Erf(), mn.Dense(1)))
     x, x_test = X[:3], X[3:]
     trained = analytic.training.gp.ensemble(kernel, x, Y[:3, :1], **how)

@@ -1,4 +1,7 @@
-"""Learning-rate scales S as laws: the tangent kernel of training is J S J', on both sides, and decay knows no S."""
+"""State laws of learning-rate scales S.
+
+The tangent kernel of training is J S J' for finite and infinite networks, and weight decay is independent of S.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ X, Y = inputs(6, 5), inputs(6, 2, seed=1)
 
 @dataclass(frozen=True)
 class Absorbed(Parametrization):
-    """The same networks, trained in the same way, without rates: multiplier times sqrt(S), weights times 1/sqrt(S)."""
+    """An equivalent parametrization without learning-rate scales.
+
+    The multipliers are multiplied by sqrt(S) and the weights by 1/sqrt(S), so the same networks train in the same way.
+    """
 
     of: Parametrization
 
@@ -45,13 +51,13 @@ class Absorbed(Parametrization):
 
 
 def network(parametrization: Parametrization, n: int, outputs: int = 2) -> mn.Network:
-    """Build two hidden tanh layers of width n, with biases."""
+    """Return a network with two hidden tanh layers of width n and with biases."""
     hidden = [layer for _ in range(2) for layer in (mn.Dense(n, w_std=1.3, b_std=0.2), mn.Tanh())]
     return mn.Network(mn.Sequential(*hidden, mn.Dense(outputs, b_std=0.1)), X.shape[1:], parametrization)
 
 
 def departure(parametrization: Parametrization, n: int, kernel: Callable[..., Any]) -> float:
-    """|df / lr + J S J' (f - y) / N| / |df / lr| of one step of SGD, f's first order being the linearised network's."""
+    """Return |df / lr + J S J' (f - y) / N| / |df / lr| for one step of SGD on the linearised network."""
     net = network(parametrization, n)
     theta, lr = net.init(np.random.default_rng(n)), 1e-3
     run = mn.train(mn.Linearized(net, theta), theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr), steps=1)
@@ -84,7 +90,7 @@ def same_kappa() -> None:
 
 
 def limit_of_rates() -> None:
-    """E J S J' of one hidden layer = the analytic kernel, of any width"""
+    """E J S J' of one hidden layer = the analytic kernel at any width"""
     for parametrization in WITH_RATES[:3]:
         found = []
         for n in (64, 1024):
@@ -97,7 +103,7 @@ def limit_of_rates() -> None:
 
 
 def stable_rate() -> None:
-    """descent on the linearised network diverges from 2 N / lambda_max of J S J' on, and warns there"""
+    """descent on the linearised network diverges and warns above 2 N / lambda_max of J S J'"""
     net = network(mn.SpectralMuP(), 64)
     theta = net.init(np.random.default_rng(0))
     bound, grown = an.max_learning_rate(mn.ntk_full(net, theta, X)), []
@@ -111,7 +117,7 @@ def stable_rate() -> None:
 
 
 def shrinks() -> None:
-    """weight decay shrinks every tensor by 1 - lr wd a step, at every width"""
+    """weight decay multiplies every tensor by 1 - lr wd per step at every width"""
     for n in WIDTHS:
         net = network(mn.SpectralMuP(), n)
         theta = net.init(np.random.default_rng(0))
@@ -126,7 +132,7 @@ def shrinks() -> None:
 
 
 def decays_alike() -> None:
-    """equivalent parametrizations are the same network at every step, with weight decay too"""
+    """equivalent parametrizations give the same network at every step, also with weight decay"""
     mup, adam = mn.SpectralMuP(), mn.exponents(mn.SpectralMuP(), "adam")
     cases: list[tuple[Any, Any, Any]] = [
         (mn.SGD(0.1, momentum=0.5, weight_decay=0.2), mup, Absorbed(mup)),
@@ -142,7 +148,7 @@ def decays_alike() -> None:
 
 
 def decay_with_the_rate(patch: pytest.MonkeyPatch) -> None:
-    """Plant g <- s (g + lr weight_decay u)."""
+    """Plant the error g <- s (g + lr weight_decay u)."""
     right = Optimizer.scale_and_decay
 
     def wrong(self: Any, g: Any, theta: Any, scales: Any, at: slice, lr: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""Define a network of all modules that can be lifted, with numbers by a formula, and torch's results for it."""
+"""Define networks of all modules that can be lifted, with tensors from a formula and results computed by torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Host = np.ndarray[Any, Any]
 
 
 def images(nn: Any) -> Any:
-    """Build every kind of layer on images (3, 15, 16)."""
+    """Build a network with every kind of layer, on images (3, 15, 16)."""
     return nn.Sequential(
         nn.Conv2d(3, 4, (3, 5), stride=(2, 1), padding=(1, 2)), nn.BatchNorm2d(4), nn.GELU(),
         nn.Sequential(nn.Conv2d(4, 5, 3, padding="same", bias=False), nn.LeakyReLU(0.1)), nn.MaxPool2d(2),
@@ -27,7 +27,7 @@ def images(nn: Any) -> Any:
 
 
 def more_images(nn: Any) -> Any:
-    """Build modules that become the layers of `minintk.more_layers`, on images (3, 15, 16)."""
+    """Build a network of modules that become layers of `minintk.more_layers`, on images (3, 15, 16)."""
     return nn.Sequential(
         nn.Conv2d(3, 6, (3, 2), padding=(1, 2), dilation=(1, 2), groups=3), nn.GroupNorm(2, 6), nn.Hardswish(),
         nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.Conv2d(6, 6, 3, stride=(2, 1), padding=1, groups=6, bias=False),
@@ -40,7 +40,7 @@ MODELS = {"images": (images, LIFTED), "more_images": (more_images, LIFTED_MORE)}
 
 
 def sines(state: dict[str, Any], dtype: str = "float64") -> dict[str, Host]:
-    """Return numbers by a formula for every tensor: weights +-1 / sqrt(fan-in), scales and variances about 1."""
+    """Return tensors from a formula: weights of size up to 2 / sqrt(fan-in), and scales and variances near 1."""
     found = dict[str, Host]()
     for k, (name, a) in enumerate(state.items()):
         wave = np.sin(np.arange(float(np.prod(a.shape))) ** 2 * 0.37 + k).reshape(a.shape)
@@ -51,25 +51,25 @@ def sines(state: dict[str, Any], dtype: str = "float64") -> dict[str, Host]:
 
 
 def inputs(shape: tuple[int, ...], n: int = 4, dtype: str = "float64") -> Host:
-    """Return channels-first inputs, as in torch."""
+    """Return inputs with channels first, as in torch."""
     return np.cos(np.arange(float(n * np.prod(shape))) ** 2 * 0.9).reshape(n, *shape).astype(dtype)
 
 
 def summary(grads: dict[str, Host], recorded: dict[str, Any] = LIFTED) -> tuple[Host, Host]:
-    """Return (a number for each gradient that depends on every entry and its place, the sum of absolute values)."""
+    """Return two arrays with a number for each gradient: a sum weighted by position, and the sum of absolute values."""
     found = [grads[name].ravel().astype(float) for name in recorded["tensors"]]
     return np.array([g @ np.sin(np.arange(g.size) + 1.0) for g in found]), np.array([np.abs(g).sum() for g in found])
 
 
 def loaded(model: Any, dtype: str = "float64") -> tuple[Any, dict[str, Host]]:
-    """Return the stand-in with the formula's numbers."""
+    """Return the stand-in with tensors from the formula, and these tensors."""
     state = sines(model.state_dict(), dtype)
     model.state_dict = lambda: state
     return model, state
 
 
 def check_recorded(dtype: str = "float64", digits: float = 1e-12, name: str = "images") -> None:
-    """Check that outputs, and gradients of sum(f u) in torch's axes, equal torch's."""
+    """Check that the outputs, and the gradients of sum(f u) in torch's axes, equal torch's results."""
     make, recorded = MODELS[name]
     model, state = loaded(make(torch_standin.nn), dtype)
     net, theta = mn.lift(model, (15, 16, 3), check=False)
@@ -85,7 +85,7 @@ D = mn.Sequential(mn.Dense(8, b_std=1.0), mn.Tanh(), mn.Dense(8, b_std=1.0))
 
 
 class TwoLayers(torch_standin.Module):
-    """out(tanh(inp(x))) with its own `forward`, and its layers defined in this order."""
+    """The module out(tanh(inp(x))) with its own `forward`. Its layers are defined in the given order."""
 
     def __init__(self, *defined: str) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class TwoLayers(torch_standin.Module):
             setattr(self, name, layer)
 
     def run(self, x: Host, u: Host, off: dict[str, float]) -> tuple[Host, dict[str, Host], dict[str, Host]]:
-        """Compute torch's results by NumPy; off : added to outputs ("f") and gradients."""
+        """Compute torch's results with NumPy. off : errors added to the outputs ("f") and to the gradients."""
         inp, out = vars(self)["inp"], vars(self)["out"]
         z = x @ inp.weight.T + inp.bias
         y = np.tanh(z) @ out.weight.T + out.bias
@@ -105,15 +105,15 @@ class TwoLayers(torch_standin.Module):
 
 
 def lift_two_layers(*defined: str, **off: float) -> tuple[mn.Network, mn.Array]:
-    """Lift `TwoLayers` with the check, for a module whose results are off by this much."""
+    """Lift `TwoLayers` with the check, for a module whose results have the errors `off`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checking, "run", lambda twin, x, u: twin.run(x, u, off))
-        patch.setattr(checking, "LARGER", ())  # with torch only: tests/minintk/lifting/test_modules.py
+        patch.setattr(checking, "LARGER", ())  # larger inputs need torch; see tests/minintk/lifting/test_modules.py
         return mn.lift(TwoLayers(*defined), (8,), spec=D)
 
 
 def check_refused() -> None:
-    """lift refuses a module with other outputs or other gradients than the network's"""
+    """lift refuses a module whose outputs or gradients differ from the network's"""
     lift_two_layers("inp", "out")
     wrong: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
         (("out", "inp"), {}), (("inp", "out"), {"f": 1e-3}), (("inp", "out"), {"out.weight": 1e-3}),

@@ -1,7 +1,7 @@
-"""Judge Monte Carlo over networks by z-scores: is the mean of these samples the true value?
+"""Judge Monte Carlo estimates over networks by z-scores, which test whether the mean of the samples is the true value.
 
-z = (mean - truth) / (standard deviation / sqrt(E)) for each entry.  With k entries the largest |z| of a true statement
-exceeds `limit(k)` once in a million times (Bonferroni), whatever the correlations between entries.
+z = (mean - truth) / (standard deviation / sqrt(E)) for each entry. With k entries, the largest |z| of a true statement
+exceeds `limit(k)` with probability at most 1e-6 (Bonferroni), for any correlations between entries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def within(successes: int, trials: int, p: float) -> bool:
-    """True if that many successes are likely at p, to one in a million."""
+    """True unless this number of successes is improbable at p. The probability of a false alarm is at most 1e-6."""
     low, high = binom.interval(1 - 1e-6, trials, p)
     return bool(low <= successes <= high)
 
@@ -35,7 +35,7 @@ def limit(k: int, chance: float = 1e-6) -> float:
 
 
 def z_scores(samples: Array, truth: Array) -> Array:
-    """Return z of each entry, samples : (E, ...), truth : (...); 0 or infinity if all samples agree."""
+    """Return z of each entry for samples : (E, ...) and truth : (...). If all samples agree, z is 0 or very large."""
     E = len(samples)
     difference, error = samples.mean(axis=0) - truth, samples.std(axis=0, ddof=1) / sqrt(E)
     rounding = 1e-12 * np.abs(truth).max()
@@ -43,7 +43,7 @@ def z_scores(samples: Array, truth: Array) -> Array:
 
 
 def assert_mean(law: str, samples: Array, truth: Array) -> None:
-    """Raise AssertionError unless the samples' mean is the truth, with a false alarm once in a million times."""
+    """Raise AssertionError unless the samples' mean is the truth. A false alarm has a probability of at most 1e-6."""
     z = z_scores(samples, truth)
     worst, most = float(np.abs(z).max()), limit(z.size)
     if not worst <= most:
@@ -53,7 +53,7 @@ def assert_mean(law: str, samples: Array, truth: Array) -> None:
 def kernels(
     spec: mn.spec.Layer, x: Array, members: int, seed: int = 0, parametrization: Parametrization | None = None
 ) -> tuple[Array, Array]:
-    """Return (NNGP, NTK) of each of E networks at initialisation, (E, N (N + 1) / 2): the upper triangles."""
+    """Return (NNGP, NTK) of each of E networks at initialisation, as upper triangles : (E, N (N + 1) / 2)."""
     net = mn.Network(spec, x.shape[1:], parametrization or NTK())
     rng, upper = np.random.default_rng(seed), np.triu_indices(len(x))
     both = []
@@ -65,5 +65,5 @@ def kernels(
 
 
 def inputs(N: int = 4, d: int = 3, seed: int = 0) -> Array:
-    """Return examples in general position, of different lengths."""
+    """Return examples in general position with different norms."""
     return np.random.default_rng(seed).standard_normal((N, d))

@@ -1,4 +1,4 @@
-"""Compute dual activations as papers print them, in the covariance: for mpmath and for arrays in extended precision."""
+"""Compute dual activations as functions of the covariance, as in the papers, in mpmath or in extended precision."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LONG = SimpleNamespace(
 
 
 def odd_factorial(n: int) -> int:
-    """Return E z^n: (n - 1)!! for even n, 0 for odd."""
+    """Return E z^n for z ~ N(0, 1), which is (n - 1)!! for even n and 0 for odd n."""
     return 0 if n % 2 else prod(range(1, n, 2))
 
 
 def monomials(i: int, j: int, q: Any, q2: Any, k: Any) -> Any:
-    """Return E u^i u'^j, summing over pairings with m pairs across."""
+    """Return E u^i u'^j as a sum over pairings, where m pairs contain one u and one u'."""
     total = 0 * k
     for m in range(min(i, j) + 1):
         if (a := odd_factorial(i - m)) and (b := odd_factorial(j - m)):
@@ -35,7 +35,7 @@ def monomials(i: int, j: int, q: Any, q2: Any, k: Any) -> Any:
 
 
 def closed_dual(layer: Any, q: Any, q2: Any, k: Any, m: Any = MP) -> tuple[Any, Any] | None:
-    """Return E phi(u) phi(u') and E phi'(u) phi'(u'); None for other activations.  m : MP or LONG."""
+    """Return E phi(u) phi(u') and E phi'(u) phi'(u'), or None if no closed form is given here. m : MP or LONG."""
     one = m.one
     pi = m.acos(-one(1))
     if isinstance(layer, mn.Sin):

@@ -1,4 +1,4 @@
-"""Oracles of the feature-learning limit: networks equivalent to groups of samples; mean-field theory by tangents."""
+"""Compute oracles of the feature-learning limit: networks equivalent to groups of samples, and mean-field theory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def drawn(W: DeferredGaussian, rng: np.random.Generator) -> Array:
-    """Complete a matrix from all products that W has returned; the rest is drawn now."""
+    """Return the complete matrix W that agrees with all products already returned. The rest is drawn from N(0, 1)."""
     outside_q, outside_p = (np.eye(len(a)) - a @ a.T for a in (np.asarray(W.Q), np.asarray(W.P)))
     rest = outside_p @ rng.standard_normal((len(W.P), len(W.Q))) @ outside_q
     return np.asarray(W.WQ @ W.Q.T + W.P @ W.WtP.T @ outside_q + rest)
@@ -29,11 +29,11 @@ def drawn(W: DeferredGaussian, rng: np.random.Generator) -> Array:
 def group_and_network(
     spec: mn.Sequential, x: Array, y: Array, *, n: int, steps: int, gamma0: float, lr: float | mn.SGD | mn.Adam
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Return (f, ntk) after each step of a group of n, and of `mn.train` from the group's initial weights."""
+    """Return (f, ntk) after each step, for a group of n samples and for `mn.train` from the group's initial weights."""
     rng = np.random.default_rng(0)
     by: Any = check_optimizer(lr)
     U, size, Vt = np.linalg.svd(x / sqrt(x.shape[1]), full_matrices=False)
-    if isinstance(by, mn.Adam):  # Adam depends on the basis
+    if isinstance(by, mn.Adam):  # the steps of Adam depend on the basis
         U, size, Vt = x / sqrt(x.shape[1]), np.ones(x.shape[1]), np.eye(x.shape[1])
     dense, phi = linear_problem.hidden_layers(spec)
     group = nonlinear.Group(nonlinear.Problem(dense, tuple(map(pointwise, phi)), U * size, y, gamma0, by), n, rng)
@@ -64,7 +64,10 @@ def group_and_network(
 
 
 def within(law: str, found: Array, error: Array, truth: Any, groups: int = nonlinear.GROUPS) -> None:
-    """Raise AssertionError unless all |found - truth| / error are within Student's t, missed once in 1000 times."""
+    """Raise AssertionError unless all |found - truth| / error are within Student's t.
+
+    The probability of a false alarm is at most 1e-3.
+    """
     t = np.abs(found - truth) / error
     most = student.isf(1e-3 / 2 / t.size, groups - 1)
     if not t.max() <= most:
@@ -72,7 +75,7 @@ def within(law: str, found: Array, error: Array, truth: Any, groups: int = nonli
 
 
 def exponent(widths: tuple[int, ...], means: Array, errors: Array) -> tuple[float, float]:
-    """Fit (b, its standard error) of |mean| = A n^b, by least squares of logarithms weighted with the means' errors."""
+    """Return (b, its standard error) of a fit |mean| = A n^b, by weighted least squares of the logs."""
     weight, n = np.abs(means) / errors, np.log(widths)
     A = np.stack([np.ones(len(n)), n], axis=1) * weight[:, None]
     return float(np.linalg.lstsq(A, weight * np.log(np.abs(means)))[0][1]), float(np.linalg.inv(A.T @ A)[1, 1] ** 0.5)
@@ -82,11 +85,11 @@ def by_tangents(
     x: Array, y: Array, *, gamma0: float, lr: float, steps: int, samples: int, seed: int, boundary: bool = True,
     echo: float = 1.0,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return f : (steps + 1, N) and Phi^2 : (steps + 1, N, N) of two hidden layers of erf and one output, w_std = 1.
+    """Return f : (steps + 1, N) and Phi^2 : (steps + 1, N, N) for two hidden erf layers and one output, with w_std = 1.
 
-    It solves the equations in the docstring of `analytic.limits.nonlinear`, with fields from growing Cholesky factors.
-    A, B are means of tangents d phi / dr, d g / du carried along each sample.  It shares no code with the library.
-    boundary : include B's term at s = k; echo : a factor of A and B.
+    The function solves the equations in the docstring of `analytic.limits.nonlinear` and shares no code with the
+    library. Growing Cholesky factors generate the Gaussian fields. A and B are means of the tangents d phi / dr and d g
+    / du, which are carried along each sample. boundary : include B's term at s = k. echo : a factor of A and B.
     """
 
     def d1(h: Array) -> Array:
@@ -97,7 +100,7 @@ def by_tangents(
     u1 = rng.standard_normal((S, N)) @ np.linalg.cholesky(K0).T
     r2, white_u, white_r = rng.standard_normal((S, 1)), *(rng.standard_normal((S, T * N)) for _ in range(2))
     p1, g1, p2, g2 = (np.zeros((S, T * N)) for _ in range(4))
-    dp1, dg1, dp2, dg2 = (np.zeros((S, T * N, T * N)) for _ in range(4))  # of layer 1 by r(s), of layer 2 by u(s)
+    dp1, dg1, dp2, dg2 = (np.zeros((S, T * N, T * N)) for _ in range(4))  # layer 1: by r(s), layer 2: by u(s)
     A, B, e, f = np.zeros((T * N, T * N)), np.zeros((T * N, T * N)), np.zeros(T * N), np.zeros((T, N))
     Phi2 = np.zeros((T, N, N))
 

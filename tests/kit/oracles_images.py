@@ -1,4 +1,4 @@
-"""Compute convolution, pooling and normalisation by plain loops over pixels: slow but easy to verify."""
+"""Compute convolution, pooling and normalisation by plain loops over pixels, which are slow but easy to verify."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = mn.Array
 
 
 def window(size: int, kernel: int, stride: int, padding: Any) -> list[list[int | None]]:
-    """Return, for each output, the pixels that it reads along one axis; None outside the image."""
+    """Return the pixels that each output reads along one axis. Positions outside the image are None."""
     if padding == "valid":
         before, after = 0, 0
     elif padding in ("same", "circular"):
@@ -34,7 +34,7 @@ def window(size: int, kernel: int, stride: int, padding: Any) -> list[list[int |
 
 
 def windows(layer: Any, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], list[tuple[Any, Any, int, int]]]]:
-    """Yield (output pixel, [(row, column, i, j) that it reads]) for images (H, W, C)."""
+    """Yield (output pixel, [(row, column, i, j) that it reads]) for images of shape (H, W, C)."""
 
     def pair(value: Any) -> tuple[Any, Any]:
         return value if isinstance(value, tuple) else (value, value)
@@ -50,7 +50,7 @@ def windows(layer: Any, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, int
 
 
 def convolution(layer: Any, x: Array, W: Array, b: Array | None) -> Array:
-    """Compute z[p] = w_std / sqrt(K K C_in) sum_s x[p + s] W[s] + b_std b, number by number."""
+    """Compute z[p] = w_std / sqrt(K K C_in) sum_s x[p + s] W[s] + b_std b with loops over single numbers."""
     out: dict[tuple[int, int], Array] = {}
     for at, reads in windows(layer, x.shape[1:]):
         z = np.zeros((len(x), layer.channels))
@@ -65,7 +65,10 @@ def convolution(layer: Any, x: Array, W: Array, b: Array | None) -> Array:
 
 
 def pooled(layer: Any, x: Array) -> Array:
-    """Return the mean, with zeros outside counted or left out, or the maximum of each window."""
+    """Return the mean or the maximum of each window.
+
+    `normalize_edges` excludes the zeros outside the image from the mean.
+    """
     out: dict[tuple[int, int], Array] = {}
     for at, reads in windows(layer, x.shape[1:]):
         inside = [x[:, r, c] for r, c, _, _ in reads if r is not None and c is not None]
@@ -77,13 +80,13 @@ def pooled(layer: Any, x: Array) -> Array:
 
 
 def gathered(out: dict[tuple[int, int], Array]) -> Array:
-    """Stack the outputs at each pixel to (N, H, W, C)."""
+    """Stack the outputs at each pixel to an array of shape (N, H, W, C)."""
     H, W = (1 + max(at[k] for at in out) for k in (0, 1))
     return np.stack([np.stack([out[p, q] for q in range(W)], axis=1) for p in range(H)], axis=1)
 
 
 def loop_norm(groups: list[tuple[Any, ...]], x: Array, eps: float) -> Array:
-    """Compute (x - mean) / sqrt(variance + eps) for each group of numbers."""
+    """Return (x - mean) / sqrt(variance + eps) for each group of numbers."""
     y = np.empty_like(x)
     for group in groups:
         numbers = [float(a) for a in np.ravel(x[group])]
@@ -94,7 +97,7 @@ def loop_norm(groups: list[tuple[Any, ...]], x: Array, eps: float) -> Array:
 
 
 def max_pool(x: Array) -> tuple[Array, Array]:
-    """Return (y, dy/dx) of one 2 x 2 window."""
+    """Return (y, dy/dx) for one 2 x 2 window."""
     y, J = bind(mn.MaxPool(2), Site((2, 2, 1), first=False), mn.NTK(), "0")({}, x[None, :, :, None])
     dx = J.vjp(np.ones_like(y), None)
     assert dx is not None

@@ -1,4 +1,4 @@
-"""Compute true infinite-width kernels independently of the library: mpmath recursions and plain 2-d quadrature."""
+"""Compute true infinite-width kernels, independently of the library, by mpmath recursions and by quadrature in 2-d."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Array = Any
 
 
 def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
-    """Return E phi(u) phi(v) and E phi'(u) phi'(v) for (u, v) ~ N(0, [[q1, k], [k, q2]]), as the papers print them."""
+    """Return E phi(u) phi(v) and E phi'(u) phi'(v) for (u, v) ~ N(0, [[q1, k], [k, q2]]), as in the papers."""
     if isinstance(layer, mn.ReLU | mn.LeakyReLU | mn.Abs):
         down = {mn.ReLU: mp.mpf(0), mn.Abs: mp.mpf(-1)}.get(type(layer), mp.mpf(getattr(layer, "slope", 0)))
-        if q1 == 0 or q2 == 0:  # phi'(0): the slope of LeakyReLU, 0 for the others
+        if q1 == 0 or q2 == 0:  # phi'(0) is the slope for LeakyReLU and 0 for the others
             at_zero = down if isinstance(layer, mn.LeakyReLU) else mp.mpf(0)
             return mp.mpf(0), at_zero * (at_zero if q1 == q2 else (1 + down) / 2)
         norm = mp.sqrt(q1 * q2)
         c = max(mp.mpf(-1), min(mp.mpf(1), k / norm))
-        # phi(x) = relu(x) - down relu(-x); Cho and Saul's J_1, J_0 at the angle and at its supplement
+        # phi(x) = relu(x) - down relu(-x). Use Cho and Saul's J_1 and J_0 at the angle and at its supplement.
         a = mp.acos(c)
 
         def j(a: Any) -> tuple[Any, Any]:
@@ -53,14 +53,15 @@ def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
 
 
 def exact_kernels(spec: mn.Sequential, x: Array) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Return NNGP and NTK of all pairs j >= i of the rows x : (N, d), row i from its diagonal on, in DIGITS digits.
+    """Return the NNGP and the NTK of the pairs j >= i of the rows x : (N, d), with DIGITS digits.
 
-    The spec is a chain of Dense and activations, in NTK parametrization, with any b_init; x is used digit for digit.
+    Row i starts at its diagonal. The spec is a chain of Dense layers and activations, in NTK parametrization, with any
+    b_init. The entries of x are not rounded.
     """
     return _exact_kernels(spec, np.asarray(x, np.float64).tobytes(), x.shape, DIGITS)
 
 
-@lru_cache(maxsize=256)  # the tests of compiled kernels need the same truths again
+@lru_cache(maxsize=256)  # cached because the tests of compiled kernels need the same values again
 def _exact_kernels(spec: mn.Sequential, x: bytes, shape: tuple[int, ...], digits: int) -> Any:
     with mp.workdps(digits):
         rows = [[mp.mpf(float(v)) for v in row] for row in np.frombuffer(x).reshape(shape)]
@@ -81,7 +82,7 @@ def _exact_kernels(spec: mn.Sequential, x: bytes, shape: tuple[int, ...], digits
 
 
 def largest_errors(got: tuple[Array, Array], truth: tuple[list[list[Any]], list[list[Any]]]) -> tuple[float, float]:
-    """Return the largest error of NNGP and NTK over all pairs, relative to sqrt(k(x, x) k(x', x')); inf for a NaN."""
+    """Return the largest errors of the NNGP and the NTK relative to sqrt(k(x, x) k(x', x')), or inf for a NaN."""
     worst = []
     with mp.workdps(DIGITS):
         for values, exact in zip(got, truth):
@@ -97,7 +98,10 @@ def largest_errors(got: tuple[Array, Array], truth: tuple[list[list[Any]], list[
 
 
 def degenerate_rows(rng: np.random.Generator, d: int = 6, dtype: Any = np.float64) -> Array:
-    """Rows: equal, opposite, at angles 1e-3 ... 1e-15, collinear with norms 1e-6 ... 1e6, zero, and others."""
+    """Return rows that are equal, opposite, nearly parallel, collinear, zero or in general position.
+
+    The angles are 1e-3 ... 1e-15, and the norms of the collinear rows are 1e-6 ... 1e6 times the norm of the first row.
+    """
     x = rng.normal(size=d)
     x *= np.sqrt(d) / np.linalg.norm(x)
     side = rng.normal(size=d)
@@ -111,7 +115,7 @@ def degenerate_rows(rng: np.random.Generator, d: int = 6, dtype: Any = np.float6
 
 
 def gaussian_nodes(n_panels: int = 48, nodes: int = 12) -> tuple[Array, Array]:
-    """Return nodes and weights of E f(z), z ~ N(0, 1): panels of equal width on [-12, 12]."""
+    """Return nodes and weights for E f(z), z ~ N(0, 1), from panels of equal width on [-12, 12]."""
     t, w = np.polynomial.legendre.leggauss(nodes)
     ends = np.linspace(-12, 12, n_panels + 1)
     half = (ends[1] - ends[0]) / 2
@@ -120,7 +124,7 @@ def gaussian_nodes(n_panels: int = 48, nodes: int = 12) -> tuple[Array, Array]:
 
 
 def quadrature_dual(phi: Callable[[Array], Array], q1: float, q2: float, c: float) -> float:
-    """Compute E phi(u) phi(v), var u = q1, var v = q2, correlation c, over the plane; phi smooth."""
+    """Return E phi(u) phi(v) for smooth phi by quadrature over the plane; var u = q1, var v = q2, correlation c."""
     z, w = gaussian_nodes()
     u = np.sqrt(q1) * z
     v = np.sqrt(q2) * (c * z[:, None] + np.sqrt((1 - c) * (1 + c)) * z)
@@ -130,11 +134,14 @@ def quadrature_dual(phi: Callable[[Array], Array], q1: float, q2: float, c: floa
 # ------------------------------------------------------------------------------------------------ images
 
 Long = np.longdouble
-"""On x86 it has 64 bits of precision: angles of equal pixels, from arccos of 1, are accurate to 5e-10."""
+"""Extended precision. On x86 it has 64 bits, so angles of equal pixels, from arccos of 1, are accurate to 5e-10."""
 
 
 def places(size: int, kernel: int, stride: int, padding: Any) -> list[list[int | None]]:
-    """Return, for each output pixel of one axis, the input pixel under each place of the window; None outside."""
+    """Return the input pixel at each place of the window, for each output pixel along one axis.
+
+    Positions outside the image are None.
+    """
     if isinstance(padding, str):
         out = size - kernel + 1 if padding == "valid" else size
         out = -(-out // stride)
@@ -153,7 +160,10 @@ def places(size: int, kernel: int, stride: int, padding: Any) -> list[list[int |
 
 
 def window_matrices(layer: Any, grid: tuple[int, ...]) -> tuple[list[Array], tuple[int, ...]]:
-    """Return for each place of the window the 0/1 matrix (pixels out, pixels in) that picks it; also the grid after."""
+    """Return ([matrix for each place of the window], grid of the outputs).
+
+    Each 0/1 matrix (output pixels, input pixels) picks the input pixel at its place of the window.
+    """
 
     def each(value: Any) -> tuple[Any, ...]:
         return value if isinstance(value, tuple) else (value,) * len(grid)
@@ -174,12 +184,12 @@ def window_matrices(layer: Any, grid: tuple[int, ...]) -> tuple[list[Array], tup
 
 
 def each_pixel(matrix: Array, k: Array) -> Array:
-    """Return M K M' for each pair of examples, k : (N, P, N, P)."""
+    """Return M K M' for each pair of examples, where k : (N, P, N, P)."""
     return np.moveaxis(np.tensordot(matrix, np.tensordot(k, matrix, (3, 1)), (1, 1)), 0, 1)
 
 
 def long_dual(layer: mn.spec.Layer, q1: Array, q2: Array, k: Array) -> tuple[Array, Array]:
-    """Return E phi(u) phi(v) and E phi'(u) phi'(v), as the papers print them, elementwise."""
+    """Return E phi(u) phi(v) and E phi'(u) phi'(v) elementwise, by the formulas of the papers."""
     pi = np.arccos(Long(-1))
     if isinstance(layer, mn.Erf):
         prod = (1 + 2 * q1) * (1 + 2 * q2)
@@ -205,10 +215,10 @@ def long_dual(layer: mn.spec.Layer, q1: Array, q2: Array, k: Array) -> tuple[Arr
 
 
 def image_kernels(spec: mn.spec.Layer, x: Array) -> tuple[Array, Array]:
-    """Return NNGP and NTK (N, N) of images, sequences or vectors x, NTK parametrization, in extended precision.
+    """Return the (N, N) NNGP and NTK of images, sequences or vectors x in extended precision and NTK parametrization.
 
-    It carries the covariances of all pixels of all examples with one another, (N, P, N, P), layer by layer, without
-    shortcuts.
+    The function computes the covariances of all pairs of pixels of all examples, (N, P, N, P), layer by layer. The
+    recursion uses no simplifications.
     """
     pixels = x.reshape(len(x), -1, x.shape[-1]).astype(Long)
     k = np.tensordot(pixels, pixels, (2, 2)) / Long(x.shape[-1])
@@ -217,12 +227,12 @@ def image_kernels(spec: mn.spec.Layer, x: Array) -> tuple[Array, Array]:
 
 
 def parts(spec: mn.spec.Layer) -> tuple[mn.spec.Layer, ...]:
-    """Return the layers of a spec."""
+    """Return the layers of a spec as a tuple."""
     return spec.layers if isinstance(spec, mn.Sequential) else (spec,)
 
 
 def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, tuple[int, ...]]:
-    """Return k and t after some layers."""
+    """Return k, t and the grid after these layers."""
     for layer in layers:
         if isinstance(layer, mn.Sequential):
             k, t, grid = through(layer.layers, k, t, grid)
@@ -269,7 +279,11 @@ def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, t
 
 
 def together(layer: mn.spec.Branches, found: list[Any]) -> tuple[Array, Array, tuple[int, ...]]:
-    """Return k and t of branches; those of a Concat end in weights, whose numbers of features are their shares."""
+    """Return k, t and the grid of combined branches.
+
+    The branches of a Concat end in layers with weights. The number of features of each layer determines the share of
+    its branch.
+    """
     k, t, grid = found[0]
     if isinstance(layer, mn.Concat):
         ends = [parts(part)[-1] for part in layer]
@@ -282,7 +296,7 @@ def together(layer: mn.spec.Branches, found: list[Any]) -> tuple[Array, Array, t
 
 
 def image_errors(got: tuple[Array, Array], truth: tuple[Array, Array]) -> tuple[float, float]:
-    """Return the largest error of NNGP and NTK relative to sqrt(k(x, x) k(x', x')); inf for a NaN."""
+    """Return the largest error of the NNGP and of the NTK relative to sqrt(k(x, x) k(x', x')), or inf for a NaN."""
     worst = []
     for values, exact in zip(got, truth):
         scale = np.sqrt(np.outer(exact.diagonal(), exact.diagonal()))

@@ -1,4 +1,4 @@
-"""State the law of planes, whatever computes them, with drawn specs and images."""
+"""State the law that every method of computing planes must satisfy, on random specs and images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tests.kit.image_cases import SPECS
 Array = np.ndarray[Any, Any]
 
 By = Callable[[bool], AbstractContextManager[list[int]]]
-"""Forces planes whatever the size, or never; yields how often they were computed."""
+"""A context manager that forces planes for any size (True) or disables them (False). The context yields the number of
+computations."""
 
 
 KINKED = mn.ReLU(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs()
@@ -27,7 +28,10 @@ SMOOTH = mn.Erf(), mn.GELU(), mn.Sin(1.0, 0.8, 0.3), mn.Gaussian(1.0, -0.3), mn.
 
 @st.composite
 def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOOTH) -> tuple[mn.Sequential, Array]:
-    """Draw a spec whose first layers keep offsets apart, and three images, two of them equal, opposite or near."""
+    """Draw a spec whose first layers keep offsets apart, and three images.
+
+    Some images are equal, opposite or close to each other.
+    """
     shape, pick, some = (
         draw(st.sampled_from([(4, 5, 2), (6, 3, 2), (1, 7, 2), (9, 8, 3)])),
         st.sampled_from,
@@ -63,19 +67,22 @@ def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOO
     ]
     layers += draw(pick(ends))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    x = rng.standard_normal((3, *shape)) + 0.3  # otherwise averages over all pixels leave only rounding errors
+    x = rng.standard_normal((3, *shape)) + 0.3  # without the shift, averages over all pixels leave only rounding errors
     x[1] = draw(pick([1.0, -1.0, 1 + 1e-9])) * x[0] if draw(some()) else x[1]
     x[2] = draw(pick([0.0, 1.0])) if draw(some()) else x[2]
     spec = mn.Sequential(*layers, mn.Dense(1))
     try:
         out_shape(spec, shape)
-    except ValueError:  # windows that do not fit into what a window without padding leaves of three pixels
+    except ValueError:  # a window does not fit into the grid that a layer without padding leaves
         reject()
     return spec, x
 
 
 def law_planes(case: tuple[mn.Sequential, Array], by: By) -> None:
-    """Kernels offset by offset are those of NumPy's passes, which know an angle of 0 to 1e-10 behind erf and sums."""
+    """Check that kernels computed offset by offset equal those of NumPy's passes.
+
+    NumPy's passes determine an angle of 0 only to 1e-10 after erf and sums.
+    """
     spec, x = case
     kernel = an.kernel(spec)
     with by(False):
@@ -117,6 +124,6 @@ ENDS: dict[str, tuple[mn.spec.Layer, ...]] = {
 }
 
 POOLED = mn.Sequential(GRID, mn.ReLU(), mn.AvgPool((2, 1)), GRID, mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
-"""Planes sum the windows of its pooling, and leave out the last line of images of odd height."""
+"""Planes sum the windows of its pooling and omit the last row of images with an odd height."""
 
 DEEP = mn.Sequential(SPECS["relu"][0].layers[0], mn.ReLU(), *SPECS["relu"][0].layers)

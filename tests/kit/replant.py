@@ -1,4 +1,4 @@
-"""Plant an error by changing the text of one function."""
+"""Plant an error by changing the source of one function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.kit.laws import Patch
 
 
 def replant(patch: Patch, owner: Any, what: str, right: str, wrong: str) -> None:
-    """Put `wrong` in place of `right` in the function owner.what; AssertionError if `right` is absent."""
+    """Replace `right` by `wrong` in the function owner.what, or raise AssertionError if `right` is absent."""
     here = inspect.unwrap(getattr(owner, what))
     source = textwrap.dedent(inspect.getsource(here))
     assert right in source, (what, right)

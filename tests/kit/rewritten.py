@@ -1,4 +1,4 @@
-"""Replace one piece of a library function's text: an error planted where no argument reaches."""
+"""Replace one piece of a library function's source, to plant an error that no argument can cause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def rewrite(patch: pytest.MonkeyPatch, owner: Any, name: str, before: str, after: str) -> None:
-    """Replace `before`, which occurs once in the text of owner.name, by `after`, until `patch` ends."""
+    """Replace `before`, which occurs once in the source of owner.name, by `after` until `patch` ends."""
     found = vars(owner)[name]
     text = dedent(inspect.getsource(found))
     assert text.count(before) == 1, f"{before!r} stands {text.count(before)} times in {name}"

@@ -1,4 +1,4 @@
-"""Compare compiled pairs of vectors with NumPy: kernels, inputs, and the distance between the two."""
+"""Compare compiled passes over pairs of vectors with NumPy, on suitable kernels and inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOSED = [
 
 
 def inputs(norms: str, dtype: str) -> tuple[Array, Array]:
-    """Rows of one norm, of many, or some of zeros; nearly parallel ones among them."""
+    """Return rows of one norm or of many norms, or with some rows of zeros. Some rows are nearly parallel."""
     x = np.random.default_rng(0).standard_normal((130, 24))
     x[1], x[2], x[3] = x[0] + 1e-4, -x[0], 2 * x[0]
     if norms == "one":
@@ -34,14 +34,14 @@ def inputs(norms: str, dtype: str) -> tuple[Array, Array]:
 
 @contextmanager
 def by_numpy() -> Iterator[None]:
-    """Leave everything to NumPy."""
+    """Compute everything with NumPy while the context is active."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "through", lambda door: None)
         yield
 
 
 def apart(kernel: an.Kernel, *x: Array) -> float:
-    """The passes' distance from NumPy, relative to sqrt(k(x, x) k(x', x')), in roundings of the inputs' precision."""
+    """Return the largest difference of the passes from NumPy, relative to sqrt(k(x, x) k(x', x')), in units of eps."""
     with by_numpy():
         plain = kernel.both(*x)
         own = [kernel.diag(side.astype("float64")) for side in (x[0], x[-1])]
@@ -54,7 +54,7 @@ def apart(kernel: an.Kernel, *x: Array) -> float:
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """Count the steps that are compiled, and those that are left to NumPy."""
+    """Record for each step whether it is compiled or left to NumPy."""
     found: list[str] = []
     right = row_formulas.texts
 
@@ -74,11 +74,12 @@ def network(phi: mn.spec.Layer, *more: mn.spec.Layer) -> an.Kernel:
 
 
 ROUNDINGS = 60
-"""Two layers: each of the functions is right to a rounding or two, and they follow one another."""
+"""The largest allowed difference after two layers. Each function has an error of one or two roundings, and they add up.
+"""
 
 
 def law_of_passes(phi: mn.spec.Layer, norms: str, dtype: str) -> None:
-    """Test x with itself and with others against NumPy; all steps are compiled, but for rows of zeros."""
+    """Test x with itself and with others against NumPy. All steps must be compiled unless there are rows of zeros."""
     x, y = inputs(norms, dtype)
     kernel = network(phi)
     with counted() as steps:
@@ -97,10 +98,10 @@ TWO_PARTS = [
     mn.LayerNorm(),
     mn.Scale(0.3),
 ]
-"""Layers whose parts are compiled, and put together in NumPy."""
+"""Layers whose parts are compiled and whose results are combined in NumPy."""
 
 
 def between(layer: mn.spec.Layer) -> an.Kernel:
-    """Return the kernel of a layer between two Dense, with a ReLU after them."""
+    """Return the kernel of a layer between two Dense layers, followed by a ReLU and a Dense layer."""
     dense = mn.Dense(8, b_std=0.2)
     return an.kernel(mn.Sequential(dense, layer, mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(1)))

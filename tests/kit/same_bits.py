@@ -1,4 +1,4 @@
-"""Check that the bytes of a kernel do not depend on how it is computed: blocks, workers, threads, or a plain call."""
+"""Check that a kernel has the same bytes when it is computed in blocks, in workers, in threads or in one call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IMAGES = {
 
 
 def data(dtype: Any, *shape: int) -> Array:
-    """Return rows or images; some are equal, some opposite, some nearly equal."""
+    """Return rows or images, some of which are equal, opposite or nearly equal."""
     x = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     x[1], x[2], x[3] = x[-2], -x[-3], x[-4] * (1 + 1e-5)
     return x
@@ -42,7 +42,7 @@ def data(dtype: Any, *shape: int) -> Array:
 
 @contextmanager
 def blocks_of_one_tile() -> Iterator[None]:
-    """Make blocks as small as possible."""
+    """Make blocks as small as possible while the context is active."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streaming, "SHORTEST", 0.0)
         patch.setattr("analytic.images.engine.SHORTEST_TILE", 0.0)
@@ -51,7 +51,7 @@ def blocks_of_one_tile() -> Iterator[None]:
 
 @contextmanager
 def so_many_cores(count: int) -> Iterator[None]:
-    """Pretend that the machine has this many cores."""
+    """Make the library assume that the machine has this many cores."""
     with pytest.MonkeyPatch.context() as patch:
         for module in ("minintk.threads", "analytic.images.engine", "analytic.vectors.engine"):
             patch.setattr(f"{module}.cores", lambda: count)
@@ -59,7 +59,7 @@ def so_many_cores(count: int) -> Iterator[None]:
 
 
 def ways(kernel: an.Kernel, x: tuple[Array, ...], executors: dict[str, Executor]) -> Iterator[tuple[str, Any]]:
-    """Yield (how, both kernels) for each way to compute them."""
+    """Yield (method, both kernels) for each method of computing them."""
     for count in (1, 2, 16):
         with so_many_cores(count):
             yield f"{count} cores", kernel.both(*x)
@@ -72,7 +72,7 @@ def ways(kernel: an.Kernel, x: tuple[Array, ...], executors: dict[str, Executor]
 
 
 def same_bits(kernel: an.Kernel, x: tuple[Array, ...], executors: dict[str, Executor]) -> None:
-    """Raise AssertionError unless all `ways` give the bytes of the plain call."""
+    """Raise AssertionError unless all methods of `ways` give the bytes of the plain call."""
     plain = kernel.both(*x)
     for how, found in ways(kernel, x, executors):
         for name, a, b in zip(("nngp", "ntk"), plain, found, strict=True):
@@ -82,12 +82,12 @@ def same_bits(kernel: an.Kernel, x: tuple[Array, ...], executors: dict[str, Exec
 
 
 def bits_of_rows() -> None:
-    """a kernel of rows in blocks, in threads, on any number of cores = the plain call, byte by byte"""
+    """a kernel of rows in blocks, in threads or on any number of cores = the plain call, byte by byte"""
     with ThreadPoolExecutor(2) as pool, blocks_of_one_tile():
         same_bits(an.kernel(DENSE["erf"]), (data("float64", 1300, 5),), {"threads": pool})
 
 
 def bits_of_images() -> None:
-    """a kernel of images in blocks, in threads, on any number of cores = the plain call, byte by byte"""
+    """a kernel of images in blocks, in threads or on any number of cores = the plain call, byte by byte"""
     with ThreadPoolExecutor(2) as pool, blocks_of_one_tile():
         same_bits(an.kernel(IMAGES["by quadrature"]), (data("float64", 13, 2, 2, 2),), {"threads": pool})

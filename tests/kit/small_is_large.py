@@ -1,4 +1,4 @@
-"""Set the thresholds of the fast paths to zero, so that small networks use all of them, on two cores."""
+"""Set the thresholds of the fast paths to zero, so that small networks use all fast paths on two cores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING = Thresholds(
 
 @contextmanager
 def small_is_large() -> Iterator[None]:
-    """Split every batch and product in two, gather every gradient in x, and compile whatever Numba can."""
+    """Split every batch and product in two, gather every gradient in x, and compile all layers that Numba supports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "cores", lambda: 2)
         patch.setattr(thresholds, "PIECES", 2)

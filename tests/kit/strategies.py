@@ -1,6 +1,6 @@
-"""Draw random specs, parametrizations and networks at random points, for hypothesis.
+"""Draw random specs, parametrizations and networks at random points for hypothesis.
 
-A seed is part of every draw of numbers, so that an example is a few small choices that hypothesis can shrink.
+A seed is part of every draw of numbers, so an example consists of a few small choices that hypothesis can shrink.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MORE = (
     mn.ABRelu(-0.4, 0.8), mn.RectifiedMonomial(2), mn.Rbf(0.6), mn.Exp(0.7, 0.5), mn.Gaussian(1.2, -0.4),
     mn.Polynomial((0.3, -0.8, 0.2, 0.1)), mn.Hermite(4), mn.Swish(1.5),
 )  # fmt: skip
-"""The other named parametrizations."""
+"""Further activations, which are not in ACTIVATIONS."""
 
 
 # ----------------------------------------------------------------------------------------------- specs
@@ -93,7 +93,7 @@ def networks(
     activations: tuple[mn.spec.Activation, ...] = ACTIVATIONS,
     parametrizations: tuple[Parametrization, ...] = PARAMETRIZATIONS,
 ) -> mn.Network:
-    """Draw a network of any spec, on vectors or images, in any parametrization; it owns some weights."""
+    """Draw a network with any spec, on vectors or images, in any parametrization. The network owns some weights."""
     shape: Shape = draw(st.sampled_from(((1,), (3,), (2, 2, 2))))
     body = draw(chains(shape, activations=activations))
     flat = [] if len(out_shape(body, shape)) == 1 else [mn.Flatten()]
@@ -109,7 +109,7 @@ PADDINGS: tuple[Any, ...] = ("same", "valid", "circular", 1, 2)
 
 @st.composite
 def conv(draw: st.DrawFn, shape: Shape, channels: int | None = None, keeps: bool = False) -> mn.spec.Layer:
-    """Draw a convolution of images or sequences of this shape, with any kernel, stride and padding that fits."""
+    """Draw a convolution of images or sequences of this shape, with any kernel, stride and padding that fit."""
     dims = len(shape) - 1
     kernel: Any = tuple(draw(st.integers(1, 4)) for _ in range(dims))
     paddings: tuple[Any, ...] = ("same", "circular") if keeps else (*PADDINGS, ((0, 2),) * dims)
@@ -142,7 +142,10 @@ def pool(draw: st.DrawFn, shape: Shape) -> mn.spec.Layer:
 
 
 def fitting(layer: Any, shape: Shape) -> mn.spec.Layer:
-    """Return the layer, with padding "same" if it does not fit or if a window lies entirely in the padding."""
+    """Return the layer with padding "same" if it does not fit or if a window lies entirely in the padding.
+
+    Otherwise, the layer is returned unchanged.
+    """
     found: mn.spec.Layer = layer
     try:
         mn.Network(mn.Sequential(layer, mn.Flatten()), shape)
@@ -158,7 +161,7 @@ def convolutional(
     parametrizations: tuple[Parametrization, ...] = PARAMETRIZATIONS,
     normalised: bool = False,
 ) -> mn.Network:
-    """Draw a network on images or sequences of any shape; normalised: with a BatchNorm in it."""
+    """Draw a network on images or sequences of any shape, with a BatchNorm layer if `normalised`."""
     shape: Shape = draw(st.sampled_from(((1, 1, 1), (3, 4, 1), (4, 3, 2), (2, 5, 3), (1,) * 2, (5, 2))))
     start, layers = shape, list[mn.spec.Layer]()
     for _ in range(draw(st.integers(1, 4))):
@@ -179,7 +182,7 @@ def convolutional(
                 layer = mn.Residual(branch, shortcut=one)
             case "norm":
                 axes: Any = st.sampled_from(((-1,), (-2, -1), tuple(range(-len(shape), 0))))
-                layer = mn.LayerNorm(eps=0.1, axes=draw(axes) if shape[-1] > 1 else (-1,))  # else means may be all 0
+                layer = mn.LayerNorm(eps=0.1, axes=draw(axes) if shape[-1] > 1 else (-1,))  # else pixel means may be 0
             case _:
                 layer = draw(st.sampled_from(activations))
         layers.append(layer)
@@ -214,7 +217,10 @@ def cases(
     ensembles: tuple[int | None, ...] = (None, 1, 3),
     dtype: Any = np.float64,
 ) -> Case:
-    """Draw a network at a random point: every tensor, also a zero-initialised bias, is moved away from its start."""
+    """Draw a network at a random point.
+
+    Every tensor, including a zero-initialised bias, differs from its initial value.
+    """
     net = draw(networks() if nets is None else nets)
     N = draw(st.integers(1, 5))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))

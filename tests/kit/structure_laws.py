@@ -1,4 +1,4 @@
-"""State the laws of branches, factors and masks, finite and infinite."""
+"""State laws of branches, factors and masks in finite and infinite networks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.kit.oracles_kernels import image_errors, image_kernels
 
 @dataclass(frozen=True)
 class Shift(mn.spec.Layer):
-    """y = x + b, as an outside author would write it: Theta + b_std^2, K + b_std^2."""
+    """The layer y = x + b, as an external author would write it. It adds b_std^2 to Theta and to K."""
 
     b_std: float
 
 
 class Shifting(rules.Affine):
-    """Its step has no weights, so the output has the input's law."""
+    """The step of Shift. It has no weights, so the output has the law of the input."""
 
     def law(self, law: Law) -> Law:
         return law
@@ -48,13 +48,13 @@ JOINED = mn.Concat(dense(2), mn.Identity(), mn.Sequential(mn.Tanh(), dense(4)))
 
 
 def branches() -> None:
-    """adjoint, derivative and gram of branches"""
+    """the adjoint, the derivative and the gram of branches are right"""
     for layer in (GATE, JOINED):
         testing.check_layer(layer, (3,))
 
 
 def kernels_of_branches() -> None:
-    """kernels of products and concatenations, on average over networks"""
+    """kernels of products and concatenations = means over networks"""
     for spec in (
         mn.Sequential(mn.Product(dense(5), mn.Sequential(dense(4), mn.Erf(), dense(5))), dense(8)),
         mn.Sequential(mn.Product(*(mn.Sequential(dense(5), phi) for phi in (mn.ReLU(), mn.GELU()))), dense(8)),
@@ -67,7 +67,7 @@ def kernels_of_branches() -> None:
 
 
 def correlated_products() -> None:
-    """E a a' b b' = E a a' E b b' needs independence: products of one feature with itself are refused, or on average"""
+    """kernels of products of a feature with itself, where E a a' b b' != E a a' E b b', are refused or right"""
     phi, x, upper = mn.ReLU(), inputs(), np.triu_indices(4)
     for parts in (
         (phi, phi),
@@ -84,7 +84,7 @@ def correlated_products() -> None:
 
 
 def kernels_of_pixels() -> None:
-    """kernels of images = all pairs of pixels, in extended precision"""
+    """kernels of images = recursions over all pairs of pixels in extended precision"""
     conv = mn.Conv2d(4, 3, b_std=0.3)
     for layers in ((mn.Product(mn.Identity(), conv),), (mn.ReLU(), mn.Dropout(0.3), conv)):
         k = an.kernel(mn.Sequential(conv, *layers, mn.GlobalAvgPool(), mn.Dense(1)))
@@ -93,7 +93,7 @@ def kernels_of_pixels() -> None:
 
 
 def edges_and_norms() -> None:
-    """pooling with normalised edges, and LayerNorm over pixels: adjoint, and kernels in extended precision"""
+    """the adjoints and the kernels of pooling with normalised edges and of LayerNorm over pixels are right"""
     pool = mn.AvgPool(3, stride=2, padding="same", normalize_edges=True)
     norm = mn.LayerNorm(eps=0.1, axes=(-3, -2, -1))
     for layer in (pool, norm):
@@ -105,7 +105,7 @@ def edges_and_norms() -> None:
 
 
 def linear_attention() -> None:
-    """kernels of linear attention with random weights, on average over networks"""
+    """kernels of linear attention with random weights = means over networks"""
     layer = mn.GlobalSelfAttention(
         8, heads=4, key_channels=2, value_channels=2, scaling="sqrt", zeta=mn.Identity(), qk_std=0.8
     )
@@ -122,7 +122,7 @@ PHIS = (
 
 
 def affine_twice_is_once(*phis: mn.spec.Layer) -> None:
-    """a bias in a layer of its own = the bias of the layer before it, behind every activation"""
+    """a separate bias layer = the bias of the previous layer, before every activation"""
     for phi in phis or PHIS:
         for first, x, *end in (
             (mn.Dense, X),
@@ -137,7 +137,7 @@ def affine_twice_is_once(*phis: mn.spec.Layer) -> None:
 
 
 def masks() -> None:
-    """E m = 1, and the kernel of networks with masks"""
+    """E m = 1, and kernels with masks = extended precision"""
     ones, net = np.ones((2000, 4)), mn.Network(mn.Dropout(0.3), (4,)).with_dropout(np.random.default_rng(0))
     m: Any = net(np.zeros(0), ones)
     assert_mean("E m", m, np.ones(4))
@@ -147,7 +147,7 @@ def masks() -> None:
 
 
 def masks_of_a_second_array() -> None:
-    """masks are drawn once for k(x) and twice for k(x, x2), whichever array x2 is"""
+    """masks are drawn once for k(x) and twice for k(x, x2), for any array x2"""
     drop, end = mn.Dropout(0.4), (mn.AvgPool(2), mn.Conv2d(4), mn.ReLU(), mn.Flatten())
     for x, *layers in (
         (X, dense(), mn.ReLU(), drop, dense()),

@@ -1,4 +1,4 @@
-"""Thin out families of near-equal cases: a spread-out sample on every change, all of them in `make.py test-all`."""
+"""Thin out families of similar cases: a change is tested on a sample, and `make.py test-all` runs all cases."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from hypothesis import settings
 
 
 def thinned(cases: Iterable[Any], every: int = 3) -> list[Any]:
-    """Return the cases to parametrize with; all but each `every`-th are marked slow.
+    """Return the cases for parametrize, with all but each `every`-th case marked slow.
 
-    For a product of lists, take an `every` that has no divisor in common with their lengths: each value is met then.
+    For a product of lists, choose an `every` that has no divisor in common with the lengths of the lists. Each value
+    then occurs in the sample.
     """
     return [
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=[pytest.mark.slow] * (i % every > 0))
@@ -21,5 +22,8 @@ def thinned(cases: Iterable[Any], every: int = 3) -> list[Any]:
 
 
 def few(count: int) -> int:
-    """Return how many examples to draw: `count` on every change, and in `test-all` as many times more as by default."""
+    """Return the number of examples to draw.
+
+    The number is `count` by default. `make.py test-all` multiplies it by the same factor as hypothesis's max_examples.
+    """
     return count * settings().max_examples // settings.get_profile("fixed").max_examples

@@ -1,4 +1,4 @@
-"""Define modules that look like torch.nn's to `mn.lift`: names, options, children and state, but no arithmetic."""
+"""Define modules that look like torch.nn's to `mn.lift`, with names, options, children and state but no arithmetic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Module:
-    """The structural part of torch.nn.Module.  options : arguments in order, with defaults."""
+    """The structural part of torch.nn.Module. options : the arguments in order, with their defaults."""
 
     options: ClassVar[dict[str, Any]] = {}
 
@@ -27,7 +27,10 @@ class Module:
         return {}
 
     def forward(self, x: Any) -> Any:
-        """Do nothing: a test that lifts with check=True sets the result of `minintk.lifting.check.run`."""
+        """Raise AssertionError, because stand-ins cannot run.
+
+        A test that lifts with check=True sets the result of `minintk.lifting.check.run`.
+        """
         raise AssertionError("a stand-in cannot run")
 
     def cpu(self) -> Module:
@@ -56,7 +59,7 @@ class Module:
         return own | {f"{at}.{name}": a for at, m in self.named_children() for name, a in m.state_dict().items()}
 
     def named_parameters(self, *, remove_duplicate: bool = True) -> Iterator[tuple[str, Any]]:
-        """Yield marks for the parameters, by which lifting recognises frozen or shared ones."""
+        """Yield a mark for each parameter. Lifting uses marks to recognise frozen or shared parameters."""
         for path, module in self.named_modules():
             for name, mark in vars(module)["marks"].items():
                 yield f"{path}.{name}" if path else name, mark
@@ -77,7 +80,7 @@ class Linear(Module):
 
 
 def module(name: str, **options: Any) -> type[Module]:
-    """Return a class of this name, as if torch had it."""
+    """Return a class of this name that looks like a class of torch."""
     kind = type(name, (KINDS.get(name.rstrip("12d"), Module),), {"options": options, "forward": lambda self, x: x})
     kind.__module__ = f"torch.nn.modules.{name.lower()}"
     return kind
@@ -156,4 +159,4 @@ nn = SimpleNamespace(
 )
 for kind in (Sequential, Linear):
     kind.__module__ = "torch.nn.modules.container"
-"""torch.nn."""
+"""The stand-in for torch.nn."""

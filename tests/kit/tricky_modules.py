@@ -1,6 +1,6 @@
-"""Build torch modules that try to trick `mn.lift`: for each, the shape of an example and a maker from torch.
+"""Build torch modules that try to trick `mn.lift`, each as an example shape and a function that makes it from torch.
 
-RIGHT are lifted, with torch's outputs and gradients; REFUSED are refused with a message.
+Modules in RIGHT are lifted with torch's outputs and gradients. Modules in REFUSED are refused with a message.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 Make = Callable[[Any], Any]
 V, IMAGE = (8,), (8, 8, 3)
-"""Shapes of one example, channels last: a vector and an image."""
+"""The shapes of one example, with channels last: a vector and an image."""
 
 
 def net(forward: Callable[[Any, Any, Any], Any], **parts: Make) -> Make:
-    """Return a maker of modules with these parts and forward(module, x, torch)."""
+    """Return a maker of modules with these parts and with forward(module, x, torch)."""
 
     def make(torch: Any) -> Any:
         model = type("Net", (torch.nn.Module,), {"forward": lambda self, x: forward(self, x, torch)})()
@@ -26,17 +26,17 @@ def net(forward: Callable[[Any, Any, Any], Any], **parts: Make) -> Make:
 
 
 def linear(i: int = 8, o: int = 8) -> Make:
-    """Make a Linear layer."""
+    """Return a maker of a Linear layer."""
     return lambda torch: torch.nn.Linear(i, o)
 
 
 def conv(i: int, o: int, k: int = 3, **options: Any) -> Make:
-    """Make a convolution that keeps the image's size."""
+    """Return a maker of a convolution that keeps the image's size."""
     return lambda torch: torch.nn.Conv2d(i, o, k, padding=k // 2, **options)
 
 
 def bn(torch: Any) -> Any:
-    """Make a BatchNorm of 6 channels with nontrivial statistics."""
+    """Return a BatchNorm of 6 channels with nontrivial statistics."""
     module = torch.nn.BatchNorm2d(6)
     for a in (module.running_mean, module.bias.data):
         a.normal_(0, 0.1)
@@ -51,7 +51,7 @@ def vectors(forward: Callable[[Any, Any, Any], Any], **more: Make) -> Make:
 
 
 def attends(m: Any, x: Any, torch: Any) -> Any:
-    """Weigh the positions of x (N, T, 8) by a softmax, with the weights a for queries and b for keys."""
+    """Return m.c of a softmax-weighted mean over the positions of x (N, T, 8), with queries from a and keys from b."""
     return m.c((torch.softmax(m.a(x) @ m.b(x).transpose(1, 2), -1) @ x).mean(1))
 
 
@@ -67,7 +67,7 @@ def chain(*parts: Make) -> Make:
 
 
 def nn(name: str, *args: Any, **options: Any) -> Make:
-    """Return a maker of a module of torch.nn."""
+    """Return a maker of a module from torch.nn."""
     return lambda torch: getattr(torch.nn, name)(*args, **options)
 
 
@@ -102,7 +102,7 @@ def second_argument(torch: Any) -> Any:
 
 
 def excited(m: Any, h: Any, t: Any) -> Any:
-    """Compute squeeze and excitation (Hu et al. 2018)."""
+    """Return the output of a squeeze-and-excitation module (Hu et al. 2018)."""
     s = m.u(t.relu(m.d(t.nn.functional.adaptive_avg_pool2d(h, 1))))
     return m.fc((h * t.sigmoid(s)).flatten(1))
 
@@ -226,7 +226,7 @@ def gamma(torch: Any) -> Any:
 
 
 def wrapped(torch: Any) -> Any:
-    """Return a function of the caller's that is called relu, and traced as one."""
+    """Return a module that calls the caller's own function, which is named relu and traced as a ReLU."""
 
     def relu(x: Any) -> Any:
         return 3 * x

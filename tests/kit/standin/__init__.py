@@ -5,10 +5,12 @@
     a.get()                                   # and back
 
 The same code paths run as on a GPU (`minintk.arrays.on_host(xp)` is False), under rules at least as strict as CuPy's.
-There is no implicit conversion, no mixing with NumPy's arrays or scalars, and no name that CuPy lacks.  Results () stay
-arrays, and `cholesky` accepts matrices that are not positive definite.  `counting` counts what would stall a GPU.
+Arrays do not convert implicitly, do not mix with NumPy's arrays or scalars, and have no method that CuPy lacks. Results
+of shape () remain arrays, and `cholesky` accepts matrices that are not positive definite. `counting` counts the
+operations that would stall a GPU.
 
-It shows that code is device-agnostic, not that it is fast or right on a GPU: benchmarks/gpu.py tests that on one.
+The stand-in shows that code is device-agnostic, but not that it is fast or right on a GPU. benchmarks/gpu.py tests
+results and speed on a GPU.
 """
 
 from minintk.arrays import SCIPY, STRIDES

@@ -1,6 +1,6 @@
-"""The device of the stand-in: an array separate from NumPy's, and a count of transfers.
+"""The device of the stand-in: an array class separate from NumPy's, and counts of transfers.
 
-It is stricter than CuPy wherever CuPy is lenient: code that passes here passes there.
+The stand-in is stricter than CuPy wherever CuPy is lenient, so code that passes here also passes with CuPy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 @dataclass
 class Counts:
-    """Counts of events: a synchronisation or an upload stalls a GPU, a launch costs microseconds."""
+    """Counts of events. A synchronisation or an upload stalls a GPU, and a launch costs microseconds."""
 
     synchronisations: int = 0
     uploads: int = 0
@@ -31,7 +31,7 @@ _counts = Counts()
 
 @contextmanager
 def counting() -> Iterator[Counts]:
-    """Count from here to the end of the block.
+    """Count events until the end of the block.
 
     >>> a = ndarray(np.ones(3))
     >>> with counting() as counts:
@@ -48,12 +48,12 @@ def counting() -> Iterator[Counts]:
 
 
 def synchronised() -> None:
-    """Count one wait of the host for the device."""
+    """Count one synchronisation of the host with the device."""
     _counts.synchronisations += 1
 
 
 class Device:
-    """The only device; a context manager, like CuPy's."""
+    """The only device. It is a context manager, like CuPy's devices."""
 
     id = 0
 
@@ -78,10 +78,10 @@ class Device:
 
 
 def unwrap(value: Any, *, scalars: bool = True, sequences: bool = False) -> Any:
-    """Return the NumPy array inside, and anything that holds no array unchanged.
+    """Return the NumPy array inside a device array. Values that contain no array are returned unchanged.
 
-    TypeError for a NumPy array, for a NumPy scalar unless it is a whole number (`scalars`), for a sequence of arrays
-    unless that is how the function takes them (`sequences`).
+    A TypeError is raised for NumPy arrays, for NumPy scalars other than integers (or for all, without `scalars`), and
+    for sequences of arrays unless the function takes them (`sequences`).
     """
     if isinstance(value, ndarray):
         return value._host
@@ -103,7 +103,10 @@ def unwrap(value: Any, *, scalars: bool = True, sequences: bool = False) -> Any:
 
 
 def wrap(value: Any) -> Any:
-    """Convert NumPy's results to the device's: scalars become arrays (), named tuples plain ones; other values stay."""
+    """Convert NumPy's results to device results.
+
+    Scalars become arrays of shape (), and named tuples become plain tuples.
+    """
     if isinstance(value, (np.ndarray, np.generic)):
         return ndarray(value)
     if isinstance(value, tuple):
@@ -119,10 +122,11 @@ def on_device(
     syncs: int = 0,
     keywords: frozenset[str] | None = None,
 ) -> Callable[..., Any]:
-    """Return NumPy's function f for the device.
+    """Return NumPy's function f as a function on device arrays.
 
-    elementwise : True refuses mixing with NumPy's scalars.  sequences : True if it takes tuples of arrays.  syncs : how
-    often CuPy's version waits for the device.  keywords : the keywords that CuPy supports, if fewer than NumPy's.
+    elementwise : True refuses NumPy scalars among the arguments. sequences : True if f takes tuples of arrays. syncs :
+    the number of times that CuPy's version waits for the device. keywords : the keywords that CuPy supports, if fewer
+    than NumPy's.
     """
 
     @wraps(f)
@@ -149,7 +153,7 @@ def on_device(
             return out
         if isinstance(f, np.ufunc) and len(args) > f.nin:
             return args[f.nin]
-        if isinstance(result, bool):  # allclose, array_equal: do not wait for the answer
+        if isinstance(result, bool):  # allclose and array_equal do not wait for the result
             return ndarray(np.asarray(result))
         return wrap(result)
 
@@ -160,7 +164,7 @@ UFUNC_KEYWORDS = frozenset({"out", "dtype", "casting"})
 
 
 def _binary(apply: Callable[[Any, Any], Any], in_place: bool = False) -> Callable[[Any, Any], Any]:
-    """Compute a + b, b + a or a += b, with arrays of the device and Python numbers only."""
+    """Return a method for a + b, b + a or a += b that accepts only device arrays and Python numbers."""
 
     def method(self: ndarray, other: Any) -> Any:
         b = unwrap(other, scalars=False)
@@ -182,13 +186,13 @@ def _swapped(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 class ndarray:
-    """An array of the device.  It has only CuPy's operators and methods; only `get` turns it into NumPy.
+    """An array of the device. It has only CuPy's operators and methods, and only `get` converts it to NumPy.
 
-    float(a), int(a), bool(a), a.item(), a.tolist(), printing it and indexing by a boolean mask wait for the device:
-    they count as synchronisations.
+    float(a), int(a), bool(a), a.item(), a.tolist(), printing and indexing by a boolean mask wait for the device. These
+    operations count as synchronisations.
     """
 
-    __module__ = "standin"  # the library's name in errors
+    __module__ = "standin"  # errors name the library by its module
 
     __slots__ = ("_host",)
     __array_priority__ = 100
@@ -204,7 +208,7 @@ class ndarray:
 
         return xp
 
-    # Not NumPy
+    # Conversions to NumPy are refused
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("implicit conversion of a device array to NumPy: use minintk.arrays.to_host")
@@ -215,10 +219,10 @@ class ndarray:
     def __array_function__(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"numpy.{function.__name__} on a device array: use xp.{function.__name__}")
 
-    # To the host
+    # Conversions that copy to the host
 
     def get(self) -> np.ndarray[Any, Any]:
-        """Return a copy in NumPy."""
+        """Return a copy as a NumPy array."""
         synchronised()
         return self._host.copy()
 
@@ -246,7 +250,7 @@ class ndarray:
     def __format__(self, spec: str) -> str:
         return format(self.item() if self.ndim == 0 else self, spec)
 
-    # What is known without asking the device
+    # Attributes that need no synchronisation
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -306,7 +310,7 @@ class ndarray:
     def __iter__(self) -> Iterator[ndarray]:
         return (self[i] for i in range(len(self)))
 
-    # Indices: numbers, slices, None, ... and arrays of the device
+    # Indexing by numbers, slices, None, ... and device arrays
 
     def _key(self, key: Any) -> Any:
         return tuple(map(self._one, key)) if isinstance(key, tuple) else self._one(key)
@@ -329,7 +333,7 @@ class ndarray:
         if any(isinstance(part, np.ndarray) for part in parts):
             _counts.launches += 1
         if any(isinstance(part, np.ndarray) and part.dtype == bool for part in parts):
-            synchronised()  # the number of True entries decides the shape
+            synchronised()  # the shape depends on the number of True entries
         return ndarray(self._host[key])
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -349,7 +353,7 @@ class ndarray:
         self._host[key] = value
 
     def set(self, host: np.ndarray[Any, Any]) -> None:
-        """Overwrite with a NumPy array."""
+        """Overwrite the entries with a NumPy array."""
         _counts.uploads += 1
         self._host[...] = host
 
@@ -358,7 +362,7 @@ NAMES = Path(__file__).parents[1] / "cupy_names.json"
 
 
 def _names(of: str) -> list[str]:
-    """Return the names that the real CuPy has in `of`."""
+    """Return the names in the module or class `of` of the real CuPy."""
     names: dict[str, list[str]] = json.loads(NAMES.read_text(encoding="utf-8"))
     return [name for name in names[of] if not name.startswith("_")]
 
@@ -367,7 +371,7 @@ SYNCHRONISING = {
     "nonzero", "compress", "argwhere", "flatnonzero", "extract", "bincount", "unique", "intersect1d", "setdiff1d",
     "union1d", "histogram", "matrix_rank",
 }  # fmt: skip
-"""CuPy's functions that wait for the device, because the shape of the result or an error depends on the values."""
+"""CuPy's functions that wait for the device because the shape of the result, or an error, depends on values."""
 
 
 def _method(name: str) -> Callable[..., Any]:

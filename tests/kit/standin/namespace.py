@@ -1,8 +1,9 @@
-"""The namespace of the stand-in: CuPy's names, wrapped by array-api-compat as CuPy itself is.
+"""The namespace of the stand-in: CuPy's names, wrapped by array-api-compat in the same way as CuPy.
 
-`cupy` below corresponds to the module cupy on a GPU: every name that both the real CuPy (cupy_names.json) and NumPy
-have, on arrays of the device.  array-api-compat's own code for CuPy is then executed over it, under the name
-array_api_compat.standin: `xp.isdtype`, `xp.concat`, `xp.asarray(copy=True)` are the very functions that run on a GPU.
+The module `cupy` below corresponds to the module cupy on a GPU. This module contains every name that both the real CuPy
+(cupy_names.json) and NumPy have, for device arrays. array-api-compat's code for CuPy then runs on this module, under
+the name array_api_compat.standin. The functions `xp.isdtype`, `xp.concat` and `xp.asarray(copy=True)` are therefore the
+functions that run on a GPU.
 """
 
 from __future__ import annotations
@@ -31,18 +32,21 @@ HOST = {
     "ndim", "size", "isdtype", "iscomplexobj", "isrealobj", "common_type", "min_scalar_type", "may_share_memory",
     "shares_memory",
 }  # fmt: skip
-"""Functions of shapes and dtypes, which need no device."""
+"""Functions of shapes and dtypes that need no device."""
 
 
 def _array(obj: Any, dtype: Any = None, copy: bool | None = True, order: str = "K", **kwargs: Any) -> d.ndarray:
-    """Create an array of the device: from NumPy's or from numbers it is an upload, and always a copy."""
+    """Create a device array.
+
+    By default, the array is always a copy. Creation from NumPy arrays or numbers counts as an upload.
+    """
     if isinstance(obj, d.ndarray):
         if not copy and (dtype is None or obj.dtype == dtype) and order == "K":
             return obj
         return d.ndarray(np.array(obj._host, dtype=dtype, copy=True, order=order, **kwargs))  # type: ignore[call-overload]
     d._counts.uploads += 1
     if not isinstance(obj, (np.ndarray, np.generic)):
-        obj = d.unwrap(obj)  # a list of device arrays is refused
+        obj = d.unwrap(obj)  # refuses a list of device arrays
     return d.ndarray(np.array(obj, dtype=dtype, copy=True, order=order, **kwargs))  # type: ignore[call-overload]
 
 
@@ -51,7 +55,7 @@ def _asarray(a: Any, dtype: Any = None, order: str = "K", **kwargs: Any) -> d.nd
 
 
 def _where(condition: Any, *choices: Any) -> Any:
-    """Call where(condition, x, y); with only a condition, the shape of the result is decided on the device."""
+    """Return where(condition, x, y). With only a condition, the shape of the result would depend on values."""
     if not choices:
         raise TypeError("where expects (condition, x, y): where(condition) is nonzero, which waits for the device")
     if not isinstance(condition, d.ndarray):
@@ -72,13 +76,16 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any
 
 
 def _unless_singular(f: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return f with `otherwise` in place of LinAlgError: cuSOLVER reports no error and returns meaningless numbers."""
+    """Return f with the result of `otherwise` in place of a LinAlgError.
+
+    cuSOLVER reports no error and returns meaningless numbers.
+    """
 
     def solver(*args: Any, **kwargs: Any) -> Any:
         try:
             return f(*args, **kwargs)
         except np.linalg.LinAlgError as error:
-            if "must be" in str(error) or "square" in str(error):  # shapes are checked
+            if "must be" in str(error) or "square" in str(error):  # errors about shapes are raised again
                 raise
             return otherwise(*args)
 
@@ -91,7 +98,7 @@ def _not_a_number(*args: Any) -> Any:
 
 
 def _fill(module: ModuleType, of: str, source: Any) -> None:
-    """Copy the names that both CuPy's module `of` and NumPy's or SciPy's `source` have."""
+    """Copy all names that both CuPy's module `of` and the NumPy or SciPy module `source` have."""
     for name in d._names(of):
         f = getattr(source, name, None)
         if f is None:
@@ -114,10 +121,10 @@ def _on_host(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cupy() -> dict[str, ModuleType]:
-    """Return the modules that `import cupy` would find."""
+    """Return the modules that `import cupy` would provide."""
     cupy, linalg, fft, cuda = (ModuleType(name) for name in ("cupy", "cupy.linalg", "cupy.fft", "cupy.cuda"))
     _fill(cupy, "cupy", np)
-    for name in ("random", "poly", "poly1d", "vectorize"):  # random numbers are drawn on the host
+    for name in ("random", "poly", "poly1d", "vectorize"):  # the library draws random numbers on the host
         cupy.__dict__.pop(name, None)
     special = {"array": _array, "asarray": _asarray, "where": _where, "unravel_index": _unravel_index, "take": _take}
     vars(cupy).update(special, ndarray=d.ndarray, asnumpy=lambda a: a.get(), linalg=linalg, fft=fft, cuda=cuda)
@@ -135,7 +142,7 @@ def _cupy() -> dict[str, ModuleType]:
 
 
 def _compat(modules: dict[str, ModuleType]) -> Any:
-    """Execute array_api_compat.cupy over these modules, as array_api_compat.standin."""
+    """Execute array_api_compat.cupy on these modules, under the name array_api_compat.standin."""
     folder = Path(array_api_compat.__file__).parent / "cupy"
     name = "array_api_compat.standin"
     spec: ModuleSpec | None = spec_from_file_location(

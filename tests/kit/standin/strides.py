@@ -1,4 +1,4 @@
-"""cupy.lib.stride_tricks: `as_strided`, a view of the device's memory."""
+"""Provide `as_strided` of cupy.lib.stride_tricks, a view of the device's memory."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Offer what cupyx.scipy offers, for arrays of the stand-in."""
+"""Provide the modules of cupyx.scipy for arrays of the stand-in."""

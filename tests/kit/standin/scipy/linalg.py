@@ -1,4 +1,4 @@
-"""cupyx.scipy.linalg: the names it has, computed by SciPy.  There is no cho_factor and no cho_solve."""
+"""Provide the names of cupyx.scipy.linalg, computed by SciPy. cho_factor and cho_solve are missing, as in CuPy."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def _solve_triangular(
     a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, check_finite: bool = False
 ) -> Any:
     if np.any(np.diagonal(a) == 0) and not unit_diagonal:
-        return np.full_like(b, np.inf)  # cuBLAS divides by it
+        return np.full_like(b, np.inf)  # cuBLAS divides by the zero
     return scipy.linalg.solve_triangular(a, b, trans, lower, unit_diagonal, check_finite=False)
 
 
 def solve_triangular(a: ndarray, b: ndarray, *args: Any, **kwargs: Any) -> ndarray:
-    """Return x with a x = b; NaN and a zero on the diagonal are no error."""
+    """Return x with a x = b. A NaN or a zero on the diagonal raises no error."""
     return on_device(_solve_triangular)(a, b, *args, **kwargs)

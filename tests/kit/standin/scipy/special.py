@@ -1,4 +1,4 @@
-"""cupyx.scipy.special: the names it has, computed by SciPy."""
+"""Provide the names of cupyx.scipy.special, computed by SciPy."""
 
 import sys
 
