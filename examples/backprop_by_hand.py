@@ -2,9 +2,10 @@
 
     python3 make.py python examples/backprop_by_hand.py [--out FILE.png]
 
-One backward sweep computes the gradient of a loss, grad L = J' dL/df.  Here it is compared with central differences
-(L(theta + h v) - L(theta - h v)) / 2h along random directions v: the error must fall as h^2 until rounding, of size eps
-/ h, dominates.  Then the same gradient trains a 64-256-256-10 network on 1,500 digits, tested on the other 297.
+One backward sweep computes the gradient of a loss, grad L = J' dL/df.  The script compares this gradient with central
+differences (L(theta + h v) - L(theta - h v)) / 2h along random directions v.  The error must fall as h^2 until rounding
+errors of size eps / h dominate.  The same gradient then trains a 64-256-256-10 network on 1,500 digits, and the network
+is tested on the other 297 digits.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import minintk as mn
 
 
 def gradient_error(seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return steps h, and for each the median relative error of <grad L, v> against central differences."""
+    """Return the steps h and, for each, the median relative error of <grad L, v> against central differences."""
     rng = np.random.default_rng(seed)
     x, y = mn.datasets.digits().subset(32, rng).one_hot()
     net = mn.Network(SPEC, x.shape[1:])
@@ -46,7 +47,7 @@ SPEC = mn.Sequential(
 
 
 def accuracy_while_training(steps: int = 600, seed: int = 0) -> dict[int, tuple[float, float]]:
-    """Return {step: (training accuracy, test accuracy)} of mini-batch descent with momentum."""
+    """Return {step: (training accuracy, test accuracy)} of mini-batch gradient descent with momentum."""
     rng = np.random.default_rng(seed)
     train, test = mn.datasets.digits().split(1500, 297, rng)
     (x, y), (x_test, y_test) = train.one_hot(), test.one_hot()
@@ -63,7 +64,7 @@ def accuracy_while_training(steps: int = 600, seed: int = 0) -> dict[int, tuple[
 
 
 def main(out: str | None = None, steps: int = 600) -> dict[str, float]:
-    """Return both measurements; plot them into `out` if given."""
+    """Return the results of both measurements, and plot them into `out` if given."""
     h, error = gradient_error()
     history = accuracy_while_training(steps)
     if out:

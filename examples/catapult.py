@@ -1,12 +1,13 @@
-"""Show the catapult: for 2 < lr x lambda_0 < 4 the loss first rises, the sharpness falls, then training converges.
+"""Show the catapult: if 2 < lr x lambda_0 < 4, the loss rises, the sharpness falls, and then training converges.
 
     python3 make.py python examples/catapult.py [--out FILE.png]
 
-lambda_0 is the sharpness at the start, the largest eigenvalue of the loss's Hessian.  A linear network with one hidden
-layer of width 512 learns the parity of 20 digits.  For rates below 2 / lambda_0 the loss falls.  Between 2 / lambda_0
-and 4 / lambda_0 the loss grows until the weights have shrunk enough to bring the sharpness below 2 / lr, then it falls.
-Above 4 / lambda_0 training diverges (Lewkowycz et al. 2020).  These bounds hold at all widths n if the sharpness does
-not depend on n.  It grows as n^b, for tanh networks with two hidden layers: b is 0 in muP and NTK, up to 1 in standard.
+lambda_0 is the initial sharpness, the largest eigenvalue of the loss's Hessian.  A linear network with one hidden layer
+of width 512 learns the parity of 20 digits.  At rates below 2 / lambda_0 the loss falls.  Between 2 / lambda_0 and 4 /
+lambda_0 the loss grows until the weights have shrunk enough to reduce the sharpness below 2 / lr, and then falls.
+Above 4 / lambda_0 training diverges (Lewkowycz et al. 2020).  The same rates are suitable at all widths n if the
+sharpness does not depend on n.  In tanh networks with two hidden layers, the sharpness grows as n^b: b is 0 in muP and
+in the NTK parametrization, and up to 1 in the standard parametrization.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ PARAMETRIZATIONS = {"muP": mn.SpectralMuP(), "NTK": mn.NTK(), "standard": mn.Sta
 
 
 def launched(rate: float, seed: int, steps: int = 300) -> tuple[Any, float]:
-    """Return the loss at every step for lr = rate / lambda_0, and the final lr x sharpness, NaN after divergence."""
+    """Return the loss at every step for lr = rate / lambda_0, and the final lr x sharpness (NaN after divergence)."""
     net = mn.Network(mn.Sequential(mn.Dense(512), mn.Dense(1)), X.shape[1:])
     theta, losses = net.init(np.random.default_rng(seed)), []
     lr = rate / sharpness(net, theta, X, Y, loss=mn.mse)
     with warnings.catch_warnings(), suppress(FloatingPointError):
-        warnings.simplefilter("ignore", RuntimeWarning)  # the linearised network would diverge
+        warnings.simplefilter("ignore", RuntimeWarning)  # at this rate the linearised network diverges
         for snap in mn.train(net, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=steps):
             losses.append(float(snap.loss))
     end = lr * sharpness(net, snap.theta, X, Y, loss=mn.mse) if len(losses) > steps else np.nan
@@ -40,7 +41,10 @@ def launched(rate: float, seed: int, steps: int = 300) -> tuple[Any, float]:
 
 
 def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
-    """Return each network's initial sharpness, and its sharpness after 30 steps except in standard parametrization."""
+    """Return each network's initial sharpness, and its sharpness after 30 steps.
+
+    In the standard parametrization, only the initial sharpness is measured.
+    """
     net = mn.Network(mn.zoo.mlp(2, width, 1, activation=mn.Tanh(), w_std=1.0, b_std=0.0), (64,), PARAMETRIZATIONS[name])
     theta = net.init(np.random.default_rng([width]), ensemble=seeds)
     ends: dict[str, Any] = {"start": theta}
@@ -54,7 +58,10 @@ def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8) -> dict[str, float]:
-    """Return peak, convergence and sharpness at each rate, and exponents in width with half their 95 % intervals."""
+    """Return peak loss, convergence and sharpness at each rate, and exponents in the width.
+
+    Exponents come with half their 95 % intervals.
+    """
     results = dict[str, float]()
     runs, laws = {rate: [launched(rate, seed) for seed in range(seeds)] for rate in RATES}, {}
     for rate, each in runs.items():
@@ -73,7 +80,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, widths: tuple[int, ...], runs: dict[float, Any], laws: dict[str, Any]) -> None:
-    """Plot the loss of one network at each rate, and the sharpness against width."""
+    """Plot the loss of one network at each rate, and plot the sharpness against width."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -1,4 +1,4 @@
-"""Write the table of a script that reruns a paper: its rows, and the files that contain them."""
+"""Define the rows of the table of a script that reruns a paper, and write the files that contain them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from minintk.files.writing import write_atomically
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table of claims.
+    """A row of the table of claims.
 
-    of : what the interval behind ± covers, "seeds", "images", "both", or "" if there is none.  size : data and networks
-    in words.  agrees : the paper's claim about our numbers, tested; None if there is no claim ("-").  why : if they
-    differ, the cause that was tested, with its number, or "open".
+    of : what the interval after ± covers: "seeds", "images", "both", or "" if there is no interval.
+    size : a description of data and networks.
+    agrees : the tested claim of the paper about our numbers, or None if the paper makes no claim ("-").
+    why : the tested cause of a difference, with its number, or "open".
     """
 
     claim: str
@@ -33,14 +34,17 @@ class Row:
     why: str = ""
 
     def kept(self) -> dict[str, Any]:
-        """Return the row as the page shows it: the verdict, its rule, and how far it is from a decision."""
+        """Return the row as the page shows it, with the verdict, its rule, and the distance from a decision."""
         tested = self.agrees or Claim("", ((1.0, 1.0),))
         more = None if tested.agrees is not None or isnan(tested.more) else float(f"{tested.more:.3g}")
         return vars(self) | {"agrees": tested.agrees, "rule": tested.rule, "more": more}
 
 
 def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:
-    """Return `found` with its table; write KEY.json and KEY.png into --out.  draw : called with matplotlib's pyplot."""
+    """Return `found` with its table, and write KEY.json and KEY.png into --out.
+
+    draw : a function that is called with Matplotlib's pyplot.
+    """
     found = found | {"data": s.data, "scale": s.scale, "table": [row.kept() for row in rows]}
     found |= {"sizes": dict(s.sizes), "papers": dict(s.papers), "factors": s.factors, "first seed": s.first_seed}
     if s.out:

@@ -1,12 +1,12 @@
-"""Run kernel regression with infinitely wide convolutional networks that flatten pixels or pool them over the image.
+"""Run kernel regression with infinitely wide convolutional networks that end with Flatten or with global pooling.
 
     python3 make.py python examples/cnn_kernel_regression.py [--out FILE.png]
     ... --set cifar10 --data DIR --train 2000 --test 2000 --depth 3 --end flatten
 
-The digits need no download; MNIST and CIFAR-10 come from the files in DIR.  The networks have `depth` convolutions of 3
-x 3 with ReLU, w_std = sqrt 2 and no biases, then Flatten or GlobalAvgPool, then Dense.  Both kernels, NNGP and NTK, fit
-the targets one-hot - 0.1 without ridge: f = K(x, X) K(X, X)^-1 y.  For 2,000 CIFAR-10 images, Flatten and the NTK,
-Arora et al. 2019 report 40.9 % at depth 3 and 43.4 % at depth 6.
+The digits need no download.  MNIST and CIFAR-10 are read from files in DIR. The networks have `depth` convolutions of 3
+x 3 with ReLU, w_std = sqrt 2 and no biases, then Flatten or GlobalAvgPool, then Dense.  The NNGP kernel and the NTK fit
+the targets one-hot - 0.1 without ridge: f = K(x, X) K(X, X)^-1 y.  For the NTK of networks with Flatten, trained on
+2,000 CIFAR-10 images, Arora et al. 2019 report an accuracy of 40.9 % at depth 3 and 43.4 % at depth 6.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def data(name: str, folder: str | None, train: int, test: int, seed: int) -> tup
 
 
 def regression(kernel: an.Kernel, train: mn.datasets.Dataset, test: mn.datasets.Dataset) -> dict[str, float]:
-    """Return test accuracy and squared error of both kernels, and the seconds that the kernels take."""
+    """Return the test accuracy and squared error of both kernels, and the seconds needed to compute the kernels."""
     x, x_test = (part.x.astype(np.float32) for part in (train, test))
     y = np.eye(10)[train.labels] - 0.1
     start = time.perf_counter()
@@ -57,7 +57,7 @@ def main(
     out: str | None = None, which: str = "digits", folder: str | None = None, sizes: tuple[int, ...] = (50, 100, 300),
     test: int = 300, depth: int = 3, ends: tuple[str, ...] = ("flatten", "pool"), seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return test accuracy against the number of training images; plot it into `out` if given."""
+    """Return test accuracy against the number of training images, and plot it into `out` if given."""
     layers: dict[str, mn.spec.Layer] = {"flatten": mn.Flatten(), "pool": mn.GlobalAvgPool()}
     train_set, test_set = data(which, folder, max(sizes), test, seed)
     print(f"{which}, depth {depth}, {test} test images\n   end  train   NNGP    NTK  seconds")

@@ -1,11 +1,11 @@
-"""Provide what scripts that rerun a paper share: settings, recorded runs, intervals, table rows, files.
+"""Provide the settings, recorded runs, intervals and table rows that the scripts that rerun papers share.
 
     SIZES = {"small": {"widths": (32, 64), "seeds": 3}, "evening": {...}, "paper": {...}}
 
     def work(data: str, width: int, seed: tuple[int, ...]) -> list[dict[str, float]]:
         train, test = images(data, 1000, 1000)                    # "digits", "mnist" or "cifar10"
         ...
-        return [{"error": error} for error in errors]             # one result a seed: they train together
+        return [{"error": error} for error in errors]             # one result per seed
 
     def main(s: Setting, widths: tuple[int, ...], seeds: int) -> Found:
         runs = s.sweep(work, {"width": widths, "seed": range(seeds)}, together="seed", data=s.data)
@@ -16,10 +16,10 @@
     if __name__ == "__main__":
         command_line(main, SIZES, __doc__, "name_of_the_script")
 
-Every run of `work` is a record in the folder NAME.runs below --out: a script killed at any moment resumes from there,
-and a second call only plots.  On the CPU, runs are spread over the cores, one process with one BLAS thread on each.
-The result of `work` must depend only on its arguments, all numbers or text; pass constant arguments to `s.sweep` as
-keywords.  A run that diverges is recorded too: its entries in the table of runs are NaN.
+Every run of `work` is recorded in the folder NAME.runs below --out.  A script killed at any moment resumes from these
+records, and a second call only plots.  On the CPU, runs are distributed over the cores, with one process and one BLAS
+thread per core.  The result of `work` must depend only on its arguments, which are numbers or text.  Pass constant
+arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and its entries in the table of runs are NaN.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ __all__ = [
 
 @lru_cache(maxsize=4)
 def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.datasets.Dataset, mn.datasets.Dataset]:
-    """Return random training and test images in float32, x : (N, H, W, C) in [0, 1]; all images if there are too few.
+    """Return random training and test images in float32, with x (N, H, W, C) in [0, 1].
 
-    data : "digits", "mnist" or "cifar10".  Every call returns the same object, so do not write to its arrays.
+    data : "digits", "mnist" or "cifar10". If the data set has fewer images than requested, all of them are returned.
+    Every call returns the same object, so do not write to its arrays.
     """
     rng = np.random.default_rng(seed)
     if data == "digits":
@@ -59,7 +60,10 @@ def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.data
 
 
 def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequential:
-    """Build LeNet-5 with `width` times its channels and features; for 8 x 8 images, with 3 x 3 windows."""
+    """Build LeNet-5 with `width` times its channels and features.
+
+    For 8 x 8 images, the convolutions are 3 x 3.
+    """
     if shape[0] != 8:
         return mn.zoo.lenet5(width, outputs, padding=2 if shape[0] == 28 else 0)
     layers: list[mn.spec.Layer] = []
@@ -70,13 +74,14 @@ def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequentia
 
 
 def placed(*arrays: mn.Array) -> tuple[mn.Array, ...]:
-    """Return the arrays on the device that --device names."""
+    """Copy arrays to the device that --device names."""
     xp = device_namespace(os.environ.get("MININTK_DEVICE", "cpu"))
     return tuple(to_library(a, xp) for a in arrays)
 
 
 def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int = 500) -> np.ndarray[Any, Any]:
-    """Return 1 for each test example that a member classifies correctly, else 0: ([E], M)."""
+    """Return 1 for each test example that a network of the ensemble classifies correctly, and 0 otherwise, as ([E],
+    M)."""
     parts = []
     for i in range(0, len(x), batch):
         f, y_part = to_host(model(theta, x[i : i + batch])), to_host(y[i : i + batch])
@@ -85,7 +90,10 @@ def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int
 
 
 def stable_rate(model: mn.Model, theta: mn.Array, x: mn.Array, momentum: float = 0.9) -> float:
-    """Return 2 (1 + m) / (2 lambda_max(J J') / N), the bound for `mn.sum_of_squares`, to 10 % by power iteration."""
+    """Return 2 (1 + m) / (2 lambda_max(J J') / N), the largest stable rate for `mn.sum_of_squares`.
+
+    Power iteration computes lambda_max to 10 %.
+    """
     f, J = model.linearize(theta, x)
     u, size = mn.arrays.array_namespace(f).ones_like(f), 0.0
     for _ in range(20):

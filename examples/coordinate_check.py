@@ -1,11 +1,11 @@
-"""Run the coordinate check: in which parametrization do all layers learn equally at every width?
+"""Run the coordinate check, which shows in which parametrizations all layers learn equally at every width.
 
     python3 make.py python examples/coordinate_check.py [--out FILE.png]
 
 Networks with three hidden tanh layers learn digits for three steps of gradient descent.  In spectral muP and in the
-mean-field parametrization, features move by order one at every width; in the NTK parametrization their movement
-vanishes as the width grows, and in the standard parametrization it diverges.  The check also finds a planted error: a
-second layer whose initial weights are too large by n^(1/4).
+mean-field parametrization, features move by order one at every width.  As the width grows, the movement vanishes in the
+NTK parametrization and diverges in the standard parametrization.  The check also finds a planted error: a second layer
+whose initial weights are too large by a factor of n^(1/4).
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ PARAMETRIZATIONS = {
 
 
 def spec(n: int, plant: float = 0.0) -> mn.Sequential:
-    """Build three hidden layers; the second layer's weights have a factor (n / 64)^plant."""
+    """Build three hidden layers, with the second layer's weights multiplied by (n / 64)^plant."""
     stds = (1.0, (n / 64) ** plant, 1.0)
     hidden = [layer for w_std in stds for layer in (mn.Dense(n, w_std=w_std), mn.Tanh())]
     return mn.Sequential(*hidden, mn.Dense(10, w_std=10**-0.5))
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 16) -> dict[str, Any]:
-    """Return {name: {layer: exponent of |dh|}, "verdict", "blame"} of each check; plot |dh| against the width."""
+    """Return {name: {layer: exponent of |dh|}} with each check's "verdict" and "blame".
+
+    Plot |dh| against the width.
+    """
     x, y = mn.datasets.digits(dtype=np.float32).subset(64, np.random.default_rng(0)).one_hot()
     checks = {}
     for name, parametrization in PARAMETRIZATIONS.items():
-        lr = 0.01 if name == "standard" else 0.1  # larger rates diverge
+        lr = 0.01 if name == "standard" else 0.1  # training diverges at larger rates
         settings: dict[str, Any] = {"loss": mn.mse, "widths": widths, "seeds": seeds, "optimizer": mn.SGD(lr=lr)}
         checks[name] = mn.coordinate_check(spec, x, y, parametrization=parametrization, **settings)
     settings["optimizer"] = mn.SGD(lr=0.1)
@@ -61,7 +64,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
                 means = [float(np.exp(np.log(v).mean())) for v in row.values]
                 panel.loglog(widths, means, f"{marker}-", ms=4, label=f"layer {row.name}: {row}")
             low, high = panel.get_ylim()
-            panel.set_ylim(min(low, high / 30) / 2, 8 * high)  # makes flat lines look flat, leaves room for the legend
+            panel.set_ylim(min(low, high / 30) / 2, 8 * high)  # makes noise look small, with room for the legend
             panel.set(xlabel="width n", title=f"{name}: {check.verdict}")
             panel.legend(fontsize=7, loc="upper left")
         panels[0].set_ylabel("root mean square of dh after 3 steps")

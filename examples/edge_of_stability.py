@@ -1,12 +1,12 @@
-"""Show the edge of stability: in full-batch gradient descent the sharpness rises to 2 / lr, and stays there.
+"""Show the edge of stability: in full-batch gradient descent the sharpness rises to 2 / lr and stays there.
 
     python3 make.py python examples/edge_of_stability.py [--out FILE.png]
 
-A tanh network learns 200 digits by gradient descent with learning rates of 2 / (1.5 s), 2 / (2 s) and 2 / (3 s), where
-s is the sharpness at the start: the largest eigenvalue of the loss's Hessian, `mn.diagnostics.sharpness`.  Gradient
-descent cannot converge to a minimum that is sharper than 2 / lr.  The sharpness grows until lr x sharpness = 2; from
-then on the loss still falls, but not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness
-exceeds the bounds of the other rates.
+A tanh network learns 200 digits by gradient descent with learning rates of 2 / (1.5 s), 2 / (2 s) and 2 / (3 s).  Here
+s is the initial sharpness, the largest eigenvalue of the loss's Hessian (`mn.diagnostics.sharpness`).  Gradient descent
+cannot converge to a minimum that is sharper than 2 / lr.  The sharpness grows until lr x sharpness = 2.  From then on
+the loss still falls, but not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness exceeds 2 /
+lr of the other rates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Host = np.ndarray[Any, Any]
 
 
 def data(n: int) -> tuple[Host, Host]:
-    """Return n centred digits with entries of size one, and their classes as rows of 0 and 1."""
+    """Return n centred digits with entries of order one, and their classes as one-hot rows."""
     digits = mn.datasets.digits().subset(n, np.random.default_rng(0))
     x = digits.x.reshape((n, -1)) - digits.x.reshape((n, -1)).mean(axis=0)
     return x / np.sqrt(np.mean(x**2)), np.eye(10)[digits.labels]
@@ -45,7 +45,7 @@ def path(fraction: float, n: int, width: int, steps: int, seed: int = 1) -> tupl
 
 
 def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 4000) -> dict[str, float]:
-    """Return lr x sharpness of each run, at the start and over the last half, and the losses."""
+    """Return lr x sharpness of each run at the start and over the last half, and the losses."""
     results, runs = dict[str, float](), {}
     for fraction in (*FRACTIONS, SLOW):
         _, rows = runs[fraction] = path(fraction, n, width, steps)
@@ -59,7 +59,7 @@ def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 400
 
 
 def draw(out: str, runs: dict[float, tuple[float, Host]]) -> None:
-    """Plot the sharpness of each run against steps, with the line 2 / lr, and the losses."""
+    """Plot the sharpness of each run and the line 2 / lr against steps, and plot the losses."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -1,11 +1,12 @@
-"""Predict what an infinitely wide network learns from N examples, from the spectrum of its kernel.
+"""Use a kernel's spectrum to predict what an infinitely wide network learns from N examples.
 
     python3 make.py python examples/eigenlearning.py [--out FILE.png]
 
 On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates (`analytic.cube_modes`).
-`analytic.eigenlearning` predicts the learnability of each level and the test error.  Both are compared with regression
-on digits and on random points of the cube, at most a quarter of it, since the theory assumes a continuum.  On the
-sphere the eigenvalues fall as l^-d for the NTK and l^-(d+2) for the NNGP kernel of ReLU (Bietti and Mairal 2019).
+`analytic.eigenlearning` predicts the learnability of each level l and the test error.  Both predictions are compared
+with regression on digits and on random points of the cube.  At most a quarter of the cube's points are used, because
+the theory assumes a continuum.  On the sphere the eigenvalues of ReLU networks fall as l^-d for the NTK and as l^-(d+2)
+for the NNGP kernel (Bietti and Mairal 2019).
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(hidden: int = 3, bias: float = 0.1) -> mn.Sequential:
-    """Build a ReLU network; the bias allows odd products of more than one coordinate."""
+    """Build a ReLU network with biases, which allow odd products of more than one coordinate."""
     return mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=bias), mn.ReLU()] * hidden, mn.Dense(1))
 
 
 def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, noise: float) -> tuple[Host, Host]:
-    """Return learnability (sizes, draws, levels), and the mean squared error (sizes, draws) on their sum plus noise."""
+    """Return learnabilities (sizes, draws, levels) and mean squared errors (sizes, draws).
+
+    The mean squared errors are for the sum of the modes with noise.
+    """
     rng, learned, errors = np.random.default_rng(0), [], []
     for n in sizes:
         for _ in range(draws):
@@ -43,7 +47,10 @@ def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, 
 
 
 def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25) -> dict[str, float]:
-    """Return the largest errors of learnabilities and (relative) of test errors, and the exponents on the sphere."""
+    """Return the largest errors of learnabilities and of test errors, and the exponents on the sphere.
+
+    The errors of the predicted test errors are relative.
+    """
     x, rng = np.array(list(product((-1.0, 1.0), repeat=10))), np.random.default_rng(1)
     modes = np.stack([x[:, rng.choice(10, level, replace=False)].prod(1) for level in LEVELS], axis=1)
     cube = [an.eigenlearning(an.cube_modes(an.kernel(spec()), 10), n, ridge=RIDGE) for n in sizes]

@@ -1,20 +1,23 @@
-"""Solve the linearised LeNet exactly, and show why a narrow one overfits (Samarin et al. 2022, tables 1 and 2).
+"""Solve the linearised LeNet exactly and explain why a narrow one overfits (Samarin et al. 2022, tables 1 and 2).
 
     python3 make.py python examples/exact_linearised_lenet.py [--out DIR] [--data DIR]
 
-The task has one output: the first class against all others.  SGD trains LeNet, and its linearisation with weight decay
-towards theta_0.  The Gram matrix J J' gives the linearisation's minimum-norm least-squares solution.  This solution
-fits every training image, yet at width 1 the paper finds it worse than SGD, 97.8 % against 99.61 %, and much worse on
-shifted digits.  So SGD regularises, and a ridge should bring the exact solution to SGD's accuracy.  So should gradient
-flow stopped at SGD's time, t = 2 lr steps / (1 - m), which also filters the eigenvalues of J J'.
+The task is to separate the first class from all others with a single output.  LeNet is trained by SGD, and its
+linearisation by SGD with weight decay towards theta_0.  The Gram matrix J J' gives the linearisation's minimum-norm
+least-squares solution.  This solution fits every training image.  In the paper, however, this solution is less accurate
+than SGD at width 1 (97.8 % against 99.61 %), and much less accurate on shifted digits.  SGD therefore regularises, and
+a ridge should bring the exact solution to SGD's accuracy.  Gradient flow stopped at SGD's time, t = 2 lr steps / (1 -
+m), should have the same effect, because the flow also filters the eigenvalues of J J'.
 
-At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  A small LeNet keeps P / N = 1.016, 3.9
-and 24 at widths 1, 2 and 5, on 867 digits or 1,960 images of MNIST; there the widths that the paper left out are cheap.
-interpolation_threshold.py explains width 1.  paper: LeNet-5 and 60,000 images, widths 1 to 60.
+At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  With 867 digits or 1,960 images of
+MNIST, a small LeNet has the same P / N = 1.016, 3.9 and 24 at widths 1, 2 and 5.  At this size, widths that the paper
+left out are also cheap. The script interpolation_threshold.py explains the result at width 1.  The size "paper" uses
+LeNet-5 at widths 1 to 60 on 60,000 images.
 
-Beyond 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then needs a Cholesky
-factor, in panels of 2,048 rows, and the smallest ridge gives the exact solution.  At 60,000 images and width 1, a
-factor takes 14.4 GB, and a ridge four hours on one core: three passes of J J' at 2.2 us a pair, half an hour to factor.
+With more than 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then needs a
+Cholesky factor, computed in panels of 2,048 rows, and the smallest ridge approximates the exact solution.  With 60,000
+images and width 1, a factor takes 14.4 GB. Each ridge takes four hours on one core: three passes over J J' at 2.2 us a
+pair, and half an hour for the factor.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (1, 2, 5, 10, 25, 60), "n_train": 60_000, "epochs": 100},
 }
 AT_ONCE = 20_000
-"""Number of images up to which all eigenvectors of J J' are computed, in 16 GB."""
+"""The number of images up to which all eigenvectors of J J' are computed, which takes 16 GB."""
 RIDGES = tuple(float(10.0**k) for k in range(-5, 4))
 PAPER = {0: "97.8, 99.86, 99.89 at x1, x2, x5; SGD 99.61 at x1", 1: "86.05, 98.7, 99.17; SGD 95.48 at x1 (7 pixels)"}
 SAYS = {"solver": "exact solution", "linearised": "linearised by SGD", "LeNet": "LeNet by SGD",
@@ -46,7 +49,10 @@ SAYS = {"solver": "exact solution", "linearised": "linearised by SGD", "LeNet": 
 
 
 def solved(data: str, n_train: int, shift: int, width: int, seed: int, sgd_time: float) -> dict[str, Any]:
-    """Return test and training accuracy of the exact solution, of each ridge, and of flow stopped at SGD's time."""
+    """Return the test and training accuracies of the exact solution.
+
+    Also return the test accuracies for each ridge, and for gradient flow stopped at SGD's time.
+    """
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     xp, found = array_namespace(x), {"P / N": net.size / len(x)}
     if len(x) > AT_ONCE and on_host(xp):
@@ -65,7 +71,7 @@ def solved(data: str, n_train: int, shift: int, width: int, seed: int, sgd_time:
 
 
 class Tangent:
-    """The tangent kernel at theta_0, as `an.solve` reads it: in panels, never as a whole."""
+    """The tangent kernel at theta_0, in the form that `an.solve` expects: computed in panels, never as a whole."""
 
     def __init__(self, net: mn.Network, theta0: mn.Array) -> None:
         self.net, self.theta0 = net, theta0
@@ -80,7 +86,10 @@ class Tangent:
 def by_panels(
     net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array, x_test: mn.Array, y_test: mn.Array
 ) -> dict[str, Any]:
-    """Return the same accuracies, f_0 + k(x, X) (J J' + ridge)^-1 (y - f_0) for each ridge, but no stopped flow."""
+    """Return the accuracies of `solved` without stopped flow, for problems whose J J' does not fit in memory.
+
+    For each ridge, the outputs are f_0 + k(x, X) (J J' + ridge)^-1 (y - f_0).
+    """
     f0, found, train = net(theta0, x_test), list[float](), list[float]()
     for ridge in RIDGES:
         fit = an.solve(Tangent(net, theta0), x, y - net(theta0, x), ridge=ridge)
@@ -90,7 +99,7 @@ def by_panels(
 
 
 def trained(data: str, n_train: int, shift: int, width: int, seed: int, epochs: int, lr: float) -> dict[str, Any]:
-    """Return test and training accuracy of LeNet and of its linearisation, trained by SGD."""
+    """Return the test and training accuracies of LeNet and of its linearisation, both trained by SGD."""
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     found = {}
     for name, model, towards in (("LeNet", net, None), ("linearised", mn.Linearized(net, theta0), theta0)):
@@ -107,7 +116,7 @@ def main(
     s: Setting, widths: tuple[int, ...], shifts: tuple[int, ...] = (), n_train: int = 0, seeds: int = 3,
     epochs: int = 30, lr: float = 0.01,
 ) -> Found:  # fmt: skip
-    """Return accuracies by shift and width, and against the ridge at width 1."""
+    """Return accuracies for each shift and width, and against the ridge at width 1."""
     shifts = shifts or (0, 2 if s.data == "digits" else 7)
     n_train = n_train or (867 if s.data == "digits" else 1960)
     axes: dict[str, Any] = {"shift": shifts, "width": widths, "seed": range(seeds)}

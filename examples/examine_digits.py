@@ -1,9 +1,10 @@
-"""Examine three networks that learn digits: their regime, learning rate, movement and width (`mn.examine`).
+"""Examine the regime, learning rate, movement and width of three networks that learn digits (`mn.examine`).
 
     python3 make.py python examples/examine_digits.py [--out FILE.png]
 
-All have two hidden tanh layers.  In the NTK parametrization, wide networks are lazy.  In the mean-field
-parametrization, features move at every width.  The third network's last layer is initialised thirty times too large.
+The networks have two hidden tanh layers.  In the NTK parametrization, wide networks are lazy.  In the mean-field
+parametrization, features move at every width.  The third network's last layer has initial weights that are thirty times
+too large.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import minintk as mn
 
 
 def networks(width: int) -> dict[str, mn.Network]:
-    """Return {name: network}."""
+    """Return the networks as {name: network}."""
 
     def spec(last: float) -> mn.Sequential:
         hidden = mn.Dense(width, b_std=0.1), mn.Tanh()
@@ -31,7 +32,7 @@ def networks(width: int) -> dict[str, mn.Network]:
 
 
 def main(out: str | None = None, width: int = 256, n: int = 100, widths: bool = True) -> dict[str, Any]:
-    """Return {name: {"regime", "findings", "gap", "kernel"}}; print the reports and plot the gaps."""
+    """Return {name: {"regime", "findings", "gap", "kernel"}}, print the reports and plot the gaps."""
     x, y = mn.datasets.digits().subset(n, np.random.default_rng(0)).one_hot()
     reports = {
         name: mn.examine(net, net.init(np.random.default_rng(1)), x, y, widths=widths)

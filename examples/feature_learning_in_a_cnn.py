@@ -1,14 +1,16 @@
-"""Do convolutional networks lose accuracy in the lazy regime?  (Geiger et al. 2020, figures 1 (b) and 2 (d)).
+"""Compare convolutional networks in the lazy and the feature regime (Geiger et al. 2020, figures 1 (b) and 2 (d)).
 
     python3 make.py python examples/feature_learning_in_a_cnn.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Four convolutions with ReLU, the mean over pixels and a dense layer, as alpha (f - f_0), learn the parity of digits in
-the feature regime, s = sqrt(h) alpha = .1, and in the lazy regime, s = 100.  The claims: lazy networks make more
-mistakes at every number h of channels; their averages make 1.7 times as many; averaging helps in both regimes.
+The model is alpha (f - f_0), where f has four convolutions with ReLU, the mean over pixels and a dense layer.  The
+model learns the parity of digits in the feature regime, s = sqrt(h) alpha = .1, and in the lazy regime, s = 100.  The
+paper claims that lazy networks make more errors at every number h of channels.  Averages of lazy networks should make
+1.7 times as many errors as averages of feature-learning networks, and averaging should help in both regimes.
 
-As in the paper, training is a momentum flow with tau = 10, and batch sizes follow dt so that the temperature dt/b (1 -
-(b - 1)/(N - 1)) is constant.  The paper does not state the temperature; here it is 1e-4, at which batches range from a
-few examples to most of them.  For digits of 8 x 8 pixels, windows are 3 x 3 instead of 5 x 5.
+As in the paper, training is a momentum flow with tau = 10.  The batch size b changes with the step dt so that the
+temperature dt/b (1 - (b - 1)/(N - 1)) is constant.  The paper does not state the temperature.  We use 1e-4, at which
+batches range from a few examples to most of the training set.  For digits of 8 x 8 pixels, the windows are 3 x 3
+instead of 5 x 5.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def cnn(shape: tuple[int, ...], channels: int) -> mn.Sequential:
-    """Build the paper's network; for 8 x 8 images, use 3 x 3 windows instead of 5 x 5."""
+    """Build the paper's network.
+
+    For 8 x 8 images, use 3 x 3 windows instead of 5 x 5.
+    """
     if shape[0] != 8:
         return mn.zoo.geiger_cnn(channels)
     layers: list[mn.spec.Layer] = []
@@ -65,11 +70,14 @@ def tested_on(
 
 
 def main(s: Setting, channels: tuple[int, ...], seeds: int, n_train: int, n_test: int) -> Found:
-    """Return test errors of single networks and of their average in both regimes; plot them against the channels."""
+    """Return the test errors of single networks and of averaged networks in both regimes.
+
+    Plot the errors against the number of channels.
+    """
     grid = {"s": tuple(REGIMES.values()), "channels": channels, "seed": range(seeds)}
     runs = s.sweep(tested_on, grid, together="seed", data=s.data, n_train=n_train, n_test=n_test)
     f, y = runs["f"], images(s.data, n_train, n_test)[1].parity()[1][:, 0]
-    f = np.where(np.isnan(f), 0.0, f)  # a run that did not learn gives no answer, and counts as wrong everywhere
+    f = np.where(np.isnan(f), 0.0, f)  # a run that did not learn counts as wrong on every image
     wrong, average = (f * y <= 0) * 1.0, (f.mean(-2) * y <= 0) * 1.0  # (regime, channels, [seed], test image)
     behind = [tested(b - a) for a, b in zip(*wrong)]
     averaged = [tested((b - a)[None]) for a, b in zip(*average)]

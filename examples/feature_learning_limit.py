@@ -1,9 +1,10 @@
-"""Compute infinitely wide linear networks with moving features: two layers by an ODE, deeper ones by mean-field theory.
+"""Compute the limit of infinitely wide linear networks that learn features, by an ODE and by mean-field theory.
 
     python3 make.py python examples/feature_learning_limit.py [--out FILE.png]
 
-With outputs divided by gamma0 sqrt(n) and a learning rate times gamma0^2 n, features move in the limit n -> infinity
-(`analytic.limits.linear_problem`).  On five digits, the distance to this limit falls as n^(-1/2).
+If outputs are divided by gamma0 sqrt(n) and the learning rate is multiplied by gamma0^2 n, features move in the limit n
+-> infinity (`analytic.limits.linear_problem`).  An ODE gives the limit for two layers, and mean-field theory gives the
+limit for deeper networks.  On five digits, the distance to this limit falls as n^(-1/2).
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ def spec(hidden: int, n: int) -> mn.Sequential:
 
 
 def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[mn.Array, Host]:
-    """Return (f, mean diagonal of the tangent kernel) in the limit: gradient flow for two layers, descent for more."""
+    """Return f and the mean diagonal of the tangent kernel in the limit.
+
+    Two-layer networks follow gradient flow, and deeper networks follow gradient descent.
+    """
     if hidden == 1:
         flow = an.two_layer_limit(spec(1, 1), x, y, gamma0=gamma0)
         return flow.predict(TIMES), np.array([np.trace(flow.ntk(t)) / len(x) for t in TIMES])
@@ -37,7 +41,7 @@ def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[mn.Array, Host]
 
 
 def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -> tuple[Host, Host]:
-    """Return (f, mean diagonal of the tangent kernel), (STEPS + 1, seeds, ...), of trained networks of width n."""
+    """Return f and the mean diagonal of the tangent kernel of trained networks of width n, (STEPS + 1, seeds, ...)."""
     theta0 = (net := mn.Network(spec(hidden, n), x.shape[1:])).init(np.random.default_rng(n), ensemble=seeds)
     model, t = mn.Centred(net, theta0, 1 / (gamma0 * n**0.5)), TIMES[1:] * gamma0**2 * n
     if hidden == 1:
@@ -49,7 +53,10 @@ def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 24) -> dict[str, float]:
-    """Return exponents of the distances to limit and NTK, with errors; seeds : networks of the largest width."""
+    """Return the exponents of the distances to the limit and to the NTK, with errors.
+
+    seeds : the number of networks of the largest width.
+    """
     found, laws = {}, {}
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(5, np.random.default_rng(0)).parity()
     for hidden in (1, 2):

@@ -2,10 +2,10 @@
 
     python3 make.py python examples/finite_width_statistics.py [--out FILE.png]
 
-The mean of the tangent kernel hatTheta(x, x) is the analytic one at every width.  Its variance is also known exactly
-(`analytic.finite_width`): n Var / Theta^2 = 3 for one hidden layer, and it grows as e^(5 depth / width) (Hanin and Nica
-2020).  Each point is a mean over thousands of networks, with its z-score against theory.  The variance is measured as
-the mean of (hatTheta - Theta)^2, with error bars from the same networks.
+At every width, the mean of the tangent kernel hatTheta(x, x) is the analytic kernel.  The variance of hatTheta is also
+known exactly (`analytic.finite_width`).  For one hidden layer, n Var / Theta^2 = 3.  For deep networks, the variance
+grows as e^(5 depth / width) (Hanin and Nica 2020).  Each point is a mean over thousands of networks, with its z-score
+against theory.  The variance is measured as the mean of (hatTheta - Theta)^2, with error bars from the same networks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def spec(depth: int, n: int) -> mn.Sequential:
 
 
 def kernels(depth: int, n: int, members: int, rng: np.random.Generator) -> Host:
-    """Return hatTheta(x, x) of each network, for an input of |x|^2 = d."""
+    """Return hatTheta(x, x) of each network, for an input with |x|^2 = d."""
     net, x = mn.Network(spec(depth, n), (2,)), np.array([[1.0, -1.0]])
     batch = max(1, min(members, 2_000_000 // net.size))
     parts = [mn.ntk(net, net.init(rng, ensemble=batch), x)[:, 0, 0] for _ in range(-(-members // batch))]
@@ -37,14 +37,17 @@ def kernels(depth: int, n: int, members: int, rng: np.random.Generator) -> Host:
 
 
 def z(samples: Host, truth: float) -> float:
-    """Return (mean - truth) / its standard error."""
+    """Return (mean - truth) / standard error of the mean."""
     return float((samples.mean() - truth) / (samples.std(ddof=1) / sqrt(len(samples))))
 
 
 def main(
     out: str | None = None, shapes: tuple[tuple[int, int], ...] = SHAPES, members: int = 20_000
 ) -> dict[str, float]:
-    """Return z-scores of mean and variance by depth and width, and n Var / Theta^2 ± error for one hidden layer."""
+    """Return z-scores of mean and variance for each depth and width.
+
+    Also return n Var / Theta^2 with its error for one hidden layer.
+    """
     rng, found, points = np.random.default_rng(0), {}, []
     for depth, n in shapes:
         theory = an.finite_width(spec(depth, n))
@@ -64,7 +67,7 @@ def main(
 
 
 def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) -> None:
-    """Plot the variance against depth over width, with exact curves and limit, and its convergence to 3/n."""
+    """Plot the variance against depth / width with exact curves and limit, and its convergence to 3/n."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -1,10 +1,11 @@
-"""Predict the loss at four times the data from the kernel and labels of a small sample, without fitting.
+"""Predict the test loss for four times the data from the kernel and labels of a small sample, without fitting.
 
     python3 make.py python examples/four_times_the_data.py [--data mnist] [--out FILE.png]
 
-`analytic.predict_loss` sees n images.  Regression with the same kernel learns parity from 4n others at four ridges, and
-is tested on a third set.  Losses of the 12 cells (n, ridge) are means over draws.  The control predicts no gain from
-more data: the loss for n at the same ridge.  Networks of width 512 learn two draws of each cell, with weight decay.
+`analytic.predict_loss` uses n images.  Regression with the same kernel learns parity from 4n other images at four
+ridges, and is tested on a third set.  The losses of the 12 cells (n, ridge) are means over draws.  The control assumes
+that more data bring no gain, and uses the predicted loss for n images at the same ridge.  Networks of width 512 learn
+two draws of each cell, with weight decay.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SIZES = {"digits": (50, 100, 200), "mnist": (125, 250, 500)}
 
 
 def spec(width: int) -> mn.Sequential:
-    """Build three hidden layers of ReLU."""
+    """Build three hidden ReLU layers."""
     return mn.Sequential(*[mn.Dense(width, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))
 
 
@@ -40,7 +41,7 @@ def one_draw(x: Host, y: Host, n: int, test: int, rng: np.random.Generator) -> t
 
 
 def network(x: Host, y: Host, n: int, test: int, ridge: float, at: Host, width: int) -> float:
-    """Return the test loss of one network on 4n images, trained with weight decay towards its start."""
+    """Return the test loss of one network, trained on 4n images with weight decay towards its initial weights."""
     many, rest = at[n : 5 * n], at[5 * n : 5 * n + test]
     x, y = x.astype(np.float32), y.astype(np.float32)
     net = mn.Network(spec(width), x.shape[1:])
@@ -57,7 +58,10 @@ def main(
     out: str | None = None, data: str = "digits", sizes: tuple[int, ...] = (), draws: int = 20, width: int = 512,
     test: int = 600,
 ) -> dict[str, float]:  # fmt: skip
-    """Return relative distances of predictions and of networks from kernel regression's losses; cells within 10 %."""
+    """Return the relative distances of predictions and of networks from the losses of kernel regression.
+
+    Also return the number of cells whose distance is below 10 %.
+    """
     rng, found, sizes = np.random.default_rng(0), dict[str, float](), sizes or SIZES[data]
     x, y = (mn.datasets.digits() if data == "digits" else mn.datasets.mnist().subset(20_000, rng)).on_sphere().parity()
     means, errors, controls, wide = [], [], [], []

@@ -1,14 +1,15 @@
-"""A network's final kernel holds what the network learned (Geiger et al. 2020, figure 5 and appendix C).
+"""Test that the final tangent kernel performs like the trained network (Geiger et al. 2020, figure 5 and appendix C).
 
     python3 make.py python examples/frozen_final_kernel.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-It trains a network, freezes its final tangent kernel, and learns with this kernel again in function space, from f = 0.
-The claim: the frozen final kernel performs like the network.  The frozen initial kernel learns what the lazy network
-learns; in the feature regime this differs from what the network learns.   Only a task on which features help can
-distinguish the two kernels.  On 200 of the 8 x 8 digits the frozen initial kernel does as well as the network, within
-.04 +- .98 points, so they test nothing.  Here the task is y = sign(x_1 x_2) of ten normal inputs: only two directions
-matter, and no linear function helps.  With --data, it also runs on real digits.  The paper uses residual networks on
-CIFAR-10 at alpha = 1; ours are fully connected, at alpha = 1 and in both regimes.
+The script trains a network, freezes its final tangent kernel, and trains with this kernel in function space, from f =
+0.  The paper claims that the frozen final kernel performs like the network.  The frozen initial kernel learns what the
+lazy network learns, which differs from what the network learns in the feature regime.  Only a task on which features
+help can distinguish the two kernels.  On 200 of the 8 x 8 digits the frozen initial kernel is as accurate as the
+network, within .04 +- .98 points, so these digits do not test the claim.  We use y = sign(x_1 x_2) of ten normal
+inputs: only two directions matter, and no linear function of the inputs predicts y.  With --data, the script also runs
+on real digits.  The paper uses residual networks on CIFAR-10 at alpha = 1.  Our networks are fully connected, and are
+trained at alpha = 1 and in both regimes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from minintk.arrays import to_host
 from minintk.diagnostics import relative_distance, target_alignment
 
 REGIMES = {"feature": 0.1, "alpha = 1": 0.0, "lazy": 1000.0}
-"""s = sqrt(h) alpha; 0 means alpha = 1, the paper's figure."""
+"""Values of s = sqrt(h) alpha. The value 0 means alpha = 1, as in the paper's figure."""
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"widths": (24, 48), "depth": 2, "seeds": 5, "n_train": 250, "n_test": 1000},
     "evening": {"widths": (30, 60, 120), "depth": 2, "seeds": 10, "n_train": 500, "n_test": 2000},
@@ -34,13 +35,17 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 KINDS = ("network", "last", "first")
 FEW = 40
-"""Test examples in the pictures of kernels."""
+"""The number of test examples shown in the figures of kernels."""
 
 
 def compared(
     n_train: int, n_test: int, depth: int, data: str, s: float, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return each seed's test errors (M,) of the network and of its frozen final and initial kernels, and more."""
+    """Return each seed's test errors (M,) for the network and for its frozen final and initial kernels.
+
+    Also return the distances of both kernels' predictions from the network's outputs, the kernels' alignments with the
+    labels, and the kernels of FEW test examples.
+    """
     (x, y), (x_test, y_test) = (placed(*part) for part in task(data, n_train, n_test))
     net = network(width, depth)
     theta0 = start(net, seed)
@@ -63,7 +68,7 @@ def compared(
 def main(
     s: Setting, widths: tuple[int, ...], depth: int, seeds: int, n_train: int, n_test: int
 ) -> Found:  # fmt: skip
-    """Return test errors of the network and of its frozen kernels, by task, regime and width."""
+    """Return the test errors of the network and of its frozen kernels for each task, regime and width."""
     tasks = ("sparse",) if s.data == "digits" else ("sparse", s.data)
     grid = {"data": tasks, "s": tuple(REGIMES.values()), "width": widths, "seed": range(seeds)}
     runs = s.sweep(compared, grid, together="seed", n_train=n_train, n_test=n_test, depth=depth)

@@ -1,11 +1,12 @@
-"""Draw the figures of the documentation's gallery: run the examples and keep what each draws and prints.
+"""Run the examples, and keep the figure and the output of each for the documentation's gallery.
 
-For figures of rerun papers, see table.py.
+For the figures of rerun papers, see table.py.
 
     python3 make.py python examples/gallery.py [NAME ...] [--out docs/gallery]
 
-Each script runs in its own process, with its default sizes; all of them take about half an hour on two cores.  With
-names, only these run.  NAME.png is reduced to 128 colours, a third of its size; NAME.txt holds the script's output.
+Each script runs in its own process with its default sizes.  All scripts together take about half an hour on two cores.
+If names are given, only these scripts run.  NAME.png is reduced to 128 colours, which makes it a third as large.
+NAME.txt contains the script's output.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ NAMES = sorted(
     path.stem for path in HERE.glob("*.py")
     if 'if __name__ == "__main__"' in path.read_text("utf-8") and path.stem not in {"table", "gallery", *scripts()}
 )  # fmt: skip
-"""The scripts, except shared modules, runners, and those of papers."""
+"""All scripts except shared modules, runners and scripts that rerun papers."""
 
 
 def run(name: str, out: Path) -> None:
-    """Write NAME.png and NAME.txt into the folder `out`; raise CalledProcessError if the script fails."""
+    """Run one script and write NAME.png and NAME.txt into the folder `out`.
+
+    Raise CalledProcessError if the script fails.
+    """
     script = HERE / f"{name}.py"
     with TemporaryDirectory() as folder:
         figure = Path(folder) / f"{name}.png"
@@ -43,7 +47,7 @@ def run(name: str, out: Path) -> None:
 
 
 def main(names: Sequence[str], out: str) -> None:
-    """Run the named examples, or all of them, and report which are done."""
+    """Run the named examples, or all of them, and report each when it is done."""
     unknown = set(names) - set(NAMES)
     if unknown:
         raise SystemExit(f"no example is called {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
@@ -52,7 +56,7 @@ def main(names: Sequence[str], out: str) -> None:
     for name in names or NAMES:
         try:
             run(name, Path(out).resolve())
-        except subprocess.CalledProcessError:  # the script's traceback is printed above
+        except subprocess.CalledProcessError:  # the script has already printed its traceback
             failed.append(name)
         print(f"{name}: {'failed' if name in failed else 'done'}", flush=True)
     if failed:

@@ -1,8 +1,9 @@
-"""Provide what the scripts on Geiger et al. 2020 share: tasks, networks, gradient flows, exponents.
+"""Define the tasks, networks, gradient flows and exponent fits that the scripts on Geiger et al. 2020 share.
 
-The model is alpha (f(theta) - f(theta_0)) with loss 1/(alpha^2 N) sum hinge; s = sqrt(h) alpha separates feature
-learning, s << 1, from lazy learning, s >> 1.  Training is a momentum flow with tau = t/1000, until the loss of every
-network is exactly zero, or until its outputs have reached a given size.
+The model is alpha (f(theta) - f(theta_0)), where h is the width, and the loss is 1/(alpha^2 N) sum hinge.  The
+parameter s = sqrt(h) alpha separates feature learning (s << 1) from lazy learning (s >> 1).  Training is a momentum
+flow with tau = t/1000.  Training ends when every network's loss is exactly zero, or when the outputs have reached a
+given size.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ Host = np.ndarray[Any, Any]
 Task = tuple[tuple[Host, Host], tuple[Host, Host]]
 
 SOFTPLUS = mn.Softplus(beta=5.0, scale=1.404383)
-"""Pre-activations of variance 1 at initialisation, as in the paper."""
+"""Softplus with a scale at which initial pre-activations have variance 1, as in the paper."""
 STEPS = mn.Steps(high=0.05, early=0.005)
-"""Steps of a quarter of the default, which is the paper's: the loss halves within 2 % of the right time instead of 0.6
-%, and the kernel's change is accurate to 1 %."""
+"""Steps larger than the paper's, which are the default.  A run needs about a quarter as many steps.  The time at which
+the loss halves is accurate to 2 % instead of 0.6 %, and the kernel's change to 1 %."""
 FEATURE, LAZY = 0.1, 100.0
-"""Exponents of the feature regime are fitted for s <= FEATURE, those of the lazy regime for s >= LAZY."""
+"""Exponents of the feature regime are fitted at s <= FEATURE, and exponents of the lazy regime at s >= LAZY."""
 
 
 @lru_cache(maxsize=4)
 def task(data: str, n_train: int, n_test: int, dtype: str = "float32") -> Task:
-    """Return (x, y) for training and testing, x : (N, 10).  Every call returns the same arrays.
+    """Return training and test pairs (x, y), where x is (N, 10).  Every call returns the same arrays.
 
-    data : "sparse", y = sign(x_1 x_2) for normal x: no linear function of x helps, and two of ten directions matter.
-    "digits" or "mnist", their first 10 principal components with variance 1; y = 1 for even digits.
+    data : "sparse", "digits" or "mnist".  For "sparse", y = sign(x_1 x_2) with normal x.  No linear function of x
+    predicts this y, and only two of ten directions matter.  For "digits" and "mnist", x contains the first 10 principal
+    components, with variance 1, and y = 1 for even digits.
     """
     if data == "sparse":
         x = np.random.default_rng(0).standard_normal((n_train + n_test, 10)).astype(dtype)
@@ -48,7 +50,10 @@ def task(data: str, n_train: int, n_test: int, dtype: str = "float32") -> Task:
 
 
 def network(width: int, depth: int, activation: mn.spec.Layer = SOFTPLUS) -> mn.Network:
-    """Build `depth` hidden layers, 10 inputs, one output; biases start at zero; after ReLU, weights have variance 2."""
+    """Build a network with 10 inputs, `depth` hidden layers and one output.
+
+    Biases start at zero.  After ReLU, weights have variance 2.
+    """
     gain = sqrt(2) if isinstance(activation, mn.ReLU) else 1.0
     layers: list[mn.spec.Layer] = []
     for i in range(depth):
@@ -57,13 +62,13 @@ def network(width: int, depth: int, activation: mn.spec.Layer = SOFTPLUS) -> mn.
 
 
 def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> mn.Array:
-    """Return theta_0, (E, P), one network per seed, on the device."""
+    """Return initial weights (E, P), one network per seed, on the device."""
     return placed(np.stack([net.init(np.random.default_rng(seed), dtype=dtype) for seed in seeds]))[0]
 
 
 @dataclass(frozen=True)
 class UntilOutput(mn.Loss):
-    """The hinge loss of scale alpha until the root mean square of a network's outputs is `size`; then zero."""
+    """The hinge loss with scale alpha, which becomes zero once a network's outputs have an rms of `size`."""
 
     alpha: float
     size: float = 1.0
@@ -82,7 +87,10 @@ def flowing(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, *, until: float | None = None,
     times: Any = 1e7, by: mn.Steps = STEPS,
 ) -> Iterator[mn.Moment]:  # fmt: skip
-    """Yield the flow of F = alpha (f - f_0), alpha = s / sqrt(h), until the loss is zero or the rms of F `until`."""
+    """Yield the flow of F = alpha (f - f_0), alpha = s / sqrt(h).
+
+    The flow ends when the loss is zero, or when the rms of F is `until`.
+    """
     alpha = s / sqrt(net.layout.tensors[-2].shape[0])
     loss = mn.Hinge(alpha) if until is None else UntilOutput(alpha, until)
     return mn.flow(mn.Centred(net, theta0, alpha), theta0, x, y, loss=loss, times=times, mu=1000.0, by=by)
@@ -91,7 +99,10 @@ def flowing(
 def trained(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, **how: Any
 ) -> tuple[mn.Centred, Any]:
-    """Return the model and theta (E, P) at the end; raise FloatingPointError if an example is unlearned at t = 1e7."""
+    """Return the model and the final theta (E, P).
+
+    Raise FloatingPointError if an example is unlearned at t = 1e7.
+    """
     *_, end = flowing(net, theta0, s, x, y, **how)
     if not end.ended:
         raise FloatingPointError(f"{net!r} is too narrow for {len(x)} examples: some are not learned at t = 1e7")
@@ -100,7 +111,7 @@ def trained(
 
 
 def frozen(model: mn.Centred, theta: mn.Array, x: mn.Array, y: mn.Array, x_test: mn.Array) -> mn.Array:
-    """Return f on the test set, (E, M, 1), of the flow from zero with the model's kernel at theta."""
+    """Return f on the test set, (E, M, 1), after the flow from zero with the model's kernel at theta."""
     xp = array_namespace(x)
     K = mn.ntk(model, theta, xp.concat([x, x_test]), x)
     f0 = xp.zeros((*K.shape[:-1], 1), dtype=K.dtype)
@@ -109,8 +120,9 @@ def frozen(model: mn.Centred, theta: mn.Array, x: mn.Array, y: mn.Array, x_test:
 
 
 def exponent(x: Any, values: Any, where: Any = None) -> Measured:
-    """Fit the slope of log v in log x, v : (K, E), at the x in `where`; return mean over seeds, half a 95 % interval.
+    """Return the slope of log v against log x at the x in `where`: its mean over seeds and half its 95 % interval.
 
+    v : (K, E) values at K points for E seeds.
     Each seed is fitted separately, because the values of one seed are correlated.
 
     >>> exponent([1, 10, 100], np.array([[1, 1], [20, 5], [400, 25]]))[0].__round__(12)
@@ -122,12 +134,16 @@ def exponent(x: Any, values: Any, where: Any = None) -> Measured:
 
 
 def by_decade(x: Any, values: Any) -> list[Measured]:
-    """Return the slopes between neighbouring points."""
+    """Return the slopes between neighbouring points on logarithmic axes."""
     return [exponent(x[i : i + 2], values[i : i + 2]) for i in range(len(x) - 1)]
 
 
 def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = "") -> None:
-    """Plot geometric means over seeds, values : (K, E), with 95 % intervals, on logarithmic axes; colour: "C0", ..."""
+    """Plot geometric means over seeds with 95 % intervals on logarithmic axes.
+
+    values : (K, E) values at K points for E seeds.
+    colour : a Matplotlib colour such as "C0".
+    """
     style = style or "os^Dv"[int(colour[1:]) % 5] + "-"
     mean, half = np.array([interval(np.log(v))[:2] for v in values]).T
     reach = np.exp(mean) - np.exp(mean - half), np.exp(mean + half) - np.exp(mean)
@@ -136,13 +152,13 @@ def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = 
 
 
 def in_widths(axes: Any, widths: Sequence[int]) -> None:
-    """Set a logarithmic x axis with ticks at the widths."""
+    """Set a logarithmic x axis with the widths as its ticks."""
     axes.set(xscale="log", xlabel="width h")
     axes.set_xticks(widths, map(str, widths))
     axes.set_xticks([], minor=True)
 
 
 def guide(axes: Any, x: Any, through: tuple[float, float], power: float, label: str) -> None:
-    """Plot the theory's line v = v_0 (x / x_0)^power over the given x."""
+    """Plot the predicted line v = v_0 (x / x_0)^power over the given x."""
     x = np.asarray(x, float)
     axes.plot(x, through[1] * (x / through[0]) ** power, "k--", lw=0.9, label=label)

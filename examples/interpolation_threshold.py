@@ -1,12 +1,13 @@
-"""Explain the poor exact solution of a narrow linearised LeNet by the interpolation threshold.
+"""Show that the interpolation threshold explains the poor exact solution of a narrow linearised LeNet.
 
     python3 make.py python examples/interpolation_threshold.py [--out DIR] [--data DIR]
 
 In Samarin et al. 2022, tables 1 and 2, the network of width 1 has P = 60,941 weights for N = 60,000 equations.  Least
-squares is worst at the largest N at which it still fits every example, N = rank J (double descent).  Near this N, more
-examples hurt.  Here a small LeNet has the paper's P / N = 1.016 on up to 867 digits, or 1,960 images of MNIST, and is
-compared with one of twice its width.  At width 1 the accuracy dips when N passes the rank of J.  This rank is about two
-thirds of P, because of dead and redundant units.  At width 2 the accuracy rises with every N.
+squares is least accurate at N = rank J, the largest N at which every example is still fitted (double descent).  Near
+this N, additional examples reduce the accuracy.  A small LeNet has the paper's ratio P / N = 1.016 on 867 digits or
+1,960 images of MNIST. We compare this network with a network of twice the width on growing numbers of images.  At width
+1 the accuracy dips when N passes the rank of J, which is about two thirds of P because of dead and redundant units.  At
+width 2 the accuracy rises with N throughout.
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ from minintk.arrays import array_namespace, to_host
 
 SIZES: dict[str, dict[str, Any]] = {"small": {"seeds": 8}, "evening": {"seeds": 16}, "paper": {"seeds": 64}}
 PAPER = {False: {1: 97.8, 2: 99.86}, True: {1: 86.05, 2: 98.7}}
-"""Accuracy of the exact solution in per cent, by width, on shifted images (True) or not."""
+"""The paper's accuracy of the exact solution in per cent, by width, for shifted (True) and unshifted images (False)."""
 SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
 
 
 def reduced(shape: tuple[int, ...], width: int) -> mn.Sequential:
-    """Return a LeNet with 50 k^2 + 20 k + 1 weights, k = 4 width, for 8 x 8 images; 1,991 and more for 28 x 28."""
+    """Return a LeNet for small images.
+
+    For 8 x 8 images it has 50 k^2 + 20 k + 1 weights with k = 4 width. For 28 x 28 images it has 1,991 weights at width
+    1.
+    """
     c, size, dense = (4 * width, 3, 16 * width) if shape[0] == 8 else (2 * width, 5, 17 * width)
     layers: list[mn.spec.Layer] = []
     for channels, padding in ((c, size // 2), (2 * c, 1 if size == 3 else 0)):
@@ -37,7 +42,10 @@ def reduced(shape: tuple[int, ...], width: int) -> mn.Sequential:
 
 
 def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple[mn.Network, mn.Array, list[mn.Array]]:
-    """Return the network, theta_0 and (x, y, x_test, y_test), y = 1 for the first class, -1 for the others; float64."""
+    """Return the network, theta_0 and (x, y, x_test, y_test).
+
+    y is 1 for the first class and -1 for the others. The dtype is float64, or float32 for LeNet-5 (from 10,000 images).
+    """
     train, test = images(data, n_train, 2000, seed)
     if shift:
         rng = np.random.default_rng(seed)
@@ -52,7 +60,7 @@ def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple
 
 
 def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Array:
-    """Return the minimum-norm least-squares theta; if J J' is singular, use LAPACK on J, as in the paper."""
+    """Return the minimum-norm least-squares theta, computed by LAPACK from J if J J' is singular, as in the paper."""
     try:
         return mn.solve_gram(net, theta0, x, y).theta
     except ValueError:
@@ -60,13 +68,13 @@ def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Arr
 
 
 def rows(net: mn.Network, theta0: mn.Array, x: mn.Array) -> mn.Array:
-    """Return J : (N, P) of a network with one output."""
+    """Return J : (N, P) for a network with one output."""
     xp = array_namespace(x)
     return xp.stack([net.linearize(theta0, x[i : i + 1])[1].vjp(xp.ones((1, 1))) for i in range(len(x))])
 
 
 def curve(data: str, n_train: int, shift: int, width: int, seed: int) -> dict[str, Any]:
-    """Return test accuracy of the solver on each share of the images, and at width 1 the rank of J on all of them."""
+    """Return the solver's test accuracy on each fraction of the images, and at width 1 the rank of J on all images."""
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     lin, found = mn.Linearized(net, theta0), []
     for n in (int(share * n_train) for share in SHARES):
@@ -79,7 +87,7 @@ def curve(data: str, n_train: int, shift: int, width: int, seed: int) -> dict[st
 def main(
     s: Setting, widths: tuple[int, ...] = (1, 2), shifts: tuple[int, ...] = (), n_train: int = 0, seeds: int = 16
 ) -> Found:
-    """Return test accuracy against the number of images at each width."""
+    """Return test accuracy against the number of images for each width."""
     shifts = shifts or (0, 2 if s.data == "digits" else 7)
     n_train = n_train or (867 if s.data == "digits" else 1960)
     s = replace(s, sizes={**s.sizes, "n_train": n_train}, papers={**s.papers, "n_train": 60_000})

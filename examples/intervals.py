@@ -1,4 +1,4 @@
-"""Compute numbers with intervals for the measurements of scripts that rerun papers."""
+"""Compute means with intervals for the measurements of scripts that rerun papers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ LEVEL = 0.95
 
 
 class Measured(NamedTuple):
-    """A mean and half of its 95 % interval, which is NaN if there is none and 0 for a constant.
+    """A mean and half the width of its 95 % interval: NaN if there is no interval, 0 for a constant.
 
-    of : what varies, "seeds", "images" or "both".  df : the degrees of freedom of the interval's Student t.
+    of : what varies: "seeds", "images" or "both".
+    df : the degrees of freedom of Student's t for the interval.
     """
 
     mean: float
@@ -37,12 +38,12 @@ def interval(values: Any) -> Measured:
 
 
 def tested(score: Any) -> Measured:
-    """Return the mean of a score (E, M) over seeds and test examples, with an interval that covers both ("both").
+    """Return the mean of a score (E, M) over seeds and test examples, with an interval that covers both sources.
 
-    Half its width is the root of the sum of squares of two Student t intervals: over seeds, of their means over
-    examples, and over examples, of their means over seeds.  Its degrees of freedom are theirs, weighted by the fourth
-    powers (Welch and Satterthwaite).  With a single seed it covers only the examples ("images"), and says nothing about
-    another network.
+    The half-width is the root of the sum of squares of two half-widths of Student t intervals.  The first interval is
+    over seeds, for means over examples.  The second interval is over examples, for means over seeds.  Their degrees of
+    freedom are combined with weights from the fourth powers (Welch and Satterthwaite).  With a single seed the interval
+    covers only the examples ("images"), and does not apply to other networks.
     """
     score = np.asarray(score, dtype=float)
     over_seeds, over_images = interval(score.mean(1)), interval(score.mean(0))
@@ -54,10 +55,10 @@ def tested(score: Any) -> Measured:
 
 
 def percent(value: Measured | tuple[float, float], digits: int = 2) -> str:
-    """Format a fraction and its half-width in per cent."""
+    """Format a fraction and its half-width as percentages."""
     return plus((100 * value[0], 100 * value[1]), digits)
 
 
 def plus(value: Measured | tuple[float, float], digits: int = 2) -> str:
-    """Format a number and its half-width, if it has one."""
+    """Format a number with its half-width, if it has one."""
     return f"{value[0]:.{digits}f}" + (f" ± {value[1]:.{digits}f}" if value[1] == value[1] else "")

@@ -1,16 +1,17 @@
-"""Iterative linearisation: update a network's features only every K steps, and find the learning rates it survives.
+"""Iterative linearisation: update a network's features only every K steps, and find the rates at which it converges.
 
     python3 make.py python examples/iterative_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
-It runs gradient descent on a LeNet that is linearised again every K steps: K = 1 is the network itself, and K =
-infinity never learns features (Iterative linearised training, 2022, algorithm 1, figures 1 and 2).  It uses full
-batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training with finite K ends where the
-network ends.  Each new linearisation lowers the accuracy, because the last step was right only for the old features.
-At higher rates K = 1 and K = infinity learn and finite K > 1 diverges: windows.py derives the plotted bounds.
+The script runs gradient descent on a LeNet that is linearised again every K steps (Iterative linearised training, 2022,
+algorithm 1, figures 1 and 2).  K = 1 is the network itself, and with K = infinity features are never learned.  Training
+uses full batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training with finite K
+reaches the same accuracy as the network.  Each new linearisation lowers the accuracy, because the last step was right
+only for the old features.  At higher rates K = 1 and K = infinity converge, whereas finite K > 1 diverges. The module
+windows.py derives the plotted bounds.
 
-Rates refer to a loss that is a mean over examples: the paper's 1e-4 and 1e-5 are 5 and .5 if its loss is a sum.  Every
-run lasts a time t = lr x steps, and at least three windows.  small, evening: 60 images and 6 channels instead of all
-images and 50 channels, so that a window can run in function space, on J J'.
+Rates refer to a loss that is a mean over examples.  If the paper's loss is a sum, its rates 1e-4 and 1e-5 are 5 and .5
+here.  Every run lasts for a time t = lr x steps, but for at least three windows.  The sizes "small" and "evening" use
+60 images and 6 channels instead of all images and 50 channels, so that a window can run in function space, on J J'.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"n_train": 60_000, "channels": 50, "seeds": 3},
 }
 LOWEST = {"digits": (0.01, 30.0), "mnist": (0.003, 8.0), "cifar10": (0.003, 12.0)}
-"""The lowest rate, and the time t of all runs, which then have a few thousand steps."""
+"""The lowest rate, and the time t of all runs. At the lowest rate a run has a few thousand steps."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # divergence raises its own error
+@np.errstate(over="ignore", invalid="ignore")  # FloatingPointError reports divergence
 def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, seed: int) -> dict[str, Any]:
-    """Return final loss and test accuracy; accuracies before and after some feature updates, and their times."""
+    """Return the final loss and test accuracy, and the accuracies before and after some feature updates.
+
+    Also return the times of these updates.
+    """
     net, theta, (x, y, x_test, y_test) = problem(data, n_train, channels, seed)
     steps = ceil(max(t / lr, 3 * K if inf > K else 15_000))
     windows = ceil(steps / K) if inf > K else 20
@@ -58,9 +62,9 @@ def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, s
 
 
 def settled(times: Any, accuracy: Any) -> bool:
-    """Return True if the accuracy, (seeds, POINTS), moves by less than a point over the last third of a run's time.
+    """Return True if the accuracy moves by less than a point over the last third of a run's time.
 
-    A run is not settled if its last third is a single point.
+    accuracy : (seeds, POINTS). A run is not settled if its last third is a single point.
     """
     late = times > times[-1] * 2 / 3 * (1 + 1e-9)
     return len(set(times[late])) > 1 and bool(np.ptp(accuracy[:, late].mean(0)) < 0.01)
@@ -77,7 +81,7 @@ def main(
     runs = s.sweep(run, {"K": periods, "lr": lrs, "seed": seed}, **where)
     along = s.sweep(along_the_path, {"seed": seed}, **where, low=low, rates=rates)
     beside = s.sweep(beside_it, {"seed": seed}, **where, lr=2 * low)
-    learns, finite = runs["loss"] < np.log(10) / 2, (K > 1) & (inf > K)  # False for NaN, from divergence
+    learns, finite = runs["loss"] < np.log(10) / 2, (K > 1) & (inf > K)  # False for NaN after divergence
     largest = [max((lr for lr, ok in zip(lrs, each) if ok.all()), default=0.0) for each in learns]
     peak, first = along["curvature"].max(-1), along["curvature"][:, 0]
     net, theta0, _ = problem(s.data, n_train, channels, 0)
@@ -93,7 +97,7 @@ def main(
 
     stays, (good, bad) = learns[finite, 0].all(-1), (learns[finite][w] for w in (inside, ~inside))
     bounds = f"{good.sum()} of {good.size} runs inside the bounds on the path learn, {bad.sum()} of {bad.size} outside"
-    widest = 2 * sqrt(0.5 / TEST)  # for a difference of two uncertain accuracies
+    widest = 2 * sqrt(0.5 / TEST)  # 2 standard errors of the difference of two accuracies
 
     def row(claim: str, paper: str, here: str, agrees: Claim | None = None, why: str = "") -> Row:
         return Row(claim, paper, here, "seeds" if seeds > 1 else "", size, seeds, agrees, why)

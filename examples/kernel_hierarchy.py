@@ -1,14 +1,16 @@
-"""Follow the hierarchy of tangent kernels: a frozen kernel has errors of order 1/n, frozen O3 or O4 of order 1/n^2.
+"""Measure the errors of truncated kernel hierarchies: 1/n with a frozen kernel, 1/n^2 with frozen O3 or O4.
 
     python3 make.py python examples/kernel_hierarchy.py [--scale small|evening] [--out FILE.png]
 
-Networks with two hidden layers of width n learn eight examples by gradient flow to t = 2, with targets f(theta_0) + 1
-and f(theta_0) - 1, so that all start with the same residual.  `mn.hierarchy` of order 2 (Theta frozen), 3 (O3 frozen)
-and 4 (O4 frozen) is compared with the flow of the weights.  Distances are |Theta_T - theory| / |Theta_0| and
-|f_T - theory|, geometric means over seeds.  Each pair of widths has a local exponent, with a 95 % interval over seeds.
+Networks with two hidden layers of width n learn eight examples by gradient flow until t = 2.  The targets are
+f(theta_0) + 1 and f(theta_0) - 1, so that all networks start with the same residual.  `mn.hierarchy` of order 2 (Theta
+frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with the flow of the weights.  The distances are |Theta_T - theory|
+/ |Theta_0| and |f_T - theory|, averaged geometrically over seeds.  Each pair of widths has a local exponent, with a 95
+% interval over seeds.
 
-For ReLU, O3 and O4 are derivatives of one piece of the network.  Training moves about sqrt(n) units across their kinks,
-each changing the kernel by 1/n with random sign: together n^-3/4, which no derivative at theta_0 shows.
+For ReLU, O3 and O4 are derivatives of a single linear piece of the network.  Training moves about sqrt(n) units across
+their kinks, and each of these units changes the kernel by 1/n with random sign.  The total change is n^-3/4, which no
+derivative at theta_0 contains.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ SCALES: dict[str, dict[str, Any]] = {
     "small": {"widths": (64, 128, 256), "seeds": 16},
     "evening": {"widths": (64, 128, 256, 512, 1024, 2048), "seeds": 32},
 }
-N, KINKED = 8, 512  # number of examples; widest ReLU network (a flow across its kinks takes many steps)
+N, KINKED = 8, 512  # number of examples, and the width of the widest ReLU network, whose flow takes many steps
 
 
 def errors(phi: mn.Activation, n: int, seed: int) -> Any:
-    """Return (orders, 2): distances of one network's kernel and outputs from the hierarchy of each order at t = 2."""
+    """Return the distances of a network's kernel and outputs from each order's hierarchy at t = 2, (orders, 2)."""
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
     layers = [layer for _ in range(2) for layer in (mn.Dense(n, w_std=2**0.5 if phi == mn.ReLU() else 1.0), phi)]
@@ -50,7 +52,7 @@ def errors(phi: mn.Activation, n: int, seed: int) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds: int = 16) -> dict[str, float]:
-    """Return {activation, order, what, widths: exponent, and "±": its interval}."""
+    """Return {activation, order, what, widths: exponent}, and the interval of each exponent under "±"."""
     results, measured = dict[str, float](), {}
     for name, phi in PHI.items():
         here = [n for n in widths if phi != mn.ReLU() or n <= KINKED]
@@ -70,7 +72,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds
 
 
 def draw(out: str, measured: dict[str, Any]) -> None:
-    """Plot the kernel's error against width, one panel for each activation."""
+    """Plot the kernel's error against width, with a panel for each activation."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -2,14 +2,16 @@
 
     python3 make.py python examples/kernel_movement_exponents.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-The theory: in the feature regime, s = sqrt(h) alpha << 1, all L + 1 layers grow by s^(-1/(L+1)) until outputs are of
-order one.  The kernel, of degree 2 L in the layers, grows by s^(-2/(1+1/L)).  Training ends later, when the last
-example has a margin of 1.  By then the other margins exceed 1, and a smaller s gives larger outputs.  So kernel and
-weights are measured twice: when the root mean square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in
-the paper.  The theory's exponents refer to the first time.  Measured exponents approach them slowly, since the initial
-weights still matter.  We fit exponents for each seed at s <= 1e-5, a bound chosen beforehand.
+According to the theory, in the feature regime (s = sqrt(h) alpha << 1) all L + 1 layers grow by s^(-1/(L+1)) until the
+outputs are of order one.  The kernel has degree 2 L in the layers and therefore grows by s^(-2/(1+1/L)).  Training ends
+later, when the last example has a margin of 1.  By then the other margins exceed 1, and a smaller s gives larger
+outputs.  We therefore measure kernel and weights twice: when the root mean square of alpha (f - f_0) is 1, and when the
+hinge loss is zero, as in the paper.  The theory's exponents refer to the first of these times.  Measured exponents
+approach the theory's exponents slowly, because the initial weights still matter.  We fit one exponent per seed at s <=
+1e-5, a bound chosen beforehand.
 
-The argument needs layers that grow equally.  The gains, the largest singular values of W_l / sqrt(n), confirm this.
+The argument assumes that all layers grow equally.  The gains, which are the largest singular values of W_l / sqrt(n),
+confirm this assumption.
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ PAPER = {2: ("1.25", "0.35"), 5: ("1.7", "0.23")}
 DEPTHS = (2, 5)
 FITTED = 1e-5
 MARGIN = {"kernel": EXPONENT, "weights": 0.03}
-"""For the weights it is half the difference between the theory's 1/6 and the paper's .23 at L = 5."""
+"""The margins of the exponents.  The margin for the weights is half the difference between the theory's 1/6 and the
+paper's .23 (L = 5)."""
 
 
 def moved(
     data: str, n_train: int, width: int, until: float | None, depth: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return relative changes of kernel and weights, gain and |W_l - W_l(0)| of each layer (then 0), rms output."""
+    """Return the relative changes of kernel and weights, the rms output, and each layer's gain and |W_l - W_l(0)|.
+
+    Unused layers have zeros.
+    """
     (x, y), (x_test, _) = task(data, n_train, 100, "float64")
     arrays = placed(x, y, x_test[:100])
     net = network(width, depth)
@@ -64,14 +70,14 @@ def moved(
 
 
 def falling(slopes: Sequence[Measured], digits: int = 2) -> str:
-    """Format the exponents b of s^-b."""
+    """Format exponents b of the law s^-b."""
     return ", ".join(plus((-v[0], v[1]), digits) for v in slopes)
 
 
 def main(
     s: Setting, scales: tuple[float, ...], ends: tuple[float, ...], width: int, seeds: int, n_train: int
 ) -> Found:  # fmt: skip
-    """Return exponents of kernel, weights, outputs and gains in s, at fixed output and at zero loss."""
+    """Return the exponents of kernel, weights, outputs and gains in s, at fixed output and at zero loss."""
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "width": width}
     axes = {"depth": DEPTHS, "seed": range(seeds)}
     runs = s.sweep(moved, {"s": scales, **axes}, together="seed", until=1.0, **fixed)

@@ -1,15 +1,16 @@
-"""Measure how far kernel and weights move, from feature to lazy learning (Geiger et al. 2020, figures 3 (a), 6 and 9).
+"""Measure how far kernel and weights move in both regimes (Geiger et al. 2020, figures 3 (a), 6 and 9).
 
     python3 make.py python examples/kernel_movement_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Both movements are measured at the end of training, against alpha and against s = sqrt(h) alpha.  The claims: in s, all
-widths have the same curve; in the lazy regime the change of the kernel falls as s^-1, and so does sqrt(h) |theta -
-theta_0| / |theta_0|. ReLU has a third regime in between, with slope -1/2, in which the network moves from one linear
-piece to the next. (The exponents of the feature regime are those of `kernel_movement_exponents.py`.)
+Both movements are measured at the end of training, against alpha and against s = sqrt(h) alpha.  The paper claims that
+the curves of all widths coincide as functions of s.  In the lazy regime the relative change of the kernel and sqrt(h)
+|theta - theta_0| / |theta_0| should both fall as s^-1.  ReLU networks have an intermediate regime with slope -1/2, in
+which the network moves from one linear piece to the next.  `kernel_movement_exponents.py` measures the exponents of the
+feature regime.
 
-One claim does not hold as printed: that the lazy change of the kernel depends only on s.  The first-order part of this
-change is odd in the outgoing weights, so over many neurons it averages to 1/(sqrt(h) s) = 1/(h alpha).  At a fixed,
-large s it should therefore fall as h^(-1/2) once h is large.
+One claim is not true as printed.  In the lazy regime the change of the kernel should depend only on s, but its
+first-order part is odd in the outgoing weights.  Averaged over many neurons, this part is of order 1/(sqrt(h) s) = 1/(h
+alpha).  At a fixed, large s the change should therefore fall as h^(-1/2) once h is large.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SIZES: dict[str, dict[str, Any]] = {
 def moved(
     data: str, n_train: int, depth: int, phi: str, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, float]]:  # fmt: skip
-    """Return relative changes of the kernel on test examples, and of the weights times sqrt(h), at zero loss."""
+    """Return the relative changes of the test kernel and, times sqrt(h), of the weights, at zero loss."""
     (x, y), (x_test, _) = task(data, n_train, 100, "float64")
     arrays = placed(x, y, x_test[:100])
     net = network(width, depth, ACTIVATIONS[phi])
@@ -53,7 +54,7 @@ def moved(
 def main(
     s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], depth: int, seeds: int, n_train: int
 ) -> Found:  # fmt: skip
-    """Return slopes in s by regime, and the distance between curves of different widths."""
+    """Return the slopes in s for each regime, and the distances between curves of different widths."""
     grid = {"phi": tuple(ACTIVATIONS), "width": widths, "s": scales, "seed": range(seeds)}
     runs = s.sweep(moved, grid, together="seed", data=s.data, n_train=n_train, depth=depth)
     at, middle = np.array(scales), len(widths) // 2

@@ -1,11 +1,12 @@
-"""Follow the tangent kernel while a network learns: fixed in the lazy regime, rotating in the feature regime.
+"""Follow the tangent kernel during training: it is fixed in the lazy regime and rotates in the feature regime.
 
     python3 make.py python examples/kernel_over_time.py [--out FILE.png] [--data DIR]
 
-Networks alpha (f - f_0) with two hidden layers of width h learn the parity of digits by gradient flow, until every
-digit has margin 1.  At s = sqrt(h) alpha = 100 the kernel stays fixed, as do its eigenvectors and its alignment with
-the labels.  At s = .1 the weights have to grow: the kernel rotates towards the labels until most digits are learned,
-then away from them.  Its effective rank then grows, and the first layer dominates its trace.
+The model alpha (f - f_0), where f has two hidden layers of width h, learns the parity of digits by a momentum flow
+until every digit has a margin of 1.  At s = sqrt(h) alpha = 100 the kernel, its eigenvectors and its alignment with the
+labels stay fixed.  At s = .1 the weights have to grow.  The kernel rotates towards the labels until most digits are
+learned, and then away from them.  During this second phase its effective rank grows, and the first layer dominates its
+trace.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ REGIMES = {"lazy": 100.0, "feature": 0.1}  # s = sqrt(h) alpha
 
 
 def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> KernelPath:
-    """Return the kernel of `networks` networks along their flow, at 4 moments per decade, with t in units of t1."""
+    """Return the kernels of `networks` networks along their flow, at 4 moments per decade.
+
+    Times are in units of t1, the time at which the loss halves.
+    """
     hidden = [mn.Dense(width, b_std=1.0, b_init="zeros"), mn.Softplus(5.0, 1.404383)]
     net = mn.Network(mn.Sequential(*hidden, *hidden, mn.Dense(1, b_std=1.0, b_init="zeros")), x.shape[1:])
     theta0, alpha = net.init(np.random.default_rng(0), ensemble=networks), s / sqrt(width)
@@ -47,7 +51,7 @@ def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> Kerne
 
 
 def draw(panels: Any, p: KernelPath, name: str) -> None:
-    """Plot movement, alignment, rank, overlap and the layers' shares, each the mean over networks, on five panels."""
+    """Plot movement, alignment, rank, overlap and the layers' shares on five panels, as means over networks."""
     titles = "movement of the kernel", "alignment with the labels", "effective rank", "overlap of the top eigenvectors"
     lines = [*zip(panels, titles, [name] * 4, (p.movement, p.alignment, p.effective_rank, p.overlap[..., -1]))]
     lines += [(panels[-1], f"share of the trace, {name}", f"layer {layer}", share) for layer, share in p.share.items()]
@@ -60,7 +64,10 @@ def draw(panels: Any, p: KernelPath, name: str) -> None:
 def main(
     out: str | None = None, data: str | None = None, width: int = 128, networks: int = 4, n: int = 100
 ) -> dict[str, float]:
-    """Return the kernel's movement in both regimes; first, largest and last alignment, rank, first layer's share."""
+    """Return the movement and overlap of the kernel in both regimes.
+
+    Also return the first, largest and last values of alignment, rank and the first layer's share.
+    """
     digits = mn.datasets.mnist(data) if data else mn.datasets.digits()
     x, y = digits.subset(n, np.random.default_rng(0)).pca(10).parity()
     paths = {name: path(s, width, networks, x, y) for name, s in REGIMES.items()}

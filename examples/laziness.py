@@ -1,16 +1,18 @@
-"""Measure kappa, the change of the Jacobian on the way to a solution: n^(-1/2) in NTK, constant in mean field.
+"""Measure kappa, the relative change of the Jacobian on the way to a solution, in the NTK and mean-field scalings.
 
     python3 make.py python examples/laziness.py [--out FILE.png]
 
-It compares two measures of laziness with width, for networks of two and three layers.  If outputs are divided by one
-more factor sqrt(n), networks leave the lazy regime (Chizat, Oyallon and Bach 2019).
+The script measures how two measures of laziness depend on width, for networks of two and three layers.  If outputs are
+divided by another factor sqrt(n), networks leave the lazy regime (Chizat, Oyallon and Bach 2019).
 
-The first is kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, in Taylor mode (`minintk.diagnostics.kappa`).  |D^2 f|
-is an operator norm.  With two layers D^2 f has a block for every neuron, so its norm is the largest of n independent
-numbers, which grows slowly and adds about .1 to the exponents -1/2 and 0 at these widths.
+The first measure is kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, computed in Taylor mode
+(`minintk.diagnostics.kappa`).  This measure falls as n^(-1/2) in the NTK scaling and is constant in the mean-field
+scaling.  |D^2 f| is an operator norm.  With two layers D^2 f has a block for every neuron, so its norm is the largest
+of n independent numbers.  This maximum grows slowly with n, and adds about .1 to the exponents -1/2 and 0 at these
+widths.
 
-The second is the movement of the kernel until the loss has fallen to a tenth.  kappa bounds the first-order movement,
-which averages out over many neurons of random signs.  The exponents of the movement are then -1 and 0.
+The second measure is the movement of the kernel until the loss has fallen to a tenth. kappa bounds the first-order
+movement, which averages out over many neurons with random signs.  The exponents of the movement are therefore -1 and 0.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ Host = np.ndarray[Any, Any]
 
 
 def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host:
-    """Return |Theta_T - Theta_0| / |Theta_0| of each member at the time T when its loss has fallen to a tenth."""
+    """Return |Theta_T - Theta_0| / |Theta_0| of each network at the time T when its loss has fallen to a tenth."""
     found = np.full(len(theta0), np.nan)
     before = None
     for moment in mn.flow(model, theta0, x, y, loss=mn.mse, times=np.geomspace(0.1, 300, 60) / alpha**2):
@@ -45,7 +47,7 @@ def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host
 def main(
     out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8, deep: tuple[int, ...] = (1, 2)
 ) -> dict[str, float]:
-    """Return exponents in width of kappa and of kernel movement, in both scalings, with errors over networks."""
+    """Return the exponents of kappa and of kernel movement in width, in both scalings, with errors over networks."""
     rng, laws = np.random.default_rng(0), {}
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, rng).parity()
     for hidden in deep:
@@ -69,7 +71,7 @@ def main(
 
 
 def draw(out: str, widths: tuple[int, ...], laws: dict[str, tuple[PowerLaw, list[Host]]]) -> None:
-    """Plot kappa and movement against width, with their fitted laws."""
+    """Plot kappa and movement against width with the fitted power laws."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -1,13 +1,16 @@
-"""Two regimes: test error, fluctuations and ensembles over (alpha, h)  (Geiger et al. 2020, figures 1 (a, c, d) and 2).
+"""Compare errors of the lazy and the feature regime over (alpha, h) (Geiger et al. 2020, figures 1 (a, c, d) and 2).
 
     python3 make.py python examples/lazy_and_feature_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Networks are alpha (f - f_0) of width h.  The claims: only s = sqrt(h) alpha determines the regime, so both meet at
-alpha* ~ h^(-1/2).  Lazy networks act as their frozen initial kernel.  Feature learning is better, but only slightly in
-wide fully connected networks on MNIST.  In both, variance over initialisations falls as 1/h; averages hardly vary.
+The model is alpha (f - f_0) with a network f of width h.  The paper claims that s = sqrt(h) alpha determines the
+regime, so the regimes meet at alpha* ~ h^(-1/2).  Lazy networks should make the same predictions as their frozen
+initial kernel.  Feature-learning networks should be more accurate, but only slightly for wide fully connected networks
+on MNIST. In both regimes the variance over initialisations should fall as 1/h, and the error of an averaged network
+should hardly depend on h.
 
-There are two tasks: y = sign(x_1 x_2) of ten normal inputs, where features help, and with --data the parity of real
-digits, where they hardly do.  At alpha* the error is halfway between those of the two regimes, in geometric steps of s.
+There are two tasks.  In the first task, y = sign(x_1 x_2) of ten normal inputs, features help.  With --data, the second
+task is the parity of real digits, for which features hardly help. The crossover alpha* is the alpha at which the error
+is halfway between the errors of the two regimes, interpolated in log s.
 """
 
 from __future__ import annotations
@@ -33,13 +36,16 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-GAP = 0.05  # alpha* is computed if the regimes' errors are further apart than this
+GAP = 0.05  # alpha* is computed only if the regimes' errors differ by more than this
 
 
 def outputs(
     n_train: int, n_test: int, depth: int, data: str, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return each seed's f (M,) on the test set; s = 0 means s = infinity, the flow of the frozen initial kernel."""
+    """Return f (M,) on the test set for each seed.
+
+    s = 0 means s = infinity, the flow of the frozen initial kernel.
+    """
     (x, y), (x_test, _) = (placed(*part) for part in task(data, n_train, n_test))
     net = network(width, depth)
     theta0 = start(net, seed)
@@ -52,7 +58,10 @@ def outputs(
 
 
 def crossing(scales: tuple[float, ...], error: Any) -> float:
-    """Return the s at which the error, (K + 1,) with the lazy limit last, is halfway from the first to the last."""
+    """Return the s at which the error is halfway between its first and last values.
+
+    error : (K + 1,), of which the last is the lazy limit.
+    """
     share = np.maximum.accumulate((error - error[0]) / (error[-1] - error[0]))
     return float(np.exp(np.interp(0.5, share[:-1], np.log(scales))))
 
@@ -61,7 +70,7 @@ def main(
     s: Setting, widths: tuple[int, ...], wide: tuple[int, ...], scales: tuple[float, ...], depth: int, seeds: int,
     n_train: int, n_test: int,
 ) -> Found:  # fmt: skip
-    """Return errors, variances and crossovers by task; plot figures 1 (a, c, d) and 2."""
+    """Return errors, variances and crossovers for each task, and plot figures 1 (a, c, d) and 2."""
     tasks = ("sparse",) if s.data == "digits" else ("sparse", s.data)
     fixed: dict[str, Any] = {"n_train": n_train, "n_test": n_test, "depth": depth}
     grid: dict[str, Any] = {"data": tasks, "width": widths, "s": (*scales, 0.0), "seed": range(seeds)}

@@ -1,10 +1,11 @@
-"""Predict the test loss against steps, parameters and examples from a spectrum (`analytic.learning_curve`).
+"""Predict how the test loss depends on steps, parameters and examples from a spectrum (`analytic.learning_curve`).
 
     python3 make.py python examples/learning_curves.py [--out FILE.png]
 
-Random-feature models with n parameters learn a power law from N = 4n noisy examples; the figure shows their mean test
-loss and the formula at eight widths and times.  The distance between them falls as 1/n.  On digits, the spectrum of the
-tangent kernel on all images predicts what gradient flow learns from a subset.  Last, loss against width x time.
+Random-feature models with n parameters learn a power law from N = 4n noisy examples.  The figure shows their mean test
+loss and the formula at eight widths and eight times.  The relative distance between the two falls as 1/n.  On digits,
+the spectrum of the tangent kernel on all images predicts what gradient flow learns from a subset.  The last panel shows
+the loss against width x time.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ WIDTHS, TIMES, NOISE = (4, 8, 16, 32, 64, 128, 256, 512), np.geomspace(0.3, 1000
 
 
 def losses(lam: Host, v2: Host, n: int, rng: np.random.Generator) -> Host:
-    """Return the test loss (T,) of one random-feature model on N = 4n examples, averaged over v's signs and noise."""
+    """Return the test loss (T,) of one random-feature model on N = 4n examples.
+
+    The loss is averaged over the signs of v and over the noise.
+    """
     features, z = np.sqrt(lam / n)[:, None] * rng.standard_normal((len(lam), n)), rng.standard_normal((4 * n, len(lam)))
     x = z @ features
     mu, Q = np.linalg.eigh(x.T @ x / (4 * n))
-    out, of = features @ Q, Q.T @ (x.T @ z) / (4 * n)  # residual v - out diag(learned) (of v + noise)
+    out, of = features @ Q, Q.T @ (x.T @ z) / (4 * n)  # used in the residual v - out diag(learned) of (v + noise)
     gram, found = out.T @ out, []
     for learned in -np.expm1(-np.outer(TIMES, mu)) / mu:
         step = learned[:, None] * of
@@ -36,12 +40,12 @@ def losses(lam: Host, v2: Host, n: int, rng: np.random.Generator) -> Host:
 
 
 def mean_and_error(sample: Host) -> tuple[Host, Host]:
-    """Return the mean over draws, and its standard error."""
+    """Return the mean over draws and its standard error."""
     return sample.mean(0), sample.std(0, ddof=1) / np.sqrt(len(sample))
 
 
 def digits(sizes: tuple[int, ...], draws: int = 20) -> Host:
-    """Return the relative error of the theory for gradient flow on digits: means and standard errors, (sizes, 2, T)."""
+    """Return the theory's relative error for gradient flow on digits: means and standard errors, (sizes, 2, T)."""
     x, y = mn.datasets.digits().on_sphere().parity()
     k = an.kernel(mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))).ntk(x)
     (modes, power), rng, found = an.data_modes(k, y), np.random.default_rng(2), []
@@ -61,7 +65,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 1
         theory.append(curve.flow(TIMES))
         sample = np.array([losses(k**-1.5, k**-1.8, n, rng) for _ in range(work // n)]) / theory[-1] - 1
         apart.append(mean_and_error(sample))
-        weights = apart[-1][1] ** -2  # gives late times the most weight
+        weights = apart[-1][1] ** -2  # late times have the most weight
         late.append(mean_and_error(sample @ weights / weights.sum()))
     found, at = dict[str, float](), np.array(widths)
     for name, far in (("widths >= 64", np.array(apart)[at >= 64]), ("digits", digits(sizes := (16, 64, 256)))):

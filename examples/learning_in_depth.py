@@ -1,11 +1,12 @@
-"""Scale residual networks in depth: muP's scales for L branches keep |dh| of order one; width scales alone do not.
+"""Scale residual networks in depth: |dh| stays of order one only if muP's scales include the number L of branches.
 
     python3 make.py python examples/learning_in_depth.py [--out FILE.png]
 
 Residual networks of width 128, with two layers in each branch, take three steps on 32 digits.  |dh|, the root mean
-square change of the last sum, is fitted as L^b.  `mn.SpectralMuP` multiplies the initial last weights of each branch by
-1/sqrt(L) and their rate by 1/L; Adam's other rates in a branch by 1/sqrt(L).  Then b = 0.  Without these scales, or
-with the initial one only, L steps of one sign add up and |dh| grows (Yang, Yu, Zhu, Hayou 2023; Bordelon et al. 2023).
+square change of the last residual sum, is fitted as L^b.  `mn.SpectralMuP` multiplies the initial last weights of each
+branch by 1/sqrt(L) and their rate by 1/L. `mn.SpectralMuP` also multiplies Adam's other rates in a branch by 1/sqrt(L).
+With these scales, b = 0.  Without these scales, or with only the initial scale, L steps of the same sign add up and
+|dh| grows (Yang, Yu, Zhu, Hayou 2023; Bordelon et al. 2023).
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ X, Y = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
 
 
 class WidthAlone(mn.SpectralMuP):
-    """SpectralMuP whose scales ignore the number of branches."""
+    """SpectralMuP with scales that ignore the number of branches."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         return super().row(replace(role, branches=1), fan_in, fan_out, sigma)
 
 
 class StartAlone(WidthAlone):
-    """SpectralMuP with 1/sqrt(L) for the initial last weights of a branch, as from `w_std`; the rates ignore L."""
+    """SpectralMuP that scales the initial last weights of a branch by 1/sqrt(L), as `w_std` would, but not the
+    rates."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         end, _ = role.depth
@@ -46,20 +48,20 @@ OPTIMIZERS: dict[str, Any] = {"SGD": mn.SGD(lr=0.05), "Adam": mn.Adam(lr=0.005)}
 
 
 def resnet(L: int) -> mn.Layer:
-    """Build L residual branches."""
+    """Build a network with L residual branches."""
     return spec_of_width("resnet", 10, L)(WIDTH)
 
 
 def last_sum(optimizer: Any, table: mn.Parametrization, depths: tuple[int, ...], seeds: int) -> Any:
-    """Return |dh| of the last sum at each depth, and the fitted power of the depth."""
+    """Return |dh| of the last residual sum at each depth, and the fitted power of the depth."""
     told: dict[str, Any] = {"parametrization": table, "widths": depths, "seeds": seeds, "loss": mn.mse}
     check = mn.coordinate_check(resnet, X, Y, optimizer=optimizer, **told)
-    *_, found, _, _ = (row for row in check.rows if row.quantity == "dh")  # before the last activation and layer
+    *_, found, _, _ = (row for row in check.rows if row.quantity == "dh")  # without the last activation and layer
     return found
 
 
 def main(out: str | None = None, depths: tuple[int, ...] = DEPTHS, seeds: int = 32) -> dict[str, float]:
-    """Return {optimiser, table: exponent, and "±": half its 95 % interval}."""
+    """Return {optimiser, table: exponent}, and half the 95 % interval of each exponent under "±"."""
     results, rows = dict[str, float](), {}
     for (rule, optimizer), (name, table) in product(OPTIMIZERS.items(), TABLES.items()):
         found = rows[rule, name] = last_sum(optimizer, table, depths, seeds)
@@ -71,7 +73,7 @@ def main(out: str | None = None, depths: tuple[int, ...] = DEPTHS, seeds: int = 
 
 
 def draw(out: str, depths: tuple[int, ...], rows: dict[Any, Any]) -> None:
-    """Plot |dh| of the last sum against depth, with a panel for each optimiser."""
+    """Plot |dh| of the last residual sum against depth, with a panel for each optimiser."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

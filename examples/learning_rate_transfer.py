@@ -1,10 +1,11 @@
-"""Transfer learning rates: in muP, the best learning rate of a narrow network is that of a wide one.
+"""Transfer learning rates: in muP, the best learning rate of a narrow network is also best for a wide network.
 
     python3 make.py python examples/learning_rate_transfer.py [--out FILE.png]
 
-Perceptrons and convolutional networks learn digits by gradient descent and by Adam, at a range of rates.  In spectral
-muP the best rate is the same from the narrowest to the widest network.  In the standard parametrization the best rate
-falls by up to a factor of two whenever the width doubles (Yang et al. 2022, figure 1, on small networks).
+Multilayer perceptrons and convolutional networks learn digits by gradient descent and by Adam at a range of rates.  In
+spectral muP the best rate is the same from the narrowest to the widest network.  In the standard parametrization the
+best rate falls by up to a factor of two whenever the width doubles.  The script repeats figure 1 of Yang et al. 2022
+with small networks.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from minintk.lab.experiments import named
 WIDTHS = {"mlp": (64, 128, 256, 512), "cnn": (8, 16, 32)}
 RATES = {"SGD": (mn.SGD, 2.0 ** np.arange(-3, 4.1, 0.5)), "Adam": (mn.Adam, 2.0 ** np.arange(-6, 1.1, 0.5))}
 STANDARD = {("SGD", "mlp"): 1 / 16, ("Adam", "mlp"): 1 / 128, ("SGD", "cnn"): 1 / 4, ("Adam", "cnn"): 1 / 16}
-"""Factors that move the rates into the range in which the standard parametrization learns."""
+"""Factors that shift the rates into the range in which the standard parametrization learns."""
 
 
 def main(
     out: str | None = None, widths: Mapping[str, tuple[int, ...]] = WIDTHS, seeds: int = 3, steps: int = 30, N: int = 96
 ) -> dict[str, float]:
-    """Return each case's shift, log2 of the best rate's change per doubling of the width, and its spread, max / min."""
+    """Return the shift and the spread of the best rate in each case.
+
+    The shift is log2 of the change per doubling of the width, and the spread is max / min.
+    """
     digits = mn.datasets.digits(dtype=np.float32).images().subset(N, np.random.default_rng(0))
     x, y = digits.one_hot()
     found: dict[str, mn.Transfer] = {}

@@ -1,4 +1,4 @@
-"""Write the ledger of docs/papers: our runs next to the paper's, and the time that the paper's size would take."""
+"""Write the ledger of docs/papers: our sizes beside the paper's, and estimates of the time for the paper's size."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ POWER_OF_N = {
     "lee_wide_resnet": 0, "lee_cross_entropy": 0, "lee_convolutional_kernels": 2, "lee_monte_carlo": 2,
     "spectrum_of_lenet": 2, "interpolation_threshold": 3, "exact_linearised_lenet": 2,
 }  # fmt: skip
-"""The power of the training images in a script's time, if not 1: mini-batches by the step, kernels, solves."""
+"""The exponent of the number of training images in a script's time, if it is not 1. The exponent is 0 for mini-batches,
+and 2 or 3 for kernels and solves."""
 UNDER_WAY = Path(__file__).resolve().parents[1] / "docs" / "papers" / "under-way"
-"""Runs at the paper's size, in the folders that `sweep` makes."""
+"""Unfinished runs at the paper's size, in the folders that `sweep` makes."""
 LEDGER = """
 ## The ledger of sizes
 
@@ -66,14 +67,14 @@ def work(script: str, sizes: Mapping[str, Any]) -> float:
 
 
 def hours(found: Mapping[str, Any]) -> float:
-    """Return the hours that the paper's size would take on one core, from the time of ours."""
+    """Estimate the hours that the paper's size would take on one core, from the time of our run."""
     sizes = {name: value or found["papers"][name] for name, value in found["sizes"].items()}  # 0 means unknown
     ratio = work(found["script"], found["papers"]) / work(found["script"], sizes)
     return float(found["core seconds"]) / 3600 * ratio
 
 
 def beside(found: Mapping[str, Any], kind: str) -> str:
-    """Return our largest size of a kind, with the paper's in brackets, as one cell."""
+    """Return a table cell with our largest size of one kind, followed by the paper's size in brackets."""
     for key in SIZE[kind]:
         if ours := found["sizes"].get(key):
             both = ours, found["papers"].get(key, ours)
@@ -83,7 +84,10 @@ def beside(found: Mapping[str, Any], kind: str) -> str:
 
 
 def ledger(results: Mapping[str, dict[str, Any]]) -> str:
-    """Return the section of the page, cheapest first.  results : {key: the result that `keep` wrote}."""
+    """Return the section of the page, with the cheapest scripts first.
+
+    results : {key: the result that `keep` wrote}.
+    """
     text = LEDGER
     for found in sorted(results.values(), key=hours):
         data = "CIFAR-10" if found["data"] == "cifar10" else "MNIST"
@@ -97,7 +101,10 @@ def ledger(results: Mapping[str, dict[str, Any]]) -> str:
 
 
 def undecided(results: Mapping[str, dict[str, Any]]) -> str:
-    """Write the page's section on undecided rows, cheapest first.  results : as in `ledger`."""
+    """Return the page's section on undecided rows, with the cheapest first.
+
+    results : as in `ledger`.
+    """
     lines = []
     for key, found in results.items():
         for row in found["table"]:

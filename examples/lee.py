@@ -1,9 +1,10 @@
-"""Provide what the scripts on Lee et al. 2019 share: data, networks, training in steps and in closed form, exponents.
+"""Define the data, networks, training runs, closed forms and exponent fits that the scripts on Lee et al. 2019 share.
 
-About the paper's losses: its text has L = 1/2 sum ||f - y||^2 and its figures show means.  At the rates of its figures
-only means are stable: on 128 digits of MNIST a sum over the examples allows rates up to .005, but figure 1 uses 1.
-Here eta is the rate of the mean over examples and outputs, as in the authors' own library, 1/(2 N C) sum ||f - y||^2.
-`mn.mse` is a mean only over the examples, so lr = eta / C, and the rate of the sum is lr / N.
+The paper defines the loss as the sum L = 1/2 sum ||f - y||^2, but its figures show means.  Training at the rates of
+these figures is stable only for means.  On 128 digits of MNIST a sum over the examples allows rates up to .005, but
+figure 1 uses a rate of 1.  Here eta is the learning rate for the mean over examples and outputs, 1/(2 N C) sum ||f -
+y||^2, as in the authors' own library.  `mn.mse` averages only over the examples.  Therefore lr = eta / C, and the
+corresponding rate for the sum is lr / N.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ from minintk.training.checkpoints import fingerprint
 Host = np.ndarray[Any, Any]
 
 HE, TANH = 2**0.5, 1.5**0.5
-"""w_std of the paper's ReLU and tanh networks."""
+"""The w_std of the paper's ReLU and tanh networks."""
 
 
 @lru_cache(maxsize=8)
 def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> tuple[Host, Host, Host, Host]:
-    """Return (x, y, x_test, y_test) in float64, images as standardised vectors.  Every call returns the same arrays.
+    """Return (x, y, x_test, y_test) in float64, with images as standardised vectors.
 
-    task : "classes", ten outputs, 9/10 for the class and -1/10 for the others; "binary", +-1 for the parity of digits,
-    and for horse against aeroplane in CIFAR-10.
+    task : "classes" or "binary". The ten outputs of "classes" have the target 9/10 for the right class and -1/10 for
+    the others. The targets of "binary" are +-1 for the parity of digits, and for horse against aeroplane in CIFAR-10.
+
+    Every call returns the same arrays.
     """
     if data == "cifar10" and task == "binary":
         rng = np.random.default_rng(seed)
@@ -49,23 +52,23 @@ def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> t
 
 
 def spec(phi: str, depth: int, width: int, outputs: int = 1, b_std: float = 0.0) -> mn.Sequential:
-    """Build `depth` hidden layers; phi : "relu", sigma_w^2 = 2, or "tanh", sigma_w^2 = 1.5."""
+    """Build `depth` hidden layers with phi = "relu" and sigma_w^2 = 2, or with phi = "tanh" and sigma_w^2 = 1.5."""
     activation, w_std = (mn.ReLU(), HE) if phi == "relu" else (mn.Tanh(), TANH)
     return mn.zoo.mlp(depth, width, outputs, activation=activation, w_std=w_std, b_std=b_std)
 
 
 def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> Any:
-    """Draw (E, P) on the device of --device, one network per seed."""
+    """Draw initial weights (E, P), one network per seed, on the device that --device names."""
     return placed(np.stack([net.init(np.random.default_rng(seed), dtype=dtype) for seed in seeds]))[0]
 
 
 def like(theta: Any, *arrays: Host) -> tuple[Any, ...]:
-    """Return host arrays on the device, in the dtype of theta."""
+    """Copy host arrays to the device of theta, in its dtype."""
     return placed(*(a.astype(str(theta.dtype)) for a in arrays))
 
 
 def double(theta: Any) -> Any:
-    """Return theta in float64, on its device."""
+    """Convert theta to float64 on its device."""
     return placed(to_host(theta).astype(np.float64))[0]
 
 
@@ -96,7 +99,10 @@ def at_steps(
     model: mn.Model, theta0: Any, x: Any, y: Any, lr: float, steps: Sequence[int], read: Callable[[mn.Snapshot], Any],
     **options: Any,
 ) -> list[Any]:  # fmt: skip
-    """Collect read(snapshot) after each of `steps`, ascending, of full-batch descent on `mn.mse` in theta0's dtype."""
+    """Train by full-batch descent on `mn.mse`, and collect read(snapshot) after each of `steps`, in ascending order.
+
+    The dtype is that of theta0.
+    """
     x, y = like(theta0, x, y)
     how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=lr), **options}
 
@@ -109,7 +115,10 @@ def at_steps(
 
 
 def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: float, steps: Sequence[int]) -> Host:
-    """Return f_lin (T, len(points), C) of theta0 (P,) after `steps`: eqs. (9) to (11), with powers instead of exp."""
+    """Return f_lin (T, len(points), C) of theta0 (P,) after `steps`.
+
+    The outputs follow from eqs. (9) to (11), with powers of I - lr Theta / N in place of the exponential.
+    """
     theta0 = double(theta0)
     x, y, points = like(theta0, x, y, points)
     k, k_test = mn.ntk_full(net, theta0, x), mn.ntk_full(net, theta0, points, x)
@@ -118,12 +127,12 @@ def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: fl
 
 
 def rms(a: Any, axis: Any = None) -> Any:
-    """Return the root mean square."""
+    """Return the root mean square along `axis`."""
     return np.sqrt(np.mean(np.square(a), axis=axis))
 
 
 def exponent(widths: Sequence[float], values: Any) -> Measured:
-    """Return the fitted power of the width and half its 95 % interval; values : (widths, seeds)."""
+    """Fit the power law v ~ width^b to values (widths, seeds), and return b with half its 95 % interval."""
     values = list(np.asarray(values))
     fit = power_law(widths, values)
     return Measured(fit.exponent, float(np.ptp(fit.interval)) / 2, df=sum(len(v) - 1 for v in values))

@@ -1,11 +1,12 @@
-"""Kernels of random convolutional networks tend to the analytic ones: Lee et al. 2019, figure S10.
+"""Kernels of random convolutional networks converge to the analytic kernels: Lee et al. 2019, figure S10.
 
     python3 make.py python examples/lee_convolutional_kernels.py [--out DIR] [--data DIR --set cifar10]
 
-The networks are two 3 x 3 convolutions with ReLU, then Flatten or GlobalAvgPool and a dense layer, and are not trained.
-We measure |mean of M kernels - Theta| / |Theta| for networks with n channels, for the tangent and NNGP kernels.  By the
-law of large numbers over channels and networks it is (n M)^(-1/2).  Flatten uses only pairs of equal pixels, pooling
-averages all pairs (Novak et al. 2019; Arora et al. 2019).  The control uses the analytic kernel of the other ending.
+The untrained networks have two 3 x 3 convolutions with ReLU, then Flatten or GlobalAvgPool, and a dense layer.  For
+networks with n channels we measure the relative error |mean of M kernels - Theta| / |Theta| of the tangent kernel and
+of the NNGP kernel.  By the law of large numbers over channels and networks, the error falls as (n M)^(-1/2).  With
+Flatten, the kernel uses only pairs of equal pixels, whereas with pooling it averages over all pairs (Novak et al. 2019;
+Arora et al. 2019).  The control compares each network with the analytic kernel for the other ending.
 """
 
 from __future__ import annotations
@@ -32,20 +33,23 @@ KINDS = ("NTK", "NNGP")
 
 
 def spec(end: str, channels: int) -> mn.Sequential:
-    """Build two convolutions, then `end` and a dense layer, without biases."""
+    """Build two convolutions, then `end` and a dense layer, all without biases."""
     body = [layer for _ in range(2) for layer in (mn.Conv2d(channels, 3, w_std=HE), mn.ReLU())]
     return mn.Sequential(*body, *ENDS[end], mn.Dense(1, w_std=HE))
 
 
 @lru_cache(maxsize=1)
 def theory(data: str, n: int) -> tuple[Any, dict[str, Any]]:
-    """Return images, and their NTK and NNGP kernels for networks with each end."""
+    """Return images and, for each ending, their analytic NTK and NNGP kernels."""
     x = placed(images(data, 200, 1)[0].standardise().x[:n])[0]
     return x, {name: [to_host(k) for k in an.kernel(spec(name, 1)).both(x)[::-1]] for name in ENDS}
 
 
 def work(data: str, end: str, n: int, channels: int, draws: int, repeat: int) -> dict[str, Any]:
-    """Return errors of the means of 1, 4, 16, ... `draws` kernels, both kinds, and of the last for the other end."""
+    """Return the errors of the means of 1, 4, 16, ... `draws` kernels, for both kinds.
+
+    Also return the error of the last mean against the kernel of the other ending.
+    """
     x, limits = theory(data, n)
     other = next(name for name in ENDS if name != end)
     net = mn.Network(spec(end, channels), x.shape[1:])
@@ -69,7 +73,7 @@ def off(found: Any, exact: Any) -> float:
 
 
 def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int) -> Found:
-    """Return exponents in channels and draws, with 95 % intervals; plot the errors against the channels."""
+    """Return exponents in channels and draws, with 95 % intervals, and plot the errors against the channels."""
     grid = {"end": tuple(ENDS), "channels": channels, "repeat": range(repeats)}
     runs = s.sweep(work, grid, data=s.data, draws=draws, n=n)
     many = powers(draws, 4)[1:]
@@ -77,7 +81,7 @@ def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int
     size, rows = f"{n} images, n = {channels[0]} to {channels[-1]}, M = 1 to {draws}", []
     for end, kind in ((end, kind) for end in ENDS for kind in KINDS):
         error = runs[kind][list(ENDS).index(end)]  # (channels, repeats, draws)
-        cells = np.swapaxes(error, 0, 1).reshape(repeats, -1)  # channels x draws of each repeat
+        cells = np.swapaxes(error, 0, 1).reshape(repeats, -1)  # (repeats, channels x draws)
         fit = interval(np.polyfit(np.log(np.outer(channels, many)).ravel(), np.log(cells).T, 1)[0])
         least = interval(error[-1, :, -1])
         controls = runs[f"{kind}, control"][list(ENDS).index(end), -1]
@@ -98,7 +102,7 @@ def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int
             for kind, mark in zip(KINDS, "os"):
                 error = np.array(found[f"{end} {kind}"]["error"])
                 law = (np.outer(channels, many) ** -0.5)[:, None]
-                law = law[:, 0] * np.exp(np.log(error / law).mean())  # (channels, draws): one constant for all
+                law = law[:, 0] * np.exp(np.log(error / law).mean())  # (channels, draws), fitted with a single constant
                 color, power = f"C{KINDS.index(kind)}", found[f"{end} {kind}"]["exponent"]
                 for m, face, label in ((0, None, f"one network; b = {plus(power)}"), (-1, "none", f"mean of {draws}")):
                     points = np.array([interval(v)[:2] for v in error[..., m]]).T

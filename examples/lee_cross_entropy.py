@@ -1,13 +1,15 @@
-"""Train with cross-entropy, momentum and mini-batches: logits agree early, not late (Lee et al. 2019, figures S3, S4).
+"""Compare networks trained with cross-entropy and momentum with their linearisations (Lee et al. 2019, figures S3, S4).
 
     python3 make.py python examples/lee_cross_entropy.py [--out DIR] [--data DIR] [--scale evening]
 
-The task is ten digits, with two hidden ReLU layers, sigma_w^2 = 2, sigma_b^2 = .1, batches of 64, momentum .9, eta = 1:
-lr = .1 for `mn.softmax_cross_entropy` (`lee_training.py`).  Network and linearisation share their start and batches.
+Networks with two hidden ReLU layers, sigma_w^2 = 2 and sigma_b^2 = .1 classify the ten digits.  The networks are
+trained on batches of 64 with momentum .9 and eta = 1, which is lr = .1 for `mn.softmax_cross_entropy` (see
+`lee_training.py`).  Network and linearisation share their initial weights and batches.
 
-A squared loss pulls outputs to their targets, which removes any deviation.  Cross-entropy lets the logits of a
-separated class grow without bound, and their deviation with them.  So a network that deviates early ends far from its
-linearisation, as in the paper's figure S4.  We measure the deviation early and at the end, and against the width.
+A squared loss pulls outputs to their targets, which removes any deviation.  With cross-entropy the logits of a
+separated class grow without bound, and so does the deviation between the two models.  A network that deviates early
+therefore ends far from its linearisation, as in the paper's figure S4.  We measure the deviation early and at the end
+of training, at several widths.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ MOMENTUM, BATCH, ETA, EARLY = 0.9, 64, 1.0, 10
 
 
 def pair(data: str, width: int, steps: int, n_train: int, n_test: int, seed: int) -> dict[str, Any]:
-    """Train both models on the same batches."""
+    """Train the network and its linearisation on the same batches."""
     train, test = ten_classes(data, n_train, n_test, flat=True)
     net = two_layers(width, train[0].shape[1:])
     loss = mn.softmax_cross_entropy
@@ -47,7 +49,10 @@ def times(steps: int) -> list[int]:
 def main(
     s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n_train: int = 60_000, n_test: int = 1000
 ) -> Found:
-    """Return early and late deviations of the logits, powers of growth, and accuracies; plot them against steps."""
+    """Return early and late deviations of the logits, their exponents of growth, and accuracies.
+
+    Plot logits and deviations against steps.
+    """
     runs = s.sweep(
         pair, {"width": widths, "seed": range(seeds)}, data=s.data, steps=steps, n_train=n_train, n_test=n_test
     )

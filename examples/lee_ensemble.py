@@ -1,16 +1,18 @@
-"""Compare a hundred networks in training with the predicted mean and variance: Lee et al. 2019, figures 2 and S1.
+"""Compare the outputs of a hundred networks with the predicted mean and variance: Lee et al. 2019, figures 2 and S1.
 
     python3 make.py python examples/lee_ensemble.py [--out DIR] [--data DIR]
 
-Tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias, eta = .5) learn a binary task and are followed on the line
-x(a) = a x_1 + (1 - a) x_2 between two training inputs of different classes.  Eqs. (14) and (15), with powers of I - lr
-Theta / N for the exponential, give mean and variance after any number of steps.  If only the top layer trains, eqs.
-(22) and (23) give both, and the limit is the Bayesian posterior, eq. (13).  A single network follows f_0 + A_t (y -
-f_0(X)) from its own initial outputs (figure S1), up to O(n^(-1/2)).
+Tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias, eta = .5) learn a binary task.  Their outputs are recorded
+on the line x(a) = a x_1 + (1 - a) x_2 between two training inputs of different classes.  Eqs. (14) and (15), with
+powers of I - lr Theta / N in place of the exponential, give the mean and the variance after any number of steps.  If
+only the top layer is trained, eqs. (22) and (23) give the mean and the variance, and the limit is the Bayesian
+posterior of eq. (13).  A single network follows f_0 + A_t (y - f_0(X)) from its own initial outputs up to O(n^(-1/2))
+(figure S1).
 
-Each network gives one number for the mean, <f, mean> / <mean, mean> over line and steps, and one for the variance, the
-average of (f - mean)^2 / variance.  Both are 1 on average if the theory is right.  The theory neglects terms of order N
-/ n.  In 256 steps on 128 images of MNIST, top layer, the mean is .84, .90, .93 of theory's at n = 128, 256, 1024.
+Each network gives one number for the mean and one for the variance.  The first number is <f, mean> / <mean, mean> over
+the line and the steps.  The second number is the average of (f - mean)^2 / variance.  Both numbers are 1 on average if
+the theory is right.  The theory neglects terms of order N / n.  If only the top layer is trained on 128 images of MNIST
+for 256 steps, the mean is .84, .90 and .93 times the predicted mean at n = 128, 256 and 1024.
 """
 
 from __future__ import annotations
@@ -39,13 +41,19 @@ MIX = np.linspace(-0.5, 1.5, 25)
 
 
 def line(x: lee.Host, y: lee.Host) -> lee.Host:
-    """Return (25, d): a x_1 + (1 - a) x_2 for a in MIX, x_1 the first example with y = 1, x_2 the first with y = -1."""
+    """Return the points a x_1 + (1 - a) x_2 for a in MIX, as (25, d).
+
+    x_1 is the first example with y = 1, and x_2 the first with y = -1.
+    """
     one, other = int(np.argmax(y[:, 0])), int(np.argmin(y[:, 0]))
     return MIX[:, None] * x[one] + (1 - MIX)[:, None] * x[other]
 
 
 def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return f (T, 25) on the line after 0, 1, 4, ... steps of all layers or the top, "own": f_0 + A_t (y - f_0(X))."""
+    """Return the outputs (T, 25) on the line after 0, 1, 4, ... steps.
+
+    "all" trains all layers, "top" trains only the top layer, and "own" is f_0 + A_t (y - f_0(X)).
+    """
     x, y, *_ = lee.problem(data, "binary", n_train, 32)
     on, at = line(x, y), lee.powers(steps, 4)
     net = mn.Network(lee.spec("tanh", 3, width), x.shape[1:])
@@ -61,7 +69,10 @@ def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tupl
 
 
 def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: float, at: list[int]) -> Any:
-    """Return f(points), (T, M), if only the last layer is trained, by linear descent on the kernel of its features."""
+    """Return f(points), (T, M), of a network of which only the last layer is trained.
+
+    Training the last layer is linear descent on the kernel of its features.
+    """
     trunk = mn.Network(mn.Sequential(*net.spec.layers[:-1]), x.shape[1:])
     both = [lee.TANH**2 * to_host(mn.nngp(trunk, theta[: trunk.size], *lee.like(theta, a, x))) for a in (x, points)]
     descent = an.gradient_descent((both[0] + both[0].T) / 2, y, lr=lr)
@@ -69,14 +80,20 @@ def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: floa
 
 
 def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Host]:
-    """Return the two numbers of each network, (E,) and (E,), from outputs (E, T, M) after training has begun."""
+    """Return the ratios of mean and of variance for each network, (E,) and (E,), from outputs (E, T, M).
+
+    Initial outputs are not counted.
+    """
     f, mean, sd = f[:, 1:], mean[1:], sd[1:]
-    where = sd > 0.1 * sd.max()  # both vanish at the training points
+    where = sd > 0.1 * sd.max()  # f - mean and sd vanish at training points
     return (f * mean).sum((1, 2)) / (mean**2).sum(), np.mean((((f - mean) / sd) ** 2)[:, where], axis=1)
 
 
 def main(s: Setting, width: int, members: int, n_train: int, steps: int, eta: float = 0.5) -> Found:
-    """Return the ratios of means and variances to the theory's, with intervals over networks; plot both figures."""
+    """Return the ratios of means and variances to the theory's values, with intervals over networks.
+
+    Plot both figures.
+    """
     x, y, *_ = lee.problem(s.data, "binary", n_train, 32)
     at = lee.powers(steps, 4)
     runs = s.sweep(

@@ -1,18 +1,20 @@
-"""Train on a network's frozen kernel, with momentum and cross-entropy: Lee et al. 2019, section 2.5.
+"""Train on a network's frozen kernel with momentum and with cross-entropy: Lee et al. 2019, section 2.5.
 
     python3 make.py python examples/lee_function_space.py [--out DIR] [--data DIR] [--scale evening]
 
-Networks learn ten digits on full batches, with two hidden ReLU layers, sigma_w^2 = 2, sigma_b^2 = .1.  A network's
-initial tangent kernel determines its linearisation, and the network up to a distance that falls with the width:
+Networks with two hidden ReLU layers, sigma_w^2 = 2 and sigma_b^2 = .1, learn to classify the ten digits on full
+batches.  A network's initial tangent kernel determines the linearisation, and determines the network's own outputs up
+to an error that decreases with width:
 
     squared loss, momentum      the heavy ball in closed form, a 2 x 2 matrix to the power t for each eigenvalue
-    the same as lr -> 0         tau f'' + f' = -Theta grad L with tau = lr / (1 - m)^2, at time lr steps / (1 - m)
-    cross-entropy               f' = -Theta (softmax(f) - y) / N, an ordinary differential equation, at time lr steps
-    the same with batches       steps of the coefficients a in f = f_0 + Theta a, `mn.kernel_descent`
+    its limit lr -> 0           tau f'' + f' = -Theta grad L with tau = lr / (1 - m)^2, at time lr steps / (1 - m)
+    cross-entropy               the differential equation f' = -Theta (softmax(f) - y) / N, at time lr steps
+    cross-entropy in batches    descent on the coefficients a in f = f_0 + Theta a, `mn.kernel_descent`
 
-We compare training with each of them on test points, and the infinitely wide network's kernel with the network's own.
-At fixed tau, 1 - m falls as lr^(1/2), and so does the distance between steps and flow; without momentum the distance
-falls as lr.  The control is gradient descent in closed form, at momentum's effective late rate lr / (1 - m).
+We compare training with each prediction on test points, using the network's own kernel and that of the infinitely wide
+network.  At fixed tau, 1 - m falls as lr^(1/2), and so does the distance between discrete steps and the flow.  Without
+momentum this distance falls as lr.  The control is gradient descent in closed form at the rate lr / (1 - m), which is
+the effective rate of momentum late in training.
 """
 
 from __future__ import annotations
@@ -33,11 +35,15 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (128, 512, 2048), "steps": 4000, "seeds": 10, "n": 128},
 }
 MOMENTUM, SHARE, STEP = 0.9, 0.04, 0.1
-"""Momentum; lr as a share of the largest stable rate with momentum, such that the control is stable, and without."""
+"""The momentum, and the fractions of the largest stable rate that are used with momentum and without.  With momentum,
+the control must also be stable."""
 
 
 def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Compare, for the squared loss, momentum training with the closed form, and this form with flow at three rates."""
+    """Compare momentum training on the squared loss with its closed form.
+
+    Also compare the closed form with the flow at three rates.
+    """
     p, at = Frozen(data, width, n, seed, MOMENTUM, zero_mean=True), marks(steps)
     lr, few = SHARE * p.bound, at[: len(at) // 2]
     form, limit = (p.closed(kernel, at, lr, MOMENTUM) for kernel in (p.kernel, p.limit))
@@ -46,7 +52,7 @@ def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str
     plain = p.closed(p.kernel, at, lr / (1 - MOMENTUM))
     tau, t = lr / (1 - MOMENTUM) ** 2, steps // 8
     flow = p.flow(p.kernel, [lr * t / (1 - MOMENTUM)], mn.mse, tau)
-    rates = [p.closed(p.kernel, [t * j], lr / j**2, 1 - (1 - MOMENTUM) / j) for j in (1, 2, 4)]  # same tau, same end
+    rates = [p.closed(p.kernel, [t * j], lr / j**2, 1 - (1 - MOMENTUM) / j) for j in (1, 2, 4)]  # equal tau and end
     return {
         "distance": rms(net - form, (1, 2)).tolist(), "limit": float(rms((net - limit)[-1])),
         "linearised": float(abs(lin - form[: len(few)]).max() / abs(form).max()),
@@ -56,7 +62,10 @@ def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str
 
 
 def cross_entropy(data: str, width: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Compare, for cross-entropy, descent with the flow, for the network and, at two rates, for its linearisation."""
+    """Compare gradient descent on cross-entropy with the flow, for the network and for its linearisation.
+
+    The linearisation is trained at two rates.
+    """
     p, at, loss = Frozen(data, width, n, seed, 0.0, zero_mean=False), marks(steps), mn.softmax_cross_entropy
     lr, few = STEP * p.bound, at[: len(at) // 2]
     flow, limit = (p.flow(k, lr * np.array(at), loss) for k in (p.kernel, p.limit))
@@ -72,7 +81,7 @@ def cross_entropy(data: str, width: int, n: int, steps: int, seed: int) -> dict[
 
 
 def on_kernel(p: Frozen, steps: int, loss: mn.Loss, lr: float, momentum: float, batch: int) -> Any:
-    """Return test outputs after training on only the kernel with the batches of generator 0, as in `Frozen.trained`."""
+    """Return test outputs after training on only the kernel, with the same batches as `Frozen.trained`."""
     how: dict[str, Any] = {
         "loss": loss,
         "optimizer": mn.SGD(lr, momentum=momentum),
@@ -84,7 +93,10 @@ def on_kernel(p: Frozen, steps: int, loss: mn.Loss, lr: float, momentum: float, 
 
 
 def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) -> Found:
-    """Return distances of training from theory at each width, and of steps from flows; plot outputs and distances."""
+    """Return distances between training and theory at each width, and between steps and flows.
+
+    Plot outputs and distances.
+    """
     grid = {"width": widths, "seed": range(seeds)}
     ball, cross = (s.sweep(work, grid, data=s.data, n=n, steps=steps) for work in (heavy_ball, cross_entropy))
     tables = {"heavy ball": (ball, "closed form", 0.5), "cross-entropy": (cross, "flow of its kernel", 1.0)}
@@ -131,7 +143,7 @@ def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) ->
 
 
 def factor(logs: Any) -> str:
-    """Format a mean factor and its interval over seeds, from logarithms."""
+    """Format the mean factor and its interval over seeds, given logarithms."""
     mean, half, *_ = interval(logs)
     return "{:.2g} ({:.2g} to {:.2g})".format(*np.exp([mean, mean - half, mean + half]))
 

@@ -1,19 +1,21 @@
-"""Outputs, weights and losses of a network follow its linearisation: Lee et al. 2019, figure 3.
+"""Compare outputs, weights and losses of networks with their linearisations: Lee et al. 2019, figure 3.
 
     python3 make.py python examples/lee_linearisation.py [--out DIR] [--data DIR --set cifar10]
 
-Networks with five hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn two classes, horses and aeroplanes of
-CIFAR-10 (the parity of digits in the package), by full-batch descent.  Eqs. (8) to (11) predict weights and outputs
-from the tangent kernel of the same network at its start.  The analytic kernel predicts them too, but less accurately:
-a network's initial kernel is n^(-1/2) away from it, and then moves by less.
+Networks with five hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn a binary task by full-batch descent.  The
+classes are horses and aeroplanes of CIFAR-10, or even and odd digits.  Eqs. (8) to (11) predict weights and outputs
+from the network's initial tangent kernel.  The analytic kernel also predicts the outputs, but less accurately, because
+a network's initial kernel differs from the analytic kernel by O(n^(-1/2)) and moves by less in training.
 
-The weights follow their linearisation less closely.  A fraction n^(-1/2) of the ReLU units changes sign, and each of
-these changes its whole part of the Jacobian.  So the Jacobian moves by n^(-1/4), and the weights deviate by as much.
-The theorem's n^(-1/2) is for smooth activations.  (For two layers, 16 digits and n = 256 to 2048, Jacobian and weights
-have exponents -.33, -.30 +- .09 for ReLU and -.51, -.51 +- .10 for tanh.)
+The weights follow their linearisation less closely than the outputs.  A fraction n^(-1/2) of the ReLU units changes
+sign, and each of these units changes its whole part of the Jacobian.  The Jacobian therefore moves by n^(-1/4), and the
+weights deviate by the same order.  The theorem's n^(-1/2) assumes smooth activations.  For two layers, 16 digits and n
+= 256 to 2048, the exponents of Jacobian and weights are -.33 and -.30 +- .09 for ReLU, and -.51 and -.51 +- .10 for
+tanh.
 
-The paper's eta = .01 is stable on the mean over the examples (bound .38 for 256 images), not on their sum (.0015). The
-sizes small and evening cover the same times eta x steps in fewer steps; the closed form allows any step.
+The paper's eta = .01 is stable for the mean over the examples (the bound is .38 for 256 images), but not for their sum
+(.0015).  The sizes "small" and "evening" take fewer steps at a larger rate.  The closed form is valid at any stable
+rate.
 """
 
 from __future__ import annotations
@@ -41,14 +43,17 @@ KINDS = ("empirical", "analytic")
 def work(
     data: str, n_train: int, steps: int, eta: float, width: int, seed: tuple[int, ...], phi: str = "relu"
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return distances from the predictions of both kernels after 0, 1, 2, 4, ... steps, and curves for the figure."""
+    """Return distances from the predictions of both kernels after 0, 1, 2, 4, ... steps.
+
+    Also return the curves of the figure.
+    """
     x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     points, at, N = np.concatenate([x, x_test]), lee.powers(steps), len(x)
     net = mn.Network(lee.spec(phi, 5, width, b_std=B_STD), x.shape[1:])
     limit = an.kernel(lee.spec(phi, 5, 1, b_std=B_STD)).ntk(points, x)
     theta0, targets, found = lee.start(net, seed), np.concatenate([y, y_test])[:, 0], []
     rng, tensors = np.random.default_rng(0), [at for name, at in net.layout.slices.items() if name.endswith(".W")]
-    which = [int(rng.integers(part.start, part.stop)) for part in tensors]  # SHOWN weights, one in each layer
+    which = [int(rng.integers(part.start, part.stop)) for part in tensors]  # one weight in each of the SHOWN layers
     for first in theta0:
         theta = lee.double(first)
         _, J = net.linearize(theta, *lee.like(theta, x))
@@ -70,7 +75,7 @@ def work(
             losses = [
                 0.5 * np.mean((g[..., part] - targets[part]) ** 2, axis=-1) for g in (np.array(f), *says.values())
             ]
-            result[f"loss, {where}"] = losses  # (3, T): of the network, then of both predictions
+            result[f"loss, {where}"] = losses  # (3, T): the network, then the two predictions
         for name in KINDS:
             result[name] = lee.rms((np.array(f) - says[name])[:, N:], axis=-1)
         found.append(result)
@@ -78,7 +83,7 @@ def work(
 
 
 def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int, steps: int, eta: float) -> Found:
-    """Return the network's distance from each prediction, by width, with intervals over seeds; plot four panels."""
+    """Return the network's distance from each prediction by width, with intervals over seeds, and plot four panels."""
     at, n = lee.powers(steps), np.array(widths)
     how: dict[str, Any] = {"data": s.data, "n_train": n_train, "steps": steps, "eta": eta}
     runs = s.sweep(work, {"width": widths, "seed": range(seeds)}, together="seed", batch=1, **how)
@@ -125,7 +130,7 @@ def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int, steps: i
 
     def draw(plt: Any) -> None:
         _, (outputs, weights, losses, errors) = plt.subplots(1, 4, figsize=(17, 4), layout="constrained")
-        t = eta * np.maximum(at, 0.5)  # puts the start on a logarithmic axis
+        t = eta * np.maximum(at, 0.5)  # shows step 0 on a logarithmic axis
         f, says, w = (runs[name][-1, 0] for name in ("f", "says", "weights"))
         for i in range(SHOWN):
             j = (i // 2) if i % 2 else n_train + i // 2

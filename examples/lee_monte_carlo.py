@@ -1,10 +1,11 @@
-"""Kernels of random networks tend to the analytic ones, with width and with draws: Lee et al. 2019, figure S9.
+"""Kernels of random networks converge to the analytic kernels with width and draws: Lee et al. 2019, figure S9.
 
     python3 make.py python examples/lee_monte_carlo.py [--out DIR] [--data DIR]
 
-The networks have three hidden ReLU layers and are not trained.  We measure |mean of M kernels - Theta| / |Theta| for
-networks of width n, for the tangent and NNGP kernels.  By the law of large numbers over n units and M networks it is (n
-M)^(-1/2), unless the finite-width bias of order 1/n is larger.  ReLU networks without bias terms are unbiased.
+The untrained networks have three hidden ReLU layers of width n.  We measure the relative error |mean of M kernels -
+Theta| / |Theta| of the tangent kernel and of the NNGP kernel.  By the law of large numbers over n units and M networks,
+the error falls as (n M)^(-1/2), unless the finite-width bias of order 1/n is larger.  For ReLU networks without bias
+terms, the kernels have no such bias.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ KINDS = ("NTK", "NNGP")
 
 
 def work(data: str, width: int, draws: int, repeat: int) -> dict[str, Any]:
-    """Return the error of the mean of 1, 4, 16, ... `draws` kernels, for both kinds."""
+    """Return the errors of the means of 1, 4, 16, ... `draws` kernels, for both kinds."""
     x = lee.problem(data, "binary", N, 32)[0]
     limit = an.kernel(lee.spec("relu", 3, 1)).both(x)
     net = mn.Network(lee.spec("relu", 3, width), x.shape[1:])
@@ -48,7 +49,10 @@ def work(data: str, width: int, draws: int, repeat: int) -> dict[str, Any]:
 
 
 def main(s: Setting, widths: tuple[int, ...], draws: tuple[int, ...], repeats: int) -> Found:
-    """Return exponents in the width and in the number of draws, with 95 % intervals; plot the errors against n M."""
+    """Return exponents in the width and in the number of draws, with 95 % intervals.
+
+    Plot the errors against n M.
+    """
     runs = s.sweep(work, {"width": widths, "repeat": range(repeats)}, data=s.data, draws=draws[-1])
     found: Found = {"widths": widths, "draws": draws}
     size, rows = f"{N} images, n = {widths[0]} to {widths[-1]}, M = 1 to {draws[-1]}", []

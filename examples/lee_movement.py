@@ -1,15 +1,16 @@
-"""Measure how far weights, outputs and kernels move in training: Lee et al. 2019, figures 1 and S6, eq. (17).
+"""Measure how far weights, outputs and kernels move during training: Lee et al. 2019, figures 1 and S6, eq. (17).
 
     python3 make.py python examples/lee_movement.py [--out DIR] [--data DIR]
 
-Networks of growing width learn ten classes of 128 images by full-batch descent at the paper's rate.  The relative
-change of input and output weights, whose number grows as n, falls as n^(-1/2).  The relative change of the n x n
-weights between them falls as n^(-1).  The tangent kernel, the kernel of the last hidden layer (empirical NNGP) and the
-distance of the outputs from the linearisation are O(n^(-1/2)).  The paper finds the kernels closer to n^(-1), as theory
-expects for smooth activations.  Each value is the supremum over snapshots at powers of two steps.
+Networks of width n learn to classify 128 images into ten classes by full-batch descent at the paper's rate.  The
+relative change of the input and output weights, whose number grows as n, falls as n^(-1/2).  The relative change of the
+n x n hidden weights falls as n^(-1).  The relative changes of the tangent kernel and of the last hidden layer's kernel
+(the empirical NNGP kernel) are O(n^(-1/2)), as is the distance of the outputs from the linearisation.  The paper finds
+exponents closer to -1 for the kernels, as the theory predicts for smooth activations.  Each value is the maximum over
+snapshots after 0, 1, 2, 4, ... steps.
 
-The paper's eta = 1 is stable on a mean over the ten outputs (bound 6.9 for three ReLU layers, sigma_b = 0, on its
-MNIST digits standardised), not on a single output (.69), nor on a sum over the examples (.005).
+The paper's eta = 1 is stable for a mean over the ten outputs (the bound is 6.9 for three ReLU layers with sigma_b = 0
+on standardised digits of MNIST).  This rate is unstable for a sum over the outputs (.69) or over the examples (.005).
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ CLAIMS = {
     "change of NTK, NNGP kernel": ("at most -1/2, closer to -1", -0.75, KINDS[3:5]),
     "|theta - theta_0| / sqrt(n), |f - f_lin| train, test": ("at most -1/2 (eq. 17)", -0.5, KINDS[5:]),
 }
-"""Rows of the table: the paper's exponents, in words and as a number ("at most" for bounds), and their quantities."""
+"""Rows of the table: the paper's exponents, as text and as a number ("at most" for bounds), and their quantities."""
 
 
 def work(
     data: str, phi: str, depth: int, n_train: int, steps: int, eta: float, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Return the movements after 0, 1, 2, 4, ... steps, lists for each of KINDS."""
+    """Return the movements after 0, 1, 2, 4, ... steps, as one list for each of KINDS."""
     x, y, x_test, _ = lee.problem(data, "classes", n_train, 32)
     C, at = y.shape[1], lee.powers(steps)
     lr, points = eta / C, np.concatenate([x, x_test])
@@ -67,7 +68,7 @@ def work(
     def read(snap: mn.Snapshot) -> dict[str, Any]:
         moved = {name: to_host(v) for name, v in weight_movement(net, theta0, snap.theta).items()}
         now = {"input weights": moved[weights[0]], "output weights": moved[weights[-1]]}
-        if depth > 1:  # equal sizes, so that the root mean square is the joint movement
+        if depth > 1:  # layers of equal size, so the rms is the joint movement
             now["middle weights"] = lee.rms([moved[name] for name in weights[1:-1]], axis=0)
         now |= {name: to_host(relative_distance(k, first[name])) for name, k in kernels(snap.theta).items()}
         now["all weights"] = lee.distance(snap.theta, theta0) / width**0.5
@@ -85,7 +86,10 @@ def main(
     s: Setting, widths: tuple[int, ...], seeds: int, steps: int, n_train: int, eta: float = 1.0,
     cases: tuple[str, ...] = tuple(CASES),
 ) -> Found:  # fmt: skip
-    """Return exponents of the suprema in the wider half of the widths, with 95 % intervals; plot them against width."""
+    """Return exponents of the maxima over the wider half of the widths, with 95 % intervals.
+
+    Plot the maxima against width.
+    """
     found: Found = {"widths": widths, "steps": lee.powers(steps), "exponents": {}, "suprema": {}, "bound": {}}
     rows, half, x = [], min(len(widths) // 2, len(widths) - 2), lee.problem(s.data, "classes", n_train, 32)[0]
     for case in cases:

@@ -1,18 +1,18 @@
-"""Compare NTK and standard parametrization, all layers and only the top layer: Lee et al. 2019, figures S7 and S8.
+"""Compare NTK and standard parametrizations, and training of only the top layer: Lee et al. 2019, figures S7 and S8.
 
     python3 make.py python examples/lee_parametrizations.py [--out DIR] [--data DIR]
 
-Networks with three hidden ReLU layers learn a binary task in four ways, on full batches, with mean squared loss:
+Networks with three hidden ReLU layers learn a binary task on full batches with mean squared loss, in four ways:
 
     NTK        z = sigma_w x W / sqrt(fan-in) + sigma_b b
-    standard   z = x W + b, with the variances in the weights: its tangent kernel grows with the width; the rate is a
-               fixed fraction of the largest stable one, and input weights and biases hardly learn
+    standard   z = x W + b, with the variances in the weights.  The tangent kernel grows with the width, and input
+               weights and biases hardly learn at a fixed fraction of the largest stable rate.
     matched    standard, with rates sigma_w^2 / fan-in for weights and sigma_b^2 for biases: exactly the NTK's runs
-    top        NTK, only the top layer: the dynamics of the NNGP kernel
+    top        NTK, with training of only the top layer: the dynamics of the NNGP kernel
 
-Each of them follows the infinitely wide network with the same kernel.  The mean squared error on test images is (mean -
-y)^2 + variance, by eqs. (14) and (15), or (22) and (23) for the top layer.  All rates are a quarter of the infinitely
-wide network's largest stable rate.
+In each case the network follows the infinitely wide network with the same kernel.  The expected squared error on test
+images is (mean - y)^2 + variance, with mean and variance from eqs. (14) and (15), or from eqs. (22) and (23) for the
+top layer.  All rates are a quarter of the infinitely wide network's largest stable rate.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WAYS = ("NTK", "standard", "matched", "top")
 
 
 def network(way: str, width: int, d: int) -> tuple[mn.Network, Any, dict[str, float] | None]:
-    """Return the network, its kernel at infinite width, and the scales of its rates."""
+    """Return the network, its infinite-width kernel, and the scales of its learning rates."""
     rule = mn.NTK() if way in ("NTK", "top") else mn.Standard()
     net = mn.Network(lee.spec("relu", 3, width, b_std=B_STD), (d,), rule)
     kernel = an.kernel(net.spec, rule)
@@ -49,13 +49,16 @@ def network(way: str, width: int, d: int) -> tuple[mn.Network, Any, dict[str, fl
 
 
 def rate(way: str, width: int, x: Any) -> float:
-    """Return a quarter of the infinitely wide network's largest stable rate; for "matched", that of the NTK."""
+    """Return a quarter of the infinitely wide network's largest stable rate.
+
+    "matched" uses the rate of the NTK.
+    """
     _, kernel, _ = network(way, width, x.shape[1])
     return SHARE * an.max_learning_rate(kernel.nngp(x) if way == "top" else kernel.ntk(x))
 
 
 def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return test losses and some outputs after 0, 1, 2, 4, ... steps, and the images misclassified at the end."""
+    """Return test losses and some outputs after 0, 1, 2, 4, ... steps, and the test images misclassified at the end."""
     x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     net, _, scales = network(way, width, x.shape[1])
     theta0, at = lee.start(net, seed), lee.powers(steps)
@@ -70,7 +73,10 @@ def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[
 
 
 def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
-    """Return test losses against theory, test errors and steps to learn of all four ways; plot losses against steps."""
+    """Compare test losses with theory in all four ways, and return test errors and the steps needed to learn.
+
+    Plot the losses against steps.
+    """
     x, y, x_test, y_test = lee.problem(s.data, "binary", n_train, N_TEST)
     runs = s.sweep(
         work, {"way": WAYS, "seed": range(seeds)}, together="seed", data=s.data, n_train=n_train, steps=steps,
@@ -116,7 +122,7 @@ def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
 
     def draw(plt: Any) -> None:
         _, panel = plt.subplots(figsize=(7, 4.6), layout="constrained")
-        t = np.maximum(at, 0.5)  # puts the start on a logarithmic axis
+        t = np.maximum(at, 0.5)  # shows step 0 on a logarithmic axis
         for i, way in enumerate(WAYS):
             mean, half = np.transpose([v[:2] for v in found["loss"][way]])
             label = f"{way}: error {percent(found['error'][way], 1)} %"

@@ -1,8 +1,8 @@
-"""Train a network and its linearisation alike, for the scripts on the deep networks of Lee et al. 2019.
+"""Train networks and their linearisations in the same way, for the scripts on the deep networks of Lee et al. 2019.
 
-About the paper's rate: its figures show means over the examples, and the authors' public code also takes the mean over
-the C outputs: 0.5 * mean((f - y)^2) and -mean(y * log_softmax(f)).  `mn.mse` and `mn.softmax_cross_entropy` are means
-over the examples of a sum over the outputs.  The paper's eta is therefore lr = eta / C here, and eta = C lr.
+The paper's figures show means over the examples.  The authors' public code also averages over the C outputs: its losses
+are 0.5 * mean((f - y)^2) and -mean(y * log_softmax(f)).  `mn.mse` and `mn.softmax_cross_entropy` average over the
+examples but sum over the outputs.  The paper's rate eta therefore corresponds to lr = eta / C here.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ CLASSES = 10
 
 @lru_cache(maxsize=2)
 def ten_classes(data: str, n_train: int, n_test: int, *, flat: bool = False, zero_mean: bool = False) -> Pairs:
-    """Return standardised images (N, H, W, C), or (N, d) if `flat`, and one-hot labels, float32: (training, test).
+    """Return training and test pairs (images, one-hot labels) in float32.
 
-    zero_mean : True gives 9/10 for the class and -1/10 for the others.  Every call returns the same arrays.
+    The standardised images are (N, H, W, C), or (N, d) if `flat`. With zero_mean=True, the labels are 9/10 for the
+    right class and -1/10 for the others. Every call returns the same arrays.
     """
     train, test = images(data, n_train, n_test)
     sets = [part.one_hot(zero_mean=zero_mean) for part in (train.standardise(), test.standardise(fit=train))]
@@ -40,17 +41,17 @@ def ten_classes(data: str, n_train: int, n_test: int, *, flat: bool = False, zer
 
 
 def two_layers(width: int, shape: tuple[int, ...]) -> mn.Network:
-    """Return the paper's network for ten digits: two hidden layers of ReLU, sigma_w^2 = 2, sigma_b^2 = .1."""
+    """Build the paper's network for ten digits: two hidden ReLU layers, sigma_w^2 = 2, sigma_b^2 = .1."""
     return mn.Network(mn.zoo.mlp(2, width, CLASSES, activation=mn.ReLU(), w_std=HE, b_std=0.1**0.5), shape)
 
 
 def marks(steps: int, number: int = 9) -> list[int]:
-    """Return the steps at which to measure, evenly spaced on a logarithmic axis, including the last step."""
+    """Return the steps at which to measure, evenly spaced on a logarithmic axis and including the last step."""
     return sorted({round(step) for step in np.geomspace(1, steps, number)})
 
 
 def outputs(model: mn.Model, theta: mn.Array, x: mn.Array, batch: int = 100) -> Array:
-    """Return f at x, on the host, computed batch by batch."""
+    """Return f(x) on the host, computed batch by batch."""
     return np.concatenate([to_host(model(theta, x[i : i + batch])) for i in range(0, len(x), batch)])
 
 
@@ -58,7 +59,7 @@ def trained(
     model: mn.Model, theta0: mn.Array, train: tuple[mn.Array, mn.Array], x_test: mn.Array, at: Sequence[int], *,
     loss: mn.Loss, optimizer: mn.SGD, batch: int | None = None, seed: int = 0,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return the losses of all batches, (at[-1] + 1,), and f at x_test after the steps `at`, (len(at), M, C)."""
+    """Return the losses of all batches, (at[-1] + 1,), and f(x_test) after the steps `at`, (len(at), M, C)."""
     how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch_size": batch}
 
     def run(resume: Any) -> Iterator[mn.Snapshot]:
@@ -78,11 +79,11 @@ def side_by_side(
     net: mn.Network, train: Pair, test: Pair, at: Sequence[int], *,
     loss: mn.Loss, lr: float, momentum: float, batch: int | None, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train one network, and its linearisation at the initial weights, on the same batches.
+    """Train a network and its linearisation at the initial weights on the same batches.
 
-    "distance" is rms (f - f_lin) after the steps `at`, "moved" rms (f_lin - f_0), "size" rms f_lin.  "accuracy" and
-    "lin accuracy" are on the test points; "f" and "lin f" are outputs at one test point.  "loss" and "lin loss" are
-    batch means.
+    Return a dictionary. After each of the steps `at`, "distance" is rms (f - f_lin), "moved" is rms (f_lin - f_0), and
+    "size" is rms f_lin. "accuracy" and "lin accuracy" are computed on the test points. "f" and "lin f" are outputs at
+    one test point. "loss" and "lin loss" are batch means.
     """
     theta0, x_test, x, y = placed(net.init(np.random.default_rng(seed), dtype=np.float32), test[0], *train)
     optimizer = mn.SGD(lr, momentum=momentum)
@@ -100,10 +101,11 @@ def side_by_side(
 
 
 class Frozen:
-    """A network with two hidden layers for `n` images, and its outputs predicted by its initial kernel, in float64.
+    """A network with two hidden layers, and the outputs for `n` images that its initial kernel predicts, in float64.
 
-    kernel : (M, C, N, C), and limit : (M, N), at infinite width; both for all points, training points first.  bound :
-    the largest stable rate of the heavy ball.
+    kernel : (M, C, N, C) initial kernel between all points (training points first) and the training points.
+    limit : (M, N) infinite-width kernel between the same points.
+    bound : the largest stable rate of the heavy ball.
     """
 
     def __init__(self, data: str, width: int, n: int, seed: int, momentum: float, *, zero_mean: bool) -> None:
@@ -126,29 +128,38 @@ class Frozen:
         momentum: float = 0.0,
         batch: int | None = None,
     ) -> Array:
-        """Return test outputs after the steps `at`, on full batches or on mini-batches from generator 0."""
+        """Return test outputs after the steps `at`, trained on full batches or on mini-batches from generator 0."""
         how: dict[str, Any] = {"loss": loss, "optimizer": mn.SGD(lr, momentum=momentum), "batch": batch}
         return trained(model, self.theta0, self.train, self.x_test, at, **how)[1]
 
     def closed(self, kernel: Array, at: Sequence[int], lr: float, momentum: float = 0.0) -> Array:
-        """Return test outputs for `mn.mse` in closed form; kernel : (M, N) or (M, C, N, C)."""
+        """Return test outputs for `mn.mse` in closed form.
+
+        kernel : (M, N) or (M, C, N, C).
+        """
         n = len(self.x)
         form = an.gradient_descent(kernel[:n], self.y, lr=lr, momentum=momentum)
         return np.asarray(form.predict(np.array(at), kernel[n:], f0=self.f0[:n], f0_test=self.f0[n:]))
 
     def flow(self, kernel: Array, times: Sequence[float] | Array, loss: mn.Loss, tau: float | None = None) -> Array:
-        """Return test outputs at `times` from the differential equation."""
+        """Return test outputs at `times` by solving the differential equation."""
         run = mn.kernel_flow(kernel, self.f0, self.y, loss=loss, times=times, tau=tau, by=mn.Solver())
         return np.stack([moment.f[len(self.x) :] for moment in run][1:])
 
 
 def by_width(widths: Sequence[int], values: Array, digits: int = 3) -> str:
-    """Format mean and interval over seeds at each width; values : (widths, seeds)."""
+    """Format the mean and the interval over seeds at each width.
+
+    values : (widths, seeds).
+    """
     return ", ".join(f"{plus(interval(v), digits)} ({n})" for n, v in zip(widths, values))
 
 
 def against_width(panel: Any, widths: Sequence[int], values: Array, label: str, mark: str = "o") -> None:
-    """Plot geometric means and intervals over seeds, values : (widths, seeds), and the slope of theorem 2.1's bound."""
+    """Plot geometric means and intervals over seeds, and the slope -1/2 of theorem 2.1.
+
+    values : (widths, seeds).
+    """
     mean, half = np.array([interval(np.log(v))[:2] for v in values]).T
     ends = np.exp(mean) * abs(np.exp([-half, half]) - 1)
     line = panel.errorbar(widths, np.exp(mean), ends, fmt=mark, capsize=3, label=label)

@@ -1,16 +1,17 @@
-"""Compare a wide residual network with its linearisation, SGD with momentum: Lee et al. 2019, figure 4, table S1.
+"""Compare a wide residual network with its linearisation under SGD: Lee et al. 2019, figure 4, table S1.
 
     python3 make.py python examples/lee_wide_resnet.py [--out DIR] [--data DIR --set cifar10] [--scale evening]
 
-The network is the one in table S1: three groups of one residual block, the same number of channels everywhere, sigma_w
-= 1, sigma_b = 0 even in the head, ReLU.  It has no normalisation, since the linearisation at one example must not
-depend on the others.  Both models start with the same weights and see the same batches of 8.  The models differ most
-before the initial outputs are unlearned: short runs give this distance by channels, long runs give the curves.
+The network is the one in table S1.  The network has three groups of one residual block, the same number of channels in
+every layer, ReLU, sigma_w = 1, and sigma_b = 0 even in the head.  There is no normalisation, because the linearisation
+at one example must not depend on the others.  Both models start from the same weights and are trained on the same
+batches of 8 with momentum.  The models differ most while the initial outputs are still being unlearned.  Short runs
+measure this largest distance for each number of channels, and long runs give the curves.
 
-The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (`lee_training.py`).  A test supports this
-reading: both are also trained at eta = 10, lr = 1, and runs that end above their initial loss, or at no finite loss,
-are counted.  The bound 2 (1 + m) N / lambda_max for full batches does not predict this: batches of 8 diverge below it,
-since the noise of a step grows with the residual.
+The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (see `lee_training.py`).  To test this
+interpretation, both models are also trained at eta = 10, which is lr = 1.  We count the runs whose final loss exceeds
+their initial loss or is not finite.  The bound 2 (1 + m) N / lambda_max for full batches does not predict which runs
+diverge.  Runs with batches of 8 diverge below this bound, because the noise of a step grows with the residual.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ MOMENTUM, BATCH, ETA, ABOVE = 0.9, 8, 1.0, 10.0
 
 
 def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
-    """Build the network of table S1 with N = 1 and the same number of channels everywhere."""
+    """Build the network of table S1 with N = 1 and the same number of channels in every layer."""
     return mn.Network(mn.zoo.wide_resnet(10, channels=channels, norm=None, w_std=1.0), shape)
 
 
 def pair(data: str, channels: int, steps: int, n_train: int, n_test: int, seed: int) -> dict[str, Any]:
-    """Train both models at the paper's rate."""
+    """Train the network and its linearisation at the paper's rate."""
     train, test = ten_classes(data, n_train, n_test, zero_mean=True)
     net = network(channels, train[0].shape[1:])
     how: dict[str, Any] = {"loss": mn.mse, "lr": ETA / CLASSES, "momentum": MOMENTUM, "batch": BATCH, "seed": seed}
@@ -51,13 +52,16 @@ def pair(data: str, channels: int, steps: int, n_train: int, n_test: int, seed: 
 
 
 def stays(data: str, channels: int, eta: float, model: str, steps: int, n_train: int, seed: int) -> dict[str, float]:
-    """Return the loss over a run's first and last tenth; raise if the final loss is not finite."""
+    """Return the mean losses over the first and the last tenth of a run.
+
+    Raise if the final loss is not finite.
+    """
     train, test = ten_classes(data, n_train, 1, zero_mean=True)
     net = network(channels, train[0].shape[1:])
     theta0, x, y, x_test = placed(net.init(np.random.default_rng(seed), dtype=np.float32), *train, test[0])
     trains: mn.Model = net if model == "network" else mn.Linearized(net, theta0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # this measures whether the rate is too large
+        warnings.simplefilter("ignore", RuntimeWarning)  # divergence is counted, so no warning is needed
         losses, _ = trained(
             trains, theta0, (x, y), x_test, [steps], loss=mn.mse, optimizer=mn.SGD(eta / CLASSES, MOMENTUM),
             batch=BATCH, seed=seed,
@@ -70,7 +74,10 @@ def main(
     s: Setting, channels: tuple[int, ...], early: int, steps: int, seeds: int, long: int = 32, n_train: int = 10_000,
     n_test: int = 300,
 ) -> Found:  # fmt: skip
-    """Return distances by channels, losses and accuracies of a longer run, and which runs diverge; plot them."""
+    """Return distances by channels, losses and accuracies of a longer run, and which runs diverge.
+
+    Plot distances, losses and accuracies.
+    """
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train}
     seed = range(seeds)
     brief = s.sweep(pair, {"channels": channels, "seed": seed}, steps=early, n_test=n_test // 3, **fixed)

@@ -1,14 +1,16 @@
-"""Compare networks with their linearisations, by width and number of examples: Lee et al. 2019, figure S5.
+"""Compare networks with their linearisations by width and number of examples: Lee et al. 2019, figure S5.
 
     python3 make.py python examples/lee_width_and_data.py [--out DIR] [--data DIR]
 
-Three hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn a binary task.  The rms distance of the outputs on test
-images from the linearisation falls with the width.  Whether it grows with the number N of examples depends on when
-training stops.  Since |theta - theta_0|^2 is about y' Theta^(-1) y, the weights must move further to fit more examples
-equally well.  So the distance at a given loss grows with N; at a given time eta x steps it hardly grows.
+Networks with three hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn a binary task.  The rms distance between
+the outputs of network and linearisation on test images falls with the width.  Whether this distance grows with the
+number N of examples depends on when training stops.  Since |theta - theta_0|^2 is about y' Theta^(-1) y, the weights
+must move further to fit more examples equally well.  At a given loss, the distance therefore grows with N. At a given
+time eta x steps, the distance hardly grows.
 
-For each N, training stops when the infinitely wide network has a tenth of its initial loss.  The fixed time is the step
-at which the smallest N reaches this loss.
+The distance is measured at two times.  At the first time, the infinitely wide network trained on the same N examples
+has a tenth of its initial loss.  The second time is the same for all N, and is the time at which the smallest N reaches
+this loss.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ WHEN = ("at a tenth of the loss", "at one time")
 
 
 def length(data: str, N: int, share: float) -> tuple[float, int]:
-    """Return (lr, steps) for the first N examples: `share` of the largest stable rate, steps to a tenth of the loss."""
+    """Return (lr, steps) for the first N examples.
+
+    lr is `share` times the largest stable rate, and the infinitely wide network has a tenth of its initial loss after
+    `steps`.
+    """
     x, y, *_ = lee.problem(data, "binary", N, N_TEST)
     k = an.kernel(lee.spec("relu", 3, 1, b_std=B_STD)).ntk(x)
     lr = share * an.max_learning_rate(k)
@@ -43,14 +49,14 @@ def length(data: str, N: int, share: float) -> tuple[float, int]:
 
 
 def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return distances from the linearisation at both times, and how far the weights have moved.
+    """Return distances from the linearisation at both times, and how far the weights have moved by then.
 
     first : the smallest number of examples.
     """
     x, y, x_test, _ = lee.problem(data, "binary", N, N_TEST)
     lr, steps = length(data, N, share)
     rate, number = length(data, first, share)
-    early = max(1, round(rate * number / lr))  # the same lr x steps
+    early = max(1, round(rate * number / lr))  # the step at which lr x steps is the same for all N
     net = mn.Network(lee.spec("relu", 3, width, b_std=B_STD), x.shape[1:])
     theta0, at = lee.start(net, seed), sorted({early, steps})
     says = np.stack([lee.linearised(net, theta, x, y, x_test, lr, at) for theta in theta0], axis=1)
@@ -68,7 +74,7 @@ def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[in
 
 
 def main(s: Setting, widths: tuple[int, ...], numbers: tuple[int, ...], seeds: int, share: float = 0.25) -> Found:
-    """Return exponents in width and number of examples at both times; plot the distance against each."""
+    """Return exponents in width and in the number of examples at both times, and plot the distances."""
     runs = s.sweep(
         work, {"N": numbers, "width": widths, "seed": range(seeds)}, together="seed", data=s.data, first=numbers[0],
         share=share,

@@ -1,19 +1,21 @@
-"""Compare LeNet with its linearisation at growing width: the gap closes (Samarin et al. 2022, figures 2, 3 and 4).
+"""Show that the gap between LeNet and its linearisation closes with width (Samarin et al. 2022, figures 2, 3 and 4).
 
     python3 make.py python examples/lenet_and_its_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
-Both start from the same weights (PyTorch's initialisation) and see the same batches of 32.  The loss is the sum of
-squares on one-hot targets, with momentum .9; the rate falls tenfold after every 30 % of the epochs.  The network gains
-little from width, its linearisation much.  Shifted digits widen the gap, most at small width.  The linearisation's
-weights are u = theta - theta_0, so its weight decay is towards theta_0; it is also trained at ten times the rate.
+Both models start from the same weights (PyTorch's initialisation) and are trained on the same batches of 32.  The loss
+is the sum of squared errors on one-hot targets.  Training uses momentum .9, and the rate falls tenfold after every 30 %
+of the epochs.  Width improves the network's accuracy slightly and the linearisation's accuracy considerably.  Shifted
+digits widen the gap, most at small width.  The linearisation's weights are u = theta - theta_0, so its weight decay is
+towards theta_0.  The linearisation is also trained at ten times the rate.
 
-About the rate: the paper's loss is sum_l (f_l - y_l)^2 and its rate .1.  The largest rate at which heavy-ball descent
-on that loss is stable for the linearisation, 2 (1 + m) / (2 lambda_max(Theta) / N), falls with the width.  This rate is
-below .1 from width 10 on (MNIST: about .5, .3, .15, .08 at widths 1, 2, 5, 10), so .1 on that loss cannot have trained
-widths 25 and 60.  It can if the loss is a mean over the ten classes (PyTorch's MSELoss).  Rates are then .01 here, and
-weight decay 5e-4 in place of 5e-5.
+The paper's loss is sum_l (f_l - y_l)^2 and its rate is .1.  For this loss, heavy-ball descent on the linearisation is
+stable up to the rate 2 (1 + m) / (2 lambda_max(Theta) / N), which falls with the width.  On MNIST this bound is about
+.5, .3, .15 and .08 at widths 1, 2, 5 and 10.  Widths 25 and 60 therefore cannot have been trained with that loss at a
+rate of .1.  These widths could have been trained at this rate if the loss is a mean over the ten classes (PyTorch's
+MSELoss).  The corresponding rate is .01 here, and the weight decay is 5e-4 instead of 5e-5.
 
-small, evening: 2,000 images for 10 epochs.  paper: all of them for 100 epochs, widths up to 60.
+The sizes "small" and "evening" use 2,000 images for 10 epochs.  The size "paper" uses all images for 100 epochs, at
+widths up to 60.
 """
 
 from __future__ import annotations
@@ -47,15 +49,15 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (1, 2, 5, 10, 25, 60), "n_train": 60_000, "n_test": 10_000, "epochs": 100, "seeds": 5},
 }
 PAPER = {("mnist", 0): (4.67, 0.48), ("mnist", 7): (27.65, 3.91), ("cifar10", 0): (20.22, 13.17)}
-"""Gaps at widths 1 and 60, in percentage points."""
+"""The paper's gaps at widths 1 and 60, in percentage points."""
 KINDS = {"LeNet": (False, 1), "LinLeNet": (True, 1), "LinLeNet, 10 x rate": (True, 10)}
-"""(True if linearised, multiple of the rate)."""
+"""The trained models as pairs (True if linearised, multiple of the rate)."""
 
 
 def train(
     data: str, n_train: int, n_test: int, epochs: int, shift: int, width: int, kind: str, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Return each network's correct test images, its training accuracy, and the stable rate."""
+    """Return each network's correctly classified test images, its training accuracy and the stable rate."""
     parts = images(data, n_train, n_test)
     if shift:
         rng = np.random.default_rng(1)
@@ -83,12 +85,12 @@ def main(
     s: Setting, widths: tuple[int, ...], shifts: tuple[int, ...] = (), n_train: int = 2000,
     n_test: int = 2000, epochs: int = 10, seeds: int = 2,
 ) -> Found:  # fmt: skip
-    """Return all accuracies and gaps for each width and shift, with 95 % intervals; plot them against width."""
+    """Return all accuracies and gaps for each width and shift, with 95 % intervals, and plot them."""
     shifts = shifts or {"digits": (0, 2), "mnist": (0, 7)}.get(s.data, (0,))
     axes: dict[str, Any] = {"shift": shifts, "width": widths, "kind": tuple(KINDS), "seed": range(seeds)}
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "n_test": n_test, "epochs": epochs}
     runs = s.sweep(train, axes, together="seed", **fixed)
-    score, learnt = runs["right"], runs["train"].mean(-1)  # (shifts, widths, kinds, seeds, images), NaN: diverged
+    score, learnt = runs["right"], runs["train"].mean(-1)  # (shifts, widths, kinds, seeds, images), NaN if diverged
     lost = np.any(runs.diverged, axis=-1, keepdims=True)[..., 0]
     rows, gap = [], {}
     size = f"{n_train} images, {epochs} epochs"

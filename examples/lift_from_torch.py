@@ -1,10 +1,11 @@
-"""Lift a convolutional network from torch's arrays: outputs and gradients agree up to rounding.
+"""Lift a convolutional network from torch's arrays, and check that outputs and gradients agree up to rounding.
 
     python3 make.py python examples/lift_from_torch.py [--out FILE.png]
 
-If torch is installed, its own modules compute the reference outputs and gradients; otherwise NumPy does, with
-channels-first sums and a finite difference along each gradient.  The weights were trained here and converted to torch's
-axes by `mn.unlift`, which tests this direction too.  Their kernel then classifies other digits.
+If torch is installed, its own modules compute the reference outputs and gradients.  Otherwise NumPy computes the
+outputs with channels-first sums, and the derivatives by finite differences.  The weights were trained here and
+converted to torch's axes by `mn.unlift`, which tests the opposite direction as well.  The tangent kernel at these
+weights then classifies other digits.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ SPEC = mn.Sequential(
 
 
 def numpy_outputs(state: dict[str, Host], x: Host) -> Host:
-    """Compute torch's outputs explicitly: x (N, 1, 8, 8), W (out, in, 3, 3), features flattened as (C, H, W)."""
+    """Compute torch's outputs explicitly, for x (N, 1, 8, 8) and W (out, in, 3, 3).
+
+    Features are flattened as (C, H, W).
+    """
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3))
     h = np.einsum("nchwij,ocij->nohw", windows, state["0.weight"]) + state["0.bias"][:, None, None]
     h = np.tanh(h).reshape(len(x), 8, 4, 2, 4, 2).mean((3, 5)).reshape(len(x), -1)
@@ -38,9 +42,9 @@ def numpy_outputs(state: dict[str, Host], x: Host) -> Host:
 
 
 def there(state: dict[str, Host], x: Host, u: Host, d: dict[str, Host]) -> tuple[Host, float]:
-    """Return (f, the derivative of sum(f u) along d), by torch or by NumPy."""
+    """Return f and the derivative of sum(f u) along d, computed by torch or by NumPy."""
     if torch is None:
-        h = 1e-6  # a central difference in float64, accurate to about h^2 and 1e-16 / h
+        h = 1e-6  # central difference in float64, with errors of about h^2 and 1e-16 / h
         plus, minus = (numpy_outputs({k: a + s * d[k].astype(float) for k, a in state.items()}, x) for s in (h, -h))
         return numpy_outputs(state, x), float(((plus - minus) * u).sum() / (2 * h))
     nn = torch.nn
@@ -84,7 +88,7 @@ def main(out: str | None = None, steps: int = 400) -> dict[str, float]:
         plt.style.use("analytic.verify.look")
         figure, axes = plt.subplots(layout="constrained")
         for i, (dtype, (size, apart)) in enumerate(drawn.items()):
-            shown, eps = apart > 0, float(np.finfo(dtype).eps)  # the others agree to all digits
+            shown, eps = apart > 0, float(np.finfo(dtype).eps)  # the other values agree to all digits
             axes.loglog(size[shown], apart[shown], f"C{i}.", ms=2, label=f"{dtype}: {shown.mean():.0%} of outputs")
             axes.axhline(eps, color=f"C{i}", ls="--", label=f"{dtype}: rounding of 1")
         axes.set(xlabel="size of an output", ylabel="difference between the two libraries")

@@ -1,13 +1,14 @@
-"""Until t1 the dynamics is linear, and outputs grow to order sqrt(h)  (Geiger et al. 2020, figures 7 and 8).
+"""Test that the dynamics are linear until t1 and outputs reach order sqrt(h) (Geiger et al. 2020, figures 7 and 8).
 
     python3 make.py python examples/linear_until_t1.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-At t1 the loss has halved.  The claims hold in the feature regime, s = sqrt(h) alpha << 1, with two layers: |f_t - f_0|
-grows as t up to about t1, for all s and h.  At a given fraction of t1 it is of order sqrt(h), not 1, because the sum
-over the last layer's neurons no longer averages out.  The reason is that all pre-activations move at the rate
-1/(sqrt(h) alpha), in every layer.  At t = 0 in five layers, |dz/dt| at alpha = 1 should fall as h^(-1/2).
+At t1 the loss has halved.  The claims concern the feature regime, s = sqrt(h) alpha << 1.  With two layers, |f_t - f_0|
+should grow linearly in t up to about t1, for all s and h.  At a given fraction of t1, |f_t - f_0| should be of order
+sqrt(h), not 1, because the sum over the last layer's neurons no longer averages out.  The paper's explanation is that
+the pre-activations of every layer move at the rate 1/(sqrt(h) alpha).  At t = 0 in five layers, |dz/dt| at alpha = 1
+should fall as h^(-1/2).
 
-The paper takes |f| over the test set; we take it over the training set.
+The paper measures |f| on the test set, whereas we measure it on the training set.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (100, 200, 400, 800), "scales": (1e-4, 1e-3, 1e-2, 1e-1), "seeds": 10, "n_train": 5000},
 }
 PARTS = np.geomspace(0.01, 1.0, 13)
-"""t / t1."""
+"""Values of t / t1."""
 EARLY = slice(0, 7)
-"""Times up to t1/10, over which the exponent in t is fitted."""
+"""Values of t / t1 up to 1/10, over which the exponent in t is fitted."""
 TIMES = np.concatenate([np.geomspace(1e-3, 0.1, 40), np.geomspace(0.1, 20.0, 350)[1:]])
 
 
 def growth(data: str, n_train: int, width: int, s: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return |f_t - f_0|, the root mean square over the training set, at PARTS of each network's t1; L = 2."""
+    """Return |f_t - f_0|, the root mean square over the training set, at PARTS of each network's t1, for two layers."""
     x, y = placed(*task(data, n_train, 100)[0])
     net = network(width, 2)
     sizes, losses = [], []
@@ -51,7 +52,7 @@ def growth(data: str, n_train: int, width: int, s: float, seed: tuple[int, ...])
 
 
 def speed(data: str, n_train: int, depth: int, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return |dz/dt| of each layer's pre-activations at t = 0 and alpha = 1, from one small step of descent."""
+    """Return |dz/dt| of each layer's pre-activations at t = 0 and alpha = 1, from a small step of gradient descent."""
     x, y = (a.astype(np.float64) for a in task(data, n_train, 100)[0])
     net, step, found = network(width, depth), 1e-5, []
     for e in seed:  # one network at a time: the outputs of all layers are large
@@ -63,7 +64,7 @@ def speed(data: str, n_train: int, depth: int, width: int, seed: tuple[int, ...]
 
 
 def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: int, n_train: int) -> Found:
-    """Return exponents of |f_t - f_0| in t and h, and of the pre-activations' speed in h."""
+    """Return the exponents of |f_t - f_0| in t and h, and the exponents of the pre-activations' speed in h."""
     middle, small = widths[len(widths) // 2], scales[min(1, len(scales) - 1)]
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train}
     seed = range(seeds)
@@ -74,7 +75,7 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
     in_h = {f"{PARTS[i]:.2g} t1": exponent(widths, by_h[:, :, i]) for i in (0, 6, 12)}
     layers = [exponent(widths, layer) for layer in np.moveaxis(z, -1, 0)]
     logs = np.log(by_h).mean(1) - 0.5 * np.log(widths)[:, None]
-    apart = np.exp(np.ptp(logs, axis=0)) - 1  # range over h, at each part of t1
+    apart = np.exp(np.ptp(logs, axis=0)) - 1  # the range over h at each fraction of t1
     found: Found = {
         "widths": widths, "scales": scales, "in t": in_t, "in h": in_h, "layers": layers,
         "size": [[interval(v) for v in np.moveaxis(h, -1, 0)] for h in by_h], "apart": apart.tolist(),
@@ -110,7 +111,7 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
         panels[1].set(xlabel="t / t1", ylabel="|f_t - f_0| / sqrt(h)", title=f"s = {small:g}, L = 2")
         panels[2].set(ylabel="|dz/dt| at t = 0, alpha = 1", title="L = 5")
         in_widths(panels[2], widths)
-        panels[2].set_ylim(top=3 * panels[2].get_ylim()[1])  # room for the legend
+        panels[2].set_ylim(top=3 * panels[2].get_ylim()[1])  # leaves room for the legend
         for panel in panels:
             panel.legend(fontsize=8)
 

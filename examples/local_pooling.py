@@ -1,15 +1,16 @@
-"""Compare read-outs of convolutional kernels: pixels flattened (B = 1), pooled in B x B windows, or pooled globally.
+"""Compare read-outs of convolutional kernels: flattened pixels (B = 1), pooling in B x B windows, and global pooling.
 
     python3 make.py python examples/local_pooling.py [--out FILE.png]                      digits, in seconds
     ... --data DIR --train 1000 --test 1000 --layers 5 --windows 1 3 5 --store FOLDER      CIFAR-10, resumable
 
-The kernels are tangent kernels of `layers` 3 x 3 convolutions with ReLU, float32.  Windows of B x B with stride 1
-before Flatten are the local average pooling of Li et al. 2019, arXiv 1911.00809 (89 % with all of CIFAR-10, flips and
-more). With flips the training set also holds mirror images g x.  As k(g x, g x') = k(x, x'), x and g x share a weight:
+The kernels are tangent kernels of `layers` 3 x 3 convolutions with ReLU, computed in float32.  Averaging over windows
+of B x B with stride 1 before Flatten is the local average pooling of Li et al. 2019, arXiv 1911.00809.  Li et al.
+report an accuracy of 89 % with all of CIFAR-10, flips and further preprocessing.  With flips the training set also
+contains the mirror images g x.  Since k(g x, g x') = k(x, x'), x and g x share a coefficient:
 
     f(x) = sum_i a_i (k(x, x_i) + k(x, g x_i)),     (K + G + ridge I) a = y,     G_ij = k(x_i, g x_j)
 
-The ridge minimises the squared leave-one-out error on the training images.
+The ridge is chosen to minimise the squared leave-one-out error on the training images.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ import numpy as np
 import analytic as an
 import minintk as mn
 
-PAIRS_OF_ALL = 50_000**2 / 2 + 50_000 * 10_000  # for CIFAR-10
+PAIRS_OF_ALL = 50_000**2 / 2 + 50_000 * 10_000  # number of kernel entries for all of CIFAR-10
 RIDGES = 10.0 ** np.arange(-6, 0.1)
 
 
 def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset, ...]:
-    """Return training and test images in float32 with standardised channels: digits, or the first of CIFAR-10."""
+    """Return training and test images in float32 with standardised channels.
+
+    The images are digits, or the first images of CIFAR-10 if `folder` is given.
+    """
     one, two = mn.datasets.digits(dtype=np.float32).split(150, 300, np.random.default_rng(0))
     if folder is not None:
         one, two = (mn.datasets.cifar10(folder, part, dtype=np.float32) for part in ("train", "test"))
@@ -36,7 +40,10 @@ def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset
 
 
 def outputs(K: Any, k: Any, y: Any) -> Any:
-    """Return k (K + ridge)^-1 y, with the leave-one-out ridge: the error on i of a fit without i is a_i / (K^-1)_ii."""
+    """Return k (K + ridge)^-1 y with the ridge that minimises the leave-one-out error.
+
+    If example i is left out, the error at this example is a_i / (K^-1)_ii.
+    """
     lam, Q = np.linalg.eigh(K.astype(np.float64))
 
     def solved(ridge: float) -> tuple[float, Any]:
@@ -51,7 +58,7 @@ def main(
     out: str | None = None, folder: str | None = None, train: int = 150, test: int = 300, layers: int = 3,
     windows: tuple[int, ...] = (1, 2, 3, 8), store: str | None = None, halve: bool = False,
 ) -> dict[str, float]:  # fmt: skip
-    """Return accuracies with and without flips, and CPU ms per pair; plot them into `out` if given."""
+    """Return accuracies with and without flips and the CPU ms per pair, and plot the accuracies into `out` if given."""
     one, two = data(folder, train, test)
     x, x_test, y, found = one.x, two.x, np.eye(10)[one.labels] - 0.1, dict[str, float]()
     if halve:

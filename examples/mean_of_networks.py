@@ -1,12 +1,14 @@
-"""Compute the mean of 10,000 trained networks of width n: kernel regression plus c / n, with c computed, not fitted.
+"""Predict the mean of 10,000 trained networks of width n: kernel regression plus c / n, with c computed, not fitted.
 
     python3 make.py python examples/mean_of_networks.py [--widths 128 256] [--out FILE.png]
 
-Networks learn the parity of five digits by gradient flow, and predict that of a sixth.  The tangent kernel at finite
-width is random and moves, so their mean differs from infinite width by c / n.  `analytic.width_correction` computes c.
+Networks learn the parity of five digits by gradient flow, and predict the parity of a sixth digit.  The tangent kernel
+at finite width is random and moves, so the mean of the networks differs from the infinite-width limit by c / n.
+`analytic.width_correction` computes c.
 
-The networks come in pairs with opposite output weights, so that the initial outputs cancel.  Networks are compared with
-their linearisations, whose mean is estimated from 40 times as many untrained networks.  The remainder is O(1/n^2).
+The networks come in pairs with opposite output weights, so that the initial outputs cancel.  Trained networks are
+compared with their linearisations, and the mean of the linearisations is estimated from 40 times as many untrained
+networks.  The remainder is O(1/n^2).
 """
 
 from __future__ import annotations
@@ -25,20 +27,20 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(case: str, n: int) -> mn.Sequential:
-    """Return hidden layers of width n."""
+    """Build hidden layers of width n and one output."""
     hidden, phi = CASES[case]
     return mn.Sequential(*(mn.Dense(n, w_std=1.5, b_std=0.1), phi) * hidden, mn.Dense(1))
 
 
 def linearised(k: Any, y: Host) -> Host:
-    """Return f_t of linearised networks with tangent kernels k : (E, 1 + N, N) on the first input; (E, T)."""
+    """Return f_t (E, T) on the first input for linearised networks with tangent kernels k (E, 1 + N, N)."""
     lam, Q = np.linalg.eigh(k[:, 1:])
     learned = -np.expm1(-lam[..., None] * TIMES / len(y)) / lam[..., None]
     return np.einsum("en,enk,ekt,emk,m->et", k[:, 0], Q, learned, Q, y[:, 0], optimize=True)
 
 
 def mean_of_networks(case: str, n: int, x: Host, y: Host, pairs: int) -> tuple[Host, Host]:
-    """Return the mean output on x[0] of networks trained on the other inputs, and its standard error; (T,) each."""
+    """Return the mean output (T,) on x[0] of networks trained on the other inputs, and its standard error (T,)."""
     net, rng = mn.Network(spec(case, n), x.shape[1:]), np.random.default_rng(n)
     moved, plain, batch = [], [], max(1, 1600 // n)
     for _ in range(0, pairs, batch):
@@ -57,7 +59,10 @@ def mean_of_networks(case: str, n: int, x: Host, y: Host, pairs: int) -> tuple[H
 def main(
     out: str | None = None, cases: tuple[str, ...] = tuple(CASES), widths: tuple[int, ...] = WIDTHS, pairs: int = 5000
 ) -> dict[str, tuple[float, float, float]]:
-    """Return (c or n (mean - limit), standard error, z against c) by case and time, and extrapolated to 1/n = 0."""
+    """Return c or n (mean - limit), its standard error and z against c, by case and time.
+
+    The values are also extrapolated to 1/n = 0.
+    """
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(6, np.random.default_rng(0)).parity()
     found, inverse = {}, 1 / np.array(widths)
     for case in cases:

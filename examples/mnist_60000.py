@@ -1,15 +1,16 @@
-"""Run exact NTK regression on all of MNIST, on two cores: the kernel takes 14 GB of disk, the run 1 GB of memory.
+"""Run exact NTK regression on all of MNIST on two cores, with 1 GB of memory.
 
     python3 make.py python examples/mnist_60000.py [--out FILE.png]                          1,500 digits, in seconds
     ... --data DIR --store FOLDER                                                           all 60,000 of MNIST
     ... --data DIR --by landmarks --landmarks 5000 --tol 1e-4                               nearly as well, in a minute
     ... --data DIR --store FOLDER --train 10000 --workers 4                                 on workers of dask
 
-The network has 2 hidden layers with ReLU, w_std = sqrt 2 and no biases.  (It was among the best of 1, 2, 3 and 5 hidden
-layers, with b_std = 0 and 0.1, on 5,000 training and 5,000 other images.)  Pixels are centred, targets are one-hot -
-0.1, the ridge is a thousandth of the kernel's mean diagonal.  f = K(x, X) (K(X, X) + ridge)^-1 y.
+The network has 2 hidden layers with ReLU, w_std = sqrt 2 and no biases.  On 5,000 training and 5,000 other images, this
+network was among the best of those with 1, 2, 3 or 5 hidden layers and b_std = 0 or 0.1.  Pixels are centred, and
+targets are one-hot - 0.1.  The prediction is f = K(x, X) (K(X, X) + ridge)^-1 y, where the ridge is a thousandth of the
+kernel's mean diagonal.
 
-FOLDER needs 14.4 GB for the kernel and 7.4 GB for its factor.  After a kill, the same call resumes.
+FOLDER needs 14.4 GB for the kernel and 7.4 GB for its factor.  If the run is killed, the same call resumes it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SPEC = mn.Sequential(*[mn.Dense(512, w_std=2**0.5), mn.ReLU()] * 2, mn.Dense(10)
 
 
 def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset, mn.datasets.Dataset]:
-    """Return training and test images as vectors, float32: digits, or the first images of MNIST."""
+    """Return training and test images as float32 vectors, from the digits or from the first images of MNIST."""
     if folder is None:
         return mn.datasets.digits(dtype=np.float32).split(train, test, np.random.default_rng(0))
     one, two = (mn.datasets.mnist(folder, split, dtype=np.float32).flat() for split in ("train", "test"))
@@ -40,7 +41,7 @@ def main(
     by: Literal["cholesky", "landmarks"] = "cholesky", tol: float = 1e-8, progress: bool = False,
     landmarks: int | None = None, workers: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
-    """Return test accuracy, residual, steps and seconds; plot the margins of right and wrong answers into `out`."""
+    """Return test accuracy, residual, steps and seconds, and plot the margins of right and wrong answers into `out`."""
     start = time.perf_counter()
     (one, two), kernel = data(folder, train, test), an.kernel(SPEC)
     x, y = one.one_hot(zero_mean=True)

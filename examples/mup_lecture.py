@@ -1,14 +1,15 @@
-"""Measure norms, laziness, features and rates in spectral muP as networks widen: Pleiss, lecture 11.
+"""Measure norms, laziness, features and rates in spectral muP at growing width: Pleiss, lecture 11.
 
     python3 make.py python examples/mup_lecture.py [--out DIR] [--data DIR]
 
-Section 2 treats a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D, with standard deviations
-1/sqrt(P), 1/sqrt(D), 1/D and rates D/P, 1, 1/D.  It gives the norms of weights and features, and of their first steps.
-Section 1 derives kappa = |D^2 f| / |D f|^2 of two layers: D^-1/2 in the NTK scaling, which is lazy, and 1 in the
-mean-field one.  The other rows are measured on images, with two hidden tanh layers.  Features move by the same amount
-at every width in muP, and by n^-1/2 in the NTK parametrization.  The best rate for narrow networks also suits wide
-ones.  We train f - f_0, because f_0 in muP falls as n^-1/2 and is as large as y at n = 64.  In networks that train f,
-features move 1.6 times as far at n = 64 as at n = 512; with f - f_0, .9 times as far.
+Section 2 treats a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D. The standard deviations
+are 1/sqrt(P), 1/sqrt(D), 1/D, and the rates are D/P, 1, 1/D. The section gives the norms of weights and features, and
+of their first updates.  Section 1 derives kappa = |D^2 f| / |D f|^2 for two layers: D^-1/2 in the NTK scaling, which is
+lazy, and 1 in the mean-field scaling.  The other rows are measured on images, for networks with two hidden tanh layers.
+Features move by the same amount at every width in muP, and by n^-1/2 in the NTK parametrization.  In muP, the best rate
+for narrow networks is also suitable for wide networks.  We train f - f_0, because f_0 in muP falls as n^-1/2 and is
+comparable to y at n = 64.  If f itself is trained, features move 1.6 times as far at n = 64 as at n = 512.  If f - f_0
+is trained, they move .9 times as far.
 """
 
 from __future__ import annotations
@@ -35,30 +36,33 @@ NAMES = {"|W|": "|W{}|", "|dW|": "|dW{}|", "|h|": "|h{}|", "|dh|": "|dh{}|"}
 
 
 def linear(width: int, seed: int) -> dict[str, float]:
-    """Return norms in a linear network before and after a step, and |W| over the spectral edge of Gaussian matrices."""
+    """Return the norms in a linear network before and after a step.
+
+    Also return |W| divided by the spectral edge of Gaussian matrices.
+    """
     found, ratios = norms(width, 1, seed)
     return {name: float(v[0]) for name, v in found.items()} | {f"edge {i}": r for i, r in enumerate(ratios.values())}
 
 
 def lazy(rule: str, width: int, seed: int) -> dict[str, float]:
-    """Return kappa of two layers with tanh, on four inputs of 16 numbers."""
+    """Return kappa of a two-layer tanh network on four inputs of 16 numbers."""
     net = mn.Network(mn.zoo.mlp(1, width, 1, activation=mn.Tanh(), b_std=0.0), (16,), RULES[rule])
     x = np.random.default_rng([seed, 1]).standard_normal((4, 16))
     return {"kappa": kappa(net, net.init(np.random.default_rng(seed)), x, scales=ones(net)).kappa}
 
 
 def ones(net: mn.Network) -> dict[str, float]:
-    """Return one rate for all weights, because the lecture's kappa is that of f as a function of theta."""
+    """Return a rate of 1 for all weights, because the lecture's kappa refers to f as a function of theta."""
     return dict.fromkeys(net.layout.slices, 1.0)
 
 
 def deep(rule: str, width: int, shape: tuple[int, ...]) -> mn.Network:
-    """Build two hidden layers with tanh and ten outputs."""
+    """Build a network with two hidden tanh layers and ten outputs."""
     return mn.Network(mn.zoo.mlp(2, width, 10, activation=mn.Tanh(), b_std=0.0), shape, RULES[rule])
 
 
 def moved(data: str, n_train: int, rule: str, width: int, seed: int) -> dict[str, float]:
-    """Return root mean squares of the changes of pre-activations and outputs in three steps of gradient descent."""
+    """Return the root mean square changes of pre-activations and outputs after three steps of gradient descent."""
     train, _ = images(data, n_train, 1)
     x, y = train.standardise().one_hot()
     x = x.reshape(len(x), -1)
@@ -72,7 +76,7 @@ def moved(data: str, n_train: int, rule: str, width: int, seed: int) -> dict[str
 
 
 def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the loss after STEPS steps of Adam at each rate; the initial loss if it diverged."""
+    """Return the loss after STEPS steps of Adam at each rate, or the initial loss if training diverged."""
     train, _ = images(data, n_train, 1)
     x, y = train.standardise().one_hot()
     x = x.reshape(len(x), -1)
@@ -82,7 +86,7 @@ def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]
     start, found = mn.mse(model(theta, x), y), []
     for adam in map(mn.Adam, RATES):
         try:
-            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # divergence is expected
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # large rates may diverge
                 *_, end = mn.train(model, theta, x, y, loss=mn.mse, optimizer=adam, steps=STEPS, every=STEPS)
             found.append(np.minimum(end.loss, start))
         except FloatingPointError:
@@ -91,17 +95,23 @@ def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]
 
 
 def exponents(widths: tuple[int, ...], values: Any) -> Any:
-    """Return the power of the width for each seed's values : (widths, seeds), averaged, with its interval."""
+    """Fit a power of the width for each seed, and return the mean exponent with its interval.
+
+    values : (widths, seeds).
+    """
     log_n = np.log(widths) - np.mean(np.log(widths))
     return interval(log_n @ np.log(values) / (log_n @ log_n))
 
 
 def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int = 128) -> Found:
-    """Return exponents of norms, kappa and features, and the widest network's loss at the narrowest's best rate."""
+    """Return the exponents of norms, kappa and features.
+
+    Also return the widest network's loss at the narrowest network's best rate.
+    """
     of_width = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(linear, of_width)
     P = 16
-    small = (np.sqrt(widths) / (np.sqrt(widths) + np.sqrt(P)))[:, None]  # |W1| is at sqrt(D) + sqrt(P)
+    small = (np.sqrt(widths) / (np.sqrt(widths) + np.sqrt(P)))[:, None]  # |W1| is close to sqrt(D) + sqrt(P)
     table = {name: exponents(widths, runs[name] * (small if name == "|W1|" else 1)) for name in THEORY}
     found: Found = {"widths": widths, "exponents": table}
     size, rows = f"D = {widths[0]} to {widths[-1]}", []

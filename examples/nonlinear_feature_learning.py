@@ -1,10 +1,11 @@
-"""Compare nonlinear networks that learn features, at growing width, with their infinitely wide limit.
+"""Compare nonlinear networks that learn features with their infinite-width limit, at growing width.
 
     python3 make.py python examples/nonlinear_feature_learning.py [--out FILE.png]
 
-Two hidden layers in `mn.MeanField()` learn four digits, one of them odd, by descent and by Adam.  The limit,
-`an.feature_learning_limit`, is computed by Monte Carlo over neurons.  The distance of the margin, mean y f, to the
-limit falls as n^(-1/2) for one network, as 1/n for the average.  The tangent kernel follows that of the limit.
+Networks with two hidden layers in the parametrization `mn.MeanField()` learn four digits, one of them odd, by gradient
+descent and by Adam.  `an.feature_learning_limit` computes the limit by Monte Carlo over neurons.  The distance between
+the margin, mean y f, and its limit falls as n^(-1/2) for one network, and as 1/n for the average over networks.  The
+tangent kernels of the networks follow the tangent kernel of the limit.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(phi: Any, n: int) -> mn.Sequential:
-    """Return two hidden layers of width n."""
+    """Build two hidden layers of width n and one output."""
     return mn.Sequential(mn.Dense(n, w_std=1.5), phi, mn.Dense(n, w_std=1.5), phi, mn.Dense(1))
 
 
 def networks(phi: Any, by: Any, n: int, x: Host, y: Host, neurons: int) -> tuple[Host, Host]:
-    """Return margins of neurons / n networks and mean diagonals of some tangent kernels: (STEPS + 1, networks)."""
+    """Return the margins of neurons / n networks, as (STEPS + 1, networks).
+
+    Also return the mean diagonals of some of their tangent kernels.
+    """
     net, rng, margins = mn.Network(spec(phi, n), x.shape[1:], mn.MeanField()), np.random.default_rng(n), list[Any]()
     for _ in range(neurons // 10_000):
         theta0 = net.init(rng, ensemble=10_000 // n)
@@ -40,14 +44,17 @@ def networks(phi: Any, by: Any, n: int, x: Host, y: Host, neurons: int) -> tuple
 
 
 def exponent(widths: Host, distance: Host, error: Host) -> tuple[float, float]:
-    """Return (b, its standard error) of distance = A n^b, by weighted least squares of logarithms."""
+    """Fit distance = A n^b by weighted least squares of logarithms.
+
+    Return b and its standard error.
+    """
     rows = np.stack([np.ones(len(widths)), np.log(widths)], axis=1) * (distance / error)[:, None]
     fit = np.linalg.lstsq(rows, np.log(distance) * distance / error)[0]
     return float(fit[1]), float(np.linalg.inv(rows.T @ rows)[1, 1] ** 0.5)
 
 
 def main(out: str | None = None, neurons: int = 150_000, samples: int = 80_000) -> dict[str, float]:
-    """Return exponents of the distance from the limit, for means and for one network, with their standard errors."""
+    """Return exponents of the distance from the limit, for means and for one network, with standard errors."""
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()
     n, found, drawn = np.array(WIDTHS), dict[str, float](), {}
     for name, (phi, by) in CASES.items():

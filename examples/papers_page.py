@@ -1,4 +1,4 @@
-"""Write the pages of docs/papers from the rows that table.py keeps there: index.md, one per paper, and digits.md."""
+"""Write the pages of docs/papers from the rows that table.py keeps there: index.md, a page per paper, and digits.md."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ PAPERS = {
     "terative linearis": "Iterative linearised training",
     "Pleiss": "Pleiss, lecture 11: spectral muP",
 }
-"""{phrase in the docstring of a script: title of the paper}"""
+"""The mapping {phrase in the docstring of a script: title of the paper}."""
 PAGES = dict(zip(PAPERS.values(), ("lee", "geiger", "samarin", "iterative", "mup"), strict=True)) | {
     "Other claims": "other"
 }
-"""{title of the paper: its page}"""
+"""The mapping {title of the paper: name of its page}."""
 DATA = {"digits": "8 x 8 digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 OF = {"seeds": "seeds", "images": "test images", "both": "seeds and test images", "": ""}
 NEAR = 4.0
-"""Runs within this factor of the paper's size have their own column."""
+"""Runs within this factor of the paper's size are counted in a separate column."""
 HEAD = """\
 # The papers, run again
 
@@ -64,9 +64,11 @@ papers' page](index.md) at a small size, and its counts leave them out. That pag
 
 
 def page(results: dict[str, dict[str, Any]], docs: dict[str, str], again: dict[str, Any] | None = None) -> str:
-    """Return the text of index.md: counts, ledger, undecided and differing rows.
+    """Return the text of index.md: the counts, the ledger, and the undecided and differing rows.
 
-    results : {key: the result that `keep` wrote}.  docs : {script: docstring}.  again : the result of `added`.
+    results : {key: the result that `keep` wrote}.
+    docs : {script: docstring}.
+    again : the result of `added`.
     """
     results = {key: found for key, found in results.items() if found["data"] != "digits"}
     ruled = {key: found for key, found in results.items() if judged(found)}
@@ -89,7 +91,10 @@ def page(results: dict[str, dict[str, Any]], docs: dict[str, str], again: dict[s
 
 
 def paper_pages(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[str, str]:
-    """Return {name of the page: its text}, one for each paper; arguments as for `page`."""
+    """Return {name of the page: its text}, with one page for each paper.
+
+    The arguments are those of `page`.
+    """
     groups = by_paper({key: found for key, found in results.items() if found["data"] != "digits"}, docs)
     return {
         PAGES[paper]: f"# {paper}\n\n{RULES}" + "\n".join(entries(found, docs, "##")) for paper, found in groups.items()
@@ -97,7 +102,7 @@ def paper_pages(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dic
 
 
 def added(folder: Path) -> dict[str, Any]:
-    """Sum the results that replicate.py keeps in a folder, one file per script."""
+    """Sum the counts of the results in a folder, to which replicate.py writes one file per script."""
     total: dict[str, Any] = {"scripts": 0, "numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text("utf-8"))["counts"]
@@ -106,7 +111,7 @@ def added(folder: Path) -> dict[str, Any]:
 
 
 def replicated(again: dict[str, Any] | None) -> str:
-    """Return the sentence about rows that ran twice."""
+    """Return the sentences about rows that ran twice, or "" if there are none."""
     if not again or not again["scripts"]:
         return ""
     share = again["beyond"] / max(1, again["numbers"])
@@ -120,7 +125,10 @@ def replicated(again: dict[str, Any] | None) -> str:
 
 
 def judged(found: dict[str, Any]) -> bool:
-    """Return True if a result has rules.  Older ones have none: margins were set after seeing their networks."""
+    """Return True if a result has rules.
+
+    Older results have none, because the margins were set after their networks had been seen.
+    """
     return "factors" in found
 
 
@@ -140,19 +148,22 @@ def by_paper(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[s
 
 
 def sections(groups: dict[str, dict[str, dict[str, Any]]], docs: dict[str, str]) -> str:
-    """Return a section for each paper."""
+    """Return the text of one section for each paper."""
     return "".join(
         f"\n## {paper}\n\n" + "\n".join(entries(of_paper, docs, "###")) for paper, of_paper in groups.items()
     )
 
 
 def largest(found: dict[str, Any]) -> float:
-    """Return the largest factor by which the paper's run is larger than ours."""
+    """Return the largest of the ratios of the paper's sizes to ours."""
     return max(found["factors"].values(), default=1.0)
 
 
 def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str], level: str) -> Iterator[str]:
-    """Yield the text about each result of one paper.  level : the Markdown level of its heading."""
+    """Yield the text about each result of one paper.
+
+    level : the Markdown level of its heading.
+    """
     for key, found in of_paper.items():
         name, data = found["script"], DATA[found["data"]]
         title = docs[name].partition("\n\n")[0].replace("\n", " ").rstrip(".")
@@ -179,7 +190,7 @@ def says_so(row: dict[str, Any]) -> str:
 
 
 def differing(results: dict[str, dict[str, Any]]) -> str:
-    """Return the last section: every row that differs from the paper, with the tested cause, or "open"."""
+    """Return the last section: each row that differs from the paper, with the tested cause or "open"."""
     rows = [(found, row) for found in results.values() for row in found["table"] if row["agrees"] is False]
     text = "\n## Where ours and a paper differ\n\n| claim | paper | here | cause |\n| --- | --- | --- | --- |\n"
     for found, row in rows:
@@ -189,5 +200,5 @@ def differing(results: dict[str, dict[str, Any]]) -> str:
 
 
 def cell(text: str) -> str:
-    """Escape text for a cell of a table."""
+    """Escape text for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", r"\|")

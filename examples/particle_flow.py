@@ -1,9 +1,10 @@
-"""Follow one hidden layer as a flow of particles: every neuron moves in the field that all of them generate.
+"""Follow one hidden layer as a flow of particles: each neuron moves in the field that all neurons generate.
 
     python3 make.py python examples/particle_flow.py [--out FILE.png]
 
-f(x) = mean a phi(w.x) over particles (w, a); with e = (y - f)/N, dw/dt = sum e a phi'(w.x) x, da/dt = sum e phi(w.x).
-n random particles form a network; 2^14 quasi-random ones approximate the mean-field limit (Mei et al. 2018).
+The output is f(x) = mean a phi(w.x) over particles (w, a).  With e = (y - f)/N, the particles move by dw/dt = sum e a
+phi'(w.x) x and da/dt = sum e phi(w.x). n random particles form a network of width n, and 2^14 quasi-random particles
+approximate the mean-field limit (Mei et al. 2018).
 """
 
 import argparse
@@ -17,7 +18,10 @@ Y = np.sin(2 * X[:, 1])
 
 
 def flow(particles: Any) -> Any:
-    """Return f at X after each step, (STEPS + 1, ..., N); particles : (..., n, 3), w and a at the start."""
+    """Return f at X after each step, (STEPS + 1, ..., N).
+
+    particles : (..., n, 3) initial values of w and a.
+    """
     w, a, path = particles[..., :2], particles[..., 2:], []
     for _ in range(STEPS + 1):
         phi = np.tanh(w @ X.T)
@@ -28,7 +32,7 @@ def flow(particles: Any) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, neurons: int = 400_000) -> dict[str, float]:
-    """Return final distances from the limit: n times that of the networks' mean, sqrt(n) times one network's."""
+    """Return final distances from the limit: n times the mean network's distance, sqrt(n) times a single network's."""
     few, limit = (flow(MultivariateNormalQMC(np.zeros(3), seed=0).random(2**k))[-1] for k in (12, 14))
     found, rows = {"limit: 2^12 particles less 2^14": float(np.abs(few - limit).max())}, []
     for n in widths:

@@ -1,11 +1,12 @@
-"""Include learning rates in the tangent kernel: a step moves f by -lr J S J' (f - y) / N, also in muP and mean field.
+"""Include learning rates in the tangent kernel: in any parametrization a step moves f by -lr J S J' (f - y) / N.
 
     python3 make.py python examples/rates_in_the_kernel.py [--out FILE.png]
 
-With the rate lr S for each tensor, gradient descent moves f by the kernel J S J', which `mn.ntk` computes.  Here
-networks take one tiny step: J S J' gives df / lr, while J J' is wrong by a power of the width.  kappa, the change of
-the Jacobian on the way to a solution, also includes S, and falls with the width only if features do not move.  At
-infinite width J S J' is the NTK of `analytic.kernel`, whatever width the spec names; networks approach it as n^-1/2.
+If each tensor has a rate lr S, gradient descent moves f according to the kernel J S J', which `mn.ntk` computes.  After
+one tiny step, J S J' predicts df / lr, whereas J J' is wrong by a power of the width. kappa, the change of the Jacobian
+on the way to a solution, also includes S. kappa falls with the width only if features do not move.  At infinite width J
+S J' is the NTK of `analytic.kernel`, which does not depend on the width in the spec.  The kernels of networks of width
+n differ from this limit by n^-1/2.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ from minintk.diagnostics import kappa, power_law
 
 WIDTHS, LR = (64, 128, 256, 512, 1024), 1e-7
 WAYS: dict[str, Any] = {"NTK": mn.NTK(), "muP": mn.SpectralMuP(), "mean field": mn.MeanField()}
-ABC = mn.exponents(mn.SpectralMuP())  # muP by its exponents, and the same without rates
+ABC = mn.exponents(mn.SpectralMuP())  # muP given by its exponents, with and without rates
 PAIR = {"muP as ABC": ABC, "muP as ABC, c = 0": ABC.shifted(-0.5, 0, 0.5)}
 Host = np.ndarray[Any, Any]
 
 
 def spec(n: int) -> mn.Sequential:
-    """Return two hidden layers of width n."""
+    """Build two hidden layers of width n and one output."""
     return mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(1))
 
 
 def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
-    """Measure the step against J S J' and J J', kappa with S and without, and the distance from infinite width."""
+    """Return the errors of a step against J S J' and J J', and kappa with S and without.
+
+    Also return the distance of the kernel from infinite width.
+    """
     net = mn.Network(spec(n), x.shape[1:], way)
     theta, plain = net.init(np.random.default_rng([seed, n])), dict.fromkeys(net.layout.slices, 1.0)
     start, end = mn.train(net, theta, x, y, loss=mn.mse, optimizer=mn.SGD(LR), steps=1)
@@ -49,7 +53,7 @@ def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 3) -> dict[str, float]:
-    """Return errors of the step at the first and last width, and exponents in width with their errors; plot them."""
+    """Return the step's errors at the first and last width, and exponents in width with errors, and plot them."""
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, np.random.default_rng(0)).parity()
     found, values = dict[str, float](), dict[str, dict[str, list[Host]]]()
     for name, way in (WAYS | PAIR).items():
@@ -72,7 +76,10 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, widths: tuple[int, ...], values: dict[str, dict[str, list[Host]]]) -> None:
-    """Plot the factor of J J', kappa with S and without, and the distance from infinite width, with theory's lines."""
+    """Plot the factor of J J', kappa with S and without, and the distance from infinite width.
+
+    Lines show the theory.
+    """
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

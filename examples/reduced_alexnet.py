@@ -1,18 +1,19 @@
-"""Compare a reduced AlexNet with its linearisation: a larger gap than LeNet's (Samarin et al. 2022, figure 5).
+"""Show that a reduced AlexNet has a larger gap to its linearisation than LeNet (Samarin et al. 2022, figure 5).
 
     python3 make.py python examples/reduced_alexnet.py [--out DIR] [--data DIR --set cifar10]
 
-It has five convolutions and three fully connected layers with an eighth of AlexNet's channels, for small images.  As in
-the paper, we train the network, its linearisation at the same rate, and the linearisation at ten times that rate, which
-suits it better.  All runs start from the same weights and see the same batches.  On the easy 8 x 8 digits the gap
-narrows with width; the paper's gap, on photographs of snakes, hardly does.
+The reduced network has five convolutions and three fully connected layers for small images, with an eighth of AlexNet's
+channels.  As in the paper, we train the network, its linearisation at the same rate, and the linearisation at ten times
+that rate, at which it learns better.  All runs start from the same weights and use the same batches.  On the easy 8 x 8
+digits the gap narrows with width.  On the paper's photographs of snakes the gap hardly narrows.
 
-About the initialisation: PyTorch's default divides the signal by sqrt(6) in each of eight layers.  The network then
-needs thousands of steps to leave its plateau, too long for a laptop (15 epochs on 1,500 digits are not enough).  So the
-weights have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable one.
+PyTorch's default initialisation divides the signal by sqrt(6) in each of eight layers.  The network then needs
+thousands of steps to leave its initial plateau, which takes too long on a laptop (15 epochs on 1,500 digits are not
+enough).  The weights therefore have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable rate.
 
-small: the 8 x 8 digits, or with --data --set cifar10 photographs.  paper: all of CIFAR-10, half of AlexNet's channels
-or more.  (The paper's own images, ten kinds of snake from ImageNet, are not free to use here.)
+The size "small" uses the 8 x 8 digits, or photographs with --data DIR --set cifar10.  The size "paper" uses all of
+CIFAR-10 and at least half of AlexNet's channels.  The paper's own images, ten kinds of snake from ImageNet, cannot be
+distributed with this library.
 """
 
 from __future__ import annotations
@@ -34,15 +35,18 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (4, 8, 16), "n_train": 50_000, "n_test": 10_000, "epochs": 100, "seeds": 5},
 }
 PAPER = {1.0: 0.204, 4.0: 0.1856}
-"""Gaps at ten times the rate, by width."""
+"""The paper's gaps at ten times the rate, by width."""
 SQRT3 = 3**0.5
 """The w_std that turns PyTorch's uniform weights, of variance 1 / (3 fan-in), into weights of variance 1 / fan-in."""
 KINDS = {"AlexNet": (False, 1), "LinAlexNet": (True, 1), "LinAlexNet, 10 x rate": (True, 10)}
-"""(True if linearised, multiple of the rate)."""
+"""The trained models as pairs (True if linearised, multiple of the rate)."""
 
 
 def alexnet(shape: tuple[int, ...], width: float) -> mn.Sequential:
-    """Build AlexNet with `width` / 8 of its channels and 3 x 3 windows; large images first get 5 x 5 with stride 2."""
+    """Build AlexNet with `width` / 8 of its channels and 3 x 3 windows.
+
+    Large images first pass through a 5 x 5 convolution with stride 2.
+    """
     small = shape[0] == 8
 
     def conv(channels: int, size: int = 3, stride: int = 1) -> tuple[mn.spec.Layer, ...]:
@@ -57,7 +61,7 @@ def alexnet(shape: tuple[int, ...], width: float) -> mn.Sequential:
 def train(
     data: str, n_train: int, n_test: int, epochs: int, width: float, kind: str, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Return each network's correct test images, its training accuracy, and the stable rate."""
+    """Return each network's correctly classified test images, its training accuracy and the stable rate."""
     parts = images(data, n_train, n_test)
     x, y, x_test, y_test = placed(*parts[0].standardise().one_hot(), *parts[1].standardise(fit=parts[0]).one_hot())
     net = mn.Network(alexnet(x.shape[1:], width), x.shape[1:], mn.PyTorch())
@@ -78,7 +82,7 @@ def train(
 def main(
     s: Setting, widths: tuple[float, ...], n_train: int = 1500, n_test: int = 2000, epochs: int = 15, seeds: int = 2
 ) -> Found:
-    """Return test and training accuracy of the three kinds at each width; plot them."""
+    """Return the test and training accuracies of all three kinds at each width, and plot them."""
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "n_test": n_test, "epochs": epochs}
     axes: dict[str, Any] = {"width": widths, "kind": tuple(KINDS), "seed": range(seeds)}
     runs = s.sweep(train, axes, together="seed", **fixed)

@@ -1,7 +1,8 @@
-"""Resume within runs: killed training continues from its last snapshot, with all its seeds.
+"""Resume within a run: killed training continues from its last snapshot with all seeds.
 
-A sweep resumes between runs of `work`: a killed run starts again.  For runs that take hours, `fit` saves its state in
-the folder of `unfinished`.  `collected` saves the state of any sequence of snapshots, and the values read from them.
+A sweep resumes only between runs of `work`, and a killed run starts again.  For runs that take hours, `fit` saves its
+state in the folder of `unfinished`.  `collected` saves the state of any sequence of snapshots together with the values
+read from them.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from minintk.files.writing import digest
 from minintk.training.checkpoints import load, save
 
 PLACE = "MININTK_UNFINISHED"
-"""The environment variable in which running.py passes the folder; without it nothing is saved."""
+"""The environment variable in which running.py passes the folder. If this variable is not set, nothing is saved."""
 SECONDS = 120.0
-"""Seconds between two snapshots on disk."""
+"""The number of seconds between two snapshots on disk."""
 
 
 @contextmanager
 def unfinished(*arguments: Any) -> Iterator[Path | None]:
-    """Give the folder of a run with these arguments, for checkpoint= of `fit`, and remove it once the run has ended.
+    """Yield a folder for a run with these arguments, and remove the folder once the run has ended.
 
-    It waits for a worker that still computes this run after the process that started it was killed or gave up.
+    Pass the folder to `fit` as checkpoint=. If the process that started this run was killed or gave up, but one of its
+    workers still computes the run, wait for that worker.
     """
     if not (place := os.environ.get(PLACE)):
         yield None
@@ -46,7 +48,7 @@ def unfinished(*arguments: Any) -> Iterator[Path | None]:
         folder.mkdir(exist_ok=True)
         try:
             yield folder
-        except FloatingPointError:  # diverged, which ends a run too
+        except FloatingPointError:  # the run diverged, and has therefore ended
             remove()
             raise
         remove()
@@ -55,9 +57,11 @@ def unfinished(*arguments: Any) -> Iterator[Path | None]:
 def collected(
     run: Callable[[Any], Iterable[Any]], read: Callable[[Any], Any], theta0: mn.Array, *arguments: Any
 ) -> list[Any]:
-    """Return read(snapshot) for all snapshots of run(resume), in order; arrays, numbers and text.
+    """Return read(snapshot) for all snapshots of run(resume), in order.
 
-    run : `mn.train` or `mn.flow` with all arguments except resume=.  theta0 : an array of the library for the state.
+    run : `mn.train` or `mn.flow` with all arguments except resume=.
+    read : a function that returns arrays, numbers or text.
+    theta0 : an array of the library in which the state is restored.
     """
     with unfinished(*arguments) as folder:
         path, state, rows = folder and folder / "run.npz", None, []

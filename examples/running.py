@@ -1,4 +1,4 @@
-"""Run a script that reruns a paper: its settings, its recorded runs on all cores, its command line."""
+"""Provide the settings, recorded runs and command line of a script that reruns a paper."""
 
 from __future__ import annotations
 
@@ -33,17 +33,21 @@ SIZE = {
     "steps": ("steps", "epochs"),
     "seeds": ("seeds", "members", "repeats"),
 }
-"""The size that measures a paper's run against ours, and the argument of a script's `main` for it."""
+"""The kinds of sizes that we compare with the paper's, and the arguments of `main` that set each of them."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of the command line; by default a script runs as in a test and leaves no files.
+    """Settings from the command line. With the defaults, a script runs as in a test and leaves no files.
 
-    name : the script's name.  out : folder for results, or None.  data : "digits" (inside the package), "mnist" or
-    "cifar10".  part : (i, n), to make only that part of the runs, for job arrays.  workers : processes; 1 is this one.
-    first_seed : first value of the axes "seed" and "repeat"; another value tests the same claims on other networks.
-    sizes, papers : the arguments of main, and those at the paper's own size.
+    name : the script's name.
+    out : the folder for results, or None.
+    data : "digits" (inside the package), "mnist" or "cifar10".
+    part : (i, n) to compute only part i of n of the runs, for job arrays.
+    workers : the number of processes; 1 means only this process.
+    first_seed : the first value of the axes "seed" and "repeat".  Another value tests the claims on other networks.
+    sizes : the arguments of main.
+    papers : the arguments of main at the paper's own size.
     """
 
     name: str = ""
@@ -59,12 +63,12 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """The name of the files: NAME on digits, NAME-mnist, NAME-cifar10."""
+        """The stem of the file names: NAME on digits, NAME-mnist or NAME-cifar10."""
         return self.name if self.data == "digits" else f"{self.name}-{self.data}"
 
     @property
     def factors(self) -> dict[str, float]:
-        """Return the factors by which the paper's run is larger, by `SIZE`, except unknown ones."""
+        """Return the ratios of the paper's sizes to ours for each kind in `SIZE`, without unknown ones."""
         found: dict[str, float] = {}
         for name, keys in SIZE.items():
             for key in keys:
@@ -82,13 +86,13 @@ class Setting:
         batch: int | None = None,
         **fixed: Any,
     ) -> mn.Table:
-        """Run `mn.sweep` of work(**fixed, **point) over the grid, in this script's store.
+        """Run `mn.sweep` of work(**fixed, **point) over the grid, and record the runs in this script's store.
 
-        Raises SystemExit if another part of the runs is missing.
+        Raise SystemExit if another part of the runs is missing.
         """
         moved = {name: [v + self.first_seed for v in grid[name]] for name in ("seed", "repeat") if name in grid}
         axes = {name: [value] for name, value in fixed.items()} | dict(grid) | moved
-        if self.workers > 1:  # with one BLAS thread each
+        if self.workers > 1:  # one BLAS thread per worker
             os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         with TemporaryDirectory() as nowhere, processes(self.workers) as executor:
             store = (self.out / f"{self.name}.runs" if self.out else Path(nowhere)) / work.__name__
@@ -107,7 +111,7 @@ class Setting:
 
 
 def _die_with_stdin() -> None:
-    """End this process when the process at the other end of stdin, `minintk reproduce`, has ended."""
+    """End this process when `minintk reproduce`, the process at the other end of stdin, has ended."""
 
     def wait() -> None:
         while os.read(0, 1):  # not sys.stdin, whose lock would be held when this process ends by itself
@@ -118,7 +122,7 @@ def _die_with_stdin() -> None:
 
 
 def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
-    """Return --name, and the names that other scripts use for it: --widths, --n-train, --steps, --seeds.
+    """Return --name and the flag that other scripts use for it: --widths, --n-train, --steps or --seeds.
 
     >>> flags("members", []), flags("n_train", [])
     (['--members', '--seeds'], ['--n-train'])
@@ -129,14 +133,14 @@ def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
 
 
 def kind_of(parameter: Parameter) -> dict[str, Any]:
-    """Tell argparse how to read a number, or the numbers of a tuple."""
+    """Return the keywords with which argparse reads a number, or the numbers of a tuple."""
     many, kind = str(parameter.annotation).startswith("tuple"), str(parameter.annotation).removeprefix("tuple[")
     read = {"int": int, "float": float}.get(kind.partition(",")[0].partition(" ")[0], str)
     return {"type": read, "metavar": parameter.name[:1].upper()} | ({"nargs": "+"} if many else {})
 
 
 def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | None, name: str) -> None:
-    """Run main(setting, **sizes[scale]) as --out, --data, --set, --scale, --device, --part say; print its table."""
+    """Run main(setting, **sizes[scale]) with the settings of the command line, and print its table."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for figure, numbers and runs")
     parser.add_argument("--data", metavar="DIR", help="folder with MNIST or CIFAR-10; without it, the digits inside")
@@ -155,7 +159,7 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     if args.data:
         os.environ["MININTK_DATA"] = str(Path(args.data).expanduser().resolve())
     device = args.device or ("gpu" if args.scale == "paper" else "cpu")
-    device_namespace(device)  # fails immediately if there is no such device
+    device_namespace(device)  # raises if there is no such device
     os.environ["MININTK_DEVICE"] = device
     i, n = map(int, (args.part or "0/1").split("/"))
     given = {p.name: value for p in asked if (value := getattr(args, p.name)) is not None}
@@ -173,9 +177,9 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     start, busy = perf_counter(), sum(os.times()[:4])
     try:
         found = main(s, **{**sizes[args.scale], **given})
-    finally:  # next to the numbers, which do not depend on it
+    finally:  # minutes are stored beside the numbers, which do not depend on them
         path = out / f"{s.key}.time.json"
-        with Claim(path.with_suffix(".lock"), wait=True):  # other parts add theirs
+        with Claim(path.with_suffix(".lock"), wait=True):  # other parts of the runs add their minutes
             spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "core seconds": 0.0}
             spent["seconds"] += perf_counter() - start
             spent["core seconds"] += sum(os.times()[:4]) - busy

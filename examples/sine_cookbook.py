@@ -1,10 +1,11 @@
-"""Reproduce the cookbook of neural-tangents: five noisy points of a sine, the two posteriors, and trained networks.
+"""Reproduce the cookbook of neural-tangents: two posteriors and trained networks for five noisy points of a sine.
 
     python3 make.py python examples/sine_cookbook.py [--out FILE.png]
 
-The data, the network and the regularisation are those of the notebook.  `THEIRS` holds the means and standard
-deviations of neural-tangents 0.6.5 in float64, at every seventh of 50 points in [-pi, pi].  Its `diag_reg` is relative:
-ridge = diag_reg tr(K) / N.  The networks are compared with the theory of the ensemble after the same number of steps.
+The script uses the data, the network and the regularisation of the notebook.  `THEIRS` contains the means and standard
+deviations that neural-tangents 0.6.5 computes in float64, at every seventh of 50 points in [-pi, pi].  The notebook's
+`diag_reg` is relative: ridge = diag_reg tr(K) / N. The trained networks are compared with the theory of the ensemble
+after the same number of steps.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ THEIRS: dict[Any, tuple[tuple[float, ...], tuple[float, ...]]] = {
         (0.022255128, 0.001674126, 0.045322288, 0.097752324, 0.175535557, 0.008634384, 0.005548638, 0.000517259),
     ),
 }  # fmt: skip
-"""The means and the standard deviations, (8,) each."""
+"""The reference means and standard deviations, (8,) each."""
 
 
 def spec(width: int) -> mn.Sequential:
-    """Return the notebook's network."""
+    """Build the notebook's network."""
     how: dict[str, Any] = {"w_std": 1.5, "b_std": 0.05}
     return mn.Sequential(mn.Dense(width, **how), mn.Erf(), mn.Dense(width, **how), mn.Erf(), mn.Dense(1, **how))
 
 
 def main(out: str | None = None, width: int = 128, networks: int = 60, steps: int = 300) -> dict[str, float]:
-    """Return the largest differences from neural-tangents, and the distance of the networks from theory."""
+    """Return the largest differences from neural-tangents, and the distance of the trained networks from theory."""
     x, y, x_test = X[:, None], Y[:, None], np.linspace(-np.pi, np.pi, 50)[:, None]
     kernel, found, bands = an.kernel(spec(width)), dict[str, float](), dict[str, tuple[Array, Array]]()
     for kind, theirs in THEIRS.items():

@@ -1,12 +1,12 @@
-"""Check the spectral conditions of muP in a linear network, after one step: Pleiss, lecture 11, section 2.
+"""Check the spectral conditions of muP in a linear network after one step: Pleiss, lecture 11, section 2.
 
     python3 make.py python examples/spectral_norms.py [--out FILE.png]
 
-f(x) = W3 W2 W1 x with W1 : D x P, W2 : D x D, W3 : 1 x D, one example, sigma = 1/sqrt(P), 1/sqrt(D), 1/D and learning
-rates D/P, 1, 1/D: `mn.SpectralMuP`.  Norms of weights, features and their first updates grow with D as in the lecture's
-table.  One entry of the table is a bound that is not attained at initialisation: f itself has |h3| ~ D^-1/2, because W3
-and h2 are still independent.  The first update of f is of order one.  The norm of a Gaussian matrix is at the edge of
-the Marchenko-Pastur law.
+The network is f(x) = W3 W2 W1 x with W1 : D x P, W2 : D x D and W3 : 1 x D, and learns one example.  With
+`mn.SpectralMuP` the standard deviations sigma are 1/sqrt(P), 1/sqrt(D), 1/D, and the learning rates are D/P, 1, 1/D.
+The norms of weights, features and their first updates grow with D as in the lecture's table.  One entry of the table is
+a bound that is not attained at initialisation: f has |h3| ~ D^-1/2, because W3 and h2 are still independent.  The first
+update of f is of order one.  The norm of a Gaussian matrix is at the edge of the Marchenko-Pastur law.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ THEORY = {
 
 
 def norms(D: int, networks: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return {name: (networks,)} for every norm in the table, and {tensor: mean of |W| / edge}."""
+    """Return {name: (networks,)} for each norm in the table, and {tensor: mean of |W| / edge}."""
     rng = np.random.default_rng([seed, D])
     net = mn.Network(mn.Sequential(mn.Dense(D), mn.Dense(D), mn.Dense(1)), (P,), mn.SpectralMuP())
     theta = net.init(rng, ensemble=networks, dtype=np.float32)
@@ -48,7 +48,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int
     """Return {norm: exponent in D}, half the 95 % intervals, and the largest deviation from the edge at D >= 512."""
     measured = [norms(D, networks) for D in widths]
     fits, results = {}, dict[str, float]()
-    # the exponent of W1 is that of sqrt(D) + sqrt(P), close to sqrt(D) only for D >> P
+    # W1 grows as sqrt(D) + sqrt(P), which is close to sqrt(D) only for D >> P
     correction = np.sqrt(widths) / (np.sqrt(widths) + np.sqrt(P))
     for name in THEORY:
         values = [found[name] for found, _ in measured]

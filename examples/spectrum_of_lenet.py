@@ -1,14 +1,16 @@
-"""Compute the tangent kernel of LeNet on 600 images: its effective rank is far below 6000, and grows with the width.
+"""Compute the effective rank of LeNet's tangent kernel on 600 images, which is far below 6000 and grows with the width.
 
     python3 make.py python examples/spectrum_of_lenet.py [--out DIR] [--data DIR --set mnist|cifar10]
 
 J = grad f(w_0, X) has a row for each image and output.  Its effective rank is exp(-sum p log p), where p are the
-singular values of J over their sum (Roy and Vetterli 2007).  Samarin et al. 2022 plot it against width (figure 6), and
-the singular values themselves (figure 7).  The paper does not say whether p uses the singular values of J or their
-squares, those of the kernel J J'.  We give both; they order widths and shifts equally.  J itself is never formed: the
-kernel (6000, 6000) is contracted layer by layer in float64, and its eigenvalues are the squared singular values.
+singular values of J divided by their sum (Roy and Vetterli 2007).  Samarin et al. 2022 plot the effective rank against
+width (figure 6) and the singular values (figure 7).  The paper does not state whether p is computed from the singular
+values of J or from their squares, the eigenvalues of the kernel J J'. We compute both effective ranks, which order
+widths and shifts equally.  J itself is never formed.  The kernel (6000, 6000) is contracted layer by layer in float64,
+and its eigenvalues are the squared singular values.
 
-small, evening: 200 images at all widths, and 600 at width 1 except for the digits.  paper: 600 at all widths to 60.
+The sizes "small" and "evening" use 200 images at all widths, and also 600 images at width 1 except for the digits.  The
+size "paper" uses 600 images at all widths up to 60.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def spectrum(data: str, n: int, shift: int, width: int, seed: int) -> dict[str, Any]:
-    """Return sigma(J) : (10 n,), descending, from eigenvalues of J J' (0 if negative by rounding); effective ranks."""
+    """Return quantiles of the singular values of J, from the largest to the smallest, and the effective ranks.
+
+    The singular values are the square roots of the eigenvalues of J J'. Eigenvalues that rounding made negative are set
+    to 0.
+    """
     train, _ = images(data, n, 1, seed)
     if shift:
         train = train.shifted(shift, np.random.default_rng(seed))
@@ -51,7 +57,10 @@ def effective_rank(sigma: np.ndarray[Any, Any]) -> float:
 
 
 def main(s: Setting, widths: tuple[int, ...], n: int = 200, seeds: int = 3, whole: int = 0) -> Found:
-    """Return effective ranks of J and J J' at each width, plain and shifted, and quantiles of the singular values."""
+    """Return the effective ranks of J and J J' at each width, for plain and shifted images.
+
+    Also return quantiles of the singular values.
+    """
     shifts = (0, 2 if s.data == "digits" else 7)
     runs = s.sweep(spectrum, {"shift": shifts, "width": widths, "seed": range(seeds)}, data=s.data, n=n)
     found: Found = {"widths": widths, "sigma": runs["sigma"][:, :, 0].tolist()}
@@ -65,7 +74,7 @@ def main(s: Setting, widths: tuple[int, ...], n: int = 200, seeds: int = 3, whol
             grows &= below([last], MUCH * 10 * n)
             rows.append(Row(f"effective {name}, shifts up to {shift}", "far below the rows, grows", here, "seeds",
                             f"{n} images, {10 * n} rows", seeds, grows))  # fmt: skip
-    ends = np.log(runs["sigma"][..., [0, -1]])  # the largest and the smallest, far above rounding
+    ends = np.log(runs["sigma"][..., [0, -1]])  # the largest and the smallest, which is far above rounding errors
     for i, shift in enumerate(shifts):
         low, ratio = ends[i, ..., 1], ends[i, ..., 0] - ends[i, ..., 1]  # (widths, seeds)
         each = [f"{np.exp(v.mean()):.2g}; {np.exp(r.mean()):.3g} (x{w})" for v, r, w in zip(low, ratio, widths)]

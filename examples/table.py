@@ -1,10 +1,11 @@
-"""Run the scripts that rerun papers, and keep their tables and figures in docs/papers.
+"""Run the scripts that rerun papers, and store their tables and figures in docs/papers.
 
     python3 make.py python examples/table.py [NAME ...] [--data DIR] [--out DIR] [--first-seed S]
 
-It runs the entries of `PLAN`, each recorded in --out, so that an interrupted call resumes.  It keeps a result's rows as
-docs/papers/KEY.json and its figure as KEY.png in 128 colours, then rewrites the pages from all kept results.  Without
---data, only scripts on the packaged digits run.  With --ran no script runs: the results in --out are kept.
+The script runs the entries of `PLAN` and records each run in --out, so that an interrupted call resumes.  The rows of a
+result are stored as docs/papers/KEY.json, and the figure as KEY.png in 128 colours.  Finally the pages are rewritten
+from all stored results.  Without --data, only scripts on the packaged digits run.  With --ran no script runs, and the
+results found in --out are stored.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ PLAN = {
         "reduced_alexnet": ("evening", 4), "iterative_linearisation": ("evening", 2),
     },
 }  # fmt: skip
-"""{images: {script: (scale, seeds)}}: the results that the pages show, cheap runs first."""
+"""The results that the pages show, {images: {script: (scale, seeds)}}, with cheap runs first."""
 PAGE = EXAMPLES.parent / "docs" / "papers" / "index.md"
 
 
 def keep(name: str, kind: str, out: Path) -> None:
-    """Copy one result from `out` into docs/papers: rows, time and figure."""
+    """Copy the rows, time and figure of one result from `out` into docs/papers."""
     key = name if kind == "digits" else f"{name}-{kind}"
     found = json.loads((out / f"{key}.json").read_text("utf-8"))
     spent = json.loads((out / f"{key}.time.json").read_text("utf-8"))
@@ -69,7 +70,7 @@ def keep(name: str, kind: str, out: Path) -> None:
 
 
 def kept_pages() -> dict[Path, str]:
-    """Return the pages, written from everything in docs/papers."""
+    """Return the pages, written from all results in docs/papers."""
     docs = {name: ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for name, path in scripts().items()}
     files = sorted(PAGE.parent.glob("*.json"))
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in files}
@@ -79,7 +80,7 @@ def kept_pages() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Run the scripts, and write the pages after each one, so that an interruption loses little."""
+    """Run the scripts, and write the pages after each script so that an interruption loses little."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="scripts, without .py (all)")
     parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for runs, figures and numbers")

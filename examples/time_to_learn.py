@@ -1,15 +1,17 @@
-"""Measure when networks learn: the loss halves at t1 and is zero at t2 (Geiger et al. 2020, figure 3 (b, c)).
+"""Measure the times t1 and t2 at which the loss halves and vanishes (Geiger et al. 2020, figure 3 (b, c)).
 
     python3 make.py python examples/time_to_learn.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-The theory: in the feature regime, s = sqrt(h) alpha << 1, pre-activations move at the rate 1/(sqrt(h) alpha).  So the
-dynamics are linear for t << t1 ~ alpha sqrt(h), then nonlinear.  In the lazy regime the loss depends on neither.
+According to the theory, in the feature regime (s = sqrt(h) alpha << 1) pre-activations move at the rate 1/(sqrt(h)
+alpha).  The dynamics are therefore linear for t << t1 ~ alpha sqrt(h), and nonlinear afterwards.  In the lazy regime
+the loss as a function of time depends on neither alpha nor h.
 
-How accurate is t1 ~ s?  After t ~ s the weights grow by lambda with d lambda/dt ~ lambda^L / s, which diverges at a
-finite time s tau: lambda ~ (tau - t/s)^(-1/(L-1)).  The output s lambda^(L+1) is of order one a little earlier, at t1 =
-s (tau - O(s^((L-1)/(L+1)))).  So the slope of log t1 against log s is below 1, and 1 - slope falls by 10^(1/3) = 2.15
-per decade with two layers and by 10^(2/3) = 4.6 with five.  Exponents are fitted for each seed, per decade in s, and in
-h at fixed s. Weights inflate while outputs barely move, so the early flow takes steps of .2 % of t.
+The law t1 ~ s has a correction.  After t ~ s the weights grow by a factor lambda with d lambda/dt ~ lambda^L / s.  This
+factor diverges at a finite time s tau: lambda ~ (tau - t/s)^(-1/(L-1)).  The output s lambda^(L+1) is of order one a
+little earlier, at t1 = s (tau - O(s^((L-1)/(L+1)))).  The slope of log t1 against log s is therefore below 1.  Per
+decade of s, 1 - slope falls by a factor of 10^(1/3) = 2.15 with two layers and 10^(2/3) = 4.6 with five.  For each
+seed, we fit exponents in s per decade, and exponents in h at fixed s.  The weights grow while the outputs barely move,
+so the early flow takes steps of .2 % of t.
 """
 
 from __future__ import annotations
@@ -33,14 +35,15 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (100, 200, 400, 800), "scales": (1e-5, *SCALES, 1e4), "seeds": 10, "n_train": 5000},
 }
 TIMES = np.concatenate([np.geomspace(1e-3, 0.1, 40), np.geomspace(0.1, 40.0, 400)[1:], np.geomspace(40, 1e8, 400)[1:]])
-"""Times over min(s, 1), 1.5 % apart where the loss halves and 3.8 % apart where it vanishes."""
+"""Times divided by min(s, 1). Neighbouring times are 1.5 % apart when the loss halves, and 3.8 % apart when it
+vanishes."""
 SHOWN = slice(0, None, 10)
 
 
 def learned(
     data: str, n_train: int, end: bool, depth: int, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return t1 by seed, and if `end` also t2, and alpha^2 L at every tenth of TIMES."""
+    """Return t1 for each seed, t2 if `end`, and alpha^2 L at every tenth of TIMES."""
     x, y = placed(*task(data, n_train, 100)[0])
     net, unit = network(width, depth), min(s, 1.0)
     theta0 = start(net, seed)
@@ -65,7 +68,7 @@ def learned(
 
 
 def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: int, n_train: int) -> Found:
-    """Return exponents of t1 and t2 in s and of t1 in h; plot the loss against time."""
+    """Return the exponents of t1 and t2 in s and of t1 in h, and plot the loss against time."""
     middle, at = widths[len(widths) // 2], np.array(scales)
     grid: dict[str, Any] = {"depth": DEPTHS, "width": widths, "s": scales, "seed": range(seeds)}
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train}

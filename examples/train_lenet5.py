@@ -1,12 +1,12 @@
-"""Train LeNet-5 from scratch with mini-batches, momentum, a cosine schedule and shifted images; resumable at any time.
+"""Train LeNet-5 from scratch with mini-batches, momentum, a cosine schedule, shifted images and checkpoints.
 
     python3 make.py python examples/train_lenet5.py [--data DIR] [--folder DIR] [--out FILE.png]
 
-The network of Samarin et al. 2020 at width 1 has 61,706 parameters, ReLU, max-pooling and PyTorch's initialisation.  It
-trains on the packaged digits, enlarged three times, or with --data on the 60,000 images of MNIST.  On MNIST it
-classifies 99.4 % of the 10,000 test images correctly after two minutes on two cores.  With --folder a checkpoint is
-saved after every epoch; if the run is interrupted or killed, the same command resumes it and ends with the same
-weights, bit for bit.
+The network of Samarin et al. 2020 at width 1 has 61,706 parameters, ReLU, max-pooling and PyTorch's initialisation.
+The training images are the packaged digits, enlarged three times, or with --data the 60,000 images of MNIST. On MNIST
+the network classifies 99.4 % of the 10,000 test images correctly after two minutes on two cores.  With --folder a
+checkpoint is saved after every epoch.  If the run is interrupted or killed, the same command resumes it and ends with
+the same weights, bit for bit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 def images(data: str | None) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Return ((x, y), (x_test, y_test)) with x : (N, 28, 28, 1) in [0, 1] and one-hot y, float32."""
+    """Return ((x, y), (x_test, y_test)) in float32, with x (N, 28, 28, 1) in [0, 1] and one-hot y."""
     if data is not None:
         train, test = (mn.datasets.mnist(data, split, dtype=np.float32) for split in ("train", "test"))
         return train.images().one_hot(), test.images().one_hot()
@@ -35,7 +35,10 @@ def main(
     out: str | None = None, data: str | None = None, folder: str | None = None, epochs: int = 15, seed: int = 0,
     progress: bool = False,
 ) -> dict[str, float]:  # fmt: skip
-    """Return accuracy on both sets (training: the last epoch's shifted batches), the parameters, and the seconds."""
+    """Return the training and test accuracies, the number of parameters, and the seconds.
+
+    The training accuracy is measured on the last epoch's shifted batches.
+    """
     (x, y), test = images(data)
     net = mn.Network(mn.zoo.lenet5(), x.shape[1:], mn.PyTorch())
     rng = np.random.default_rng(seed)

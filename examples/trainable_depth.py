@@ -1,14 +1,15 @@
-"""Measure the depth to which networks are trainable: about six depth scales xi (`analytic.phase`), more at the edge.
+"""Measure the depth up to which networks are trainable: about six depth scales xi (`analytic.phase`), more at the edge.
 
     python3 make.py python examples/trainable_depth.py [--seed 1] [--out FILE.png]
 
-Networks in the ordered phase, where inputs become equal as e^(-depth / xi), learn 150 digits in 150 steps.  w_std sets
-xi, at b_std^2 = .05.  We interpolate the depth at which half the digits are learned.  Intervals are Student's t.
+Networks in the ordered phase, in which the outputs for different inputs converge as e^(-depth / xi), learn 150 digits
+in 150 steps.  With b_std^2 = .05, w_std determines xi.  We interpolate the depth at which half the digits are learned.
+Intervals are by Student's t.
 
-Protocol: width, rate, steps and depths were chosen on other seeds.  Seed 1 was run once, after this was written down.
-(1) The mean of depth / xi over all settings is 6 +- 1.5.  (2) Doubling xi makes at least 1.2 times as many layers
-trainable, for each activation.  (3) At a depth of 12 times the smaller xi, networks at the edge of chaos, xi =
-infinity, learn .2 more of the digits (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).
+Width, rate, steps and depths were chosen on other seeds.  Seed 1 was run once, after the following predictions were
+written down (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).  (1) The mean of depth / xi over all settings is 6
++- 1.5.  (2) For each activation, doubling xi multiplies the number of trainable layers by at least 1.2.  (3) At a depth
+of 12 times the smaller xi, networks at the edge of chaos, where xi = infinity, learn .2 more of the digits.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def weights(phi: mn.spec.Activation, xi: float) -> float:
 
 
 def accuracies(phi: Any, w: float, depths: Host, width: int, networks: int, steps: int, seed: int) -> Host:
-    """Return the training accuracy at each depth, (depths, networks)."""
+    """Return the training accuracies, (depths, networks)."""
     x, y = mn.datasets.digits(dtype=np.float32).on_sphere().subset(150, np.random.default_rng(seed)).one_hot()
     found = []
     for depth in depths:
@@ -50,8 +51,8 @@ def accuracies(phi: Any, w: float, depths: Host, width: int, networks: int, step
 
 
 def half(accuracy: Host, depths: Host) -> float:
-    """Return the depth at which the accuracy first falls below 1/2, by linear interpolation between depths."""
-    if (at := int(np.argmax(accuracy < 0.5))) == 0:  # already below a half at the first depth, or never
+    """Return the depth at which the accuracy first falls below 1/2, interpolated linearly between depths."""
+    if (at := int(np.argmax(accuracy < 0.5))) == 0:  # below 1/2 already at the first depth, or at no depth
         return float(depths[0] if accuracy[0] < 0.5 else depths[-1])
     return float(np.interp(0.5, accuracy[[at, at - 1]], depths[[at, at - 1]]))
 
@@ -60,7 +61,7 @@ def main(
     out: str | None = None, activations: tuple[Any, ...] = ACTIVATIONS, scales: tuple[float, ...] = SCALES,
     width: int = 64, networks: int = 5, steps: int = 150, seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return trainable depths in units of xi, half-widths of 95 % intervals, and the depths in layers."""
+    """Return the trainable depths in layers and in units of xi, and the half-widths of 95 % intervals."""
     from scipy.stats import t as student
 
     found, curves = dict[str, float](), {}

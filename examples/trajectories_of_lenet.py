@@ -1,16 +1,16 @@
-"""Trajectories of LeNet and its linearisation have statistics that become alike (Samarin et al. 2022, figure A.2).
+"""Compare the trajectories of LeNet and its linearisation during training (Samarin et al. 2022, figure A.2).
 
     python3 make.py python examples/trajectories_of_lenet.py [--out DIR] [--data DIR]
 
-The paper finds that single outputs follow different paths, and that the statistics become more alike with width.  Here
-we compare outputs for the right class, on test images, after each epoch.  Both networks start from the same weights and
-see the same mini-batches, with the rates and the loss of lenet_and_its_linearisation.py.  The target is 1.  With the
-mean m and the deviation s over images, the distances are
+The paper finds that single outputs of the two models follow different paths, and that statistics of the outputs become
+more similar with width.  We compare the outputs for the right class, whose target is 1, on test images after each
+epoch.  Both models start from the same weights and use the same mini-batches, with the rates and the loss of
+lenet_and_its_linearisation.py.  With the mean m and the standard deviation s over images, we define two distances:
 
     statistics   root mean square over epochs of ((m - m_lin)^2 + (s - s_lin)^2)^1/2
     paths        root mean square over images and epochs of (f - m) / s - (f_lin - m_lin) / s_lin
 
-The second distance is 0 if images keep their ranks among the others, and 2^1/2 if their ranks are independent.
+The second distance is 0 if the standardised outputs of the two models are equal, and 2^1/2 if they are uncorrelated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def apart(f: Any, lin: Any) -> dict[str, float]:
-    """Return the two distances of outputs (T, M) over time and images."""
+    """Return the distances of statistics and of paths between two sets of outputs (T, M), over time and images."""
     moments = [np.stack([each.mean(1), each.std(1)]) for each in (f, lin)]
     places = [(each - m[:, None]) / s[:, None] for each, (m, s) in zip((f, lin), moments)]
     statistics = np.mean(np.sum((moments[0] - moments[1]) ** 2, axis=0))
@@ -44,7 +44,7 @@ def apart(f: Any, lin: Any) -> dict[str, float]:
 def trained(
     data: str, n_train: int, n_test: int, epochs: int, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return both distances for each seed, and m and s of both networks by epoch."""
+    """Return both distances for each seed, and the mean m and the deviation s of both models after each epoch."""
     train, test = images(data, n_train, n_test)
     (x, y), (x_test, y_test) = placed(*train.standardise().one_hot()), test.standardise(fit=train).one_hot()
     net = mn.Network(lenet(x.shape[1:], width), x.shape[1:], mn.PyTorch())
@@ -67,7 +67,7 @@ def trained(
             return run(resume=state)
 
         rows = collected(go_on, of_the_right_class, theta0, data, n_train, epochs, width, seed, towards is not None)
-        outputs.append(np.array(rows)[1:])  # (T, E, M); both start equal
+        outputs.append(np.array(rows)[1:])  # (T, E, M), without the equal initial outputs
     both = [(f, lin) for f, lin in zip(*(np.moveaxis(each, 1, 0) for each in outputs))]
     curves = [[[each.mean(1).tolist(), each.std(1).tolist()] for each in pair] for pair in both]
     return [apart(*pair) | {"curves": curve} for pair, curve in zip(both, curves)]
@@ -76,7 +76,7 @@ def trained(
 def main(
     s: Setting, widths: tuple[int, ...], n_train: int = 2000, n_test: int = 1000, epochs: int = 10, seeds: int = 6
 ) -> Found:
-    """Return distances of statistics and of paths at each width; plot means and deviations over training."""
+    """Return the distances of statistics and of paths at each width, and plot means and deviations over training."""
     grid: dict[str, Any] = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(trained, grid, together="seed", data=s.data, n_train=n_train, n_test=n_test, epochs=epochs)
     found: Found = {name: [interval(v) for v in runs[name]] for name in ("statistics", "paths")}

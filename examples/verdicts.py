@@ -1,22 +1,23 @@
-"""Decide when a measured number agrees with a paper: margins, two one-sided tests, one level per row.
+"""Decide whether measured numbers agree with a paper, by two one-sided tests with fixed margins.
 
-A row "agrees" only if the whole interval of each number lies inside the paper's range plus a margin, and "differs" if
-one lies outside; otherwise it is undecided.  So more networks narrow an interval and never make a right number wrong.
-They would if a number had to equal the paper's exactly, because no number at finite width does.
+A row "agrees" only if the whole interval of each number lies inside the paper's range plus a margin.  A row "differs"
+if one interval lies outside, and is otherwise undecided.  More networks therefore narrow an interval, but never turn a
+correct number into a wrong one.  Without a margin they would, because no number at finite width equals the paper's
+exactly.
 
     kind of number          margin          why
-    exponent                .1              a relative correction c / n to a power shifts its fit over a decade of
-                                            widths by c / n at the narrow end, a tenth at our widths; .1 is a factor
-                                            1.26 over that decade, as much as a figure of the papers shows
-    bound on an exponent    .1              the same correction; only its upper end counts
-    ratio to theory         10 %            the same correction without a logarithm
-    loss, curve             5 %             two curves of a figure so close are drawn as one
-    accuracy                2 points        the same
-    order (larger, falls)   none            the paper gives a direction and no size
-    much smaller            a half          the paper gives a word; a factor of 2 is the least it can mean
+    exponent                .1              A relative correction c / n to a power law shifts the exponent fitted over
+                                            a decade of widths by c / n at the narrow end, about .1 at our widths.
+                                            Over that decade, .1 is a factor of 1.26, which a figure barely shows.
+    bound on an exponent    .1              The same correction applies, but only to the upper end.
+    ratio to theory         10 %            The same correction shifts the ratio.
+    loss, curve             5 %             Closer curves look like one curve in a figure.
+    accuracy                2 points        Closer curves look like one curve in a figure.
+    order (larger, falls)   none            The paper gives only a direction.
+    much smaller            a half          The paper gives only a word, which means a factor of at least 2.
 
-With several numbers in a row, Holm's rule sets the level at which each is tested, so that the intervals of a row are
-jointly wrong in 5 % of rows.  The margins were fixed before the runs that they judge, which use new networks.
+If a row has several numbers, Holm's rule sets the level of each test, so that at most 5 % of rows contain a wrong
+interval.  The margins were fixed before the runs to which they are applied, and these runs use new networks.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ from intervals import LEVEL, Measured
 from scipy.special import ndtri, stdtr, stdtrit
 
 EXPONENT, RATIO, LOSS, POINTS, MUCH = 0.1, 0.1, 0.05, 0.02, 0.5
-"""The margins of the table above; MUCH is a factor."""
+"""The margins of the table in the module's docstring. MUCH is a factor."""
 
 
 class Claim(NamedTuple):
-    """A paper's claim about some numbers, tested.  rule : in words.
+    """A paper's claim about some numbers, with the results of its tests.
 
-    tests : (p, q) for each number, the one-sided levels at which it lies inside (p) and outside (q).
+    rule : the claim in words.
+    tests : (p, q) for each number, the one-sided levels at which it lies inside (p) and outside (q) the range.
     """
 
     rule: str
@@ -45,19 +47,22 @@ class Claim(NamedTuple):
 
     @property
     def agrees(self) -> bool | None:
-        """True if all numbers lie inside, False if one lies outside, None if neither is shown at LEVEL."""
+        """True if all numbers lie inside, False if one lies outside, None if the tests show neither at LEVEL."""
         p, q = np.array(self.tests).T
         most = (1 - LEVEL) / 2 / np.arange(len(p), 0, -1)
-        if np.all(np.sort(p) <= most):  # False for NaN, a number without an interval
+        if np.all(np.sort(p) <= most):  # False for NaN, which marks a number without an interval
             return True
         return False if np.any(q <= most[0]) else None
 
     @property
     def more(self) -> float:
-        """Return the factor in seeds for a decision if no mean moves: (standard errors needed / those to the margin)².
+        """Return the factor in seeds that a decision needs if no mean moves.
 
-        It is negative if a mean lies outside, so that it would decide against the paper, infinite if a mean is on the
-        margin, and NaN for an unfinished run.
+        The factor is (a / b)^2, where a standard errors are needed and b standard errors separate the mean from the
+        margin.
+
+        A negative factor means that a mean lies outside the range, so that more seeds would decide against the paper.
+        The factor is infinite if a mean is on the margin, and NaN for an unfinished run.
 
         >>> v = Measured(1.05, 0.05, df=1000)           # two standard errors from the margin, which it takes
         >>> round(near([v], 1, RATIO).more, 2), round(near([v], 1.2, RATIO).more, 2)
@@ -66,14 +71,14 @@ class Claim(NamedTuple):
         p, q = np.array(self.tests).T
         if np.any((p == 1) & (q == 1)):
             return nan
-        away = np.sort(np.where(p < q, ndtri(1 - p), -ndtri(1 - q)))  # in standard normal units; inf without spread
+        away = np.sort(np.where(p < q, ndtri(1 - p), -ndtri(1 - q)))  # in standard normal units; inf if no spread
         takes = ndtri(1 - (1 - LEVEL) / 2 / np.arange(1, len(p) + 1))  # Holm's rule
         if away[0] <= 0:
             return -float((takes[-1] / away[0]) ** 2) if away[0] else inf
         return float(np.max((takes / away) ** 2))
 
     def __and__(self, other: Claim) -> Claim:
-        """Claim both, at one level.
+        """Combine both claims, tested at a joint level.
 
         >>> (above([Measured(1, 0.5, df=9)]) & near([Measured(1, 0.05, df=9)], 1, RATIO)).rule
         '> 0; within 0.1 of 1'
@@ -81,7 +86,7 @@ class Claim(NamedTuple):
         return Claim(self.rule if self.rule == other.rule else f"{self.rule}; {other.rule}", self.tests + other.tests)
 
     def __invert__(self) -> Claim:
-        """Claim that at least one number lies outside.
+        """Claim that at least one number lies outside the claim's range.
 
         >>> (~near([Measured(1.35, 0.05, df=9), Measured(1, 0.2, df=9)], 1, RATIO)).agrees
         True
@@ -104,7 +109,7 @@ def between(values: Iterable[Measured], low: float, high: float, rule: str) -> C
 
 
 def near(values: Iterable[Measured], target: float, margin: float) -> Claim:
-    """Claim that each number equals `target` up to a margin.
+    """Claim that each number differs from `target` by less than a margin.
 
     >>> a, b, c = Measured(-0.55, 0.04, df=9), Measured(-0.55, 0.1, df=9), Measured(-0.8, 0.1, df=9)
     >>> [near([v], -0.5, EXPONENT).agrees for v in (a, b, c)], near([a, c], -0.5, EXPONENT).rule
@@ -151,7 +156,7 @@ def at_most(values: Iterable[Measured], power: float) -> Claim:
 
 
 def one_of(claim: Claim) -> Claim:
-    """Claim that at least one number lies inside.
+    """Claim that at least one number lies inside the claim's range.
 
     >>> one_of(near([Measured(-1.2, 0.2, df=9), Measured(-0.5, 0.04, df=9)], -0.5, EXPONENT)).agrees
     True
@@ -161,7 +166,7 @@ def one_of(claim: Claim) -> Claim:
 
 
 def percent_of(claim: Claim) -> Claim:
-    """Return the claim with its rule in per cent or points, for numbers shown in that way.
+    """Return the claim with its rule in per cent or points, for numbers shown in these units.
 
     >>> percent_of(near([Measured(0.01, 0.005, df=3)], 0, POINTS)).rule
     'within 2 of 0'
@@ -170,7 +175,7 @@ def percent_of(claim: Claim) -> Claim:
 
 
 def sure(holds: bool, rule: str) -> Claim:
-    """Claim something without random error: a count, a limit, numbers equal up to rounding.
+    """Claim something without random error, such as a count, a limit, or numbers equal up to rounding.
 
     >>> sure(1e-15 < 1e-10, "< 1e-10").agrees
     True
@@ -179,7 +184,7 @@ def sure(holds: bool, rule: str) -> Claim:
 
 
 def unfinished(why: str) -> Claim:
-    """Give no verdict, for runs that have not reached the end at which the paper compares.
+    """Give no verdict, because runs have not reached the point at which the paper compares them.
 
     >>> unfinished("2 of 8 runs have not converged").agrees is None
     True

@@ -1,10 +1,11 @@
-"""Reproduce a notebook of neural-tangents: a network and its initial linearisation, trained on the same batches.
+"""Reproduce a notebook of neural-tangents that trains a network and its initial linearisation on the same batches.
 
     python3 make.py python examples/weight_space_linearisation.py [--data DIR] [--out FILE.png]
 
-One hidden erf layer of width 512 trains with momentum 0.9, cross-entropy and batches of 128 for five epochs: on the
-packaged digits, or with --data on MNIST's 60,000 images, as in the notebook.  The notebook's loss is a mean over
-examples and ten outputs, ours only over examples.  So its rate 1 is 0.1 here, and losses are divided by ten.
+A network with one hidden erf layer of width 512 is trained for five epochs with momentum 0.9, cross-entropy and batches
+of 128.  The training images are the packaged digits, or with --data the 60,000 images of MNIST, as in the notebook.
+The notebook's loss is a mean over examples and ten outputs, whereas our loss is a mean over only the examples.  The
+notebook's rate of 1 is therefore 0.1 here, and our losses are divided by ten.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ THEIRS = (
     (0.2529, 0.0750, 0.0498, 0.0585, 0.0514, 0.0446, 0.0408),
     (0.2529, 0.0759, 0.0513, 0.0595, 0.0530, 0.0467, 0.0423),
 )
-"""The notebook's output on MNIST: losses of the batches 0, 390, 780, ..., of the network and its linearisation."""
+"""The notebook's output on MNIST: losses on batches 0, 390, 780, ... of the network and its linearisation."""
 
 
 def examples(data: str | None) -> tuple[Array, Array]:
-    """Return images of mean 0 and variance 1, and one-hot labels, float32."""
+    """Return images with mean 0 and variance 1, and one-hot labels, in float32."""
     given = mn.datasets.digits() if data is None else mn.datasets.mnist(data, "train", dtype=np.float32)
     x, y = given.one_hot()
     return ((x - x.mean()) / x.std()).astype(np.float32), y.astype(np.float32)
 
 
 def main(out: str | None = None, data: str | None = None, width: int = 512, epochs: int = 5) -> dict[str, float]:
-    """Return both models' losses per output on seven batches of the run, and the distance between the models."""
+    """Return the losses per output of both models on seven batches of the run, and the distance between the models."""
     x, y = examples(data)
     size = 128 if data else 32
     spec = mn.Sequential(mn.Dense(width, b_std=0.05), mn.Erf(), mn.Dense(10, b_std=0.05))

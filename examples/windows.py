@@ -1,18 +1,22 @@
-"""Provide linearised training in windows, and the bounds on its rate, for iterative_linearisation.py.
+"""Provide linearised training in windows and bounds on its rate, for iterative_linearisation.py.
 
 A window of K steps from theta_0 moves theta by -lr J' sum_j L'(f_j), where f_j are the linear model's outputs.  To
-first order in the gradient g this is -A g with A = (1 - (1 - lr G)^K) / G, where G is the Gauss-Newton curvature:
-descent in another metric.  Two things can go wrong, and `along_the_path` measures both along gradient flow.
+first order in the gradient g this is -A g with A = (1 - (1 - lr G)^K) / G, where G is the Gauss-Newton curvature.  A
+window is therefore a step of descent in another metric.  Training can fail in two ways, and `along_the_path` measures
+both along gradient flow.
 
-Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, 2 for even K;
-                lambda is the largest curvature on the path: 100 times that of the start in a LeNet with PyTorch's
-                initial weights.  This growth takes many windows: one window started on the flow does not show it.
-Long windows    The linear model leaves the region where it is valid after a time K lr, and a window no longer lowers
-                the network's own loss.  The longest window that lowers the loss, from every point, falls as 1 / lr.
+Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, which is 2 for
+                even K.  Here lambda is the largest curvature on the path.  In a LeNet with PyTorch's initial weights,
+                lambda is 100 times the initial curvature.  The growth takes many windows, so that a single window that
+                starts on the flow does not show it.
+Long windows    After a time K lr the linear model leaves the region in which it is valid, and a window no longer
+                lowers the network's own loss.  The length of the longest window that lowers the loss from every point
+                falls as 1 / lr.
 
 Training should succeed if its period and rate satisfy both bounds.  Neither bound limits K = 1, which moves to flatter
-points if lr lambda > 2 (edge of stability; inside a window the curvature is frozen).  Nor do the bounds limit K =
-infinity, which never reaches the curvature of the path.  So both survive rates at which finite K > 1 diverges.
+points if lr lambda > 2 (edge of stability).  Inside a window this is impossible, because the curvature is frozen.  Nor
+do the bounds limit K = infinity, which never reaches the curvature of the path.  Training with K = 1 or K = infinity
+therefore converges at rates at which finite K > 1 diverges.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ import minintk as mn
 from minintk.arrays import array_namespace
 
 ROWS, LONGEST, POINTS, TEST = 2000, 2**14, 8, 500
-"""The most rows of J for which windows use J J'; the longest window to test; points of a curve; test images."""
+"""The largest number of rows of J for which windows use J J', the longest window to test, and the numbers of points on
+a curve and of test images."""
 CrossEntropy = mn.softmax_cross_entropy
 
 
@@ -44,7 +49,10 @@ def problem(data: str, n_train: int, channels: int, seed: int) -> tuple[mn.Netwo
 
 
 class Window:
-    """The linearisation at theta0, trained from there on cross-entropy: theta, and its outputs f."""
+    """The linearisation at theta0, trained on cross-entropy from theta0.
+
+    The current weights are theta, and the current outputs are f.
+    """
 
     def __init__(self, net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> None:
         self.theta0 = self.theta = theta0
@@ -53,13 +61,16 @@ class Window:
         self.gram: mn.Array | None = None
 
     def product(self, u: mn.Array, often: bool = True) -> mn.Array:
-        """Return J J' u, from the Gram matrix if it is small and will be used often."""
+        """Return J J' u, computed from the Gram matrix if this is small and will be used often."""
         if self.gram is None and often and u.size <= ROWS:
             self.gram = self.J.gram().reshape((u.size, u.size))
         return self.J.jvp(self.J.vjp(u)) if self.gram is None else (self.gram @ u.reshape(-1)).reshape(u.shape)
 
     def step(self, lr: float, steps: int, last: bool = False) -> None:
-        """Take steps of gradient descent; raise FloatingPointError on overflow.  last : True if f is not needed."""
+        """Take `steps` steps of gradient descent, and raise FloatingPointError on overflow.
+
+        last : True if f is not needed after the last step.
+        """
         total, xp = 0 * self.f, array_namespace(self.f)
         for i in range(steps):
             u = CrossEntropy.cotangent(self.f, self.y)
@@ -73,7 +84,7 @@ class Window:
             raise FloatingPointError("the weights are no longer finite")
 
     def curvature(self) -> float:
-        """Return lambda_max of J' L'' J, by power iteration on L'' J J'."""
+        """Return lambda_max of J' L'' J, computed by power iteration on L'' J J'."""
         xp = array_namespace(self.f)
         p = xp.exp(self.f - xp.max(self.f, axis=-1, keepdims=True))
         p, v, size = p / xp.sum(p, axis=-1, keepdims=True), CrossEntropy.cotangent(self.f, self.y), 0.0
@@ -87,7 +98,10 @@ class Window:
 def descend(
     net: mn.Network, theta: mn.Array, x: mn.Array, y: mn.Array, lr: float, K: float, steps: int
 ) -> Iterator[Window]:
-    """Yield the windows of a run, each at its end; K = inf is one window in twenty parts."""
+    """Yield each window of a run at its end.
+
+    With K = inf, yield a single window at the end of each of twenty parts.
+    """
     part = int(K) if inf > K else ceil(steps / 20)
     window = None
     for _ in range(0, steps, part):
@@ -98,11 +112,14 @@ def descend(
         yield window
 
 
-@np.errstate(over="ignore", invalid="ignore")  # divergence raises its own error
+@np.errstate(over="ignore", invalid="ignore")  # FloatingPointError reports divergence
 def along_the_path(
     data: str, n_train: int, channels: int, t: float, low: float, rates: int, seed: int
 ) -> dict[str, Any]:
-    """Return curvatures along descent at rate `low`; by rate low 2^r, the longest window 2^k that lowers the loss."""
+    """Return the curvatures along gradient descent at rate `low`, and the longest window for each rate low 2^r.
+
+    The longest window is the largest 2^k that lowers the loss from all points of the path.
+    """
     net, theta, (x, y, *_) = problem(data, min(n_train, 200), channels, seed)
     steps = ceil(t / low)
     curvature, allowed = [], [LONGEST] * rates
@@ -127,7 +144,10 @@ def along_the_path(
 
 
 def beside_it(data: str, n_train: int, channels: int, t: float, lr: float, seed: int) -> dict[str, Any]:
-    """Return test accuracy of SGD; means over training of the adaptive rule's, and of fixed K with as many windows."""
+    """Return the test accuracy of SGD, and the mean accuracies of two relinearisation rules during training.
+
+    The rules are the adaptive rule, and a fixed K with as many windows.
+    """
     net, theta, (x, y, x_test, y_test) = problem(data, n_train, channels, seed)
     steps, every = ceil(t / lr), None
     how: dict[str, Any] = {"loss": CrossEntropy, "optimizer": mn.SGD(lr), "steps": steps}
