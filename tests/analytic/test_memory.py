@@ -1,7 +1,7 @@
 """Test that `memory=` bounds what a warm call adds to the process's resident size, whatever is installed.
 
-Each case runs in a process of its own.  A small call loads and compiles first, outside the bound.  Then a call with the
-smallest bound that is not refused is measured, by the peak that the system keeps.
+Each case runs in a process of its own. A small call loads and compiles code first, outside the bound. Then a call with
+the smallest bound that is accepted is measured by the peak that the system records.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ CASES = {
     "conv float32": KERNEL.format(spec="conv", shape=(60, 8, 8, 3), dtype="float32"),
     "mn.ntk": NTK,
     "posterior": SOLVE,
-    "posterior in place": IN_PLACE.format(N=2000, dtype="float64", share=1.6),  # 1, and tiles of the kernel
-    "posterior float32": IN_PLACE.format(N=2000, dtype="float32", share=1.9),  # 1.5, and tiles
+    "posterior in place": IN_PLACE.format(N=2000, dtype="float64", share=1.6),  # one matrix, and tiles of the kernel
+    "posterior float32": IN_PLACE.format(N=2000, dtype="float32", share=1.9),  # 1.5 matrices, and tiles
     "gradient flow": FLOW,
 }
 
@@ -126,7 +126,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reas
 
 
 def ratio(case: str) -> float:
-    """The growth of a call, relative to its bound."""
+    """Return the growth of a call, relative to its bound."""
     script = textwrap.dedent(SETUP) + textwrap.dedent(case) + 'print(f"{growth / bound:.3f}")\n'
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=1200, check=False)
     assert found.returncode == 0, found.stderr
@@ -141,15 +141,15 @@ def test_a_warm_call_stays_within_its_bound(name: str) -> None:
 
 
 def test_two_hundred_other_kernels_leave_nothing() -> None:
-    """Warm, 200 kernels of 100 specs of their own grow the process by no more than 1 MiB, 10 kB for each spec."""
+    """After a warm-up, 200 kernels of 100 specs grow the process by at most 1 MiB, or 10 kB for each spec."""
     assert ratio(MANY.format(leak=None)) <= 1
 
 
 def test_a_small_leak_is_found() -> None:
-    """The negative control: the numbers of 4,000 entries of each result."""
+    """Negative control: keep 4,000 entries of each result."""
     assert ratio(MANY.format(leak="rng.standard_normal(4000)")) > 1
 
 
 def test_a_call_that_takes_more_is_found() -> None:
-    """The negative control: as much again as was promised."""
+    """Negative control: use twice the promised memory."""
     assert ratio(PLANTED) > 1

@@ -26,14 +26,14 @@ def conv(n: int = 4, b_std: float = 0.3) -> mn.Conv2d:
 
 
 def degenerate() -> Array:
-    """Rows that are equal, opposite, nearly parallel, and one of zeros."""
+    """Return rows that are equal, opposite or nearly parallel, and a row of zeros."""
     x = np.random.default_rng(0).standard_normal((8, 5))
     x[3], x[4], x[5], x[6] = x[2], -x[2], x[1] * (1 + 1e-9), 0
     return x
 
 
 def expected(kind: str, parts: list[an.Both]) -> tuple[Array, Array]:
-    """The kernels of three branches of equal width together."""
+    """Return the combined kernels of three branches of equal width."""
     (K1, T1), (K2, T2), (K3, T3) = parts
     if kind == "Product":
         return K1 * K2 * K3, T1 * K2 * K3 + K1 * T2 * K3 + K1 * K2 * T3
@@ -44,7 +44,7 @@ def expected(kind: str, parts: list[an.Both]) -> tuple[Array, Array]:
 @pytest.mark.parametrize("kind", ["Sum", "Product", "Concat"])
 @pytest.mark.parametrize("b_std", [0.3, 0.0])
 def test_the_formula_on_degenerate_rows(kind: str, b_std: float) -> None:
-    """To a few roundings, the diagonal, one matrix beside another, and after one more layer."""
+    """The diagonal, one matrix beside another, and kernels after one more layer are right to a few roundings."""
     x, before = degenerate(), (dense(8, b_std), mn.Erf())
     branches = (mn.Identity(), dense(8, 0.0), mn.Sequential(dense(8, b_std), mn.ReLU(), dense(8, b_std)))
     parts = [an.kernel(mn.Sequential(*before, one)).both(x) for one in branches]
@@ -59,7 +59,7 @@ def test_the_formula_on_degenerate_rows(kind: str, b_std: float) -> None:
 
 
 def images() -> Array:
-    """Four of them; two are equal, and two opposite."""
+    """Return four images, of which two are equal and two opposite."""
     x = np.random.default_rng(1).standard_normal((4, 4, 3, 2))
     x[2], x[3] = x[1], -x[1]
     return x
@@ -80,7 +80,7 @@ IMAGE_BRANCHES = {
 @pytest.mark.parametrize("b_std", [0.3, 0.0])
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_images_against_all_pairs_of_pixels(name: str, b_std: float, end: mn.spec.Layer) -> None:
-    """Equal and opposite images among them; the oracle leaves nothing out and works in extended precision."""
+    """Equal and opposite images are included. The oracle omits no pair and works in extended precision."""
     x = images()
     layer = getattr(mn, name.split()[0])(*IMAGE_BRANCHES[name])
     k = an.kernel(mn.Sequential(conv(4, b_std), layer, conv(), mn.ReLU(), end, dense(1)))
@@ -90,8 +90,10 @@ def test_images_against_all_pairs_of_pixels(name: str, b_std: float, end: mn.spe
 
 @pytest.mark.parametrize("kind", ["Sum", "Product", "Concat"])
 def test_networks_have_these_kernels_on_average(kind: str) -> None:
-    """Branches that start at the inputs are independent, so this holds at every width; z-scores, and as a control the
-    kernels of another kind are refused."""
+    """Branches that start at the inputs are independent, so networks have these kernels at every width, by z-scores.
+
+    Negative control: the kernels of another kind are refused.
+    """
     x = inputs()
     branches: tuple[mn.spec.Layer, ...] = (
         mn.Dense(6, b_std=0.4),
@@ -112,7 +114,10 @@ def test_networks_have_these_kernels_on_average(kind: str) -> None:
 @pytest.mark.parametrize("phis", [(mn.ReLU(), mn.ReLU()), (mn.Abs(), mn.GELU()), (mn.Erf(), mn.Sigmoid())], ids=repr)
 @pytest.mark.parametrize("on", ["vectors", "images"])
 def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Layer, ...], on: str) -> None:
-    """Neither ends in weights nor has mean 0: independence is enough.  As a control, the kernels of their sum."""
+    """Branches need neither end in weights nor have mean 0, because independence is enough.
+
+    Negative control: the kernels of their sum are refused.
+    """
     x, first, end = (inputs(3), dense, ()) if on == "vectors" else (images()[:3, :2, :2], conv, (mn.GlobalAvgPool(),))
     branches = [mn.Sequential(first(4), phi) for phi in phis]
     product = mn.Product(*branches)
@@ -134,8 +139,11 @@ def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Laye
     ids=["weights", "weights and an activation", "both"],
 )
 def test_products_on_shared_features_converge_as_one_over_the_width(branches: Any, seen: bool) -> None:
-    """Cross terms of Theta, df_1/dw f_2 df_2/dw f_1 of the weights w below, are of order 1/n, and so is what the
-    fluctuations of K below add.  So n (E hatTh - Th) is one number, within its error, and not 0 (if so, `seen`)."""
+    """Cross terms of Theta, df_1/dw f_2 df_2/dw f_1 of the weights w below the product, are of order 1/n.
+
+    Fluctuations of K below the product add terms of the same order. Therefore n (E hatTh - Th) is constant within its
+    error, and not 0 if `seen`.
+    """
     x, found = inputs(3), []
     for n in (8, 32):
         spec = mn.Sequential(dense(n), mn.Erf(), mn.Product(*branches(n)), dense(4))
@@ -144,7 +152,7 @@ def test_products_on_shared_features_converge_as_one_over_the_width(branches: An
         found.append((off.mean(), off.std(ddof=1) / len(off) ** 0.5))
     (small, e), (large, d) = found
     assert abs(small) > 6 * e or not seen
-    assert abs(small - large) < 6 * (e**2 + d**2) ** 0.5 + abs(small) / 4  # and a next order of 1/n
+    assert abs(small - large) < 6 * (e**2 + d**2) ** 0.5 + abs(small) / 4  # plus the next order in 1/n
 
 
 def test_what_is_correlated_is_refused() -> None:
@@ -160,7 +168,10 @@ def test_what_is_correlated_is_refused() -> None:
 
 
 def test_products_of_features_that_differ_in_variance() -> None:
-    """E of a mean of products: refused where both parts' features differ, and right where those of one do."""
+    """A product whose parts both have features of different variance is refused.
+
+    If only one part does, the kernel is right.
+    """
     sides, x = mn.Concat(dense(4, 0.0), mn.Dense(4, w_std=3.0)), inputs(3)
     pixels = mn.Sequential(mn.Conv1d(4, 1), mn.Flatten())
     for layer in (mn.Product(sides, sides), mn.Product(pixels, pixels), mn.Product(mn.Product(sides, dense()), sides)):
@@ -172,7 +183,10 @@ def test_products_of_features_that_differ_in_variance() -> None:
 
 
 def test_derivatives_in_the_scales() -> None:
-    """In closed form for sums, by differences for products: both against the kernels of scaled specs."""
+    """Derivatives are in closed form for sums and by differences for products.
+
+    Check both against kernels of scaled specs.
+    """
     x = inputs()
     for kind in (mn.Sum, mn.Product, mn.Concat):
         layer = kind(mn.Dense(6, b_std=0.4), mn.Sequential(mn.Dense(5), mn.ReLU(), mn.Dense(6)))
@@ -196,7 +210,7 @@ DROP = mn.Dropout(0.3)
     ],
 )
 def test_masks_on_images(layers: tuple[mn.spec.Layer, ...]) -> None:
-    """Every pixel of every image has masks of its own, also where two images are equal."""
+    """Every pixel of every image has its own masks, even if two images are equal."""
     x = images()
     k = an.kernel(mn.Sequential(conv(), *layers, dense(1)))
     truth = image_kernels(k.spec, x)
@@ -216,11 +230,11 @@ def test_masks_on_vectors() -> None:
             with ThreadPoolExecutor(2) as pool:
                 assert np.array_equal(k.ntk(x, executor=pool), k.ntk(x))
         plain = an.kernel(mn.Sequential(*(layer for layer in layers if layer != DROP)))
-        assert max(image_errors(plain.both(x), truth)) > 0.1  # the law refuses a kernel without masks
+        assert max(image_errors(plain.both(x), truth)) > 0.1  # negative control: a kernel without masks is refused
 
 
 def test_a_second_array_has_masks_of_its_own() -> None:
-    """E f(x) f(x2) over two draws of masks is k(x, x), and k(x, x.copy()); that of one draw, k(x), is refused."""
+    """E f(x) f(x2) over two draws of masks is k(x, x) and k(x, x.copy()). The kernel of one draw, k(x), is refused."""
     x, end = inputs(3), mn.Dense(4, w_std=1.3, b_std=0.2)
     spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), end)
     k, net, rng, drawn = an.kernel(spec), mn.Network(spec, (3,)), np.random.default_rng(0), []
@@ -237,7 +251,10 @@ def test_a_second_array_has_masks_of_its_own() -> None:
 
 
 def test_masks_of_the_inputs_are_refused() -> None:
-    """All neurons share them, so that u is a mixture of Gaussians: at d = 2 the recursion gives 0.86, networks 0.69."""
+    """All neurons share the masks of inputs, so u is a mixture of Gaussians.
+
+    At d = 2 the recursion gives 0.86, and networks 0.69.
+    """
     for first in (DROP, mn.Sequential(mn.Scale(2.0), DROP), mn.Sum(mn.Sequential(DROP, dense()), dense())):
         with pytest.raises(mn.UnsupportedLayer, match="Dropout of the inputs"):
             an.kernel(mn.Sequential(first, dense(), mn.Erf(), mn.Dense(1)))
@@ -245,7 +262,7 @@ def test_masks_of_the_inputs_are_refused() -> None:
 
 @pytest.mark.parametrize("on", ["vectors", "images"])
 def test_networks_with_masks_have_this_kernel_on_average(on: str) -> None:
-    """One hidden layer, so at every width: E over weights and masks of f f' and of df/dtheta df'/dtheta."""
+    """With one hidden layer, E f f' and E df/dtheta df'/dtheta over weights and masks are the kernels."""
     x, end = inputs(3), mn.Dense(4, w_std=1.3, b_std=0.2)
     spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), end)
     if on == "images":  # the masks of pixels are pooled
@@ -270,7 +287,10 @@ def test_networks_with_masks_have_this_kernel_on_average(on: str) -> None:
 
 
 def test_the_algebra_of_kernels() -> None:
-    """Sums, products and multiples of matrices, to rounding; of vectors, images, and either with residual blocks."""
+    """Sums, products and multiples of kernels are those of their matrices, to rounding.
+
+    The kernels are of vectors, of images, and of networks with residual blocks.
+    """
     block = mn.Residual(mn.Sequential(mn.ReLU(), dense()))
     one, two = (
         an.kernel(mn.Sequential(dense(), mn.Erf(), dense(1))),
@@ -294,7 +314,7 @@ def test_the_algebra_of_kernels() -> None:
             (a * b, K * L, product),
             (a**2 / 3, K * K / 3, 2 * Theta * K / 3),
             (2 * (a * b + b) * a, 2 * (K * L + L) * K, 2 * (product + Phi) * K + 2 * (K * L + L) * Theta),
-        ]  # under muP K is of order 1/n, so that of a product Theta is too
+        ]  # under muP K is of order 1/n, so Theta of a product is too
         for k, expected_nngp, expected_ntk in found[: 2 if a.parametrization == muP else 5]:
             for got, wanted in zip(k.both(x), (expected_nngp, expected_ntk), strict=True):
                 assert np.abs(got - wanted).max() < 1e-14 * wanted.max()

@@ -1,4 +1,4 @@
-"""Test the textbook's formulas against the engine, 70 digits and small steps; wrong formulas are refused."""
+"""Test the textbook's formulas against the engine, 70 digits and small steps, and refuse wrong formulas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Array = Any
 
 EPS = float(np.finfo(np.float64).eps)
 ROUNDINGS = 12
-"""Operations, each good to EPS, from one layer's K and Theta to the next one's; the sums are counted on top."""
+"""Number of operations, each with error EPS, between the K and Theta of successive layers.
+
+Sums are counted separately.
+"""
 
 TINY = 1e-30
 
@@ -34,10 +37,11 @@ R2 = 2**0.5
 
 
 def angle_error(delta: float, K: Array) -> Array:
-    """The error of arccos if its argument, K / sqrt(q q'), is off by delta; 0 on the diagonal, where it is 1.
+    """Return the error of arccos if its argument, K / sqrt(q q'), has error delta.
 
-    |arccos c - arccos c'| <= (pi/2) sqrt(2 |c - c'|), the worst case, at c = 1; away from it |c - c'| / sin a, five
-    times that where both bounds are alike.
+    The error is 0 on the diagonal, where the argument is 1. In the worst case, at c = 1, |arccos c - arccos c'| <=
+    (pi/2) sqrt(2 |c - c'|). Away from c = 1, the error is |c - c'| / sin a, times five where the two bounds are
+    similar.
     """
     norm = np.sqrt(np.outer(K.diagonal(), K.diagonal()))
     c = np.clip(K / np.where(norm > 0, norm, 1), -1, 1)
@@ -48,11 +52,12 @@ def angle_error(delta: float, K: Array) -> Array:
 
 
 def bounds(spec: mn.Sequential, x: Array) -> tuple[Array, Array]:
-    """Bounds on the errors of K and Theta, (N, N), relative to sqrt(k(x, x) k(x', x')), to first order in EPS.
+    """Return bounds on the errors of K and Theta, (N, N), relative to sqrt(k(x, x) k(x', x')), to first order in EPS.
 
-    delta : of the correlation.  A dual adds its own rounding, amplified for erf by arcsin and by r - 4 K^2, by less
-        than 1 + 2q.  It multiplies earlier errors by at most q E phi'^2 / E phi^2 < sqrt(1 + 2q), by 1 for ReLU.
-    tau : of Theta.  (pi - a) / (2 pi) next to 1/2 is off by the angle's error over pi; that of erf by delta (1 + 2q).
+    delta : error of the correlation. A dual adds its own rounding. For erf, arcsin and r - 4 K^2 amplify it by less
+        than 1 + 2q. A dual multiplies earlier errors by at most q E phi'^2 / E phi^2 < sqrt(1 + 2q), or by 1 for ReLU.
+    tau : error of Theta. For ReLU, (pi - a) / (2 pi) has the angle's error over pi. For erf, the error is delta (1 +
+        2q).
     """
     layers = textbook.chain(spec)
     delta, tau = EPS * (x.shape[1] + ROUNDINGS), np.zeros((len(x), len(x)))
@@ -69,9 +74,11 @@ def bounds(spec: mn.Sequential, x: Array) -> tuple[Array, Array]:
 
 
 def check(spec: mn.Sequential, x: Array, within: Any, scales: mn.Sequential | None = None) -> None:
-    """K and Theta are the engine's, within bounds relative to sqrt(k(x, x) k(x', x')), k of `scales` where given.
+    """Check that K and Theta equal the engine's, within bounds relative to sqrt(k(x, x) k(x', x')), k of `scales` if
+    given.
 
-    The engine rounds too: twice the bounds.  Its Theta of black images, pooled, is not 0: TINY, with others 1e-17.
+    The engine rounds too, so the bounds are doubled. Its Theta of black, pooled images is TINY instead of 0, or 1e-17
+    beside other images.
     """
     both, diagonals = an.kernel(spec).both(x), an.kernel(scales or spec).diag(x)
     for name, mine, engine, d, bound in zip(("K", "Theta"), textbook.nngp_and_ntk(spec, x), both, diagonals, within):
@@ -95,7 +102,7 @@ def weights(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def chains(draw: st.DrawFn) -> mn.Sequential:
-    """Dense layers with activations between some of them, in Sequentials of any depth."""
+    """Draw Dense layers with activations between some of them, in Sequentials of any depth."""
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(0, 3))):
         phi = draw(st.sampled_from([mn.ReLU(), mn.Erf(), mn.Identity()]))
@@ -106,7 +113,7 @@ def chains(draw: st.DrawFn) -> mn.Sequential:
 
 @st.composite
 def rows(draw: st.DrawFn) -> Array:
-    """Rows in general position, and often a pair that is equal, opposite, collinear, nearly parallel, or zero."""
+    """Draw rows in general position, often with a pair that is equal, opposite, collinear, nearly parallel, or zero."""
     n, d = draw(st.integers(1, 6)), draw(st.integers(1, 4))
     x = np.random.default_rng(draw(st.integers(0, 2**32 - 1))).uniform(-1.3, 1.3, size=(n, d))
     if n > 2 and draw(st.booleans()):
@@ -138,7 +145,7 @@ def test_float32_stays_float32() -> None:
 
 
 def window(draw: st.DrawFn, shape: tuple[int, ...], make: Callable[..., mn.spec.Layer]) -> mn.spec.Layer | None:
-    """A convolution or pooling of any window, stride and padding; None where it does not fit."""
+    """Draw a convolution or pooling with any window, stride and padding, or return None if it does not fit."""
     size = st.integers(1, 4)
     layer = make(
         draw(st.tuples(size, size)),
@@ -154,7 +161,7 @@ def window(draw: st.DrawFn, shape: tuple[int, ...], make: Callable[..., mn.spec.
 
 @st.composite
 def image_chains(draw: st.DrawFn, shape: tuple[int, ...] = (3, 4, 3)) -> mn.Sequential:
-    """Convolutions, activations, pooling behind some ReLUs; flattened, pooled, or left as images."""
+    """Draw convolutions, activations and pooling behind some ReLUs, whose output is flattened, pooled or an image."""
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 2))):
         scales = draw(weights())
@@ -169,14 +176,14 @@ def image_chains(draw: st.DrawFn, shape: tuple[int, ...] = (3, 4, 3)) -> mn.Sequ
 
 
 ERF_SPREAD = 10.0
-"""1 + 2q: pixels stay below 1 and w_std^2 at 2, so that q stays below 4.5 through two convolutions."""
+"""1 + 2q: pixels stay below 1 and w_std^2 at 2, so q stays below 4.5 through two convolutions."""
 
 
 def image_bounds(spec: mn.Sequential) -> tuple[float, float]:
-    """As `bounds`, with every angle at its worst, pi/2 sqrt(2 delta), and sums over windows of up to 16 pixels.
+    """Return `bounds` with every angle at its worst, pi/2 sqrt(2 delta), and sums over windows of up to 16 pixels.
 
-    Behind ReLU all covariances are positive, so that the variance of a mean over k pixels is at least 1/k of theirs:
-    pooling makes relative errors at most k times as large.
+    Behind ReLU all covariances are positive, so the variance of a mean over k pixels is at least 1/k of theirs. Pooling
+    therefore multiplies relative errors by at most k.
     """
     delta, tau = EPS * (3 + ROUNDINGS), 0.0
     for layer in textbook.chain(spec):
@@ -192,7 +199,7 @@ def image_bounds(spec: mn.Sequential) -> tuple[float, float]:
 
 
 def flattened(spec: mn.Sequential) -> mn.Sequential:
-    """The spec with Flatten for GlobalAvgPool: its kernels' diagonals do not know of covariances that cancel."""
+    """Replace GlobalAvgPool by Flatten, so that the kernels' diagonals do not include covariances that cancel."""
     return mn.Sequential(*[mn.Flatten() if layer == mn.GlobalAvgPool() else layer for layer in textbook.chain(spec)])
 
 
@@ -223,7 +230,10 @@ ENDS = {"flatten": mn.Flatten(), "pool": mn.GlobalAvgPool()}
 
 @pytest.mark.parametrize("end", ENDS)
 def test_images_in_general_position_are_right_to_rounding(end: str) -> None:
-    """Next to extended precision; a pixel with itself too, as c = K / sqrt(K K) is 1 without a rounding error."""
+    """Kernels agree with extended precision.
+
+    A pixel with itself does too, because c = K / sqrt(K K) is 1 without error.
+    """
     spec, x = mn.Sequential(CNN, ENDS[end], mn.Dense(1)), pictures(n=5)
     assert max(image_errors(textbook.nngp_and_ntk(spec, x), image_kernels(spec, x))) < 3e-15
 
@@ -295,7 +305,7 @@ def test_a_wrong_formula_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def hard_rows(seed: int) -> Array:
-    """Rows x, with x again, -x, 3 x, and rows at angles of 1e-7, 1e-8 and 1e-9."""
+    """Return rows x, x again, -x, 3 x, and rows at angles of 1e-7, 1e-8 and 1e-9."""
     x, side = np.random.default_rng(seed).normal(size=(2, 4, 6))
     side -= x * ((side * x).sum(1) / (x * x).sum(1))[:, None]
     side *= (np.linalg.norm(x, axis=1) / np.linalg.norm(side, axis=1))[:, None]
@@ -304,7 +314,7 @@ def hard_rows(seed: int) -> Array:
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_theta_of_nearly_parallel_rows_keeps_half_of_its_digits(depth: int) -> None:
-    """Against 70 digits, relative to sqrt(k(x, x) k(x', x')): what the module's docstring says, in figures."""
+    """Check the figures of the module's docstring against 70 digits, relative to sqrt(k(x, x) k(x', x'))."""
     hidden = depth * [mn.Dense(8, w_std=R2, b_std=0.1), mn.ReLU()]
     spec = mn.Sequential(*hidden, mn.Dense(1, w_std=R2, b_std=0.1))
     worst = {"textbook": (0.0, 0.0), "engine": (0.0, 0.0)}
@@ -324,7 +334,7 @@ def test_theta_of_nearly_parallel_rows_keeps_half_of_its_digits(depth: int) -> N
 
 
 def problem(seed: int = 0) -> tuple[Array, Array, Array, Array, Array]:
-    """Theta of eight rows, Theta of three others with them, targets, and outputs at t = 0 of both."""
+    """Return Theta of eight rows, Theta of three others with them, targets, and outputs of both at t = 0."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(11, 4))
     k = an.kernel(mn.Sequential(mn.Dense(9, w_std=R2, b_std=0.1), mn.ReLU(), mn.Dense(1)))
@@ -334,7 +344,10 @@ def problem(seed: int = 0) -> tuple[Array, Array, Array, Array, Array]:
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3, 7.0, 1e4, np.inf]))
 def test_gradient_flow_is_the_engines(seed: int, t: float) -> None:
-    """Eigenvectors are good to EPS over relative gaps, what is done with them to EPS times the condition number."""
+    """Eigenvectors have errors of EPS divided by relative gaps.
+
+    Results have errors of EPS times the condition number.
+    """
     Theta, Theta_test, y, f0, f0_test = problem(seed)
     flow = an.gradient_flow(Theta, y)
     within = 100 * EPS * np.linalg.cond(Theta) * np.abs(y - f0).max() * len(y)
@@ -345,9 +358,9 @@ def test_gradient_flow_is_the_engines(seed: int, t: float) -> None:
 
 
 def law_small_steps(flow: Callable[..., Array], h: float = 1e-3, steps: int = 2000) -> None:
-    """f <- f - (h/N) Theta (f - y) stays within steps h^2 / 2 max |d^2 f / dt^2| of the flow
+    """Steps f <- f - (h/N) Theta (f - y) stay within steps h^2 / 2 max |d^2 f / dt^2| of the flow.
 
-    d^2 f / dt^2 = Theta(x, X) / N Theta / N (f - y), and |f - y| only falls, as the steps are stable.
+    d^2 f / dt^2 = Theta(x, X) / N Theta / N (f - y), and |f - y| only falls because the steps are stable.
     """
     Theta, Theta_test, y, f0, f0_test = problem()
     f, f_test = f0, f0_test

@@ -1,4 +1,4 @@
-"""Count the work of infinite-width kernels: a fast path that falls back gives the right numbers, ten times slower."""
+"""Count the work of infinite-width kernels: a fallback from a fast path is right but ten times slower."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fully_connected(phi: mn.spec.Layer) -> mn.Sequential:
 
 
 def again(x: Array, spec: mn.Sequential) -> tuple[int, int]:
-    """Pairs that start again one by one, and tiles that are computed in float64 as a whole."""
+    """Count pairs that start again one by one, and tiles that are computed in float64 as a whole."""
     with (
         counted(vectors.VectorEngine, "restart", lambda self, places, block: places[0].shape[0]) as pairs,
         counted(
@@ -45,10 +45,13 @@ def again(x: Array, spec: mn.Sequential) -> tuple[int, int]:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_images_that_are_mostly_their_mean_do_not_start_again(dtype: Any) -> None:
-    """Centred, rows at angles of .03 are as far apart as others; not centred, all pairs would be too close."""
+    """After centring, rows at angles of 0.03 are as far apart as others.
+
+    Without centring, all pairs would be too close.
+    """
     x = (10 + np.random.default_rng(0).normal(size=(150, 40)) / 5).astype(dtype)
     assert again(x, fully_connected(mn.ReLU())) == (0, 0)
-    x[3], x[7] = x[20], x[50]  # what has to start again is seen, twice where it lies below the diagonal of its tile
+    x[3], x[7] = x[20], x[50]  # the pairs that start again are counted, twice if below the diagonal of their tile
     pairs, tiles = again(x, fully_connected(mn.ReLU()))
     assert 2 <= pairs <= 4
     assert tiles == 0
@@ -73,10 +76,13 @@ def test_of_a_symmetric_matrix_one_half_is_computed() -> None:
 
 
 def test_rows_that_one_tile_needs_are_not_copied() -> None:
-    """For a cross kernel with few columns, x1 is prepared tile by tile; for a square one, all at once."""
+    """For a cross kernel with few columns, x1 is prepared tile by tile.
+
+    For a square kernel, it is prepared in one pass.
+    """
     x = np.random.default_rng(0).normal(size=(8000, 300)).astype(np.float32)
     kernel = an.kernel(fully_connected(mn.ReLU()))
-    kernel.ntk(x[:300], x[:8])  # threads and caches
+    kernel.ntk(x[:300], x[:8])  # start threads and fill caches
     for count, copied in ((8, False), (300, True)):
         out = np.empty((8000, count), np.float32)
         tracemalloc.start()
@@ -88,7 +94,7 @@ def test_rows_that_one_tile_needs_are_not_copied() -> None:
 
 @pytest.mark.parametrize(("n", "m", "tiles"), [(8000, 8, 8), (8000, 100, 9), (300, 8, 2), (60, 8, 1)])
 def test_tiles_of_few_columns_are_taller(n: int, m: int, tiles: int) -> None:
-    """Eight of them or more: each has some hundred passes over its pairs, which take longer than to begin them."""
+    """There are at least eight tiles, unless they would be so small that starting a pass costs more than the pass."""
     x = np.random.default_rng(0).normal(size=(n, 5))
     with counted(vectors.VectorEngine, "angles") as taken:
         an.kernel(fully_connected(mn.ReLU())).both(x, x[:m].copy())
@@ -108,7 +114,7 @@ def test_a_closed_form_takes_no_quadrature(phi: mn.spec.Layer) -> None:
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.Sin(), mn.GELU()], ids=lambda phi: type(phi).__name__)
 def test_what_different_norms_add_is_prepared_once(phi: mn.spec.Layer) -> None:
-    """For rows of about the same norms, whichever they are; for others once more."""
+    """Norms are prepared once for rows of similar norms, and once more for others."""
     x = np.random.default_rng(0).uniform(1, 1.1, size=(12, 40))
     kernel = an.kernel(fully_connected(phi))
     kernel.both(x[:6])
@@ -125,7 +131,7 @@ def outer_products(x: Array) -> int:
 
 
 def test_rows_of_one_norm_share_the_coefficients_of_a_quadrature() -> None:
-    """Then a degree of the series is a number, and not a product of two rows of them for every tile."""
+    """A degree of the series then needs a number in place of a product of two rows of coefficients for every tile."""
     x = np.sign(np.random.default_rng(0).normal(size=(30, 16)))
     assert outer_products(x) == 0
     x[0] *= 2
@@ -158,7 +164,7 @@ X = np.random.default_rng(0).normal(size=(5, 8, 8, 2))
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.LayerNorm()], ids=lambda phi: type(phi).__name__)
 def test_an_image_in_strips_is_the_image(phi: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large images go through an activation strip by strip, each against its own rows of coefficients."""
+    """Large images go through an activation strip by strip, each with its own rows of coefficients."""
     kernel = an.kernel(convolutional(phi))
     x, strips = X[:, :5, :5], []
     want = kernel.both(x[:3], x[3:])
@@ -171,7 +177,7 @@ def test_an_image_in_strips_is_the_image(phi: mn.spec.Layer, monkeypatch: pytest
 
 
 def test_an_activation_works_on_strips_that_stay_in_cache() -> None:
-    """Images of 24 x 24 have 331,776 pairs of pixels, more than twice of what it takes at a time."""
+    """Images of 24 x 24 have 331,776 pairs of pixels, more than twice the number processed together."""
     x = np.random.default_rng(0).normal(size=(2, 24, 24, 1))
     with counted(image_activations, "Scratch", lambda xp, dtype, size: size * np.dtype(dtype).itemsize) as taken:
         an.kernel(convolutional(mn.Tanh())).nngp(x[:1], x[1:])
@@ -181,7 +187,7 @@ def test_an_activation_works_on_strips_that_stay_in_cache() -> None:
 
 @pytest.mark.parametrize(("how", "long"), [({}, True), ({"padding": "circular"}, False)], ids=["zeros", "circular"])
 def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
-    """Windows are sums of contiguous numbers; those that wrap take the other way."""
+    """Windows are sums of contiguous numbers. Windows that wrap use another path."""
     with counted(window_sums, "joint_sum") as sums:
         an.kernel(convolutional(mn.ReLU(), **how)).both(X)
     assert bool(sums) != long
@@ -189,7 +195,10 @@ def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
 
 @pytest.mark.parametrize(("phi", "selves"), [(mn.ReLU(), 5), (mn.Identity(), 0)], ids=["relu", "linear"])
 def test_each_pair_of_images_is_followed_once(phi: mn.spec.Layer, selves: int) -> None:
-    """Half of the matrix, and each image with itself once before, if an activation needs it behind a pooling."""
+    """Half of the matrix is evaluated.
+
+    Each image with itself is evaluated once before if an activation needs it behind a pooling.
+    """
     net = mn.Sequential(mn.Conv2d(4, 3, b_std=0.1), mn.AvgPool(2), mn.Conv2d(4, 3), phi, mn.GlobalAvgPool())
     with counted(
         images.PreparedImages, "field", lambda self, plan, w, i, j, *how: (i.stop - i.start) * (j.stop - j.start)
@@ -199,7 +208,10 @@ def test_each_pair_of_images_is_followed_once(phi: mn.spec.Layer, selves: int) -
 
 
 def test_large_images_go_through_the_layers_pair_by_pair() -> None:
-    """Two of 20 x 20 have 160,000 pairs of pixels, more than a piece: two pairs leave the cache."""
+    """Two images of 20 x 20 pixels have 160,000 pairs of pixels, which is more than a piece.
+
+    Two pairs of images exceed the cache.
+    """
     x = np.random.default_rng(0).normal(size=(3, 20, 20, 1))
     with counted(images.PreparedImages, "field", lambda self, plan, w, i, j, *how: (i.stop - i.start, j.stop)) as pairs:
         an.kernel(mn.Sequential(mn.Conv2d(4, 3), mn.ReLU(), mn.GlobalAvgPool())).nngp(x[:1], x[1:])
@@ -207,7 +219,7 @@ def test_large_images_go_through_the_layers_pair_by_pair() -> None:
 
 
 def test_short_sequences_go_through_the_layers_hundreds_of_pairs_at_a_time() -> None:
-    """Batches that are small are more calls than work, and two cores then wait for the interpreter."""
+    """In small batches, the calls cost more than the work, and two cores wait for the interpreter."""
     attention = mn.Conv1d(4, 1), mn.ReLU(), mn.GlobalSelfAttention(4, heads=2), mn.GlobalAvgPool(), mn.Dense(1)
     x = np.random.default_rng(0).normal(size=(64, 16, 3))
     with counted(
@@ -226,7 +238,10 @@ def test_short_sequences_go_through_the_layers_hundreds_of_pairs_at_a_time() -> 
     ids=["inside", "beyond"],
 )
 def test_windows_inside_the_image_have_no_shares(pool: mn.spec.Layer, shares: bool) -> None:
-    """Their weights sum to 1, up to rounding: no pass over the field corrects for what lies outside."""
+    """Weights of windows inside the image sum to 1 up to rounding.
+
+    No pass over the field corrects for outside pixels.
+    """
     step = an.kernel(mn.Sequential(mn.Conv2d(4, 3), pool, mn.Flatten()))._program((8, 8, 2))[1]
     plan = image_plan.plan_images((step,), Examples(X))
     tile = image_steps.Tile(plan.layout, iter((None,)))
@@ -235,7 +250,10 @@ def test_windows_inside_the_image_have_no_shares(pool: mn.spec.Layer, shares: bo
 
 
 def test_float32_stays_float32() -> None:
-    """Float64, at half the speed, where the variances of images are too far apart, and the network has biases."""
+    """Float64 takes twice the time.
+
+    It is used if the images' variances are too far apart and the network has biases.
+    """
     x = X.astype(np.float32)
     unbiased = mn.Sequential(mn.Conv2d(4, 3), mn.ReLU(), mn.Flatten(), mn.Dense(1))
     for spec, scale, single in (
@@ -251,7 +269,7 @@ def test_float32_stays_float32() -> None:
 
 
 def test_memory_of_an_image_kernel_does_not_grow_with_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the result and what two threads prepare of a tile of images."""
+    """Check memory beyond the result and beyond two threads' preparations of a tile of images."""
     for module in ("minintk.threads", "analytic.images.engine"):
         monkeypatch.setattr(f"{module}.cores", lambda: 2)
     if (faster := through("kernels")) is not None:

@@ -1,4 +1,4 @@
-"""Run three small long runs: a training, a sweep, and a kernel in a store; each notes what it computes."""
+"""Run three small long runs: a training, a sweep, and a kernel in a store. Each records its computations."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from minintk.arrays import Array
 
 X = np.random.default_rng(0).standard_normal((10, 4, 3, 2))
 POOLED = mn.Sequential(mn.Conv2d(6, 3, w_std=1.4, b_std=0.1), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
-SHARED = {"sweep": ["results.json"]} if find_spec("minintk.lab") else {}  # the laboratory may be taken away
+SHARED = {"sweep": ["results.json"]} if find_spec("minintk.lab") else {}  # the laboratory is optional
 FILES = SHARED | {"store": ["nngp.npy", "ntk.npy"]}
 UNITS = {"fit": 12} | dict.fromkeys(SHARED, 12) | {"store": 15}
 HOME, STARTERS = "MININTK_TEST_FOLDER", "MININTK_TEST_STARTERS"
 UNIT = 0.03
-"""Seconds that a unit takes at least."""
+"""Least duration of a unit, in seconds."""
 
 
 def logs(folder: Path) -> list[Path]:
@@ -33,10 +33,7 @@ def logs(folder: Path) -> list[Path]:
 
 
 def note() -> None:
-    """Record that this process computed one more unit.
-
-    Its first unit then waits up to a minute for the first of every starter.
-    """
+    """Record that this process computed a unit, then wait up to a minute for each starter's first unit."""
     folder = Path(os.environ[HOME])
     with open(folder.parent / f"{folder.name}-{os.getpid()}.log", "ab") as log:
         log.write(b".")
@@ -47,7 +44,7 @@ def note() -> None:
 
 
 def computed(folder: Path) -> int:
-    """Count the units that all processes computed."""
+    """Count the units computed by all processes together."""
     return sum(path.stat().st_size for path in logs(folder))
 
 
@@ -61,7 +58,7 @@ class Noted(mn.MeanSquared):
 
 
 def fit(folder: Path) -> None:
-    """Train for twelve steps with mini-batches and momentum, and save each."""
+    """Take twelve steps with mini-batches and momentum, and save each step."""
     rng = np.random.default_rng(1)
     net = mn.Network(mn.Sequential(mn.Flatten(), *mn.zoo.mlp(1, 16, 1)), (4, 3, 2))
     how: dict[str, Any] = {"loss": Noted(), "optimizer": mn.SGD(0.1, momentum=0.9), "batch_size": 4, "rng": rng}
@@ -69,7 +66,7 @@ def fit(folder: Path) -> None:
 
 
 def work(a: int, seed: tuple[int, ...]) -> list[dict[str, float]]:
-    """The function that the sweep calls."""
+    """Compute a unit of the sweep."""
     note()
     sleep(UNIT)
     return [{"value": a / 3 + s + sum(seed) / 7} for s in seed]
@@ -81,7 +78,7 @@ def sweep(folder: Path) -> None:
 
 
 def noted_block(evaluate: Any, *arguments: Any) -> Any:
-    """Compute a block slowly and record it."""
+    """Compute a block slowly, and record it."""
     note()
     sleep(UNIT)
     return evaluate(*arguments)
@@ -104,7 +101,7 @@ def kernel(folder: Path) -> None:
 
 
 def run(kind: str, folder: Path, starters: int = 1) -> None:
-    """Run this kind to its end, as one of several starters."""
+    """Complete the run of this kind, as one of `starters` processes."""
     os.environ.update({HOME: str(folder), STARTERS: str(starters)})
     {"fit": fit, "sweep": sweep, "store": kernel}[kind](folder)
 

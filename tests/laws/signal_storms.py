@@ -1,10 +1,11 @@
-"""Storms of signals on public calls: SIGALRM raises, as a time limit does; SIGUSR1 calls the library, as a report does.
+"""Send storms of signals to public calls: SIGALRM raises, like a time limit, and SIGUSR1 calls the library, like a
+report.
 
     python3 make.py python tests/laws/signal_storms.py 10000 [seed]
 
-A storm is one call of a host (`guests`) under one or two time limits and reports at random times.  It must end with its
-bits or with the error, and leave everything as it was; the next call must have its bits.  Prints what was wrong, and
-exits with 1 if anything was, or hung for a minute.
+A storm is one call of a host (`guests`) under one or two time limits and reports at random times. It must end with its
+usual bits or with the error, and leave all state unchanged. The next call must have its usual bits. The script prints
+failures. It exits with 1 after a failure or if a call hangs for a minute.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ HANG = 60
 
 
 def limited(host: Callable[[], Any]) -> Any:
-    """Make the call that time limits end."""
+    """Call the host, which time limits can interrupt."""
     return host()
 
 
 def storms(count: int, seed: int) -> Counter[str]:
-    """Count what happened in so many storms; a key that begins with "wrong" counts what must not."""
+    """Count the outcomes of this many storms. Keys that begin with "wrong" count failures."""
     draw, seen = random.Random(seed), Counter[str]()
     with hosts() as (all_hosts, guests):
         right = {name: host() for name, host in all_hosts.items()}
@@ -47,7 +48,7 @@ def storms(count: int, seed: int) -> Counter[str]:
             seconds[name] = time.perf_counter() - start
 
         def late(_: int, frame: FrameType | None) -> None:
-            """Raise only inside the host's call, because the timer may outlive it."""
+            """Raise only inside the host's call, because the timer can continue for a while afterwards."""
             while frame is not None and frame.f_code is not limited.__code__:
                 frame = frame.f_back
             if frame is not None:
@@ -103,7 +104,7 @@ def storms(count: int, seed: int) -> Counter[str]:
                 again = draw.choice(list(all_hosts))
                 if all_hosts[again]() != right[again]:
                     seen[f"wrong bits of the next call: {again}, after {name}"] += 1
-                parallel(abs, [0, 1])  # not all hosts come to `parallel`, whose next call repairs what is left
+                parallel(abs, [0, 1])  # not all hosts reach `parallel`, whose next call repairs the state
                 np.seterr(**before["errors"])  # an exception inside NumPy's own errstate.__exit__ leaves its settings
                 for what in settled(before):
                     seen[f"wrong: {what} changed by {name}"] += 1

@@ -1,4 +1,4 @@
-"""Compare finite with infinite networks: their mean kernels, and training with its closed form."""
+"""Compare finite with infinite networks: mean kernels, and training with its closed form."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def one_hidden(activation: mn.spec.Activation, width: int, w_std: float = 1.3, *
 )
 @pytest.mark.parametrize("width", [1, 20])
 def test_one_hidden_layer_has_the_infinite_kernels_on_average(activation: mn.spec.Activation, width: int) -> None:
-    """E hatK = K and E hatTh = Th at any width, because hidden pre-activations are Gaussian and the rest is linear."""
+    """At any width, E hatK = K and E hatTh = Th, because hidden pre-activations are Gaussian and the rest is linear."""
     spec = one_hidden(activation, width, b_std=0.4)
     for name, samples, expected in zip(("NNGP", "NTK"), kernels(spec, X, 4000), truth(spec), strict=True):
         assert_mean(f"{name} of {activation}", samples, expected)
@@ -67,9 +67,9 @@ def test_one_hidden_layer_has_the_infinite_kernels_on_average(activation: mn.spe
 )
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.Standard()], ids=repr)
 def test_one_nonlinearity_on_every_path_is_enough(spec: mn.Sequential, parametrization: Parametrization) -> None:
-    """The same holds if only Gaussian variables pass through nonlinearities.
+    """The equality is true if only Gaussians pass through activations.
 
-    Linear layers may come before, after and around them.
+    Linear layers before and after them, and shortcuts, are allowed.
     """
     samples = kernels(spec, X, 4000, parametrization=parametrization)
     for name, mine, expected in zip(("NNGP", "NTK"), samples, truth(spec, X, parametrization), strict=True):
@@ -77,7 +77,7 @@ def test_one_nonlinearity_on_every_path_is_enough(spec: mn.Sequential, parametri
 
 
 def test_relu_without_bias_has_the_infinite_diagonal_on_average_at_any_depth() -> None:
-    """Since E |phi(W h)|^2 = |h|^2 / 2 E |w|^2, norms are preserved on average, and E hatTh(x, x) = Th(x, x)."""
+    """E |phi(W h)|^2 = |h|^2 / 2 E |w|^2, so mean norms are exact and E hatTh(x, x) = Th(x, x)."""
     layers = [layer for _ in range(4) for layer in (mn.Dense(10, w_std=2**0.5), mn.ReLU())]
     spec = mn.Sequential(*layers, mn.Dense(1))
     diagonal = UPPER[0] == UPPER[1]
@@ -86,7 +86,7 @@ def test_relu_without_bias_has_the_infinite_diagonal_on_average_at_any_depth() -
 
 
 def test_the_variance_of_one_hidden_relu_layer_is_three_over_n() -> None:
-    """n Var hatTh(x, x) / Th(x, x)^2 = 3. The error of the estimate comes from the fourth moment."""
+    """n Var hatTh(x, x) / Th(x, x)^2 is exactly 3. The fourth moment gives the error of the estimate."""
     n, E = 20, 20_000
     spec = mn.Sequential(mn.Dense(n, w_std=2**0.5), mn.ReLU(), mn.Dense(1, w_std=2**0.5))
     _, ntk = kernels(spec, X[:1], E)
@@ -97,7 +97,7 @@ def test_the_variance_of_one_hidden_relu_layer_is_three_over_n() -> None:
 
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.Erf(), mn.Tanh()], ids=repr)
 def test_deep_networks_approach_the_infinite_kernels_as_one_over_width(activation: mn.spec.Activation) -> None:
-    """Since E hatTh_n = Th + c/n + O(1/n^2), 2 E hatTh_2n - E hatTh_n has no term in 1/n. The rest is below 0.5 %."""
+    """From E hatTh_n = Th + c/n + O(1/n^2), 2 E hatTh_2n - E hatTh_n has no term in 1/n. The rest is below 0.5 %."""
 
     def spec(n: int) -> mn.Sequential:
         return mn.Sequential(
@@ -130,7 +130,7 @@ WRONG: dict[str, Callable[[], tuple[Array, Array]]] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array]]) -> None:
-    """The z-test refuses wrong kernels with the samples that right kernels pass."""
+    """Wrong kernels are refused with the samples that the right kernels pass."""
     nngp, ntk = kernels(SPEC, X, 4000)
     right = truth(SPEC)
     assert max(np.abs(z_scores(nngp, right[0])).max(), np.abs(z_scores(ntk, right[1])).max()) < limit(20)
@@ -143,10 +143,10 @@ def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array
 
 @given(cases(networks(SMOOTH, parametrizations=(mn.NTK(), mn.Standard())), ensembles=(None,)))
 def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
-    """`train` on Linearized against `gradient_descent` on its gram: outputs, test outputs and theta, to 1e-10.
+    """For squared loss, `train` on Linearized and `gradient_descent` on its gram agree to 1e-10 in f and theta.
 
-    A kernel knows J only squared: directions with eigenvalues below its rounding, tau = eps n |k|, are lost, which move
-    theta by up to sqrt(tau) lr t / N |y - f_0|.
+    The kernel contains J only squared. Directions with eigenvalues below its rounding, tau = eps n |k|, are lost, and
+    move theta by up to sqrt(tau) lr t / N |y - f_0|.
     """
     net, x, y, theta0 = case.net, case.x, case.y, case.theta
     x_test = case.rng.standard_normal((3, *net.input_shape))
@@ -173,7 +173,7 @@ def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
 
 
 def test_a_kernel_averaged_over_outputs_serves_one_output() -> None:
-    """For C = 1, (N, N) gives the same numbers as the full kernel."""
+    """For C = 1, the (N, N) kernel gives the numbers of the full kernel."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(30, b_std=0.1), mn.Erf(), mn.Dense(1)), (3,))
     theta, x, y = net.init(rng), rng.standard_normal((6, 3)), rng.standard_normal((6, 1))
@@ -208,9 +208,9 @@ def test_roundings_are_small_beside_the_tolerance_of_the_closed_form(case: Case)
 
 
 def test_mean_and_covariance_of_the_ensemble_are_those_of_its_members() -> None:
-    """Eqs. (14), (15) from eqs. (9) to (11): every member is f_0 through one affine map, so push the prior through it.
+    """Check eqs. (14), (15) against eqs. (9) to (11): every member is one affine map of f_0.
 
-    The map comes out of `gradient_flow(...).predict` column by column, the covariance is B K B' with the prior's K.
+    The map comes from `gradient_flow(...).predict`, column by column. The covariance is B K B' with the prior's K.
     """
     spec, rng = one_hidden(mn.Erf(), 50, b_std=0.2), np.random.default_rng(0)
     x, x_test, y = inputs(5), inputs(3, seed=1), rng.standard_normal((5, 1))
@@ -229,10 +229,10 @@ def test_mean_and_covariance_of_the_ensemble_are_those_of_its_members() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> None:
-    """400 networks of width 1024, one hidden layer, trained by descent; z-scores of mean and variance against theory.
+    """Check z-scores of mean and variance of 400 trained networks of width 1024 with one hidden layer.
 
-    Their bias is O(1/n), a few per cent of a standard deviation here, well below the z-test's limit.  kind="nngp"
-    trains the last layer alone.
+    Their bias is O(1/n), a few per cent of a standard deviation here and well below the z-test's limit. kind="nngp"
+    trains only the last layer.
     """
     spec = mn.Sequential(mn.Dense(1024, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(1, w_std=1.5))
     x, x_test = inputs(6), inputs(3, seed=1)
@@ -252,7 +252,7 @@ def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> No
     K = kernel.nngp(np.concatenate([x, x_test]))
 
     def predicted(kind: str) -> tuple[Array, Array]:
-        """Return mean and variance for descent: A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
+        """Return mean and variance after t steps of descent: A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
         theta_xx = kernel.ntk(x) if kind == "ntk" else kernel.nngp(x)
         theta_tx = kernel.ntk(x_test, x) if kind == "ntk" else kernel.nngp(x_test, x)
         lam, Q = np.linalg.eigh(theta_xx)

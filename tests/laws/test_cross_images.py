@@ -1,7 +1,8 @@
 """Compare mean kernels of finite convolutional networks at initialisation with infinite ones, by z-scores.
 
-Where only Gaussians are bent, one activation on every path, the two agree at every number of channels, in expectation:
-no bias of order 1 / channels has to be allowed for.  Deeper networks have it, and shed it as two widths are combined.
+With one activation on every path, only Gaussians enter activations. The expectations are then equal at every number of
+channels, and there is no bias of order 1 / channels to allow for. Deeper networks have such a bias, which a combination
+of two widths removes.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ IMAGES: dict[str, mn.Sequential] = {
 
 @pytest.mark.parametrize("spec", IMAGES.values(), ids=IMAGES)
 def test_convolutional_networks_have_the_infinite_kernels_on_average(spec: mn.Sequential) -> None:
-    """E hatK = K and E hatTh = Th, even with a few channels."""
+    """With a handful of channels, E hatK = K and E hatTh = Th."""
     for name, samples, expected in zip(("NNGP", "NTK"), kernels(spec, X, MEMBERS), infinite(spec, X), strict=True):
         assert_mean(f"{name} of {spec}", samples, expected)
 
@@ -84,7 +85,7 @@ def test_convolutional_networks_have_the_infinite_kernels_on_average(spec: mn.Se
 @pytest.mark.parametrize("parametrization", [mn.Standard(), mn.PyTorch()], ids=repr)
 @pytest.mark.parametrize("name", ["same twice, pooled globally", "residual, projected"])
 def test_in_other_parametrizations(name: str, parametrization: Parametrization) -> None:
-    """Finite and infinite networks use a convolution's fan-in and learning rates."""
+    """In both packages, fan-in and learning rates are those of a convolution."""
     spec = IMAGES[name]
     samples = kernels(spec, X, MEMBERS, parametrization=parametrization)
     for kind, mine, expected in zip(("NNGP", "NTK"), samples, infinite(spec, X, parametrization), strict=True):
@@ -99,14 +100,14 @@ SEQUENCES: dict[str, mn.Sequential] = {
 
 @pytest.mark.parametrize("spec", SEQUENCES.values(), ids=SEQUENCES)
 def test_on_sequences(spec: mn.Sequential) -> None:
-    """Conv1d has the infinite kernels on average."""
+    """Check Conv1d in the same way."""
     x = X[:, 0]
     for name, samples, expected in zip(("NNGP", "NTK"), kernels(spec, x, MEMBERS), infinite(spec, x), strict=True):
         assert_mean(f"{name} of {spec}", samples, expected)
 
 
 def test_black_borders() -> None:
-    """Windows without light and without bias have the variance 0 in both networks."""
+    """Windows without a bright pixel or a bias have variance 0 in both packages."""
     x = X.copy()
     x[:, :, :3] = 0
     x[1] = 0
@@ -119,7 +120,7 @@ def test_black_borders() -> None:
 
 
 def renormalised_convolution(patch: pytest.MonkeyPatch) -> None:
-    """Divide by the number of pixels under the window instead of its size, in convolutions."""
+    """Plant convolutions that divide by the number of pixels under the window, not by its size."""
     right = oracles_kernels.window_matrices
 
     def wrong(layer: Any, grid: Any) -> Any:
@@ -133,7 +134,7 @@ def renormalised_convolution(patch: pytest.MonkeyPatch) -> None:
 
 
 def renormalised_pooling(patch: pytest.MonkeyPatch) -> None:
-    """Divide by the number of pixels under the window instead of its size, in pooling."""
+    """Plant poolings that divide by the number of pixels under the window, not by its size."""
     right = oracles_kernels.window_matrices
 
     def wrong(layer: Any, grid: Any) -> Any:
@@ -147,7 +148,7 @@ def renormalised_pooling(patch: pytest.MonkeyPatch) -> None:
 
 
 def diagonal_pooling(patch: pytest.MonkeyPatch) -> None:
-    """Average over pairs of equal pixels in global pooling, like flattening."""
+    """Plant a global pooling that averages over equal pixels, as flattening does."""
     right = oracles_kernels.through
 
     def wrong(layers: Any, *state: Any) -> Any:
@@ -164,7 +165,7 @@ POOLED = mn.Sequential(conv(), mn.LeakyReLU(0.3), mn.AvgPool(3, stride=2, paddin
 
 
 def brute(plant: Callable[[pytest.MonkeyPatch], None], spec: mn.spec.Layer) -> tuple[Array, Array]:
-    """Return the upper triangles of the brute-force kernels with a planted error."""
+    """Return the upper triangles of the brute-force kernels with an error planted in them."""
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
         nngp, ntk = oracles_kernels.image_kernels(spec, X)
@@ -193,7 +194,7 @@ WRONG: dict[str, tuple[mn.Sequential, Callable[[], tuple[Array, Array]]]] = {
 
 @pytest.mark.parametrize(("spec", "wrong"), WRONG.values(), ids=WRONG)
 def test_the_z_test_refuses_wrong_kernels(spec: mn.Sequential, wrong: Callable[[], tuple[Array, Array]]) -> None:
-    """Wrong kernels fail with the samples that the right ones pass, by brute force and by the engine."""
+    """Wrong kernels are refused with the samples that the right kernels pass, by brute force and by the engine."""
     samples, most = kernels(spec, X, MEMBERS), limit(6)
     for right in (infinite(spec, X), brute(nothing, spec)):
         assert max(np.abs(z_scores(s, k)).max() for s, k in zip(samples, right, strict=True)) < most
@@ -217,13 +218,13 @@ def deep(n: int, *layers: mn.spec.Layer) -> mn.Sequential:
     ids=["relu", "erf, pooled", "layer norm", "over pixels too"],
 )
 def test_deep_networks_approach_the_infinite_kernels_as_one_over_channels(layers: tuple[mn.spec.Layer, ...]) -> None:
-    """Since E hatTh_n = Th + c/n + O(1/n^2), 2 E hatTh_2n - E hatTh_n has no term in 1/n. The rest is below 0.5 %."""
+    """From E hatTh_n = Th + c/n + O(1/n^2), 2 E hatTh_2n - E hatTh_n has no term in 1/n. The rest is below 0.5 %."""
     few = X[:2, :3, :3]
     narrow, wide = kernels(deep(32, *layers), few, 1000), kernels(deep(64, *layers), few, 1000, seed=1)
     edges = infinite(deep(1, *layers, mn.AvgPool(2, stride=1, padding="same")), few)  # another network's kernels
 
     def excess(expected: tuple[Array, Array]) -> float:
-        """Return the largest |z| divided by the allowed one."""
+        """Return the largest |z|, divided by its limit."""
         worst = 0.0
         for n, m, k in zip(narrow, wide, expected, strict=True):
             samples = 2 * m - n

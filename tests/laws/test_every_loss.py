@@ -1,4 +1,4 @@
-"""Test laws of every loss, found among the subclasses of `Loss`; a new one needs no test of its own."""
+"""Test laws of every loss, found among the subclasses of `Loss`. A new loss needs no test of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCALE = 3.0
 
 
 def make(kind: Any) -> list[Any]:
-    """Return the default loss, and one with all numbers set to 3 if it has any."""
+    """Return a default loss, and one with its numbers set to 3 if it has any."""
     needed = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.type != "float"]
     assert not needed, f"write how to make a {kind.__name__}: {needed} in test_every_loss.make"
     numbers = {f.name: SCALE for f in fields(kind) if f.init and f.type == "float"}
@@ -44,14 +44,14 @@ def targets(loss: Any, rng: np.random.Generator) -> Array:
 
 
 def drawn(loss: Any, seed: int, lead: tuple[int, ...] = ()) -> tuple[Array, Array, np.random.Generator]:
-    """Return (f, y, the generator) with f : (*lead, N, C)."""
+    """Return (f, y, the generator), f : (*lead, N, C)."""
     rng = np.random.default_rng(seed)
     y = targets(loss, rng)
     return 3 * rng.standard_normal((*lead, *y.shape)), y, rng
 
 
 def curved(loss: Any, f: Array, y: Array, v: Array) -> Any:
-    """Return (d2L/df2) v, or None if the loss has no second derivative."""
+    """Return (d2L/df2) v, or None for a loss without curvature."""
     try:
         return loss.hessian(f, y, v)
     except NotImplementedError:
@@ -64,7 +64,7 @@ def curved(loss: Any, f: Array, y: Array, v: Array) -> Any:
 def slope(of: Callable[[Array], Array], f: Array, v: Array, got: Array, law: str) -> None:
     """Check that `got` is d/ds of(f + s v), by fourth-order differences.
 
-    One of three steps must agree, because a kink may be near.
+    One of three steps has to agree, because a kink can be near.
     """
     errors = []
     for h in (1e-3, 2e-4, 4e-5):
@@ -74,7 +74,10 @@ def slope(of: Callable[[Array], Array], f: Array, v: Array, got: Array, law: str
 
 
 def derivatives(loss: Any, seed: int) -> None:
-    """Check that the cotangent is dL/df, and the Hessian its symmetric derivative and equal to `curvature`."""
+    """Check that the cotangent is dL/df.
+
+    The Hessian is the derivative of the cotangent, is symmetric, and equals the result of `curvature`.
+    """
     f, y, rng = drawn(loss, seed)
     u, v = rng.standard_normal((2, *f.shape))
     slope(lambda f: loss(f, y), f, v, (loss.cotangent(f, y) * v).sum(), "cotangent = dL/df")
@@ -89,7 +92,7 @@ def derivatives(loss: Any, seed: int) -> None:
 
 
 def mean(loss: Any, seed: int) -> None:
-    """Check that L >= 0 is the mean over independent examples."""
+    """Check that L >= 0 is the mean over examples, and that no example affects another."""
     f, y, _ = drawn(loss, seed)
     one = [slice(n, n + 1) for n in range(N)]
     values = [loss(f[n], y[n]) for n in one]
@@ -100,7 +103,7 @@ def mean(loss: Any, seed: int) -> None:
 
 
 def members(loss: Any, seed: int) -> None:
-    """Check that each member of an ensemble has the loss that it has alone, bit for bit."""
+    """Check that each member of an ensemble has its separate loss, bit for bit."""
     f, y, rng = drawn(loss, seed, (5,))
     v = rng.standard_normal(f.shape)
     assert loss(f, y).shape == (5,), "not a loss for each member"
@@ -131,7 +134,10 @@ def precise(loss: Any, seed: int) -> None:
 
 
 def refuses(loss: Any, seed: int) -> None:
-    """Refuse integers, class numbers, other shapes and no examples; (N, 1) - (N,) would be (N, N)."""
+    """Check that integers, class numbers, other shapes and empty batches are refused.
+
+    Without the check, (N, 1) - (N,) would be (N, N).
+    """
     f, y, _ = drawn(loss, seed)
     many, smooth = np.zeros((3, N, 1)), curved(loss, f, y, f) is not None
     for call in (loss, loss.cotangent, *([lambda f, y: loss.hessian(f, y, f)] if smooth else [])):
@@ -159,7 +165,7 @@ def raises(error: type[Exception], words: str, call: Callable[..., Any], *argume
 
 
 def is_data(loss: Any, seed: int) -> None:
-    """Check that a pickled loss is equal, and that a checkpoint refuses a loss with other settings."""
+    """Check that a pickled loss equals the loss, and that a checkpoint detects other settings."""
     again = pickle.loads(pickle.dumps(loss))  # noqa: S301
     f, y, _ = drawn(loss, seed)
     assert again == loss
@@ -191,7 +197,7 @@ def test_law(law: Callable[[Any, int], None], loss: Any, seed: int) -> None:
 
 @dataclass(frozen=True)
 class Right(type(mn.mse)):  # type: ignore[misc]
-    """A second definition of the squared loss."""
+    """A second squared loss."""
 
 
 class Uphill(Right):
@@ -219,7 +225,7 @@ class Total(Right):
 
 
 class Shared(Right):
-    """A loss that all members share."""
+    """A loss with one value for all members."""
 
     def __call__(self, f: Array, y: Array) -> Array:
         return np.mean(super().__call__(f, y))

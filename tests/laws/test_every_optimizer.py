@@ -1,6 +1,6 @@
-"""Test laws of every optimiser, found among the subclasses of `Optimizer`; a new one needs no test of its own.
+"""Test laws of every optimiser, found among the subclasses of `Optimizer`. A new optimiser needs no test of its own.
 
-An optimiser whose arguments are not of the kinds in `make` fails: add the kind there.
+The test fails for an optimiser with an argument of a kind that `make` does not contain. Add the kind to `make`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Make = Callable[..., Optimizer]
 
 
 def options(kind: Any) -> list[str]:
-    """Return the numbers besides lr that an optimiser takes, all with defaults."""
+    """Return the numbers, apart from lr, that an optimiser accepts, all with a default."""
     return [f.name for f in fields(kind) if f.init and type_of(f) == "float" and f.name != "lr"]
 
 
 def make(kind: Any, **settings: Any) -> Optimizer:
-    """Return an optimiser with the rate LR, and with the layout of NET if it needs one."""
+    """Return an optimiser at the rate LR, with the layout of NET if required."""
     needed = {f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING}
     ways = {"lr": LR, "layout": NET.layout}
     assert needed <= set(ways), (
@@ -50,12 +50,12 @@ def make(kind: Any, **settings: Any) -> Optimizer:
 
 
 def plain(kind: Any, **settings: Any) -> Optimizer:
-    """Return the optimiser without momentum and without decay."""
+    """Return an optimiser without momentum and without decay."""
     return make(kind, **{name: 0.0 for name in ("momentum", "weight_decay") if name in options(kind)} | settings)
 
 
 def settings(kind: Any) -> list[dict[str, Any]]:
-    """Yield the defaults, and all memory and decay together."""
+    """Return the default settings, and settings with every memory and decay."""
     more = {name: value for name, value in {"momentum": 0.7, "weight_decay": 0.1}.items() if name in options(kind)}
     return [{}, more, more | {"towards": TOWARDS}] if pulls(kind) else [{}, more]
 
@@ -80,7 +80,7 @@ def walk(
 
 
 def members(kind: Any) -> None:
-    """Check that all or some members of an ensemble move as each of them alone, bit for bit."""
+    """Check that members and subsets of an ensemble move bit for bit as they do separately."""
     for how in settings(kind):
         together, memory = walk(make(kind, **how), THETA)
         for e in range(E):
@@ -94,7 +94,7 @@ def members(kind: Any) -> None:
 
 
 def resumes(kind: Any, folder: Path) -> None:
-    """Check that K steps, a checkpoint, and K steps by a new or unpickled optimiser give the bits of 2 K steps."""
+    """Check that K steps, a checkpoint, and K more by a new or unpickled optimiser have the bits of 2 K steps."""
 
     def end(optimizer: Optimizer, steps: int, theta: Array, batch: int | None, resume: Any = None) -> Any:
         *_, last = mn.train(
@@ -114,7 +114,7 @@ def resumes(kind: Any, folder: Path) -> None:
 
 
 def linear_in_lr(kind: Any) -> None:
-    """Check that theta moves by lr times a direction."""
+    """Check that theta moves by lr times a direction, so twice as far at twice the rate."""
     for how in settings(kind):
         if "towards" in how:
             how = how | {"towards": TOWARDS[0]}
@@ -124,7 +124,7 @@ def linear_in_lr(kind: Any) -> None:
 
 
 def downhill(kind: Any) -> None:
-    """Check that the first step descends, theta rests where g = 0, and |theta|^2 falls along its gradient."""
+    """Check that the first step descends, that theta rests at g = 0, and that |theta|^2 falls along its gradient."""
     moved = walk(plain(kind), THETA, GRADIENTS[:1])[0] - THETA
     assert ((moved * GRADIENTS[0]).sum(-1) < 0).all(), "the first step goes uphill"
     for how in settings(kind)[:1]:
@@ -138,7 +138,10 @@ def downhill(kind: Any) -> None:
 
 
 def decays(kind: Any) -> None:
-    """Check that a step at g = 0 subtracts lr weight_decay (theta - towards) for any scales but s = 0."""
+    """Check that a step at g = 0 subtracts lr weight_decay (theta - towards), whatever the scales.
+
+    If s = 0, the step subtracts nothing.
+    """
     if "weight_decay" not in options(kind):
         return
     s = np.where(np.arange(P) % 2, SCALES, 0)
@@ -153,9 +156,10 @@ def decays(kind: Any) -> None:
 
 
 def scales_tell(kind: Any) -> None:
-    """Each parameter moves by its scale times what it would move, 0 if that is 0; `rule` says whose scales these are.
+    """Check that each parameter moves by its scale times its unscaled step, or 0. `rule` selects the scales' rule.
 
-    rule = "sgd" belongs to steps that are linear in the gradient, the others to steps that forget its size.
+    rule = "sgd" applies to steps that are linear in the gradient. The other rules apply to steps independent of its
+    size.
     """
     s = np.where(np.arange(P) % 5, SCALES, 0)
     for how in ({}, *({"momentum": 0.7} for name in options(kind) if name == "momentum")):
@@ -171,7 +175,7 @@ def scales_tell(kind: Any) -> None:
 
 
 def precise(kind: Any) -> None:
-    """Check that float32 stays float32 and close to float64, with the same bits for settings of NumPy's types."""
+    """Check that float32 stays float32 and near float64, with equal bits for settings that are NumPy scalars."""
     for how in settings(kind):
         small: dict[str, Any] = how | ({"towards": TOWARDS.astype(np.float32)} if "towards" in how else {})
         numpy = {name: np.float64(value) for name, value in small.items() if name != "towards"}
@@ -187,7 +191,7 @@ def precise(kind: Any) -> None:
 
 
 def own_arrays(kind: Any) -> None:
-    """Check that only theta and the memory change, and that neither shares the caller's arrays."""
+    """Check that only theta and the memory change, and that neither is in the caller's arrays."""
     for how in settings(kind):
         mine = {name: a.copy() if isinstance(a, np.ndarray) else a for name, a in how.items()}
         optimizer, theta, scales, g = make(kind, **mine), THETA.copy(), SCALES.copy(), GRADIENTS[0].copy()
@@ -205,7 +209,7 @@ def own_arrays(kind: Any) -> None:
 
 
 def scheduled(kind: Any) -> None:
-    """Check that a schedule's step uses its rate at that step."""
+    """Check that a schedule's step uses the rate of that step."""
     lr = mn.StepDecay(LR, every=2, factor=0.5)
     for how in settings(kind):
         theta, other = THETA.copy(), THETA.copy()
@@ -219,7 +223,7 @@ def scheduled(kind: Any) -> None:
 
 
 def refuses(kind: Any) -> None:
-    """Check that settings out of range raise errors that name the class and the argument."""
+    """Check that settings out of range raise an error with the names of the class and the argument."""
     bad: dict[str, list[Any]] = {name: [-0.1, np.nan, np.inf] for name in ["lr", *options(kind)]}
     bad["lr"] += [0.0, None]
     for name in {"momentum", "b1", "b2"} & set(bad):
@@ -235,7 +239,7 @@ def refuses(kind: Any) -> None:
 
 
 def settings_tell(kind: Any) -> None:
-    """Check that every setting changes theta's path, and that steps change every number of the memory."""
+    """Check that every setting changes theta, and that steps change every number of the memory."""
     most = settings(kind)[-1]
     for name in options(kind):
         ends = [walk(make(kind, **most | {name: value}), THETA)[0] for value in (0.25, 0.97)]
@@ -263,18 +267,18 @@ def test_every_optimizer_resumes(kind: Any, tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Right(mn.SGD):
-    """A second definition of gradient descent, which the laws accept."""
+    """A second gradient descent, which the laws accept."""
 
 
 class Shared(Right):
-    """An optimiser that clips by the gradient of all members, ignoring the ensemble axis."""
+    """Clips by the gradient of all members and omits the ensemble axis."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, gradient / np.linalg.norm(gradient), memory, scales)
 
 
 class Twice(Right):
-    """An optimiser with lr both in the velocity and in the step."""
+    """Applies lr in the velocity and in the step."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, self.rate * gradient, memory, scales)
@@ -286,7 +290,7 @@ class Uphill(Right):
 
 
 class Remembers(Right):
-    """An optimiser that keeps the last gradient outside its memory, so that checkpoints lose it."""
+    """Stores the last gradient as an attribute, which checkpoints do not contain."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         before = vars(self).setdefault("_before", [0.0])
@@ -309,7 +313,7 @@ class Unscaled(Right):
 
 
 class Signs(Right):
-    """An optimiser that descends by signs, like Adam, at the rates of gradient descent."""
+    """Descends by signs, like Adam, at the rates of gradient descent."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, np.sign(gradient), memory, scales)
@@ -330,14 +334,14 @@ class Keeps(Right):
 
 
 class Forgets(Right):
-    """An optimiser that assigns the velocity to a name instead of the memory."""
+    """Writes the velocity into a copy of the memory instead of the memory."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, gradient, None if memory is None else memory.copy(), scales)
 
 
 class Half(mn.Adam):
-    """An optimiser that computes the running mean in a separate array."""
+    """Computes the running mean in a copy of the memory."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         mine = memory.copy()
@@ -346,7 +350,7 @@ class Half(mn.Adam):
 
 
 class Late(Right):
-    """An optimiser that uses the first rate of a schedule at every step."""
+    """Uses the first rate of a schedule at every step."""
 
     def at(self, step: int) -> Any:
         return super().at(0)

@@ -1,4 +1,4 @@
-"""Test laws of every schedule, found among the subclasses of `Schedule`; a new one needs no test of its own."""
+"""Test laws of every schedule, found among the subclasses of `Schedule`. A new schedule needs no test of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAD: dict[str, list[Any]] = {
 
 
 def make(kind: Any) -> Iterator[Any]:
-    """Return schedules with one argument varied at a time, and the others at their first values."""
+    """Yield each way to set the arguments one by one, with the others at their first value."""
     strange = [f.name for f in fields(kind) if f.init and f.type not in WAYS]
     assert not strange, f"write how to make a {kind.__name__}: {strange} in test_every_schedule.WAYS"
     first = {f.name: WAYS[str(f.type)][0] for f in fields(kind) if f.init and f.default is MISSING}
@@ -45,7 +45,7 @@ def make(kind: Any) -> Iterator[Any]:
 
 
 def rates(kind: Any) -> None:
-    """Check that rates are finite, >= 0, at first > 0, and depend only on the step."""
+    """Check that rates are finite and >= 0, start above 0, and depend only on the step."""
     for lr in make(kind):
         found = [lr(s) for s in range(STEPS)]
         assert all(isinstance(a, float) and 0 <= a < np.inf for a in found), f"{lr!r}: {found}"
@@ -62,7 +62,7 @@ def times(kind: Any) -> None:
 
 
 def is_data(kind: Any) -> None:
-    """Check that equal settings make equal schedules, and that a checkpoint refuses other settings."""
+    """Check that schedules are equal by their settings, and that a checkpoint detects other settings."""
     for lr in make(kind):
         assert pickle.loads(pickle.dumps(lr)) == lr  # noqa: S301
         other = [different for different in make(kind) if different != lr]
@@ -71,7 +71,7 @@ def is_data(kind: Any) -> None:
 
 
 def resumes(kind: Any) -> None:
-    """Check that a stopped run resumes with the same bits, and that its time is the schedule's."""
+    """Check that a stopped run resumes with equal bits, and that its time is the schedule's."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(2)), (3,))
     theta, data = net.init(np.random.default_rng(0)), (np.eye(3), np.eye(3)[:, :2])
     for lr in make(kind):
@@ -87,7 +87,7 @@ def resumes(kind: Any) -> None:
 
 
 def refuses(kind: Any) -> None:
-    """Check that settings out of range raise errors that name the argument."""
+    """Check that settings out of range raise an error with the name of the argument."""
     first = {f.name: getattr(next(make(kind)), f.name) for f in fields(kind) if f.init}
     for f in fields(kind):
         for bad in BAD[str(f.type)] if f.init else ():
@@ -113,12 +113,12 @@ def test_law(law: Callable[[Any], None], kind: Any) -> None:
 
 @dataclass(frozen=True)
 class Right(mn.StepDecay):
-    """Define a second step decay."""
+    """A second step decay."""
 
 
 @dataclass(frozen=True)
 class Counts(Right):
-    """Return a rate that falls with every call."""
+    """Falls with every call."""
 
     calls: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -133,7 +133,7 @@ class Negative(Right):
 
 
 class Short(Right):
-    """Omit the last rate from t."""
+    """Omits the last rate from t."""
 
     def t(self, steps: int) -> float:
         return super().t(max(steps - 1, 0))

@@ -1,6 +1,6 @@
 """Test laws of every step of the recursion, found among the subclasses of `Step`, in kernels of layers that use it.
 
-Finite networks have the kernels of a new layer's rule, or of a new activation's closed form, on average.
+For a new layer's rule or a new activation's closed form, finite networks have these kernels on average.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.kit.montecarlo import kernels as networks
 
 Array = Any
 AROUND = (Begin, End)
-"""Steps that the plan puts around those of the layers."""
+"""Steps that the plan adds around those of the layers."""
 
 
 def drawn(shape: tuple[int, ...]) -> Array:
@@ -40,9 +40,9 @@ def drawn(shape: tuple[int, ...]) -> Array:
 
 @cache
 def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
-    """A spec, the shape of its examples and its steps, for each layer with an infinite width.
+    """Return a spec, the shape of its examples and its steps, for each layer with an infinite width.
 
-    Kernels that warn of their quadrature, as those of kinks do, are left out.
+    Kernels whose quadrature warns, such as those of activations with kinks, are left out.
     """
     found = []
     for layer, shape in (case for kind in layers() for case in examples(kind)):
@@ -69,10 +69,10 @@ VECTORS = [case for case in kernels() if not needs_images(case[2])]
 
 
 def check_program(program: Program) -> tuple[Array, Array]:
-    """Law, rows and pairs of a program agree after each of its steps; return K and Theta at the end.
+    """Check that law, rows and pairs of a program agree after each step, and return K and Theta at the end.
 
-    0 <= p, r <= 1 and p + r = 1.  A block is the listing of its pairs.  K and Theta are symmetric.  Their diagonals are
-    those of the rows, as is the pair of equal rows, unless these have masks of their own.
+    The law is 0 <= p, r <= 1 and p + r = 1. A block is the listing of its pairs. K and Theta are symmetric. Their
+    diagonals are those of the rows, as is the pair of equal rows unless these have their own masks.
     """
     run_law(program, Law())
     x, masked = drawn((4,)), any(isinstance(step, Masks) for step in steps(program))
@@ -109,12 +109,12 @@ def check_program(program: Program) -> tuple[Array, Array]:
 @pytest.mark.parametrize(("spec", "shape", "program"), VECTORS, ids=[str(case[0].layers[1]) for case in VECTORS])
 def test_law_rows_and_pairs_agree(spec: mn.Sequential, shape: tuple[int, ...], program: Program) -> None:
     found, kernel, x = check_program(program), an.kernel(spec).both(drawn(shape)), drawn(shape)
-    off = ~np.eye(len(x), dtype=bool)  # with masks, the diagonal is of one example's
+    off = ~np.eye(len(x), dtype=bool)  # with masks, the diagonal is a single example's
     for mine, k in zip(found, kernel, strict=True):
         np.testing.assert_allclose(mine[off], k[off], rtol=0, atol=1e-11 * max(np.abs(k).max(), 1e-300))
 
 
-FIRST = {type(spec.layers[1]): (spec, shape) for spec, shape, _ in reversed(kernels())}  # of each class
+FIRST = {type(spec.layers[1]): (spec, shape) for spec, shape, _ in reversed(kernels())}  # one of each class
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_kernels_are_gram_matrices(spec: mn.Sequential, shape: tuple[int, ...], 
 
 
 ONLY_IN_THE_LIMIT = {"Dropout", "GlobalSelfAttention", "LayerNorm", "Product"}
-"""Layers whose masks, statistics or products add terms of order 1/n at width n; other tests measure these."""
+"""Layers whose masks, statistics or products add terms of order 1/n at width n. Other tests measure these terms."""
 
 
 def check_average(spec: mn.Sequential, shape: tuple[int, ...], said: mn.Sequential | None = None) -> None:
@@ -169,7 +169,7 @@ def test_a_rule_of_another_layer_is_refused() -> None:
 
 
 def test_every_step_is_met() -> None:
-    """Fail for a step that no layer of `every.examples` has; add such a layer there."""
+    """Every step has a layer in `every.examples`. If one is missing, add such a layer there."""
     met = {type(step) for _, _, program in kernels() for step in steps(program)} | {*AROUND}
     left = [kind.__name__ for kind in every(Step) if kind is not ImageStep and kind not in met]
     assert not left, left
@@ -189,11 +189,11 @@ def test_every_layer_has_a_rule_or_a_refusal() -> None:
 
 @dataclass(frozen=True)
 class Right(Affine):
-    """Define a second step of weights and a bias."""
+    """A second step of weights and a bias."""
 
 
 class Apart(Right):
-    """Give equal rows an angle."""
+    """Gives equal rows an angle."""
 
     def pairs(self, pairs: Any, row: Any) -> None:
         super().pairs(pairs, row)
@@ -201,7 +201,7 @@ class Apart(Right):
 
 
 class Listed(Right):
-    """Compute a listing differently from a block."""
+    """Computes a listing differently from a block."""
 
     def pairs(self, pairs: Any, row: Any) -> None:
         super().pairs(pairs, row)
@@ -209,7 +209,7 @@ class Listed(Right):
 
 
 class NoTangent(Right):
-    """Omit K' from the pairs' Theta'."""
+    """Omits K' from the pairs' Theta'."""
 
     def tangents(self, pairs: Any, row: Any) -> None:
         pass
@@ -222,7 +222,7 @@ class Beyond(Right):
 
 
 class Lopsided(Right):
-    """Use only the left row of a pair."""
+    """Uses only the left row of a pair."""
 
     def pairs(self, pairs: Any, row: Any) -> None:
         super().pairs(pairs, row)

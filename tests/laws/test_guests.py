@@ -1,6 +1,6 @@
 """Test public calls inside public calls, and exceptions at any line.
 
-A tracer replaces signals, so tests are deterministic.
+A tracer is used because it is deterministic, unlike signals.
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], some: int = 1
         random.Random(0).shuffle(all_lines)  # an error shows at lines that are near each other
         for k in all_lines * rounds:
             try:
-                with np.errstate(all="ignore"):  # memory that nobody wrote holds any number, signalling NaN too
+                with np.errstate(all="ignore"):  # uninitialised memory: any number, even a signalling NaN
                     law(host, right, known, k)
             except (
                 AssertionError,
                 IndexError,
                 TypeError,
                 RuntimeWarning,
-            ):  # in a thread of the pool, NumPy warns still
+            ):  # NumPy still warns in a thread of the pool
                 return True
     return False
 
@@ -119,7 +119,7 @@ def error_law(host: Host, right: str, _: Any, k: int) -> int:
 
 
 def test_memory_of_the_thread_is_refused() -> None:
-    """Plant an error: patches stay in memory that the thread's next call reuses, and a guest is such a call."""
+    """Plant an error: patches stay in memory that the thread's next call, such as a guest, reuses."""
     Patches = pytest.importorskip("minintk.fast.patches", reason="the satellite of speed was taken away").Patches
     kept: dict[Any, Any] = {}
     right = Patches.read
@@ -134,9 +134,9 @@ def test_memory_of_the_thread_is_refused() -> None:
 
 
 def test_a_call_that_does_not_wait_is_refused() -> None:
-    """Pieces that nobody has computed yet: the call returns what the memory held.
+    """Plant an error: a call that does not wait for its pieces returns uninitialised memory.
 
-    Without the pauses the caller may take all pieces itself; then nobody has to wait.
+    Without the pauses, the caller can take all pieces itself, and then no thread has to wait.
     """
     caller = threading.get_ident()
 
@@ -197,7 +197,7 @@ def test_marks_that_have_to_be_unset_are_refused() -> None:
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
 @pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_storms_of_signals(count: int) -> None:
-    """Run `signal_storms` in a separate process, which can be ended if it hangs."""
+    """Run `signal_storms` in a separate process, because a hanging process is killed."""
     storm = Path(__file__).with_name("signal_storms.py")
     done = subprocess.run(
         [sys.executable, storm, str(count)], capture_output=True, text=True, timeout=1200, check=False

@@ -67,9 +67,9 @@ def test_laws_hold_in_float32(case: Case) -> None:
 
 @given(cases(ensembles=(3,)))
 def test_members_of_an_ensemble_are_bit_for_bit_the_networks_alone(case: Case) -> None:
-    """f, J v and J' u have equal bits.
+    """Members have the same f, J v and J' u bit for bit.
 
-    One network's kernel is a single product over outputs and examples, and rounds differently.
+    The kernel of one network is one product and rounds differently.
     """
     f, J = case.net.linearize(case.theta, case.x)
     v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal((3, len(case.x), case.net.outputs))
@@ -130,7 +130,7 @@ def test_every_model_obeys_the_laws(case: Case, shared: bool) -> None:
 
 
 def saturated(seed: int, scale: float = 8.0) -> tuple[mn.Network, Array, Array, np.random.Generator]:
-    """Return (network, theta_0, x, rng): tanh comes last, and outputs are near 1 and -1 at scale 8."""
+    """Return (network, theta_0, x, rng). The last layer is tanh, and outputs are near 1 and -1 at scale 8."""
     net = mn.Network(mn.Sequential(mn.Dense(4, b_std=1.0), mn.Tanh(), mn.Dense(2, b_std=1.0), mn.Tanh()), (3,))
     rng = np.random.default_rng(seed)
     return net, scale * net.init(rng), scale * rng.standard_normal((3, 3)), rng
@@ -138,7 +138,7 @@ def saturated(seed: int, scale: float = 8.0) -> tuple[mn.Network, Array, Array, 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_saturated_network_less_its_start_obeys_the_law_of_the_derivative(seed: int) -> None:
-    """f and f_0 are near 1, alpha (f - f_0) and J near 0, so roundings are those of f and f_0."""
+    """If f and f_0 are near 1 and alpha (f - f_0) and J are near 0, the roundings are those of f and f_0."""
     net, theta0, x, rng = saturated(seed)
     theta = theta0 + 0.1 * rng.standard_normal(theta0.shape)
     testing.check_derivative(mn.Centred(net, theta0, alpha=3.0), theta, x, rng)
@@ -170,7 +170,10 @@ def test_linearized_has_a_constant_jacobian_and_the_value_at_theta0(case: Case) 
 
 @given(cases(), st.floats(1e-3, 1e3))
 def test_linearising_and_centring_commute(case: Case, alpha: float) -> None:
-    """Both are alpha J (theta - theta_0); Centred o Linearized subtracts f(theta_0) once more, and rounds there."""
+    """Both orders give alpha J (theta - theta_0).
+
+    Centred o Linearized subtracts f(theta_0) once more and rounds there.
+    """
     theta = near(case)
     one = mn.Centred(mn.Linearized(case.net, case.theta), case.theta, alpha)
     other = mn.Linearized(mn.Centred(case.net, case.theta, alpha), case.theta)
@@ -200,9 +203,10 @@ def run(model: mn.Model, theta: Array, x: Array, y: Array, lr: float, steps: int
 
 
 def stable_rate(net: mn.Network, theta: Array, x: Array) -> float:
-    """A quarter of the largest stable learning rate, 2 N / lambda_max, of the slowest member; with the scales in it.
+    """Return a quarter of the slowest member's largest stable learning rate, 2 N / lambda_max, including the scales.
 
-    A small network's kernel may start near 0 and grow: lambda_max is taken at theta and at 2 theta, and at least N.
+    A small network's kernel can start near 0 and grow, so lambda_max is evaluated at theta and 2 theta, and is at least
+    N.
     """
     scales = net.layout.learning_rate_scales()
     s = np.ones(net.size) if scales is None else scales
@@ -214,14 +218,17 @@ def stable_rate(net: mn.Network, theta: Array, x: Array) -> float:
 
 
 SHORT = 20
-"""Training steps in the laws below; a rounding grows by at most 1 + lr |Hessian| <= 2 or so in each, near the start."""
+"""Training steps in the laws below.
+
+Near the start, each step multiplies a rounding by at most 1 + lr |Hessian|, about 2.
+"""
 
 smooth_cases = cases(networks(SMOOTH))
 
 
 @given(smooth_cases, st.sampled_from((0.0, 0.9)))
 def test_relinearising_at_every_step_is_gradient_descent(case: Case, momentum: float) -> None:
-    """At theta = theta_0, f_lin = f and J is the network's: the same arithmetic, bit for bit."""
+    """At theta = theta_0, f_lin = f and J is the network's, so the arithmetic is equal bit for bit."""
     lr = stable_rate(case.net, case.theta, case.x)
     iterated = mn.IterativelyLinearized(case.net, case.theta, every=1)
     a, b = (run(model, case.theta, case.x, case.y, lr / 4, SHORT, momentum) for model in (case.net, iterated))
@@ -239,7 +246,7 @@ def test_never_relinearising_is_the_linearised_network(case: Case, momentum: flo
 @pytest.mark.filterwarnings("ignore:learning rate")
 @given(smooth_cases, st.integers(2, 5))
 def test_relinearising_every_k_steps_starts_afresh(case: Case, every: int) -> None:
-    """K steps of IterativelyLinearized are K steps of Linearized from where the last K ended."""
+    """K steps of IterativelyLinearized are K steps of Linearized from the end of the last K."""
     lr = stable_rate(case.net, case.theta, case.x) / 4
     path = run(mn.IterativelyLinearized(case.net, case.theta, every), case.theta, case.x, case.y, lr, 3 * every)
     theta = case.theta
@@ -260,7 +267,7 @@ def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) 
 
 @given(smooth_cases)
 def test_models_nest_in_any_order_and_train(case: Case) -> None:
-    """Check that two orders of the same nesting agree, and that a step of any nesting reduces the loss."""
+    """Check that two orders of one nesting agree, and that a step of any nesting reduces the loss."""
     lr = stable_rate(case.net, case.theta, case.x)
     net, theta0 = case.net, case.theta
     lin_cen = mn.Linearized(mn.Centred(net, theta0, 2.0), theta0)
@@ -286,7 +293,10 @@ def test_models_nest_in_any_order_and_train(case: Case) -> None:
 
 @given(smooth_cases)
 def test_descent_on_the_linearised_network_is_a_power_of_one_matrix(case: Case) -> None:
-    """f_t - y = (I - lr/N J S J')^t (f_0 - y), S the learning-rate scales: the matrix built from J.dense() alone."""
+    """f_t - y = (I - lr/N J S J')^t (f_0 - y), with the learning-rate scales S.
+
+    The matrix J is J.dense().
+    """
     lr, (N, C) = stable_rate(case.net, case.theta, case.x), case.y.shape
     f0, J = case.net.linearize(case.theta, case.x)
     scales = case.net.layout.learning_rate_scales()

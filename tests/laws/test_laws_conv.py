@@ -1,4 +1,4 @@
-"""Test the laws of finite networks over random convolutional specs, and with BatchNorm, before and after it."""
+"""Test the laws of finite networks over random convolutional specs, and with BatchNorm in training and calibrated."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ coupled = convolutional(normalised=True)
 
 @given(cases(coupled))
 def test_batchnorm_in_training(case: Case) -> None:
-    """With the batch's statistics and their derivatives; a kernel there is none.
+    """Check the batch's statistics and their derivatives. Such a network has no kernel.
 
-    Where the batch agrees on every channel, a single pixel with one channel say, f is 0 whatever theta is, and J is the
-    rounding errors of 0: tolerances relative to |J| say nothing there.
+    If all examples of the batch agree on every channel, e.g. for a single pixel with one channel, f is 0 for any theta.
+    Then J consists of rounding errors of 0, and tolerances relative to |J| are meaningless.
     """
     x = case.rng.standard_normal((6, *case.net.input_shape))
     J = case.net.linearize(case.theta, x)[1].dense()
@@ -108,7 +108,7 @@ def test_batchnorm_in_training(case: Case) -> None:
 @settings(max_examples=few(25))
 @given(cases(coupled))
 def test_batchnorm_calibrated(case: Case) -> None:
-    """Check a calibrated network like any other; on the batch of its calibration it is the same function."""
+    """Check a calibrated network like any other. On its calibration batch, the network equals the uncalibrated one."""
     batch = case.rng.standard_normal((7, *case.net.input_shape))
     frozen, f = case.net.calibrate(case.theta, batch), case.net(case.theta, batch)
     tolerance = testing.roundings(case.net, case.theta, batch) * (1 + float(np.abs(f).max()))

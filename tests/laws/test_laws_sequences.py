@@ -1,4 +1,4 @@
-"""Test the laws of attention and padding: derivatives by hand, infinite-width kernels, and what padding keeps."""
+"""Test the laws of attention and padding: hand-written derivatives, infinite-width kernels, and invariance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.kit.strategies import PARAMETRIZATIONS, SMOOTH, Case, cases, dense
 Array = np.ndarray[Any, Any]
 Patch = pytest.MonkeyPatch
 
-# ------------------------------------------------------------------------------------------- derivatives by hand
+# ------------------------------------------------------------------------------------------- hand-written derivatives
 
 
 @st.composite
@@ -127,7 +127,7 @@ RANDOM: dict[str, Any] = {"zeta": mn.Identity(), "scaling": "sqrt", "key_channel
 
 
 def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
-    """Build attention with n channels everywhere, on the inputs; if deep, between layers of ReLU."""
+    """Build attention with n channels everywhere, on the inputs or, if `deep`, between layers of ReLU."""
     layer = mn.GlobalSelfAttention(n, w_std=1.3, **({"heads": 2} | how))
     before, after = ([mn.Conv1d(n, 1, w_std=1.2), mn.ReLU()], [mn.ReLU()]) if deep else ([], [])
     mean = mn.MaskedAvgPool() if layer.masked else mn.GlobalAvgPool()
@@ -141,7 +141,7 @@ def combined(members: int, n: int, how: dict[str, Any]) -> tuple[Array, Array]:
 
 
 def worst(samples: tuple[Array, Array], truth: Any) -> float:
-    """Return the largest |z| against these kernels, divided by what chance explains."""
+    """Return the largest |z| against these kernels, divided by its limit."""
     upper = np.triu_indices(len(X))
     z = [z_scores(s, np.asarray(k)[upper]) for s, k in zip(samples, truth, strict=True)]
     return float(np.abs(z).max()) / limit(6)
@@ -220,7 +220,7 @@ def test_in_other_parametrizations(parametrization: Parametrization) -> None:
 @settings(max_examples=10)
 @given(attention(3), st.integers(0, 2**32 - 1))
 def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> None:
-    """Check that a padded sequence has the outputs and kernels of the shorter one, with the same weights."""
+    """Check that a padded sequence has the outputs and kernels of the shorter one, with equal weights."""
     layer, rng = replace(layer, masked=True, b_std=0.0), np.random.default_rng(seed)
     body = mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), layer, mn.Erf(), mn.MaskedAvgPool(), mn.Dense(2))
     short = rng.standard_normal((3, 4, 2))
@@ -235,7 +235,7 @@ def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> No
 
 
 def test_what_is_no_padding_counts() -> None:
-    """Reject attention that is not masked, and a mean over all positions."""
+    """Reject attention without a mask, and a mean over all positions."""
     rng = np.random.default_rng(0)
     short = rng.standard_normal((3, 4, 2))
     x = np.concatenate([short, np.zeros((3, 3, 2))], axis=1)
@@ -248,7 +248,7 @@ def test_what_is_no_padding_counts() -> None:
 
 
 def test_a_position_of_zeros_is_seen_by_its_bound_layer() -> None:
-    """Require that every channel is 0; an example that is all padding has outputs 0 and no NaN."""
+    """A position counts as padding only if every channel is 0. An example of padding has outputs 0 and no NaN."""
     net = mn.Network(mn.Sequential(mn.GlobalSelfAttention(3, masked=True), mn.MaskedAvgPool()), (4, 2))
     x = np.zeros((2, 4, 2))
     x[1, 2, 1] = 1.0

@@ -1,6 +1,6 @@
-"""Test learning-rate scales in the tangent kernel, in kappa, at infinite width and in decay: limits and refusals.
+"""Test learning-rate scales in the tangent kernel, in kappa, at infinite width and in decay, with limits and refusals.
 
-The laws themselves run with their planted errors, in `tests/planted/test_planted.py`.
+The laws themselves run with their planted errors in `tests/planted/test_planted.py`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def test_a_kernel_without_the_rates_or_with_other_powers_is_refused(parametrizat
 
 
 def test_deep_networks_tend_to_the_analytic_kernel() -> None:
-    """Since E J S J' = Theta + c/n, 2 E_2n - E_n has no term in 1/n.
+    """E J S J' = Theta + c/n, so 2 E_2n - E_n has no term in 1/n.
 
-    Networks have two hidden layers, muP, and three branches.
+    The networks are in muP and have two hidden layers or three branches.
     """
 
     def plain(n: int) -> mn.Sequential:
@@ -65,7 +65,7 @@ def test_convolutions_have_it_too() -> None:
     [
         mn.ABC((0, 0.5, 0.5), (0, 0, 0), (0.5, 0.5, 0.5)),  # falls as n^-1/2
         mn.ABC((0, 0, 0), (0, 0.5, 0.5), (-1, -1, -1)),  # grows as n^2
-        mn.ABC((0, 0, 0), (0, 0.5, 0.5), (1, 1, 1)),  # has a limit, in which the input's share is 0
+        mn.ABC((0, 0, 0), (0, 0.5, 0.5), (1, 1, 1)),  # a limit exists, without the input's share
     ],
     ids=repr,
 )
@@ -78,7 +78,10 @@ def test_a_kernel_that_is_no_limit_is_refused(parametrization: Any) -> None:
 
 
 def test_the_share_that_vanishes_left_out() -> None:
-    """For c = inf the rate is 0, and the remaining terms have a limit. Without hidden layers there is no width."""
+    """For c = inf, the rate is 0 and the remaining shares have a limit.
+
+    Networks without hidden layers have no width.
+    """
     left = mn.ABC((0, 0, 0), (0, 0.5, 0.5), (np.inf, 1, 1))
     k = [an.kernel(law.network(left, n).spec, left).ntk(law.X) for n in (64, 1024)]
     np.testing.assert_allclose(k[1], k[0], rtol=1e-11)
@@ -110,7 +113,7 @@ def test_rates_that_are_none_are_refused(rates: Any) -> None:
 
 
 def shrink_exponents(optimizer: Any, widths: tuple[int, ...] = (64, 256, 1024)) -> dict[str, float]:
-    """Return {tensor: b} for the fraction ~ n^b that ten steps of decay remove."""
+    """Return {tensor: b}, where b is the exponent of the share ~ n^b that ten steps of decay remove from the tensor."""
     taken: dict[str, list[float]] = {}
     for n in widths:
         net = law.network(mn.SpectralMuP(), n)
@@ -137,7 +140,7 @@ def test_a_decay_beyond_zero_is_refused_before_training(kind: Any) -> None:
         kind(2.0, weight_decay=0.5)
     net, late = law.network(mn.NTK(), 4), kind(mn.WarmUp(10, then=2.0), weight_decay=0.5)
     theta, how = net.init(np.random.default_rng(0)), {"loss": mn.mse, "optimizer": late}
-    next(mn.train(net, theta, law.X, law.Y, steps=9, **how))  # the rate is below 2 until there
+    next(mn.train(net, theta, law.X, law.Y, steps=9, **how))  # the rate is below 2 up to this step
     for start in (
         lambda: mn.train(net, theta, law.X, law.Y, steps=10, **how),
         lambda: mn.fit(net, theta, law.X, law.Y, epochs=10, **how),
@@ -148,7 +151,7 @@ def test_a_decay_beyond_zero_is_refused_before_training(kind: Any) -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_on_every_library(library: str) -> None:
-    """`ntk`, kappa, a kernel over time and its scales agree on all libraries. float32 stays float32."""
+    """Check ntk, kappa, a kernel over time and its scales, and that float32 stays float32."""
     net, xp = law.network(mn.SpectralMuP(), 16), namespace(library)
     theta, x, y = (to_library(a.astype(np.float32), xp) for a in (net.init(np.random.default_rng(0)), law.X, law.Y))
     k = mn.ntk(net, theta, x)

@@ -1,4 +1,4 @@
-"""Test long runs that are killed at random, started several times, or on a full disk: the bits never change."""
+"""Test long runs that are killed at random, started several times, or on a full disk. The bits never change."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Unbroken = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def start() -> Start:
-    """Start the process that runs a kind in a folder. All processes fork from a server that has imported everything."""
+    """Start a run of this kind in a folder, forked from a server that has imported everything."""
     context: Any = get_context("forkserver")
     context.set_forkserver_preload([long_runs.__name__])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # the server does not take over sys.path
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # the server does not inherit sys.path
         first = context.Process()
         first.start()
         first.join()
@@ -48,7 +48,7 @@ def start() -> Start:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Return a folder in memory if possible. A kill keeps what was written, flushed to disk or not."""
+    """Return a folder, in memory if possible, because a kill keeps written data even if it is not flushed to disk."""
     with TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         yield Path(name)
 
@@ -70,12 +70,12 @@ def unbroken(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Unbroken
 
 
 def leftovers(folder: Path) -> list[Path]:
-    joint = ("record.lock", "sweep.lock", "fit.lock")  # which stay
+    joint = ("record.lock", "sweep.lock", "fit.lock")  # these files stay
     return [path for path in folder.rglob("*") if path.suffix in (".part", ".lock") and path.name not in joint]
 
 
 def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
-    """Wait for a number of units and a part of one, on any machine, or for the end of a process."""
+    """Wait for this many more units and a fraction of another, or for the end of a process."""
     goal = long_runs.computed(folder) + int(units)
     while long_runs.computed(folder) < goal and all(process.is_alive() for process in at_work):
         sleep(0.001)
@@ -85,7 +85,7 @@ def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Each run is killed at a random moment. If it has ended before, the next one starts in a new folder."""
+    """Each run is killed at a random moment. When one has ended, the next starts in a new folder."""
     want = unbroken(kind)
     folders, killed, rng = [folder / "killed-0"], 0, np.random.default_rng(kills)
     for _ in range(20 * kills):
@@ -106,13 +106,16 @@ def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: St
         assert not leftovers(at)
     repeated = sum(map(long_runs.computed, folders)) - len(folders) * long_runs.UNITS[kind]
     assert killed == kills
-    assert repeated <= killed  # what was under way
+    assert repeated <= killed  # units that were being computed
 
 
 @pytest.mark.parametrize("kind", long_runs.FILES)
 @pytest.mark.parametrize("starters", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """One process computes each unit, and each process computes some, because its first unit waits for the others."""
+    """Each unit is computed once, by any process.
+
+    Each process has a share, because its first unit waits for the others'.
+    """
     shared = folder / "shared"
     together = [start(kind, shared, starters) for _ in range(starters)]
     for process in together:
@@ -127,7 +130,10 @@ def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", long_runs.FILES)
 def test_starters_of_whom_some_are_killed(kind: str, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Three starters give the same bits, although some are killed and replaced."""
+    """Three processes work on a run. Now and then one is killed and another starts.
+
+    The bits at the end do not change.
+    """
     want, rng, all_killed = unbroken(kind), np.random.default_rng(0), 0
     for number in range(10):
         shared, killed = folder / f"shared-{number}", 0
@@ -151,7 +157,7 @@ def test_starters_of_whom_some_are_killed(kind: str, folder: Path, start: Start,
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 512 kB."""
+    """Return a disk of 512 kB."""
     place, mount = tmp_path / "disk", shutil.which("mount")
     place.mkdir()
     how = [mount or "no mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
@@ -163,7 +169,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 def test_a_disk_that_fills_up(kind: str, full_disk: Path, unbroken: Unbroken) -> None:
-    """A full disk raises OSError, whatever it refuses. With more room, the same call ends with the same bits."""
+    """A full disk raises OSError, whichever write fails. With more room, the call resumes and gives the usual bits."""
     want = unbroken(kind)
     folder, ballast = full_disk / "inside" / "run", full_disk / "ballast"
     refusals = []

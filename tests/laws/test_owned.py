@@ -1,7 +1,8 @@
-"""Test that public objects own their arrays: they are used after the caller's arrays have been overwritten.
+"""Test that public objects own their arrays, by overwriting the caller's arrays before use.
 
-An object is made from copies of some arrays; then every one of these copies is overwritten, and the object is used.  It
-must say what it says when nothing is overwritten.  What reads its data while it runs, by design, is listed too.
+An object is made from copies of some arrays. Then every copy is overwritten, and the object is used. It must return the
+results that it returns if nothing is overwritten. Objects that read their data while they run, by design, are listed
+too.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ HOW: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(0.1, momentum=0.5)}
 def linearized(a: dict[str, Any], **options: Any) -> Use:
     f, J = NET.linearize(a["theta"], a["x"], **options)
     kept = f.copy()
-    f[...] = np.nan  # the outputs are the caller's, J keeps none of them
+    f[...] = np.nan  # the outputs are the caller's, and J keeps none of them
     u = np.arange(14.0).reshape(7, 2)
     v = np.arange(21.0).reshape(7, 3) if options else np.arange(float(NET.size))
     return lambda: (kept, J.jvp(v), J.vjp(u), J.dense(), *([] if options else [J.gram(), J.trace_gram()]))
@@ -63,7 +64,7 @@ def stepped(model: Any) -> Any:
 
 
 def training(a: dict[str, Any]) -> mn.State:
-    """Return the state of a run that has ended. The run received theta."""
+    """Return the state of a finished run that was given theta."""
     snaps = list(mn.train(NET, a["theta"], np.eye(3), np.ones((3, 2)), steps=3, **HOW))
     return snaps[1].state
 
@@ -196,7 +197,7 @@ def leaves(a: Any) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def stale(case: Case) -> bool:
-    """True if the use of the object made by `case` changes with the arrays it was made from."""
+    """True if the result of using the object from `case` changes with the arrays it was made from."""
     expected, a = list(leaves(case(arrays())())), arrays()
     use = case(a)
     for array in a.values():
@@ -219,7 +220,7 @@ def test_nothing_is_stale(name: str) -> None:
 
 
 class Borrower:
-    """A planted error: a class that keeps the caller's arrays and evaluates late."""
+    """Negative control that keeps the caller's arrays and evaluates late."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -237,5 +238,5 @@ def test_a_borrower_is_found(key: str) -> None:
 
 @pytest.mark.parametrize("function", [mn.train, mn.flow, mn.kernel_flow, mn.kernel_descent, mn.datasets.Dataset])
 def test_what_reads_its_data_while_it_runs_says_so(function: Any) -> None:
-    """Such data may fill the memory or be a file, and a copy would double it."""
+    """Objects that read their data while they run do not copy it, because the data can fill the memory or be a file."""
     assert re.search("read during (the run|use) and not copied", " ".join(function.__doc__.split()))

@@ -19,7 +19,10 @@ def results(J: Any, v: Any, u: Any) -> list[Any]:
 
 
 def check_own(model: Any, theta: Any, x: Any, rng: np.random.Generator, spoil: Callable[..., Any] = results) -> None:
-    """Check a model's outputs, jvp, vjp and kernels.  spoil : returns the results, for the negative controls."""
+    """Check a model's outputs, jvp, vjp and kernels.
+
+    spoil : returns the results, for the negative controls.
+    """
     f0 = model(theta, x)
     f, J = model.linearize(theta, x)
     lead = theta.shape[:-1]
@@ -30,12 +33,12 @@ def check_own(model: Any, theta: Any, x: Any, rng: np.random.Generator, spoil: C
     for n, a in enumerate(found):
         assert not any(np.shares_memory(a, b) for b in given_), n
         assert not any(np.shares_memory(a, b) for b in found[:n]), n
-    again = spoil(J, v[1], u[1])  # other arguments: a buffer that is used twice shows
+    again = spoil(J, v[1], u[1])  # other arguments: a reused buffer is noticed
     model(theta + 1, x[::-1].copy())
     for n, (a, b) in enumerate(zip(found, before)):
         assert np.array_equal(a, b, equal_nan=True), n
     for a in (*found, *again):
-        a[...] = 7.0  # J does not depend on what the caller does with them
+        a[...] = 7.0  # J does not depend on the caller's changes to them
     for a, b in zip(spoil(J, v[0], u[0]), before[2:]):
         np.testing.assert_array_equal(a, b)
 
@@ -77,7 +80,7 @@ def test_of_networks_that_end_in_various_ways(name: str, ensemble: int | None) -
 
 
 def test_what_is_not_own_is_found() -> None:
-    """As negative controls, a view of an argument and a buffer that the next call reuses are found."""
+    """Negative controls: a view of an argument, and a buffer that the next call reuses."""
     net, rng = mn.Network(mn.Sequential(mn.Dense(3)), (4,)), np.random.default_rng(0)
     theta, x, buffer = net.init(rng), rng.standard_normal((5, 4)), np.empty((5, 3))
 

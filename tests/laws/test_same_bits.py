@@ -23,10 +23,7 @@ DTYPES = "float32", "float64"
 
 @pytest.fixture(scope="module", autouse=True)
 def _blas_with_two_threads() -> Iterator[None]:
-    """Set two BLAS threads from this thread, as a program's main thread would.
-
-    Other threads' limits must hold all the same.
-    """
+    """Set BLAS threads in this thread, as a program's first thread does. Limits must still apply in other threads."""
     before = [(library, library.num_threads) for library in blas_libraries()]
     for library, _ in before:
         library.set_num_threads(2)
@@ -43,7 +40,7 @@ def executors() -> Iterator[dict[str, Executor]]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_in_blocks_of_their_own_size(dtype: str, executors: dict[str, Executor]) -> None:
-    """More than 3,000 rows form several blocks. Once, 25 to 45 % of their entries had other bytes."""
+    """More than 3,000 rows make several blocks. With another split, 25 to 45 % of the entries had other bytes."""
     x = data(dtype, 3100, 5)
     same_bits(an.kernel(DENSE["relu"]), (x,) if dtype == "float32" else (x, x[:300].copy()), executors)
 
@@ -59,7 +56,7 @@ def test_rows_tile_by_tile(name: str, dtype: str, executors: dict[str, Executor]
 
 @pytest.mark.parametrize(("dtype", "alike"), [("float32", True), ("float64", False)])
 def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Executor]) -> None:
-    """Rows of one norm share a series, and others have one each."""
+    """Rows of one norm share a series, and other rows have one each."""
     x = data(dtype, 210, 5)
     x = x / np.linalg.norm(x, axis=1, keepdims=True) if alike else x
     with blocks_of_one_tile():
@@ -67,7 +64,7 @@ def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Execut
 
 
 def way(name: str, numba: bool, dtype: str) -> Any:
-    """A case of images, by default one precision for each engine."""
+    """Return a case of images, by default one precision for each engine."""
     later = () if (dtype == "float32") == numba else pytest.mark.slow
     return pytest.param(name, numba, dtype, id=f"{name}-{'numba' if numba else 'numpy'}-{dtype}", marks=later)
 
@@ -96,7 +93,7 @@ def test_images(
 
 
 def test_an_activation_that_is_sent_to_no_process(executors: dict[str, Executor]) -> None:
-    """`register_dual` makes a step of local functions, so workers lower the spec themselves."""
+    """For a step of local functions, e.g. from `register_dual`, workers lower the spec themselves."""
     spec = mn.Sequential(mn.Dense(8), mn.Polynomial((0.3, 1.0, 0.2)), mn.Dense(1))
     with blocks_of_one_tile():
         same_bits(an.kernel(spec), (data("float64", 1300, 5),), executors)
@@ -123,7 +120,7 @@ def test_diagonals_and_derivatives_on_any_number_of_cores() -> None:
 
 
 def test_beside_other_threads_at_work() -> None:
-    """Bits do not change while three threads evaluate kernels."""
+    """Three other threads evaluate kernels of their own during the call."""
     kernel, x, images, stop = an.kernel(DENSE["relu"]), data("float64", 900, 5), data("float64", 20, 4, 6, 2), Event()
     pooled = an.kernel(IMAGES["pooled"])
     wanted = kernel.ntk(x), pooled.ntk(images)
@@ -147,7 +144,7 @@ def test_beside_other_threads_at_work() -> None:
 
 
 def test_whether_numba_is_loaded_makes_no_difference(executors: dict[str, Executor]) -> None:
-    """Processes with and without Numba loaded use the same method for a kernel of medium size."""
+    """A kernel of medium size is computed in one way, whether Numba is loaded or not."""
     x = data("float64", 12, 8, 8, 1)
     kernel = an.kernel(IMAGES["pooled"])
     apart = kernel.both(x, executor=executors["processes"])
@@ -158,7 +155,7 @@ def test_whether_numba_is_loaded_makes_no_difference(executors: dict[str, Execut
     assert all(np.array_equal(a, b) for a, b in zip(apart, kernel.both(x), strict=True))
 
 
-IMAGES_TOO = pytest.param((26, 2, 3, 2), id="images", marks=pytest.mark.slow)  # by default a planted error
+IMAGES_TOO = pytest.param((26, 2, 3, 2), id="images", marks=pytest.mark.slow)  # a planted error covers it by default
 
 
 @pytest.mark.parametrize("shape", [pytest.param((1300, 5), id="rows"), IMAGES_TOO])

@@ -1,19 +1,19 @@
-"""Change the numerical modules a little, one place at a time, and see whether the tests notice.
+"""Change the numerical modules slightly, one place at a time, and check whether the tests notice.
 
     python3 make.py mutants --sample 150 --seed 1
     python3 make.py mutants --modules "analytic/images/*" --sample 20 --again
 
 Each mutant lives in a copy of the last commit under `.mutants/`, never in the checkout.  The tests that reach the
-changed function run, those of its own file first, then the quick ones of all files.  With `--whole` a survivor also
-faces all others that reach it and the whole default suite, which may take an hour for each. Which test reaches which
-function is noted once, in one run of the suite, and read again later (`--map` notes it again).
+changed function run: first those of its own file, then the quick ones of all files. With `--whole`, a survivor also
+runs against the remaining tests that reach it and the whole default suite, which can take an hour each. One run of the
+suite records which test reaches which function, and later runs reuse this record (`--map` renews it).
 
-Verdicts are appended to `.mutants/results.jsonl`, so that a run resumes where it was stopped; `--again` gives survivors
-another try, after a test was written.  Mutants that compute the same, or that no test should tell apart, are in
+Verdicts are appended to `.mutants/results.jsonl`, so that a run resumes where it was stopped; `--again` tests survivors
+again, after a test was written. Mutants that compute the same results, or that no test should distinguish, are in
 equivalent.toml with the reason.
 
-mutmut and cosmic-ray do not do this better here: neither changes arrays' axes, dtypes, terms and factors.  Neither
-chooses tests by the functions that they reach, which keeps a slow suite away from most mutants.
+We do not use mutmut or cosmic-ray because neither changes arrays' axes, dtypes, terms and factors. Neither selects
+tests by the functions that they reach, which avoids running a slow suite for most mutants.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ NUMERICAL = (
     "minintk/arrays.py",
     *(f"minintk/{room}/*" for room in ("fast", "layers", "models", "spec", "diagnostics", "training", "experiments")),
 )
-"""What computes.  Readers, writers and the command line have tests of another kind: hostile files and killed runs."""
+"""Modules that compute. Tests of readers, writers and the command line use hostile files and killed runs instead."""
 
 NOT_NUMERICAL = (
     "*/__init__.py",
     "analytic/large/streaming.py",
-    "analytic/fast/gpu_kernels.py",  # runs on a GPU alone
+    "analytic/fast/gpu_kernels.py",  # runs only on a GPU
     "minintk/thresholds.py",  # measured, for speed: any number gives the same results
     "minintk/training/checkpoints.py",
     "minintk/training/history.py",
@@ -63,12 +63,12 @@ NOT_NUMERICAL = (
 )
 
 ABOUT_FILES = (*(f"tests/project/test_{name}.py" for name in ("literals", "make", "project", "rooms")), "tests/mutants")
-"""Tests of the checkout and not of what it computes: they would refuse a copy, or a mutant for its layout."""
+"""Tests of the checkout and not of its results. They would refuse a copy or a mutant's layout."""
 
 NEAR_OWN, NEAR_OTHERS = 60, 4  # tests of one file
-NEAR_SECONDS = 12.0  # of tests of its own file, and again of quick ones of all files
-PATIENCE = 30.0  # seconds of a processor beyond four times what the tests took
-MEMORY = 12 << 30  # bytes of address space of a mutant: one that allocates without end fails, and not the machine
+NEAR_SECONDS = 12.0  # for tests of its own file, and again for quick ones of all files
+PATIENCE = 30.0  # seconds of a processor beyond four times the tests' own time
+MEMORY = 12 << 30  # bytes of address space for a mutant, so that endless allocation fails
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ class Verdict:
 
 
 class Copy:
-    """A copy of the last commit in which one file at a time is changed, and tests run."""
+    """A copy of the last commit in which one file at a time is replaced, with its tests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.tree, self.map = folder, folder / "tree", folder / "reached.json"
         self.reached: dict[str, dict[str, Any]] = {}
 
     def fill(self, revision: str = "HEAD") -> str:
-        """Copy a commit unless it is there already, and return its name."""
+        """Copy a commit if it is missing, and return its name."""
         commit = subprocess.check_output(["git", "rev-parse", "--short", revision], cwd=ROOT, text=True).strip()
         stamp = self.folder / "commit"
         if not stamp.exists() or stamp.read_text() != commit:
@@ -105,9 +105,11 @@ class Copy:
         return commit
 
     def note(self, anew: bool, globs: Sequence[str] = ()) -> None:
-        """Note the functions each test reaches: of all files the first time, as long as the suite takes on one core.
+        """Record the functions that each test reaches.
 
-        Later of files that the map does not know.   globs : only these test files, if any.
+        The first call runs the whole suite. Later calls run only files that the map does not contain.
+
+        globs : patterns of the test files to run. Defaults to all files.
         """
         known = {} if anew or not self.map.exists() else json.loads(self.map.read_text(encoding="utf-8"))
         noted = {test.split("::")[0] for test in known}
@@ -124,9 +126,9 @@ class Copy:
         self.reached = {test: entry for test, entry in known.items() if entry["passed"]}
 
     def pytest(self, arguments: list[str], variables: dict[str, str], limit: float = inf) -> tuple[int | None, str]:
-        """(exit status, output) of a run of pytest in the copy; no status where it ran out of time.
+        """Run pytest in the copy and return (exit status, output), without a status if it ran out of time.
 
-        limit : seconds of a processor, as a busy machine would make clocks unjust.
+        limit : seconds of processor time, because wall time depends on the machine's load.
         """
         here = os.pathsep.join((str(self.tree), str(HERE)))
         settings = {"CI": "1", "PYTHONPATH": here, "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg"}
@@ -155,7 +157,7 @@ class Copy:
         return None if child.returncode == -signal.SIGXCPU else child.returncode, output
 
     def tests(self, mutation: Mutation) -> dict[str, list[str]]:
-        """Return tests that reach the mutated function: its own file's, quick ones of all files, and the others."""
+        """Return the tests that reach the mutated function: those of its own file, quick ones, and the others."""
         names = {mutation.path + "::" + mutation.scope.split(".<locals>")[0]}
         found = [test for test, entry in self.reached.items() if names & set(entry["reached"])]
         if not found:  # a constant of the module, a class, compiled code
@@ -206,7 +208,7 @@ class Copy:
         return Verdict(mutation.key, status, f"{name}: {by}" if by else "", round(time.monotonic() - started, 1))
 
     def innocent(self, verdicts: list[Verdict]) -> set[str]:
-        """Return the tests that fail for a mutant but also without one, so they prove nothing."""
+        """Return the tests that failed for a mutant but also fail without one, and so prove nothing."""
         killers = {verdict.by.partition(": ")[2] for verdict in verdicts if verdict.status == "killed"}
         found: set[str] = set()
         while True:
@@ -220,7 +222,10 @@ class Copy:
             found |= {killer for killer in killers if killer in failed or killer.split("::")[0] in failed}
 
     def stage(self, path: str, tests: list[str], with_new: bool) -> tuple[str, str]:
-        """Return (status, failed test) for some tests, and for those of the mirrored file that the map lacks."""
+        """Run some tests and return (status, test that failed).
+
+        The tests of the mirrored file that the map lacks run too.
+        """
         only = self.folder / "only.json"
         young = [mirrored(path), path] if with_new else []
         only.write_text(json.dumps({"run": tests, "known": list(self.reached), "young": young}))
@@ -239,12 +244,12 @@ class Copy:
 
 
 def failures(output: str) -> list[str]:
-    """Return the failed tests or uncollected files, as pytest's summary names them."""
+    """Return the tests that failed, or files that could not be collected, as pytest's summary names them."""
     return re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
 
 
 def humble(seconds: float) -> None:
-    """Give a mutant's process low priority, a limit of processor seconds and a bound on memory."""
+    """Limit a mutant's process to low priority, some seconds of processor time, and some memory."""
     import resource
 
     os.nice(10)
@@ -259,12 +264,12 @@ def mirrored(path: str) -> str:
 
 
 def say(text: str) -> None:
-    """Print a line and flush it."""
+    """Print a line without buffering."""
     print(text, flush=True)
 
 
 def modules(tree: Path, globs: list[str]) -> list[str]:
-    """Return the numerical modules of a tree, or those that match one of the patterns."""
+    """Return the numerical modules of a tree that match one of the patterns, or all if there are none."""
 
     def one_of(name: str, patterns: Iterable[str]) -> bool:
         return any(fnmatch(name, pattern) for pattern in patterns)
@@ -275,7 +280,7 @@ def modules(tree: Path, globs: list[str]) -> list[str]:
 
 
 def sample(tree: Path, names: list[str], number: int, seed: int) -> list[Mutation]:
-    """Draw mutations for each module separately, as equally as possible."""
+    """Draw this many mutations, spread evenly over the modules and drawn separately for each."""
     drawn = []
     for name in names:
         source = (tree / name).read_bytes()
@@ -294,7 +299,7 @@ def sample(tree: Path, names: list[str], number: int, seed: int) -> list[Mutatio
 
 
 def equivalent() -> dict[str, str]:
-    """Return {key: reason} for the mutants known to make no difference."""
+    """Return {key: reason} for the mutants that are known to make no difference."""
     rows = tomllib.loads((HERE / "equivalent.toml").read_text(encoding="utf-8"))["mutant"]
     return {row["key"]: row["reason"] for row in rows}
 
@@ -305,7 +310,7 @@ def room(path: str) -> str:
 
 
 def table(verdicts: list[Verdict]) -> str:
-    """Return a table with a line for each room: mutants, noticed, equivalent and survived ones."""
+    """Return one line per folder with its numbers of mutants, noticed mutants, equivalent mutants and survivors."""
     statuses = ("killed", "timeout", "equivalent", "survived")
     rows: dict[str, Counter[str]] = {}
     for verdict in verdicts:
@@ -321,13 +326,13 @@ def table(verdicts: list[Verdict]) -> str:
 
 
 def known(results: Path) -> dict[str, Verdict]:
-    """Return the last verdict on each mutant of earlier runs."""
+    """Return the last verdict of earlier runs about each mutant."""
     rows = map(json.loads, results.read_text(encoding="utf-8").splitlines()) if results.exists() else ()
     return {row["key"]: Verdict(row["key"], row["status"], row["by"], row["seconds"]) for row in rows}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Judge a sample; return 1 if a mutant that makes a difference survived."""
+    """Judge a sample, and return 1 if a mutant that makes a difference survived."""
     parser = argparse.ArgumentParser(prog="make.py mutants", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--modules", action="append", default=[], metavar="GLOB", help="only these paths")
     parser.add_argument("--tests", action="append", default=[], metavar="GLOB", help="note only these files of tests")

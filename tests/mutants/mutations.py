@@ -1,8 +1,8 @@
-"""Make small wrong changes of a module's source, one at a time: the mutants that the tests must notice.
+"""Make small wrong changes to a module, one at a time: the mutants that the tests must notice.
 
-A mutation replaces one expression or one statement of the source by another text and leaves every other line where it
-stood, so that a traceback of a mutant reads like one of the original.  Annotations, docstrings, imports, decorators and
-the words of errors are left alone: nothing that is computed depends on them.
+A mutation replaces the text of one expression or statement and leaves every other line in place, so that tracebacks
+keep their line numbers. Annotations, docstrings, imports, decorators and the words of errors are not changed, because
+no result depends on them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ TextOf = Callable[[ast.expr], str]
 """The source text of an expression."""
 
 Changes = Iterator[tuple[str, str]]
-"""(kind, new text), one after the other."""
+"""Pairs of (kind, new text)."""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change: `after` replaces the text from byte `start` to byte `end` of the source."""
+    """One change: bytes `start` to `end` of the source become `after`."""
 
     path: str  # of the module, from the root of the repository
     scope: str  # the qualified name of the function or class around it, "" for the module itself
@@ -53,11 +53,11 @@ class Mutation:
     end: int
     before: str
     after: str
-    which: int  # counts the same change of the same text in one scope
+    which: int  # counts equal changes of equal text in one scope
 
     @property
     def key(self) -> str:
-        """Return a name that does not change when lines above are added or removed."""
+        """Return a name that does not change if lines above are added or removed."""
         after = " ".join(self.after.split())
         return f"{self.path}::{self.scope} [{self.kind}] {self.before} -> {after} #{self.which}"
 
@@ -67,7 +67,10 @@ class Mutation:
 
 
 def mutations(path: str, source: bytes) -> list[Mutation]:
-    """Return every mutation of a module in the order of its text. `valid` finds those that change its behaviour."""
+    """Yield every mutation of a module in the order of its text.
+
+    `valid` finds the mutations that change the program.
+    """
     starts = [0]
     for row in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(row))
@@ -101,7 +104,7 @@ def valid(mutation: Mutation, source: bytes) -> bool:
 
 
 def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
-    """Yield the 1 of each -1 in a.reshape((2, -1)): NumPy finds the length for any negative number."""
+    """Yield the 1 of each -1 in a.reshape((2, -1)): NumPy infers the length for any negative number."""
     if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "reshape":
         return
     lengths = list(call.args)
@@ -116,7 +119,7 @@ def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
 
 
 def places(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
-    """Yield the expressions and statements that may be changed, each with its scope."""
+    """Yield the expressions and statements that can be changed, each with its scope."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_params", "bases"):
             continue
@@ -176,9 +179,9 @@ def changes(node: ast.AST, text: TextOf) -> Changes:
 
 
 def of_two(sign: str, left: str, right: str, node: ast.BinOp) -> Changes:
-    """Yield another operator, one operand, another power, or the factors in reverse order."""
+    """Yield changes of an operator, a dropped operand, a power, or the order of a product."""
     if isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
-        return  # a text that is put together
+        return  # a concatenated text
     if sign in SWAPPED:
         yield "operator", f"(({left}) {SWAPPED[sign]} ({right}))"
         yield "dropped term" if sign in "+-" else "dropped factor", f"({left})"
@@ -204,7 +207,7 @@ def of_comparison(left: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr], te
 
 
 def of_call(func: ast.expr, args: list[ast.expr], keywords: list[ast.keyword], text: TextOf) -> Changes:
-    """Yield another function of the same kind, the argument alone, or a range that is one shorter."""
+    """Yield changes of a call: a similar function, an omitted function or axis change, or a range one shorter."""
     name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
     named = [f"{k.arg}={text(k.value)}" if k.arg else f"**{text(k.value)}" for k in keywords]
     inner = ", ".join([*map(text, args), *named])

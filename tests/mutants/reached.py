@@ -1,7 +1,9 @@
-"""A pytest plugin with two uses: note which functions each test reaches, and run a chosen few tests in a given order.
+"""A pytest plugin with two uses: it records which functions each test reaches, and it runs selected tests in a given
+order.
 
-`REACHED_RECORD=file` notes; `REACHED_ONLY=file` chooses.  Functions and not lines are noted: a map of functions stays
-true while lines move, so that it is built once.  Threads are followed, child processes are not.
+`REACHED_RECORD=file` records the functions, and `REACHED_ONLY=file` selects the tests. The map contains functions and
+not lines, because functions remain valid if lines move. It is built once. Threads are followed, and child processes are
+not.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ reached: set[tuple[str, str]] = set()
 
 
 def follow(frame: FrameType, event: str, argument: object) -> None:
-    """Note the function of a call; returning None keeps Python from stopping at its lines."""
+    """Record the function of a call. Returning None prevents tracing of its lines."""
     code = frame.f_code
     if code.co_filename.startswith(HOMES):
         reached.add((code.co_filename, code.co_qualname))
@@ -33,7 +35,7 @@ def follow(frame: FrameType, event: str, argument: object) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, None, None]:
-    """Follow one test, with its fixtures."""
+    """Follow one test, including its fixtures."""
     if not RECORD:
         yield
         return
@@ -49,7 +51,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note whether a test passed."""
+    """Record whether a test passed."""
     if RECORD:
         entry = found.setdefault(report.nodeid, {})
         entry["passed"] = entry.get("passed", True) and not report.failed
@@ -62,7 +64,7 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests that were asked for, in that order, and the young ones of some files, which no map knows."""
+    """Keep the requested tests, in that order, and new tests of some files, which no map contains."""
     if not ONLY:
         return
     asked = json.loads(Path(ONLY).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Test changes that keep the numbers but make them many times slower: tests that count work refuse each."""
+"""Test changes that keep the numbers but take many times longer: tests that count work refuse each."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Read neural_tangents.npz: kernels that neural-tangents' own tests ask for, with the same networks as specs.
+"""Read neural_tangents.npz: the kernels that neural-tangents' own tests request, with their networks as specs.
 
 cases : JSON, {"spec": ["Sequential", [["Dense", {"width": 3}], ...]], "standard": its parametrization, "x1", "x2": the
-numbers of inputs, "nngp", "ntk": {"shape", "from": place in `values`, "largest": entry}, "test"}.
-inputs : all inputs one after another.  shapes : JSON, their shapes.
-values : entries of kernels one after another: all of a kernel, or ENTRIES of it at even distances.
+    numbers of inputs, "nngp", "ntk": {"shape", "from": place in `values`, "largest": entry}, "test"}.
+inputs : all inputs, concatenated. shapes : their shapes, as JSON.
+values : entries of kernels, concatenated: all entries of a kernel, or ENTRIES of them at even distances.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENTRIES = 24
 
 @dataclass(frozen=True)
 class ScaledErf(mn.Activation):
-    """a erf(b x) + c; a sigmoid-like function for b = 1 / 2.402."""
+    """a erf(b x) + c, which approximates a sigmoid for b = 1 / 2.402."""
 
     a: float = 0.5
     b: float = 1 / SIGMOID_LIKE
@@ -59,7 +59,7 @@ OWN = {"ScaledErf": ScaledErf, "Gabor": Gabor}
 
 
 def encode(spec: Any) -> list[Any]:
-    """Return a spec as JSON data: its name, and its layers or the arguments that are no defaults."""
+    """Return a spec as JSON data: its name, and its layers or its non-default arguments."""
     name = type(spec).__name__
     if isinstance(spec, mn.Sequential | mn.Sum | mn.Product | mn.Concat):
         return [name, [encode(one) for one in spec.inside]]
@@ -68,7 +68,7 @@ def encode(spec: Any) -> list[Any]:
 
 
 def decode(name: str, given: Any) -> Any:
-    """Return the spec again."""
+    """Return the spec that JSON data describe."""
     make = OWN.get(name) or getattr(mn, name)
     if isinstance(given, list):
         return make(*(decode(*one) for one in given))
@@ -76,7 +76,7 @@ def decode(name: str, given: Any) -> Any:
 
 
 def argument(value: Any) -> Any:
-    """Return an argument: lists are tuples, or layers."""
+    """Return an argument, with lists converted to tuples or layers."""
     if not isinstance(value, list):
         return value
     return decode(*value) if value and isinstance(value[0], str) else tuple(value)
@@ -99,7 +99,10 @@ def read() -> tuple[list[dict[str, Any]], list[Any], Any]:
 
 
 def kernels(spec: Any, standard: bool, x1: Any, x2: Any, rank: int) -> dict[str, Any]:
-    """Return the functions of nngp and ntk of the spec on x1, x2; rank : of the arrays, above 2 by pixels."""
+    """Return the functions of nngp and ntk of the spec on x1, x2.
+
+    rank : rank of the arrays, which is above 2 for kernels by pixels.
+    """
     k = an.kernel(spec, mn.Standard() if standard else mn.NTK())
     xs = (x1,) if x2 is None else (x1, x2)
     if rank > 2:
@@ -109,9 +112,9 @@ def kernels(spec: Any, standard: bool, x1: Any, x2: Any, rank: int) -> dict[str,
 
 
 def distance(case: dict[str, Any], spec: Any = None) -> float:
-    """Return the largest difference from neural-tangents over its largest entry, NNGP and NTK.
+    """Return the largest difference from neural-tangents relative to its largest entry, for NNGP and NTK.
 
-    spec : in place of the case's own.
+    spec : spec in place of the case's own.
     """
     _, inputs, values = read()
     spec = decode(*case["spec"]) if spec is None else spec

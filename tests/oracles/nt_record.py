@@ -1,12 +1,12 @@
-"""Record every kernel that neural-tangents' own tests ask for, and compute it with neural-tangents in float64.
+"""Record every kernel that neural-tangents' own tests request, and compute it with neural-tangents in float64.
 
     python tests/oracles/nt_record.py CHECKOUT OUT.npz [MODULE ...]        a few hours of one core
 
-CHECKOUT is a checkout of google/neural-tangents, whose folder `tests` is imported.  The environment has neural-tangents
-0.6.5, jax 0.4.30, NumPy 1 and absl, and not minintk.  The layers of stax are replaced by recorders while the tests run:
-no kernel is computed, no case is skipped for speed, Monte Carlo is skipped.  Then each distinct network with its inputs
-is built with the layers of stax.  OUT.npz holds `cases` (JSON: networks, names of tests, errors) and arrays "x1 7",
-"x2 7", "nngp 7", "ntk 7" of case 7; `nt_translate.py` reads it.
+CHECKOUT is a checkout of google/neural-tangents, whose folder `tests` is imported. The environment has neural-tangents
+0.6.5, jax 0.4.30, NumPy 1 and absl, and not minintk. While the tests run, recorders replace the layers of stax. No
+kernel is computed, no case is skipped for speed, and Monte Carlo is skipped.  Then each distinct network with its
+inputs is built with the layers of stax.  OUT.npz holds `cases` (JSON: networks, names of tests, errors) and arrays "x1
+7", "x2 7", "nngp 7", "ntk 7" of case 7; `nt_translate.py` reads it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 MODULES = [f"stax.{name}_test" for name in ("stax", "elementwise", "branching", "combinators", "requirements")]
 MODULES += ["predict_test", "monte_carlo_test", "batching_test"]
 MOST, SECONDS = 120, 60.0
-"""Parametrisations of a test at most, drawn at random, and seconds for them."""
+"""Limits on a test: parametrisations, drawn at random, and seconds for all of them."""
 COMPOUND = "serial", "parallel"
 Json = dict[str, Any]
 Case = dict[str, Any]
@@ -39,7 +39,7 @@ test_now = ""
 
 
 def plain(value: Any) -> Any:
-    """Return a network's arguments as JSON data; functions by name, arrays as lists."""
+    """Return a network's arguments as JSON data, with functions by name and arrays as lists."""
     if isinstance(value, dict):
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, tuple | list):
@@ -62,7 +62,7 @@ def shown(name: str, x1: Any, x2: Any) -> Any:
 
 
 class Kernel:
-    """Stands for a kernel that other kernel functions may continue from."""
+    """A stand-in for a kernel that other kernel functions can continue from."""
 
     def __init__(self, network: Json, x1: Any, x2: Any, options: Json) -> None:
         self.network, self.x1, self.x2, self.options = network, x1, x2, options
@@ -77,7 +77,7 @@ class Kernel:
 
 
 def recorded(network: Json, x1: Any, x2: Any, options: Json) -> None:
-    """Add a case, unless the same network met inputs of these shapes before."""
+    """Add a case, unless this network was recorded with inputs of these shapes before."""
     several = isinstance(x1, tuple | list) or isinstance(x2, tuple | list)
     shapes = "several inputs" if several else (np.shape(x1), None if x2 is None else np.shape(x2))
     more = sorted(k for k, v in options.items() if v is not None and k in ("mask_constant", "pattern", "pos_emb"))
@@ -119,7 +119,7 @@ def triple(network: Json) -> tuple[Any, Any, Any]:
 
 
 def of(layer: Any) -> Json:
-    """Return the network of a triple, one of the test's own as such."""
+    """Return the network of a triple, and mark a triple of the test's own."""
     try:
         return layer[2].network
     except (AttributeError, TypeError, IndexError):
@@ -133,7 +133,7 @@ def recorder(name: str, layer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run(checkout: str, modules: list[str], stax: Any, nt: Any, jax: Any) -> None:
-    """Run the tests with recorders in place of layers, and put the layers back."""
+    """Run the tests with recorders in place of layers, and restore the layers."""
     from absl import flags
 
     kept = {name: getattr(stax, name) for name in dir(stax)}
@@ -180,7 +180,7 @@ def run_module(module: str) -> None:
 
 
 def built(network: Any, stax: Any) -> Any:
-    """Return the triple of stax that a recorded network stands for; arguments that are no layers as they are."""
+    """Return the stax triple that a recorded network represents, and leave arguments that are not layers unchanged."""
     if not isinstance(network, dict) or "layer" not in network:
         return network
     rest = {key: value for key, value in network.items() if key != "layer"}
@@ -202,7 +202,7 @@ def compute(case: Case, stax: Any) -> None:
 
 
 def save(path: str) -> None:
-    """Write the cases: JSON and arrays."""
+    """Write the cases as JSON and arrays."""
     arrays, texts = dict[str, Any](), list[Any]()
     for i, case in enumerate(cases.values()):
         arrays |= {f"{name} {i}": one for name, one in case.items() if isinstance(one, np.ndarray)}
@@ -211,7 +211,7 @@ def save(path: str) -> None:
 
 
 def main(checkout: str, out: str, *modules: str) -> None:
-    """Record, compute, save."""
+    """Record the cases, compute their kernels, and save them."""
     os.environ.update(JAX_PLATFORMS="cpu", NT_NUM_GENERATED_CASES="1000000")
     import jax
     import jax._src.source_info_util

@@ -1,11 +1,12 @@
-"""Write the networks of neural-tangents' tests as specs, compare the kernels, and keep those that can be said here.
+"""Write the networks of neural-tangents' tests as specs, compare the kernels, and keep those that minintk can express.
 
     python3 make.py python tests/oracles/nt_translate.py RECORDED.npz
 
-reads what `nt_record.py` wrote, prints how many agree and why others cannot be said, writes neural_tangents.npz.
-Layers of equal meaning are taken; SumPool, GlobalSumPool and DotGeneral by a number become `Scale`; erf with constants,
-a sigmoid and Gabor are registered by hand (`nt_cases.py`).  A bias of b_std = 0 in the standard parametrization starts
-at 0 and learns.  Dropout with x2 equal to x1 is set apart: equal rows are the same example there, and others here.
+This command reads the output of `nt_record.py`, prints how many kernels agree and why others cannot be expressed, and
+writes neural_tangents.npz. Layers of equal meaning are used. SumPool, GlobalSumPool and DotGeneral by a number become
+`Scale`. `nt_cases.py` registers erf with constants, a sigmoid and Gabor. A bias of b_std = 0 in the standard
+parametrization starts at 0 and learns. Dropout with x2 equal to x1 is counted separately, because equal rows are one
+example in neural-tangents and two examples in minintk.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from minintk.spec.shapes import UnsupportedLayer, out_shape  # noqa: E402
 from tests.oracles.nt_cases import DATA, Gabor, ScaledErf, encode, entries, kernels  # noqa: E402
 
 CLOSE = 1e-8
-"""A relative difference up to which kernels agree."""
+"""The largest relative difference at which kernels agree."""
 PLAIN = {"Relu": mn.ReLU, "Abs": mn.Abs, "Gelu": mn.GELU, "Sign": mn.Sign, "Gabor": Gabor, "Sigmoid_like": ScaledErf}
 NAMED = {
     "ABRelu", "Erf", "Sin", "Cos", "Rbf", "Exp", "Gaussian", "Hermite", "Monomial", "RectifiedMonomial",
 }  # fmt: skip
-"""Activations with the same arguments in both."""
+"""Activations with equal arguments in both libraries."""
 Json = dict[str, Any]
 
 
 class Unsaid(Exception):
-    """The network cannot be said in minintk's layers; the message names what stops it."""
+    """A network that minintk's layers cannot express. The message names the reason."""
 
 
 def letters(network: Json, rank: int) -> str:
-    """Return the axes of the inputs, as "NHWC": from the first convolution, or the first Dense."""
+    """Return the axes of the inputs, such as "NHWC", from the first convolution or the first Dense layer."""
 
     def first(one: Json) -> str:
         if one["layer"].startswith("Conv") and one.get("dimension_numbers"):
@@ -66,7 +67,7 @@ def flat(network: Json) -> list[Json]:
 
 
 def number(value: Any, default: float = 0.0) -> float:
-    """Return a number, or the one of an array of one entry; the default for None."""
+    """Return a number, the entry of an array with one entry, or the default for None."""
     if isinstance(value, dict):
         if np.prod(value["shape"]) != 1:
             raise Unsaid("an array where a number stands")
@@ -75,14 +76,14 @@ def number(value: Any, default: float = 0.0) -> float:
 
 
 class Translation:
-    """One network: the parametrizations it names, and the axes of its signal along the way."""
+    """One network, with the parametrizations it names and the axes of its signal."""
 
     def __init__(self, axes: str, shape: tuple[int, ...]) -> None:
         self.axes, self.shape = axes, shape
         self.parametrizations = set[str]()
 
     def sequence(self, networks: list[Json]) -> list[Any]:
-        """Return the layers of networks in a row, with FanOut, parallel, FanIn as one."""
+        """Return the layers of consecutive networks, with FanOut, parallel, FanIn as one layer."""
         found, waiting = list[Any](), [one for network in networks for one in flat(network)]
         while waiting:
             one = waiting.pop(0)
@@ -122,7 +123,7 @@ class Translation:
         return {"w_std": scale, "b_std": number(bias)}
 
     def windows(self, one: Json, size: str, order: str) -> Json:
-        """Return the arguments of a window, its numbers in the order height, width."""
+        """Return the arguments of a window, with its numbers in the order height, width."""
         space = [axis for axis in "DHW" if axis in self.axes]
         if len(one[size]) != len(space) or len(space) not in (1, 2):
             raise Unsaid(f"{len(one[size])}-d windows")
@@ -137,7 +138,7 @@ class Translation:
         }  # fmt: skip
 
     def layer(self, name: str, one: Json) -> list[Any]:
-        """Return the layers of the same meaning; Unsaid if there are none."""
+        """Return the layers of equal meaning, or raise Unsaid if there are none."""
         space = [axis for axis in self.axes if axis in "DHW"]
         match name:
             case "Identity":
@@ -229,7 +230,7 @@ def ordered(reference: Any, reversed_: bool, axes: str) -> Any:
 
 
 def compare(case: Json, arrays: Json) -> tuple[str, str, Json]:
-    """Return what came of a case, the reason, and for "agrees" the row of the data file."""
+    """Return the outcome of a case, the reason, and for "agrees" the row of the data file."""
     if "x1" not in arrays:
         return "cannot be said", "several inputs", {}
     if case["options"]:
@@ -298,7 +299,7 @@ def write(rows: list[Json]) -> None:
 
 
 def main(path: str) -> None:
-    """Compare all, print the table, write the data file."""
+    """Compare all cases, print the table, and write the data file."""
     rows, counts = list[Json](), Counter[tuple[str, str]]()
     with np.load(path) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Test kernels from neural-tangents' own tests; see nt_cases.py, nt_record.py, nt_translate.py."""
+"""Test kernels from neural-tangents' own tests (see nt_cases.py, nt_record.py, nt_translate.py)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import pytest
 import minintk as mn
 from tests.oracles.nt_cases import DATA, decode, distance, encode, read
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*by quadrature")  # it says how exact the kernel is
+pytestmark = pytest.mark.filterwarnings("ignore:.*by quadrature")  # the warning states how exact the kernel is
 CLOSE = 1e-8
-"""Their ReLU loses half of the digits for equal inputs: six cases are above 1e-10, and ours is right to 1e-15 there."""
+"""For equal inputs, neural-tangents' ReLU loses half of the digits.
+
+Six cases differ by more than 1e-10 although minintk's kernel is right to 1e-15.
+"""
 CASES = read()[0]
 
 
@@ -42,7 +45,7 @@ def test_all_of_their_kernels_are_ours(start: int) -> None:
 
 
 def test_a_millionth_is_found() -> None:
-    """Weights and biases a millionth larger are refused, unless a LayerNorm, or a Sign, does not see the size."""
+    """Weights and biases that are a millionth larger are refused, unless a LayerNorm or a Sign removes their scale."""
     found = []
     for case in sample():
         spec = decode(*case["spec"])

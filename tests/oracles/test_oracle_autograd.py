@@ -1,7 +1,7 @@
 """Test networks against HIPS autograd, which differentiates the same networks written from their formulas.
 
-Nothing of minintk takes part in the oracle but the names and shapes of the tensors.  theta goes to the oracle as a
-dictionary of tensors, and every derivative is compared with the hand-written one to a few hundred roundings.
+The oracle uses nothing of minintk except the names and shapes of the tensors. It receives theta as a dictionary of
+tensors, and every derivative is compared with the hand-written one to a few hundred roundings.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import minintk as mn
 Array = Any
 Tensors = dict[str, Array]
 TOLERANCE = 1e-12
-"""Relative to the largest entry: about 5000 roundings, where these networks' dot products have up to 60 terms."""
+"""Tolerance relative to the largest entry: about 5000 roundings, because dot products have up to 60 terms."""
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """A spec, and the same function by formula."""
+    """A spec, and its function by formula."""
 
     spec: mn.Sequential
     shape: tuple[int, ...]
@@ -36,13 +36,13 @@ class Oracle:
 
 
 def ntk_dense(w: Tensors, name: str, x: Array, sigma_w: float, sigma_b: float = 0.0) -> Array:
-    """sigma_w / sqrt(fan_in) x W + sigma_b b."""
+    """Return sigma_w / sqrt(fan_in) x W + sigma_b b."""
     z = sigma_w / sqrt(x.shape[-1]) * anp.dot(x, w[name + ".W"])
     return z + sigma_b * w[name + ".b"] if sigma_b else z
 
 
 def plain_dense(w: Tensors, name: str, x: Array) -> Array:
-    """x W + b."""
+    """Return x W + b."""
     return anp.dot(x, w[name + ".W"]) + w[name + ".b"]
 
 
@@ -86,12 +86,12 @@ def torch_sigmoid(w: Tensors, x: Array) -> Array:
 
 
 def padded(x: Array, top: int, bottom: int, left: int, right: int) -> Array:
-    """Zeros around the pixels of x : (N, H, W, C)."""
+    """Return x : (N, H, W, C) with zeros around its pixels."""
     return anp.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), mode="constant")
 
 
 def convolved(x: Array, W: Array, stride: int = 1) -> Array:
-    """sum_ij x[:, p + i, q + j] W[i, j] of an image with its padding."""
+    """Return sum_ij x[:, p + i, q + j] W[i, j] of an image with its padding."""
     height, width = (n - k + 1 for n, k in zip(x.shape[1:3], W.shape[:2]))
     return sum(
         anp.dot(x[:, i : i + height : stride, j : j + width : stride], W[i, j])
@@ -101,7 +101,7 @@ def convolved(x: Array, W: Array, stride: int = 1) -> Array:
 
 
 def maxima(x: Array) -> Array:
-    """The maximum of each 2 x 2 block."""
+    """Return the maximum of each 2 x 2 block."""
     rows = anp.maximum(x[:, 0::2], x[:, 1::2])
     return anp.maximum(rows[:, :, 0::2], rows[:, :, 1::2])
 
@@ -234,7 +234,7 @@ ORACLES = {
 
 @pytest.fixture(params=ORACLES.items(), ids=lambda item: item[0])
 def case(request: pytest.FixtureRequest) -> tuple[Oracle, mn.Network, Array, Array, Array]:
-    """(oracle, network, theta, x1, x2) at a random point, biases away from zero."""
+    """Return (oracle, network, theta, x1, x2) at a random point with biases away from zero."""
     oracle: Oracle = request.param[1]
     rng = np.random.default_rng(7)
     net = mn.Network(oracle.spec, oracle.shape, oracle.parametrization)
@@ -243,7 +243,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Oracle, mn.Network, Array, Arr
 
 
 def on_vectors(oracle: Oracle, net: mn.Network) -> Callable[[Array, Array], Array]:
-    """f(theta, x), with theta cut up by the oracle itself, in the order of the layout's names."""
+    """Return f(theta, x), where the oracle splits theta in the order of the layout's names."""
 
     def f(theta: Array, x: Array) -> Array:
         tensors, start = {}, 0
@@ -321,7 +321,7 @@ def test_linearized(case: tuple[Oracle, mn.Network, Array, Array, Array]) -> Non
 
 
 def test_ten_steps_of_descent(case: tuple[Oracle, mn.Network, Array, Array, Array]) -> None:
-    """The oracle's own loop: theta <- theta - lr grad L."""
+    """Compare with the oracle's own loop: theta <- theta - lr grad L."""
     oracle, net, theta, x, _ = case
     f = on_vectors(oracle, net)
     y = np.random.default_rng(1).standard_normal((len(x), net.outputs))

@@ -1,10 +1,10 @@
-"""Planted errors: wrong formulas, each put in place of the right one, and the law that must refuse it.
+"""Print planted errors: wrong formulas, each in place of the right one, and the law that must refuse it.
 
     python -m tests.planted.planted           prints the sheet, docs/planted-errors.md
 
-A law is a function that raises AssertionError with numbers; `test_planted.py` checks that each law passes on the
-library as it is, and fails with the error planted.  `tests/laws/` runs the laws over random specs; here they run on a
-few fixed networks, so that the sheet is the same every time.
+A law is a function that raises AssertionError with numbers. `test_planted.py` checks that each law passes on the
+unchanged library and fails with the error planted. `tests/laws/` runs the laws over random specs. Here they run on a
+few fixed networks, so that the sheet does not change between runs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, 
 
 
 def caught(case: Planted) -> str | None:
-    """Return what the law said with the error planted; None if it passed."""
+    """Return the law's error message with the error planted, or None if the law passed."""
     with pytest.MonkeyPatch.context() as patch:
         case.plant(patch)
         try:
@@ -58,7 +58,7 @@ def caught(case: Planted) -> str | None:
 
 
 def sheet() -> str:
-    """The page as it is committed."""
+    """Return the page as it is committed."""
     lines = []
     for case in PLANTED:
         said = (caught(case) or "NOT CAUGHT").replace("|", "\\|")

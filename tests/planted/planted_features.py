@@ -1,4 +1,4 @@
-"""Errors planted in the nonlinear feature-learning limit; see `planted`."""
+"""Plant errors in the nonlinear feature-learning limit (see `planted`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.planted.planting import planted
 
 
 def samples_are_a_network() -> None:
-    """samples of the feature-learning limit are a network: trained from the weights that they reveal, it agrees"""
+    """Samples of the feature-learning limit follow a network trained from the weights that they reveal."""
     spec = mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(16, b_std=0.3), mn.ReLU(), mn.Dense(2, w_std=0.7))
     group, network = group_and_network(spec, inputs(3, 4), inputs(3, 2, seed=1), n=16, steps=5, gamma0=2.0, lr=0.5)
     assert_close("f", group[0], network[0], 1e-6)
@@ -27,7 +27,7 @@ def samples_are_a_network() -> None:
 
 
 def identity_is_linear() -> None:
-    """the feature-learning limit of the identity is the deep linear limit"""
+    """The feature-learning limit of the identity is the deep linear limit."""
     x, y, how = inputs(3, 4), inputs(3, 1, seed=1), {"gamma0": 1.5, "lr": 0.3, "steps": 8}
     linear = mn.Sequential(mn.Dense(1), mn.Dense(1), mn.Dense(1))
     found = an.feature_learning_limit(linear, x, y, samples=16_000, rng=np.random.default_rng(0), **how)  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def _(patch: Patch) -> None:
 
 
 def answered(known: Callable[[DeferredGaussian], int]) -> Callable[[Patch], None]:
-    """Plants that W' u knows only the first known(W) of the products W v."""
+    """Plant a W' u that uses only the first known(W) of the products W v."""
 
     def transposed_times(self: DeferredGaussian, u: Array) -> Array:
         m = known(self)

@@ -1,4 +1,4 @@
-"""Errors planted in the finite network's layers, fully connected; see `planted`."""
+"""Plant errors in the fully connected layers of finite networks (see `planted`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.planted.planting import (
 
 
 def activation(kind: type[mn.spec.Activation], wrong: Pointwise) -> Callable[[Patch], None]:
-    """Plants another phi' for one activation, in networks that are built from now on."""
+    """Plant another phi' for one activation, in networks that are built from now on."""
 
     def plant(patch: Patch) -> None:
         def lookup(layer: mn.spec.Layer) -> Pointwise:

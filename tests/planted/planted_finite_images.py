@@ -1,4 +1,4 @@
-"""Errors planted in the layers for images: convolution, pooling, normalisation; see `planted`."""
+"""Plant errors in the layers for images: convolution, pooling and normalisation (see `planted`)."""
 
 from __future__ import annotations
 

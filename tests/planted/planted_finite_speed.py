@@ -1,4 +1,4 @@
-"""Errors planted behind the door, in the fast versions of the finite network's layers; see `planted`."""
+"""Plant errors in the fast versions of the finite network's layers (see `planted`)."""
 
 from __future__ import annotations
 
@@ -241,11 +241,11 @@ def _(patch: Patch) -> None:
 
 
 ONE = (0, 0, 1, 1)
-"""Of a result, all pixels."""
+"""The place of all pixels of a result: it starts at pixel (0, 0) and has steps of (1, 1)."""
 
 
 def elsewhere(frame: Any) -> Any:
-    """The frame with every run of pixels one to the left on the canvas, where there is room."""
+    """Return the frame with every run of pixels shifted left by one on the canvas, if there is room."""
     height, width, down, right = frame
     return height, width, down, np.maximum(right - [1, 0, 0], 0)
 

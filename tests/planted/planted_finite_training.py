@@ -1,4 +1,4 @@
-"""Errors planted in initialisation, rates, models, losses and training of finite networks; see `planted`."""
+"""Plant errors in initialisation, rates, models, losses and training of finite networks (see `planted`)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _(patch: Patch) -> None:
 
 
 def table(kind: type[Any], place: str, **factors: Callable[[int, int], float]) -> Callable[[Patch], None]:
-    """Plants factors(fan_in, fan_out) in one place of a parametrization's rows of weights."""
+    """Plant factors(fan_in, fan_out) in one place of a parametrization's rows of weights."""
 
     def plant(patch: Patch) -> None:
         right = kind.row
@@ -207,7 +207,7 @@ def _(patch: Patch) -> None:
 
 
 def optimizer(patch: Patch, velocity: Callable[..., Array]) -> None:
-    """Plants a rule for v, given (v, g, theta) and the settings."""
+    """Plant a rule for v, given (v, g, theta) and the settings."""
 
     def step(self: mn.SGD, theta: Array, g: Array, v: Array, scales: Any) -> None:
         s = np.ones_like(theta) if scales is None else scales
@@ -432,7 +432,7 @@ def _(patch: Patch) -> None:
 
 
 def forgets(*names: str) -> Callable[[Patch], None]:
-    """Plants pickles without these attributes' values: those of a new network come back."""
+    """Plant pickles that omit these attributes, so that those of a new network are restored."""
 
     def plant(patch: Patch) -> None:
         right, new = mn.Network.__getstate__, vars(mn.Network(mn.Dense(1), (1,)))

@@ -1,4 +1,4 @@
-"""Errors planted in what the law of width says, and in the gate that tests it; see `planted`."""
+"""Plant errors in the statements of the law of width and in the gate that tests it (see `planted`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DRAW = Draw(1, mn.Erf(), "dense", False, 1.0, 0.1, "normal", "mse", 4, 0.2, 10, 
 
 
 def falls() -> None:
-    """sup_t abs(f - f_lin) falls as n^-1/2"""
+    """sup_t abs(f - f_lin) falls as n^-1/2."""
     found = gate(DRAW)
     b = sequential.slopes(found["widths"][2:], np.array(found["linearisation"])[:, 2:]).mean()
     if found["gate"] != "holds":
@@ -27,7 +27,7 @@ def falls() -> None:
 
 
 def level() -> None:
-    """the gate refuses what is at its boundary as often as it says"""
+    """The gate refuses exponents at its boundary as often as it states."""
     D, shape = 4000, (sequential.ROUNDS, sequential.SEEDS)
     b = sequential.REFUSED_ABOVE + 0.3 * np.random.default_rng(0).standard_normal((D, *shape))
     refused = int((sequential.z_scores(b, sequential.REFUSED_ABOVE) >= sequential.CRITICAL).any(axis=1).sum())
@@ -37,7 +37,7 @@ def level() -> None:
 
 
 def refuses() -> None:
-    """the gate refuses a linearisation at other weights"""
+    """The gate refuses a linearisation at other weights."""
     found = gate(Draw(**vars(DRAW) | {"control": ANOTHER}))
     if found["gate"] != "refused" or found["slow"]:
         seeds = len(found["linearisation"])

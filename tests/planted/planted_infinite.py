@@ -1,4 +1,4 @@
-"""Errors planted in the infinite network: kernels, dynamics, images, limits; see `planted`."""
+"""Plant errors in the infinite network: kernels, dynamics, images and limits (see `planted`)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tests.planted.planting import planted
 
 
 def steps_of(patch: Patch, change: Callable[[Any], Any]) -> None:
-    """Plants other steps in every kernel's recursion."""
+    """Plant other steps in every kernel's recursion."""
     right = infinite.program
 
     def program(*arguments: Any) -> Any:
@@ -58,7 +58,10 @@ def steps_of(patch: Patch, change: Callable[[Any], Any]) -> None:
 
 @planted("NTK recursion: Tdot missing", relu_kernel)
 def _(patch: Patch) -> None:
-    """Theta_(l+1) = K_(l+1) + sigma_w^2 Theta_l: tau = Theta / (2 sqrt(q q')) grows as the variances shrink."""
+    """Plant Theta_(l+1) = K_(l+1) + sigma_w^2 Theta_l.
+
+    Its tau = Theta / (2 sqrt(q q')) grows as the variances shrink.
+    """
     rows, pairs = Homogeneous.rows, Homogeneous.pairs
 
     def wrong_rows(self: Homogeneous, at: Any) -> Any:
@@ -132,7 +135,7 @@ def _(patch: Patch) -> None:
 
 @planted("parametrization: fan_out for fan_in", erf_kernel)
 def _(patch: Patch) -> None:
-    """In the finite network; the infinite one was built from the right row."""
+    """Change the finite network only, because the infinite one was built from the right row."""
     right = NTK.row
     infinite.program(mn.Sequential(mn.Dense(32, w_std=1.4), mn.Erf(), mn.Dense(16)), NTK(), (3,))
     patch.setattr(NTK, "row", lambda self, role, fan_in, fan_out, sigma: right(self, role, fan_out, fan_in, sigma))
@@ -155,7 +158,7 @@ def _(patch: Patch) -> None:
 
 
 def wrong_ball(patch: Patch, wrong: Callable[[Any], dict[str, float]]) -> None:
-    """Plants other constants in the heavy ball's gains: wrong(self) -> those that change."""
+    """Plant other constants in the heavy ball's gains: wrong(self) returns the changed ones."""
     descent = analytic.training.dynamics.GradientDescent
     right = descent.gain
     patch.setattr(descent, "gain", lambda self, t: right(replace(self, **wrong(self)), t))
@@ -184,7 +187,7 @@ def _(patch: Patch) -> None:
 
 @planted("ensemble: e_(2t) for e_t^2 where the last layer trains", covariance_in_steps)
 def _(patch: Patch) -> None:
-    """The same for gradient flow; not so with momentum."""
+    """Apply the error to gradient flow as well, but not with momentum."""
     right = analytic.training.gp.Ensemble.predict
 
     def predict(self: Any, x_test: Array, t: Any = np.inf, *, kind: Any = "ntk", **how: Any) -> Any:
@@ -212,7 +215,7 @@ def _(patch: Patch) -> None:
 
 
 def wrong_covariance(patch: Patch, formula: Callable[[Array, Array, Array, Array, Array], Array]) -> None:
-    """Plants another covariance, given A, K(X, X), K(x, X), K(x, x) and Theta(X, X)."""
+    """Plant another covariance, given A, K(X, X), K(x, X), K(x, x) and Theta(X, X)."""
     right = analytic.training.gp.Ensemble.predict
 
     def predict(self: Any, x_test: Array, t: Any = np.inf, *, kind: Any = "ntk", cov: bool = False) -> Any:
@@ -249,14 +252,14 @@ HALF_BLACK = np.concatenate((IMAGES[:2], 0 * IMAGES[:1]))
 
 
 def image_network(*middle: mn.spec.Layer, **how: Any) -> mn.Sequential:
-    """A convolution, some layers, and a linear output from flattened pixels unless they end otherwise."""
+    """Return a convolution, some layers, and by default a linear output from flattened pixels."""
     end = [] if isinstance(middle[-1], mn.GlobalAvgPool) else [mn.Flatten()]
     first = mn.Conv2d(4, 3, w_std=1.3, b_std=0.2, **how)
     return mn.Sequential(first, mn.ReLU(), *middle, *end, mn.Dense(1, w_std=1.3))
 
 
 def brute_force() -> None:
-    """kernels of images = covariances of all pairs of pixels"""
+    """Kernels of images equal the covariances of all pairs of pixels."""
     again = mn.Conv2d(4, 3, w_std=1.3, b_std=0.2)
     for spec in (
         image_network(again, mn.ReLU()),
@@ -272,7 +275,7 @@ def brute_force() -> None:
 
 
 def planted_in_prepare(step: type[Any], change: Callable[[Any], Any]) -> Callable[[Patch], None]:
-    """Plants other coefficients of a step."""
+    """Plant other coefficients of a step."""
 
     def plant(patch: Patch) -> None:
         right = steps.prepare
@@ -307,7 +310,7 @@ planted("pooling: pixels outside not counted in the window's mean", brute_force)
 
 
 def without_eps(row: Any) -> Any:
-    """1 / sqrt(q) for r = 1 / sqrt(q + eps)."""
+    """Return 1 / sqrt(q) in place of r = 1 / sqrt(q + eps)."""
     s, _, half = row.numbers
     return row._replace(numbers=(s, PixelValues(1 / s.left.clip(1e-3), 1 / s.right.clip(1e-3)), half))
 
@@ -343,7 +346,7 @@ def _(patch: Patch) -> None:
 
 
 def of_its_limit(gamma0: float = 1.5) -> None:
-    """a network with the moments of infinitely many neurons follows the two-layer limit"""
+    """A network with the moments of infinitely many neurons follows the two-layer limit."""
     n, x, y = 6, inputs(5, 4), inputs(5, 2, seed=1)
     spec = mn.Sequential(mn.Dense(n, w_std=1.3), mn.Dense(2, w_std=0.7))
     neurons = np.linalg.qr(inputs(n, n, seed=2))[0] * n**0.5
@@ -380,7 +383,7 @@ def _(patch: Patch) -> None:
 
 
 def every_layer() -> None:
-    """f = E h g / gamma0 of every hidden layer, and of networks of width 512 up to O(n^-1/2)"""
+    """f = E h g / gamma0 for every hidden layer, and for networks of width 512 up to O(n^-1/2)."""
     spec, steps = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1)), 10
     x, y = inputs(3, 3), inputs(3, 1, seed=1)
     limit = an.deep_linear_limit(spec, x, y, gamma0=3.0, lr=0.2, steps=steps)
@@ -407,7 +410,7 @@ def _(patch: Patch) -> None:
 
 
 def exact_moments() -> None:
-    """E hatTh and E (hatTh - Th)^2 at width 5"""
+    """At width 5, networks have the predicted E hatTh and E (hatTh - Th)^2."""
     spec = mn.Sequential(mn.Dense(5), mn.ReLU(), mn.Dense(5), mn.ReLU(), mn.Dense(1))
     x = inputs(1, 3)
     found = an.finite_width(spec)
@@ -427,7 +430,7 @@ def _(patch: Patch) -> None:
 
 
 def learnable() -> None:
-    """eigenvalues of the cube's kernel matrix, and learnabilities that add up to n"""
+    """The eigenvalues of the cube are those of its kernel matrix, and learnabilities add up to n."""
     kernel = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.3), mn.ReLU(), mn.Dense(1)))
     x = 2.0 * (np.arange(64)[:, None] >> np.arange(6) & 1) - 1
     modes = an.cube_modes(kernel, 6)
@@ -456,7 +459,7 @@ def _(patch: Patch) -> None:
 
 
 def curvature() -> None:
-    """the second derivative of f = w v x has norm 1"""
+    """The second derivative of f = w v x has norm 1."""
     found = kappa(mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,)), np.array([3.0, 4.0]), np.ones((1, 1)))
     assert_close("|D^2 f|", np.array(found.curvature), np.array(1.0), 1e-9)
 

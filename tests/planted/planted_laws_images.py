@@ -1,4 +1,4 @@
-"""The laws on images, and those of the fast paths, which compare fast networks with the plain layers."""
+"""Define the laws on images, and those of the fast paths, which compare fast networks with the plain layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.laws import Array, X, plain, points
 from tests.kit.oracles_images import convolution, loop_norm, max_pool, pooled
 from tests.kit.small_is_large import small_is_large
 
-# on images
+# laws on images
 
 IMAGE_LAYERS: tuple[mn.spec.Layer, ...] = (
     mn.Conv2d(3, 3, w_std=1.4, b_std=0.3),
@@ -35,7 +35,10 @@ PIXELS = np.random.default_rng(6).standard_normal((4, 4, 5, 3)) - 2.0
 
 
 def on_images(*layers: mn.spec.Layer, ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
-    """A network around each of the layers, at a point off its start; weights before and after, both kinds of end."""
+    """Return a network around each of the layers, at a point off its start.
+
+    There are weights on both sides and ends of both kinds.
+    """
     rng, found = np.random.default_rng(3), []
     for i, layer in enumerate(layers or IMAGE_LAYERS):
         end = mn.Flatten() if i % 2 else mn.GlobalAvgPool()
@@ -47,31 +50,31 @@ def on_images(*layers: mn.spec.Layer, ensemble: int | None = None) -> list[tuple
 
 
 def image_adjoint() -> None:
-    """<u, J v> = <J' u, v> on images"""
+    """<u, J v> = <J' u, v> on images."""
     for net, theta in on_images():
         testing.check_adjoint(net, theta, PIXELS, np.random.default_rng(0))
 
 
 def image_derivative() -> None:
-    """J v = df/ds on images"""
+    """J v = df/ds on images."""
     for net, theta in on_images(*IMAGE_LAYERS, mn.BatchNorm(eps=0.01)):
         testing.check_derivative(net, theta, PIXELS, np.random.default_rng(0))
 
 
 def image_gram() -> None:
-    """gram = J J' on images"""
+    """gram = J J' on images."""
     for net, theta in on_images():
         testing.check_gram(net, theta, PIXELS, np.random.default_rng(0))
 
 
 def image_ensemble() -> None:
-    """members together = apart on images"""
+    """Members of an ensemble give equal results, together or apart, on images."""
     for net, theta in on_images(*IMAGE_LAYERS, mn.BatchNorm(), ensemble=3):
         testing.check_ensemble(net, theta, PIXELS, np.random.default_rng(0))
 
 
 def pixel_loops() -> None:
-    """a layer = the loop over its pixels"""
+    """A layer equals the loop over its pixels."""
     for layer in IMAGE_LAYERS[:7]:
         net = plain(mn.Sequential(layer, mn.Flatten()), PIXELS.shape[1:])
         theta = net.init(np.random.default_rng(0))
@@ -84,26 +87,26 @@ def pixel_loops() -> None:
 
 
 def ties() -> None:
-    """the first maximum in row-major order takes the derivative"""
+    """The first maximum in row-major order receives the derivative."""
     _, dx = max_pool(np.array([[0.0, 7.0], [7.0, 7.0]]))
     assert_close("d max / d x", dx, np.array([[0.0, 1.0], [0.0, 0.0]]), 0.0)
 
 
 def calibrated() -> None:
-    """a calibrated network's examples do not see each other"""
+    """Examples in a calibrated network do not affect one another."""
     ((net, theta),) = on_images(mn.BatchNorm())
     frozen = net.calibrate(theta, PIXELS)
     assert_close("f of half a batch", frozen(theta, PIXELS[:2]), net(theta, PIXELS)[:2], 1e-12)
 
 
-# behind the door
+# laws of fast paths
 
 NEVER = 10**15
 
 
 @contextmanager
 def fast_paths(**closed: int) -> Iterator[None]:
-    """Small networks take every fast path, inside, but those that these thresholds close."""
+    """Let small networks take every fast path except those that these thresholds close."""
     with small_is_large(), single_threaded_blas(), pytest.MonkeyPatch.context() as patch:
         for name, value in closed.items():
             patch.setattr(THRESHOLDS, name, value)
@@ -111,7 +114,7 @@ def fast_paths(**closed: int) -> Iterator[None]:
 
 
 def fast_as_written(net: mn.Network, theta: Array, x: Array) -> None:
-    """f, J v, J' u and the kernels of a fast network are those of the plain one, `net`, to rounding."""
+    """Check that f, J v, J' u and the kernels of a fast network equal those of the plain one, `net`, up to rounding."""
     fast, rng = mn.Network(net.spec, net.input_shape, net.parametrization), np.random.default_rng(0)
     f, J = net.linearize(theta, x)
     g, K = fast.linearize(theta, x)
@@ -128,21 +131,21 @@ def fast_as_written(net: mn.Network, theta: Array, x: Array) -> None:
 
 
 def fast_dense() -> None:
-    """a fast network = its layers as they are written"""
+    """A fast network equals its plain layers."""
     with fast_paths():
         for net, theta in points() + points(2)[:1]:
             fast_as_written(net, theta, X)
 
 
 def fast_patches() -> None:
-    """a fast network on patches = its layers as they are written"""
+    """A fast network on patches equals its plain layers."""
     with fast_paths(gathered_channels=NEVER, share=NEVER):
         for net, theta in on_images() + on_images(*IMAGE_LAYERS[:3], ensemble=2):
             fast_as_written(net, theta, PIXELS)
 
 
 def fast_gram() -> None:
-    """gram = J J' of a fast network on images, by gradients and by pairs of positions"""
+    """gram = J J' for a fast network on images, by gradients and by pairs of positions."""
     for pairs in (False, True):
         with fast_paths(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(conv_gram, "pairs_are_cheaper", lambda *_, pairs=pairs: pairs)
@@ -152,14 +155,14 @@ def fast_gram() -> None:
 
 
 def fast_gathered() -> None:
-    """a fast network, its gradients in x gathered = its layers as they are written"""
+    """A fast network with gathered gradients in x equals its plain layers."""
     with fast_paths(compiled=NEVER, share=NEVER):
         for net, theta in on_images() + on_images(*IMAGE_LAYERS[:3], ensemble=2):
             fast_as_written(net, theta, PIXELS)
 
 
 def fast_direct() -> None:
-    """a fast network, compiled by Numba = its layers as they are written"""
+    """A fast network compiled by Numba equals its plain layers."""
     rng = np.random.default_rng(3)
     layers = mn.Conv2d(16, 1), mn.Conv2d(32, 3, stride=2, b_std=0.2), mn.Erf(), mn.Conv2d(48, (3, 5), b_std=0.2)
     branch = mn.Sequential(mn.BatchNorm(eps=0.01), mn.ReLU(), mn.Conv2d(16, 3))
@@ -170,21 +173,21 @@ def fast_direct() -> None:
 
 
 def fast_shares() -> None:
-    """a fast network, its batch split over the cores = its layers as they are written"""
+    """A fast network with its batch split over the cores equals its plain layers."""
     with fast_paths():
         for net, theta in on_images():
             fast_as_written(net, theta, PIXELS)
 
 
 def fast_coupled() -> None:
-    """a fast network with BatchNorm = its layers as they are written"""
+    """A fast network with BatchNorm equals its plain layers."""
     with fast_paths():
         for net, theta in on_images(mn.BatchNorm(eps=0.01)):
             fast_as_written(net, theta, PIXELS)
 
 
 def fast_order() -> None:
-    """a fast network, its layers reordered = its layers as they are written"""
+    """A fast network with reordered layers equals its plain layers."""
     with fast_paths():
         for phi in (mn.ReLU(), mn.Abs()):
             for pool in (mn.MaxPool(2), mn.AvgPool(2)):

@@ -1,4 +1,4 @@
-"""Errors planted in `minintk.more_layers` and in the graphs that lift reads; see `planted`."""
+"""Plant errors in `minintk.more_layers` and in the graphs that lift reads (see `planted`)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.planted.planting import bias_by, gram_with, planted, weights_by, with
 
 
 def recorded() -> None:
-    """a model with groups, holes, ceil_mode and adaptive pooling has torch's outputs and gradients"""
+    """A model with groups, holes, ceil_mode and adaptive pooling has torch's outputs and gradients."""
     check_recorded(name="more_images")
 
 
 def trees() -> None:
-    """a graph's branches begin at the last node that all their inputs' paths pass"""
+    """A graph's branches begin at the last node on the paths of all their inputs."""
     model = torch_standin.Module()
     for name in "ab":
         setattr(model, name, torch_standin.nn.Linear(2, 2))

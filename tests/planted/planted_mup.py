@@ -1,4 +1,4 @@
-"""Errors planted in muP's table, in the verdict of the coordinate check and in Muon, with their laws; see `planted`."""
+"""Plant errors in muP's table, the coordinate check's verdict and Muon, and define their laws (see `planted`)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Frozen(Parametrization):
 
 
 def every_layer_learns() -> None:
-    """coordinate check: hidden layers that do not learn are refused"""
+    """The coordinate check refuses hidden layers that do not learn."""
     told: dict[str, Any] = {"optimizer": mn.Adam(0.01), "parametrization": Frozen()}
     found = checked(named.spec_of_width("mlp", 10, 3), DIGITS.one_hot()[0], (64, 128, 256), **told)
     assert found.verdict == "fail", f"3.W {found['dW', '3.W']}, and the verdict is {found.verdict}"
 
 
 def many_inputs() -> None:
-    """muP: features of networks narrower than their 784 inputs keep their size"""
+    """In muP, features of networks narrower than their 784 inputs keep their size."""
     x = DIGITS.enlarged(3, frame=2).one_hot()[0].reshape(32, -1)
     found = checked(named.spec_of_width("mlp", 10, 2), x, (64, 128, 256), optimizer=mn.SGD(0.1))
     assert found.verdict != "fail", found.report().splitlines()[-1]
@@ -58,7 +58,7 @@ def any_depth(optimizer: Any) -> Callable[[], None]:
 
 
 def every_direction() -> None:
-    """Muon: singular values from 1 to 1e-4 become 1, those of 0 stay 0"""
+    """In Muon, singular values from 1 to 1e-4 become 1, and those of 0 stay 0."""
     rng, s = np.random.default_rng(0), np.geomspace(1, 1e-4, 8)
     U, V = (np.linalg.qr(rng.standard_normal((n, 8)))[0] for n in (30, 20))
     found = np.linalg.svd(spectral_descent.orthogonalised(U * s @ V.T), compute_uv=False)

@@ -1,4 +1,4 @@
-"""Errors planted in the learning-rate scales of kernels, of kappa, of the infinite network and of decay."""
+"""Plant errors in the learning-rate scales of kernels, of kappa, of the infinite network and of decay."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ POWERS = {"forgotten": 0.0, "twice": 2.0, "S^(1/2) for S": 0.5}
 
 
 def contraction(power: float) -> Callable[[Patch], None]:
-    """Plants S^power in J S J'."""
+    """Plant S^power in J S J'."""
     right = Contraction.scale
     return lambda patch: patch.setattr(Contraction, "scale", lambda self, t: right(self, t) ** power)
 
 
 def lengths(power: float) -> Callable[[Patch], None]:
-    """Plants S^power where kappa has S."""
+    """Plant S^power in place of S in kappa."""
     right = Layout.learning_rate_scales
 
     def plant(patch: Patch) -> None:
@@ -46,7 +46,7 @@ def lengths(power: float) -> Callable[[Patch], None]:
 
 @dataclass(frozen=True)
 class Powers(Parametrization):
-    """The rates of another parametrization to a power."""
+    """The rates of another parametrization raised to a power."""
 
     of: Parametrization
     power: float
@@ -57,7 +57,7 @@ class Powers(Parametrization):
 
 
 def recursion(power: float) -> Callable[[Patch], None]:
-    """Plants S^power in the infinite network's recursion, where nothing asks for a limit."""
+    """Plant S^power in the infinite network's recursion, without a check that the limit exists."""
 
     def plant(patch: Patch) -> None:
         def program(spec: Any, of: Parametrization, shape: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Errors planted in attention, padding, LayerNorm's kernels and lifted networks, finite and infinite; see `planted`."""
+"""Plant errors in attention, padding, LayerNorm's kernels and lifted networks (see `planted`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEADS = mn.GlobalSelfAttention(3, heads=2, qk_std=1.5, w_std=1.3, masked=True)
 
 
 def derivatives() -> None:
-    """adjoint, derivative and gram of attention, with padding in the batch"""
+    """The adjoint, derivative and gram of attention are right with padding in the batch."""
     net = mn.Network(mn.Sequential(mn.Conv1d(3, 1), HEADS, mn.MaskedAvgPool(), mn.Dense(2)), X.shape[1:])
     rng = np.random.default_rng(0)
     theta = net.init(rng)
@@ -41,7 +41,7 @@ def derivatives() -> None:
 
 
 def written_out() -> None:
-    """kernels of attention = the sums over positions, with the weights written out"""
+    """Kernels of attention equal the sums over positions, with the weights written out."""
     K = np.einsum("nic,mjc->nmij", X, X) / X.shape[-1]
     seen = (X != 0).any(-1)
     A = np.exp(HEADS.qk_std * K[range(3), range(3)]) * (seen[:, :, None] & seen[:, None])
@@ -55,7 +55,7 @@ def written_out() -> None:
 
 
 def padding() -> None:
-    """a padded sequence has the outputs and the kernels of the shorter one"""
+    """A padded sequence has the outputs and the kernels of the shorter one."""
     body = mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), HEADS, mn.Erf(), mn.MaskedAvgPool(), mn.Dense(2))
     net, shorter = (mn.Network(body, x.shape[1:]) for x in (X, SHORT))
     theta = net.init(np.random.default_rng(0))
@@ -65,7 +65,7 @@ def padding() -> None:
 
 
 def normalised() -> None:
-    """kernels of LayerNorm = those before it over the roots of q + eps, written out"""
+    """Kernels of LayerNorm are the kernels before it divided by the roots of q + eps."""
     x = 0.1 * np.random.default_rng(0).standard_normal((4, 3))
     x[0] = 0
     K = 0.7**2 * x @ x.T / 3
@@ -77,7 +77,7 @@ def normalised() -> None:
 
 
 def lifted() -> None:
-    """a network lifted from torch has torch's outputs and gradients"""
+    """A network lifted from torch has torch's outputs and gradients."""
     check_recorded(digits=1e-9)
 
 
@@ -95,7 +95,7 @@ def _(patch: Patch) -> None:
 
 
 def through(patch: Patch, index: int, factor: float) -> None:
-    """Plants a vjp whose cotangent at keys (0) or values (1) has a factor."""
+    """Plant a vjp whose cotangent at keys (0) or values (1) has a factor."""
     right = HeadsJacobian.vjp
 
     def wrong(self: Any, u: Array, dw: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Errors planted in branches, factors and masks, finite and infinite; see `planted`."""
+"""Plant errors in branches, factors and masks of finite and infinite networks (see `planted`)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _(patch: Patch) -> None:
 
 
 def uncached(patch: Patch) -> None:
-    """Programs of a wrong rule are not kept."""
+    """Do not cache the programs of a wrong rule."""
     module = sys.modules["analytic.kernels"]
     patch.setattr(module, "_program", vars(module)["_program"].__wrapped__)
 

@@ -1,4 +1,4 @@
-"""Errors planted in how a kernel is cut into tiles and blocks, which change its last bits alone."""
+"""Plant errors in the division of a kernel into tiles and blocks, which change only its last bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.planted.planting import planted
 
 
 def inside_a_tile(patch: Patch) -> None:
-    """Plants blocks of a row more."""
+    """Plant blocks with an additional row."""
     right = streaming.block_size
     patch.setattr(streaming, "block_size", lambda *how: right(*how) + 1)
 
@@ -27,7 +27,7 @@ planted("blocks of images that begin inside a tile", bits_of_images)(inside_a_ti
 
 
 def in_blocks(patch: Patch, change: Any) -> None:
-    """Plants `change` in the evaluation of a block of rows."""
+    """Plant `change` in the evaluation of a block of rows."""
     right = rows.VectorEngine.at
     patch.setattr(rows.VectorEngine, "at", lambda self, place: change(right(self, place)))
 

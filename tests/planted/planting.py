@@ -1,4 +1,4 @@
-"""Define a planted error, and list them all; see `planted`."""
+"""Define a planted error, and list them all (see `planted`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.kit.laws import Array, Patch
 
 @dataclass(frozen=True)
 class Planted:
-    """An error: what it is, how to plant it, and the law that must refuse it."""
+    """An error: its description, how to plant it, and the law that must refuse it."""
 
     error: str
     plant: Callable[[Patch], None]
@@ -22,15 +22,15 @@ PLANTED: list[Planted] = []
 
 
 def planted(error: str, law: Callable[[], None]) -> Callable[[Callable[[Patch], None]], None]:
-    """Puts an error on the list."""
+    """Add an error to the list."""
     return lambda plant: PLANTED.append(Planted(error, plant, law))
 
 
-# ------------------------------------------------------------------- errors that several layers may have
+# ------------------------------------------------------------------- errors that several layers can have
 
 
 def change_gradient(patch: Patch, kind: type[Any], wrong: Callable[[Any, Array, Any], None]) -> None:
-    """Plants what `wrong` makes of the gradients dw that kind.vjp has written: wrong(J, u, dw)."""
+    """Plant wrong(J, u, dw) in place of the gradients dw that kind.vjp has written."""
     right = kind.vjp
 
     def vjp(self: Any, u: Array, dw: Any) -> Any:
@@ -43,7 +43,10 @@ def change_gradient(patch: Patch, kind: type[Any], wrong: Callable[[Any, Array, 
 
 
 def weights_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any]) -> None:
-    """Plants dW without the multiplier; parameters : those of a Jacobian of this kind."""
+    """Plant dW without the multiplier.
+
+    parameters : function that returns the parameters of a Jacobian of this kind.
+    """
 
     def wrong(J: Any, u: Array, dw: Any) -> None:
         dw[parameters(J).W.name][...] /= parameters(J).m
@@ -52,7 +55,7 @@ def weights_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any]) 
 
 
 def bias_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any], factor: float) -> None:
-    """Plants a gradient of the bias with a wrong factor."""
+    """Plant a gradient of the bias with a wrong factor."""
 
     def wrong(J: Any, u: Array, dw: Any) -> None:
         if parameters(J).b is not None:
@@ -62,12 +65,12 @@ def bias_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any], fac
 
 
 def with_parameters(J: Any, **wrong: Any) -> Any:
-    """A layer's Jacobian with other multipliers or tensors."""
+    """Return a layer's Jacobian with other multipliers or tensors."""
     return replace(J, layer=replace(J.layer, parameters=replace(J.layer.parameters, **wrong)))
 
 
 def without_weights(patch: Patch, kind: type[Any]) -> None:
-    """Plants a jvp that forgets the weights' own change."""
+    """Plant a jvp that omits the weights' own change."""
     right = kind.jvp
 
     def jvp(self: Any, dw: Any, dx: Any) -> Any:
@@ -78,7 +81,7 @@ def without_weights(patch: Patch, kind: type[Any]) -> None:
 
 
 def multiplier_twice(patch: Patch, bound: type[Any]) -> None:
-    """Plants m^2 for m in jvp, vjp and gram alike: only the network's own outputs can tell."""
+    """Plant m^2 for m in jvp, vjp and gram, which only the network's own outputs can reveal."""
     right = bound.__call__
 
     def call(self: Any, w: Any, x: Array) -> Any:
@@ -89,7 +92,7 @@ def multiplier_twice(patch: Patch, bound: type[Any]) -> None:
 
 
 def first_members_weights(patch: Patch, bound: type[Any]) -> None:
-    """Plants the first member's weights for all members of an ensemble."""
+    """Plant the first member's weights for all members of an ensemble."""
     right = bound.__call__
 
     def call(self: Any, w: Any, x: Array) -> Any:
@@ -100,7 +103,7 @@ def first_members_weights(patch: Patch, bound: type[Any]) -> None:
 
 
 def gram_with(patch: Patch, kind: type[Any], wrong: Callable[[Any], dict[str, Any]]) -> None:
-    """Plants other parameters in a layer's gram: wrong(parameters) -> those that change."""
+    """Plant other parameters in a layer's gram: wrong(parameters) returns the changed ones."""
     right = kind.gram
 
     def gram(self: Any, u: Array, other: Any, v: Array, kernel: Any) -> Any:

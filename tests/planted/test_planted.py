@@ -28,10 +28,10 @@ def test_the_error_is_caught(case: Planted) -> None:
 
 
 def test_the_page_lists_the_same_errors() -> None:
-    """`python tests/planted/planted.py > docs/planted-errors.md` brings it up to date."""
+    """`python tests/planted/planted.py > docs/planted-errors.md` updates the page."""
     rows = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")][2:]
     page = sorted((row[0].removeprefix("| "), row[1]) for row in rows)
-    assert page == sorted((case.error, case.law.__doc__) for case in PLANTED)  # whichever module was imported first
+    assert page == sorted((case.error, case.law.__doc__) for case in PLANTED)  # independent of the import order
     assert not any("NOT CAUGHT" in row[2] for row in rows)
 
 

@@ -8,7 +8,7 @@ from analytic.curves import contours
 
 
 def test_an_exponential_is_the_integral_of_its_resolvent() -> None:
-    """F(s) = 1 / (s + a) gives f(t) = e^{-a t} for a t of every size."""
+    """Check that F(s) = 1 / (s + a) gives f(t) = e^{-a t}, for small to large a t."""
     for t in (1e-3, 1.0, 1e4):
         s, w = contours.laplace(t)
         for a in (0.0, 0.1 / t, 1 / t, 20 / t):

@@ -1,4 +1,4 @@
-"""Test learning curves against random models, exact Wishart means, each other and the exponents of power laws."""
+"""Test learning curves against random models, exact Wishart means, one another, and the exponents of power laws."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = np.array([0.3, 3.0, 30.0, 300.0])
 
 
 def simulated(n: int, N: int, noise: float, draws: int = 60) -> tuple[Host, Host]:
-    """Return mean and standard error over random features and examples, for flow at T, then ridge .5."""
+    """Return means and standard errors of the flow at times T and of ridge 0.5, over random features and examples."""
     rng, found = np.random.default_rng(0), []
     for _ in range(draws):
         H = np.sqrt(LAM)[:, None] * rng.standard_normal((300, n)) / np.sqrt(n)
@@ -44,7 +44,7 @@ def law_of_models() -> None:
 
 
 def by_eigenvalues(H: Host, steps: int) -> list[float]:
-    """Return mean losses of SGD at rate .3 on batches of two with noise .1, for given features H, by the recursion."""
+    """Return mean losses of SGD (rate 0.3, batches of two, noise 0.1) for given features H, by the recursion."""
     v2, (z, Q) = V2[: len(H)], np.linalg.eigh(H.T @ H)
     R = (Q.T @ (H.T @ np.sqrt(v2))) ** 2 / z
     still, row = v2.sum() - R.sum() + 0.1, list[float]()
@@ -55,7 +55,7 @@ def by_eigenvalues(H: Host, steps: int) -> list[float]:
 
 
 def law_of_steps() -> None:
-    """Check 20,000 runs of SGD on Gaussian inputs. They have that mean to 4 standard errors, and not the flow's."""
+    """Check the mean of 20,000 SGD runs on Gaussian inputs to 4 standard errors, and that it is not the flow's."""
     rng, v = np.random.default_rng(0), np.sqrt(V2[:20])
     H, e, losses = rng.standard_normal((20, 8)) / 3, np.tile(-v, (20_000, 1)), []
     for _ in range(5):
@@ -69,7 +69,7 @@ def law_of_steps() -> None:
 
 
 def law_of_sgd() -> None:
-    """Check the recursion of every eigenvalue for 40 draws of W."""
+    """The formula agrees with the recursion of every eigenvalue, for 40 draws of W."""
     W = np.random.default_rng(0).standard_normal((40, 300, 80)) / np.sqrt(80)
     found, steps = [by_eigenvalues(np.sqrt(LAM)[:, None] * one, 100) for one in W], [1, 10, 100]
     mean, error = np.mean(found, axis=0)[steps], np.std(found, axis=0)[steps] / np.sqrt(40)
@@ -84,7 +84,7 @@ def law_of_regression() -> None:
 
 
 def law_of_one_resolvent() -> None:
-    """Infinitely many examples: one contour integral, e^{2 s t} sum v^2 kappa / (s (lambda + kappa))."""
+    """For infinitely many examples, the curve is a contour integral, e^{2 s t} sum v^2 kappa / (s (lambda + kappa))."""
     curve = an.learning_curve(MODES, V2, width=50)
     s, w = contours.laplace(20.0)
     tip = contours.NODES * (0.5017 / 0.6407 - 0.6122) / 20.0
@@ -95,7 +95,10 @@ def law_of_one_resolvent() -> None:
 
 @cache
 def features(n: int, draws: int = 2000) -> tuple[Host, Host]:
-    """Return times that grow as n^alpha, and losses there: means over random features, and over all signs of v."""
+    """Return times that grow as n^alpha, and the losses at these times.
+
+    Losses are means over random features, and exact over the signs of v.
+    """
     rng, t, found = np.random.default_rng(0), np.geomspace(0.03, 30, 8) * n**1.5, []
     for _ in range(draws):
         H = np.sqrt(LAM / n)[:, None] * rng.standard_normal((300, n))
@@ -105,9 +108,10 @@ def features(n: int, draws: int = 2000) -> tuple[Host, Host]:
 
 
 def law_of_width() -> None:
-    """The distance from simulated models, root mean square over times, falls as 1 / width.
+    """The distance from simulated models (root mean square over times) falls as 1 / width.
 
-    The exponent from width 16 to 64 has a standard error of .05; without the variance of features it is -.1.
+    The exponent between widths 16 and 64 has a standard error of 0.05. Without the variance of the features, the
+    exponent is -0.1.
     """
     apart = []
     for n in (16, 64):

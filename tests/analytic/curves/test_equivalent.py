@@ -8,7 +8,7 @@ import analytic as an
 
 
 def test_the_distance_falls_as_one_over_the_size() -> None:
-    """Pure noise on 2N equal modes without ridge gives 1 + N / (2N - N - 1). The limit is 2."""
+    """For pure noise on 2N equal modes without ridge, the error is exactly 1 + N / (2N - N - 1), with limit 2."""
     apart = []
     for N in (10, 100, 1000):
         curve = an.learning_curve(an.Modes(np.ones(1), np.array([2 * N])), [0.0], examples=N, noise=1.0)
@@ -17,7 +17,10 @@ def test_the_distance_falls_as_one_over_the_size() -> None:
 
 
 def test_width_and_data_without_ridge_are_exact() -> None:
-    """Features leave 1 - n / K of equal modes, which acts as noise. N examples multiply it by (N - 1) / (N - n - 1)."""
+    """For equal modes, n features leave 1 - n / K, which acts as noise.
+
+    N examples multiply this noise by (N - 1) / (N - n - 1).
+    """
     apart = []
     for n in (10, 100, 1000):
         curve = an.learning_curve(an.Modes(np.ones(1), np.array([8 * n])), [1.0], width=n, examples=4 * n, noise=0.3)

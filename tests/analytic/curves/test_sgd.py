@@ -1,4 +1,4 @@
-"""Test one-pass SGD: it starts where the flow does, and follows the flow at small rates."""
+"""Test that one-pass SGD starts where the flow does and follows it at small rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test eigenvalues on sphere and cube, and learnabilities, by closed forms, explicit matrices and measured draws."""
+"""Test eigenvalues on the sphere and the cube, and learnabilities, against closed forms, matrices and draws."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN = mn.Sequential(mn.Dense(8, w_std=2**0.5), mn.ReLU(), mn.Dense(1))
 
 
 def poisson(d: int, r: float, on: int | None = None) -> float:
-    """Largest relative error of r^l, the eigenvalues of (1 - r^2) / (1 - 2 r t + r^2)^(d/2), for l up to 12."""
+    """Return the largest relative error of the eigenvalues r^l of (1 - r^2) / (1 - 2 r t + r^2)^(d/2), l <= 12."""
     modes = an.sphere_modes(lambda t: (1 - r * r) / (1 - 2 * r * t + r * r) ** (d / 2), on or d, 12)
     return float(np.abs(modes.eigenvalue / r ** np.arange(13) - 1).max())
 
@@ -35,15 +35,15 @@ def test_the_poisson_kernel_has_powers_for_eigenvalues(d: int) -> None:
 
 
 def test_the_sphere_of_another_dimension_is_refused() -> None:
-    """As a control, the Poisson kernel of d = 3 fails on the sphere in d = 4."""
+    """Negative control: the Poisson kernel of d = 3 is refused on the sphere in d = 4."""
     assert poisson(3, 0.4, on=4) > 0.1
 
 
 @pytest.mark.parametrize("d", [3, 784, 3000])
 def test_exponential_kernel_in_high_dimensions(d: int) -> None:
-    """exp(t) has Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1), as far as digits go.
+    """Eigenvalues of exp(t) are Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1), to the digits that are left.
 
-    Lost eigenvalues are 0 and belong to the rest.
+    Eigenvalues below rounding are 0 and are counted in `rest`.
     """
     modes, a = an.sphere_modes(np.exp, d, 8), mpmath.mpf(d) / 2 - 1
     exact = np.array([float(mpmath.gamma(a + 1) * 2**a * mpmath.besseli(a + level, 1)) for level in range(9)])
@@ -54,7 +54,7 @@ def test_exponential_kernel_in_high_dimensions(d: int) -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
-    """k(t) = sum_l lambda_l h_l P_l(t) with SciPy's Gegenbauer polynomials, for d = 5, and the trace agrees."""
+    """Check k(t) = sum_l lambda_l h_l P_l(t) and its trace with SciPy's Gegenbauer polynomials, at d = 5."""
     d, t = 5, np.linspace(-0.9, 0.9, 31)
     modes = an.sphere_modes(an.kernel(SPEC), d, 80, kind=kind)
     a = d / 2 - 1
@@ -70,7 +70,10 @@ def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
 
 
 def test_the_circle_is_a_fourier_series() -> None:
-    """For d = 2, each degree has cos and sin with eigenvalues from an FFT. ReLU's kink limits the FFT to 1/l^2."""
+    """At d = 2 the modes of each degree are cos and sin.
+
+    ReLU's eigenvalues equal the Fourier coefficients of the FFT, up to aliasing of 1/l^2.
+    """
     angle = 2 * np.pi * np.arange(2**14) / 2**14
     x = sqrt(2) * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     fourier = np.fft.rfft(an.kernel(SPEC).nngp(x, x[:1])[:, 0]).real / len(angle)
@@ -81,9 +84,9 @@ def test_the_circle_is_a_fourier_series() -> None:
 
 @pytest.mark.parametrize("d", [3, 5])
 def test_eigenvalues_of_relu_decay_as_powers_of_the_degree(d: int) -> None:
-    """NTK's fall as l^-d, NNGP's as l^-(d+2), and odd degrees above 1 vanish (Bietti and Mairal 2019).
+    """NTK eigenvalues fall as l^-d and NNGP eigenvalues as l^-(d+2), with odd degrees above 1 exactly zero.
 
-    Each refuses the other's.
+    The source is Bietti and Mairal 2019. Each check refuses the other kernel's exponent.
     """
     degree = np.arange(61)
     slope = {}
@@ -97,7 +100,7 @@ def test_eigenvalues_of_relu_decay_as_powers_of_the_degree(d: int) -> None:
 
 
 def test_harmonics_are_counted() -> None:
-    """The counts up to degree l add up to binom(d+l-1, l) + binom(d+l-2, l-1)."""
+    """The numbers of harmonics up to degree l add up to binom(d+l-1, l) + binom(d+l-2, l-1)."""
     assert [harmonics(4, level) for level in range(5)] == [1, 4, 9, 16, 25]
     assert sum(harmonics(7, level) for level in range(4)) == 84 + 28
 
@@ -107,7 +110,7 @@ def test_harmonics_are_counted() -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_modes_of_the_cube_are_those_of_its_whole_matrix(kind: Any) -> None:
-    """All 1024 eigenvalues agree. A product of coordinates of every level is an eigenfunction."""
+    """Check all 1024 eigenvalues, and that a product of coordinates of every level is an eigenfunction."""
     K = getattr(an.kernel(SPEC), kind)(CUBE) / 1024
     modes = an.cube_modes(an.kernel(SPEC), 10, kind=kind)
     np.testing.assert_allclose(
@@ -122,7 +125,7 @@ def test_modes_of_the_cube_are_those_of_its_whole_matrix(kind: Any) -> None:
 
 
 def draws(n: int, ridge: float, count: int = 25) -> tuple[Array, Array]:
-    """Return the learnability (draws, 4) of products of 1 ... 4 coordinates on the cube, and the sum over all modes."""
+    """Return learnabilities (draws, 4) of products of 1 to 4 coordinates on the cube, and the sum over modes."""
     K, rng = an.kernel(SPEC).ntk(CUBE), np.random.default_rng(0)
     modes = np.stack([CUBE[:, level : 2 * level].prod(axis=1) for level in range(1, 5)], axis=1)
     learned, total = [], []
@@ -135,7 +138,10 @@ def draws(n: int, ridge: float, count: int = 25) -> tuple[Array, Array]:
 
 
 def errors_on_sphere(n: int, ridge: float, noise: float, count: int = 100) -> tuple[Array, Array]:
-    """Test and training error (draws,) of x_1 + sqrt((d+2)/d) x_1 x_2, of power 1 and 1, on the sphere in d = 6."""
+    """Return test and training errors (draws,) of x_1 + sqrt((d+2)/d) x_1 x_2 on the sphere in d = 6.
+
+    Each of the two terms has power 1.
+    """
     d, rng, k = 6, np.random.default_rng(0), an.kernel(SPEC)
     found = []
     for _ in range(count):
@@ -154,7 +160,7 @@ def theory(n: int, ridge: float = 0.0) -> Eigenlearning:
 
 
 def learnability_law(claim: Eigenlearning, n: int, ridge: float = 0.0) -> None:
-    """Check that theory is within .02 of the mean over 25 draws, whose standard error is below .01."""
+    """Learnabilities lie within 0.02 of the mean over 25 draws, whose standard error is below 0.01."""
     learned, _ = draws(n, ridge)
     assert learned.std(axis=0, ddof=1).max() / 5 < 0.01
     np.testing.assert_allclose(learned.mean(axis=0), claim.learnability[1:5], atol=0.02)
@@ -166,7 +172,7 @@ def test_learnability_on_the_cube(n: int, ridge: float) -> None:
 
 
 def test_a_wrong_threshold_is_refused() -> None:
-    """As controls, twice the examples and eigenvalues counted once a level are refused."""
+    """Negative controls: twice the examples, and eigenvalues counted once per level, are refused."""
     with pytest.raises(AssertionError):
         learnability_law(theory(128), 64)
     modes = an.cube_modes(an.kernel(SPEC), 10)
@@ -176,9 +182,9 @@ def test_a_wrong_threshold_is_refused() -> None:
 
 
 def test_learnabilities_add_up_to_the_number_of_examples() -> None:
-    """The sum is n in theory up to rounding, and in every draw, where it is the trace of the hat matrix.
+    """Learnabilities sum to n without a ridge, in theory and in every draw (the trace of the hat matrix).
 
-    It is less with ridge.
+    With a ridge, the sum is smaller.
     """
     for n in (1, 3, 100, 1000):
         one = theory(n)
@@ -193,9 +199,9 @@ def test_learnabilities_add_up_to_the_number_of_examples() -> None:
 
 @pytest.mark.parametrize(("n", "ridge", "noise"), [(50, 0.0, 0.0), (50, 0.5, 0.3), (200, 0.0, 0.3)])
 def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
-    """Test and training error agree over 100 draws to 4 standard errors and 2 %.
+    """Check test and training errors over 100 draws to 4 standard errors and 2 %.
 
-    Without the factor E0 they are refused.
+    Errors without the factor E0 are refused.
     """
     test, train = errors_on_sphere(n, ridge, noise)
     found = an.eigenlearning(an.sphere_modes(an.kernel(SPEC), 6, 40), n, ridge=ridge)
@@ -206,7 +212,7 @@ def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
 
 
 def test_noise_alone_on_equal_modes() -> None:
-    """E0 = 5 for 10 modes and n = 8. Over draws the error is 1 + n / (p - n - 1), which differs from E0 at p = 16."""
+    """Check E0 = 5 for 10 modes and n = 8. At p = 16, the mean error over draws is 1 + n / (p - n - 1), not E0."""
     assert an.eigenlearning(an.Modes(np.ones(1), np.array([10])), 8).overfitting == pytest.approx(5)
     Z, noise = np.random.default_rng(0).standard_normal((4000, 8, 16)), np.random.default_rng(1)
     w = np.linalg.pinv(Z) @ noise.standard_normal((4000, 8, 1))
@@ -217,7 +223,10 @@ def test_noise_alone_on_equal_modes() -> None:
 
 
 def test_modes_of_a_data_set() -> None:
-    """On the whole cube, modes and a target's power by level are the cube's. On digits they predict errors."""
+    """On the whole cube, the modes and a target's power by level are those of `cube_modes`.
+
+    On digits, the modes predict the errors.
+    """
     K, y = an.kernel(SPEC).ntk(CUBE), CUBE[:, :2].prod(1, keepdims=True) + CUBE[:, :1] / 2
     modes, power = an.data_modes(K, y)
     levels = an.cube_modes(an.kernel(SPEC), 10)
@@ -236,16 +245,19 @@ def test_modes_of_a_data_set() -> None:
         measured.append(((f - parity) ** 2).mean())
     want = an.eigenlearning(modes, n).test_error(power)
     assert abs(np.mean(measured) / want - 1) < 0.06 + 3 * np.std(measured, ddof=1) / 5 / want < 0.2
-    shuffled = an.eigenlearning(modes, n).test_error(rng.permutation(power))  # the control
+    shuffled = an.eigenlearning(modes, n).test_error(rng.permutation(power))  # negative control
     assert shuffled > 2 * want
 
 
 def test_levels_left_out_act_as_ridge() -> None:
-    """Cut at degree 30, a spectrum's rest holds the small ones: the same learnability as with 100 degrees."""
+    """Cut at degree 30, a spectrum keeps the sum of its small eigenvalues in `rest`.
+
+    Its learnabilities equal the learnabilities of a spectrum with 100 degrees.
+    """
     cut, whole = (an.eigenlearning(an.sphere_modes(an.kernel(SPEC), 4, degree), 200) for degree in (30, 100))
     np.testing.assert_allclose(cut.learnability[:20], whole.learnability[:20], rtol=1e-3)
     dropped = an.eigenlearning(an.Modes(cut.modes.eigenvalue, cut.modes.multiplicity), 200)
-    assert np.abs(dropped.learnability[:20] / whole.learnability[:20] - 1).max() > 3e-3  # the control
+    assert np.abs(dropped.learnability[:20] / whole.learnability[:20] - 1).max() > 3e-3  # negative control
 
 
 def test_the_limit_of_few_examples_and_errors() -> None:
@@ -269,7 +281,7 @@ def test_the_limit_of_few_examples_and_errors() -> None:
 
 @pytest.mark.parametrize("d", [5, 10])
 def test_every_level_of_the_cube_is_that_of_its_matrix(d: int) -> None:
-    """Functions of the last levels agree too, with products of coordinates on all 2^d corners."""
+    """Check the eigenfunctions of the last levels too, against products of coordinates on all 2^d corners."""
     corners = 1.0 - 2 * ((np.arange(2**d)[:, None] >> np.arange(d)) & 1)
     row = np.exp(corners @ corners[0] / d)  # k(x, corner 0)
     products = [np.prod(corners[:, :level], axis=1) for level in range(d + 1)]

@@ -1,4 +1,4 @@
-"""Test losses at other numbers of examples against Gaussian models, cross-validation and digits; planted errors."""
+"""Test losses at other numbers of examples against models, cross-validation and digits, with planted errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def law_of_models() -> None:
 
 
 def law_of_cross_validation() -> None:
-    """Check that at the sample's own size the loss is n |y - f|^2 / tr(1 - H)^2, H = K (K + ridge)^-1."""
+    """At the sample's own size, the loss is n |y - f|^2 / tr(1 - H)^2, where H = K (K + ridge)^-1."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((40, 60)), rng.standard_normal((40, 2))
     K = x @ x.T / 60
@@ -39,7 +39,7 @@ def law_of_cross_validation() -> None:
 
 
 def law_of_digits() -> None:
-    """Check the parity of digits by regression on 200 of them at four ridges, from samples of 50."""
+    """Check predictions from samples of 50 digits against regression of their parity on 200, at four ridges."""
     x, y = mn.datasets.digits().on_sphere().parity()
     K = an.kernel(mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))).ntk(x)
     rng, pairs = np.random.default_rng(0), []

@@ -1,4 +1,4 @@
-"""Test planes in the CUDA source, compiled as C++, with threads that take turns from barrier to barrier."""
+"""Test planes in the CUDA source, compiled as C++ with threads that run in turn from barrier to barrier."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on thi
 
 
 def by(edit: Callable[[str], str]) -> By:
-    """Return the blocks of an edited source."""
+    """Run the blocks of an edited source."""
 
     @contextmanager
     def context(wanted: bool) -> Iterator[list[int]]:
         asked = [0]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(threads, "cores", lambda: 1)  # blocks of one core share the C++ program's memory
+            patch.setattr(threads, "cores", lambda: 1)  # one core's blocks share the C++ program's memory
             patch.setattr(plan, "worth_compiling", lambda *_, **how: False)
             if wanted:
                 use_blocks(patch, edit)
@@ -80,9 +80,10 @@ NAMES = "relu", "abs, residual", "erf", "erf, diagonal", "gaussian"
 
 @pytest.mark.parametrize(("dtype", "name"), thinned(product(DTYPES, NAMES), every=2))
 def test_kernels_by_blocks_are_the_kernels(dtype: str, name: str) -> None:
-    """Nearly as near to the truth as NumPy's passes come: equal, opposite, near, black images, sizes of ratio 1e4.
+    """Kernels by blocks are nearly as accurate as NumPy's kernels.
 
-    For that ratio, an error of 1e4 roundings is expected of a pair of pixels (`Kernel`), and less of means over them.
+    The images are equal, opposite, near or black, or have size ratios of 1e4. At that ratio, `Kernel` expects an error
+    of 1e4 roundings for a pair of pixels, and less for means over pixels.
     """
     (spec, _), x = SPECS[name], images(dtype)
     infinite, truth = an.kernel(spec), image_kernels(spec, x)
@@ -94,7 +95,7 @@ def test_kernels_by_blocks_are_the_kernels(dtype: str, name: str) -> None:
 
 
 def replaced(old: str, new: str, count: int = 1) -> Callable[[str], str]:
-    """Return an edit that replaces only the first places of the old text."""
+    """Edit the source at the first occurrences of the old text only."""
     return lambda text: text.replace(old, new, count)
 
 
@@ -122,7 +123,7 @@ PLANTED: dict[str, tuple[Callable[[str], str], mn.Sequential]] = {
         DEEP,
     ),
 }
-"""The edit, and a network whose kernel shows it."""
+"""{error: (edit, network whose kernel reveals it)}."""
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -138,15 +139,22 @@ def test_a_planted_error_is_found_out(name: str) -> None:
 def test_planes_that_a_block_cannot_hold_stay_fields(
     memory: int, fit: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """4 x 5 pixels, with margins of two lines 80, in two kinds, for one slot and for windows, and 128 totals."""
+    """Planes too large for a block stay fields.
+
+    For 4 x 5 pixels with margins of two lines, a plane has 80 numbers. There are two kinds of planes, for one slot and
+    for windows, and 128 totals.
+    """
     monkeypatch.setattr(plan, "block_memory", lambda xp: memory)
     program = an.kernel(DEEP)._program((4, 5, 2))
     assert tuple(item for item in (4, 8) if plan.fits_a_block(np, program, (4, 5, 2), item)) == fit
 
 
-@pytest.mark.slow  # compiles planes that nothing else needs
+@pytest.mark.slow  # compiles planes that no other test needs
 def test_the_selves_are_fields_where_their_planes_fit_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float64, images with themselves take twice the size of float32 pairs. The kernel does not change."""
+    """Planes of images with themselves (float64) are twice as large as those of pairs (float32).
+
+    The kernel does not change.
+    """
     pytest.importorskip("numba", reason="needs the extra fast")
     monkeypatch.setattr(plan, "BYTES_WORTH_NUMBA", 0)
     x = np.random.default_rng(0).standard_normal((6, 4, 5, 2)).astype(np.float32)

@@ -39,7 +39,7 @@ test_degenerate_closed_forms = closed_forms.test_degenerate_rows
 
 @pytest.fixture(autouse=True)
 def _by_blocks_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute kernels of few rows in blocks too. Imported tests compare them with their oracles."""
+    """Compile kernels of few rows too, and compare those imported above with their oracles."""
     monkeypatch.setattr(plan, "ROWS_WORTH_COMPILED", 0)
     use_pairs(monkeypatch)
 
@@ -67,7 +67,7 @@ def test_every_shape_of_a_tile(shape: tuple[int, int]) -> None:
 
 
 def replaced(old: str, new: str) -> Callable[[str], str]:
-    """Return an edit of the source, which must contain the old text."""
+    """Return the edited source, and check that the old text occurs in it."""
 
     def edit(text: str) -> str:
         assert old in text
@@ -86,7 +86,7 @@ PLANTED = {
     "the last column is left out": replaced("column >= m", "column >= m - 1"),
     "lines beyond the grid are left out": replaced("line += gridDim.y", "line += n"),
 }
-"""{what is wrong: the edit}; the last is for more lines than blocks."""
+"""{error: edit}. The last edit is for more lines than blocks."""
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_source_is_found_out(
     edit: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, few_blocks: None
 ) -> None:
-    """The negative controls are refused, and the unchanged source is not."""
+    """Negative controls: each planted error is refused, and the unedited source is not."""
     use_pairs(monkeypatch, edit)
     worst = apart(network(mn.LeakyReLU(0.3)), *inputs("many", "float64"))
     assert (worst < ROUNDINGS) == (edit not in PLANTED.values())

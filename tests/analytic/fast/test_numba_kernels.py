@@ -1,4 +1,4 @@
-"""Test planes in Numba against NumPy on whole kernels; `test_forms` tests them entry by entry."""
+"""Test planes in Numba against NumPy on whole kernels. `test_forms` tests them entry by entry."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def numba(wanted: bool) -> Iterator[list[int]]:
-    """Use Numba for any size, or never. Return how often it was requested."""
+    """Use Numba at any size or never, and count the requests for it."""
     asked, plain = [0], numba_kernels.follow
 
     def follow(*arguments: Any) -> None:
@@ -68,7 +68,10 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
 
 
 def test_a_sum_carries_theta_if_its_shortcut_alone_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plant an error: `encode` of a sum ignores the shortcut's Theta, so the next window leaves it unchanged."""
+    """Windows behind a sum transform its Theta.
+
+    The planted error is an `encode` of sums that omits Theta.
+    """
     name, right = "a sum whose shortcut alone has weights", Steps.add
 
     def wrong(self: Steps, kind: int, *numbers: Any, **more: Any) -> None:
@@ -120,7 +123,7 @@ def test_windows_are_added_up_on_the_way_into_a_field(planted: Any, monkeypatch:
 def test_equal_images_stay_equal_behind_windows_that_are_added_up(
     roundings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums in the order of the planes have more roundings than products, so D of equal windows is at most eight."""
+    """Sums in the order of planes have more roundings than products, so D of equal windows is up to eight roundings."""
     monkeypatch.setattr("analytic.images.fields.ROUNDINGS", roundings)
     x = np.random.default_rng(0).standard_normal((20, 9, 8, 3)).astype(np.float32)
     with numba(True):
@@ -142,7 +145,7 @@ def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch
     ("dtype", "name"), thinned(product(DTYPES, sorted(SPECS.keys() - {"zeros trained", "erf first"})), every=2)
 )
 def test_kernels_with_planes_are_the_kernels(dtype: str, name: str) -> None:
-    """Errors are close to NumPy's, for equal, opposite, near, scaled and black images too."""
+    """Kernels with planes are as accurate as NumPy's, for equal, opposite, near, scaled and black images."""
     (spec, _), x = SPECS[name], images(dtype)
     infinite, truth = an.kernel(spec), image_kernels(spec, x)
     plain = infinite.both(x)
@@ -153,12 +156,15 @@ def test_kernels_with_planes_are_the_kernels(dtype: str, name: str) -> None:
         assert found <= 4 * passes + 40 * EPS[dtype]
 
 
-# ------------------------------------------------------------------------------------------------- when it is taken
+# ------------------------------------------------------------------------------------------------- when it is used
 
 
 def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four images of 16 x 16 through four ReLUs are large, or three through other activations.  Three are not, nor five
-    in float32, whether or not Numba is loaded.  Nothing is without Numba, without a closed form, or with strides."""
+    """Only large kernels are compiled: four images of 16 x 16 with four ReLUs, or three with other activations.
+
+    Three with ReLUs are not, nor five in float32, whether or not Numba is loaded. Nothing is compiled without Numba,
+    without a closed form, or with strides.
+    """
 
     def large(phi: mn.spec.Layer, images: int, item: int = 8, **how: Any) -> bool:
         net = mn.Sequential(*[mn.Conv2d(8, 3, **how), phi] * 4, mn.GlobalAvgPool(), mn.Dense(1))
@@ -181,9 +187,9 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_pairs_with_other_images_all_count() -> None:
-    """Three images with three others are nine pairs, enough for planes.
+    """Three images with three others make nine pairs, enough for planes.
 
-    With themselves they are four pairs, too few.
+    Four pairs of images with themselves are too few.
     """
     net = mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 4, mn.GlobalAvgPool(), mn.Dense(1))
     steps, x = an.kernel(net)._program((16, 16, 3)), np.ones((3, 16, 16, 3))
@@ -192,7 +198,7 @@ def test_pairs_with_other_images_all_count() -> None:
 
 
 def test_tiles_by_planes_hold_more_images() -> None:
-    """Planes take an eighth of the time, so tiles of the same time have eight times the pairs."""
+    """Planes take an eighth of the time, so tiles that take the same time have eight times the pairs."""
     net = mn.Sequential(
         *[mn.Conv2d(8, 3), mn.ReLU()] * 3, mn.AvgPool(2), mn.Conv2d(8, 3), mn.ReLU(), mn.GlobalAvgPool()
     )
@@ -202,7 +208,10 @@ def test_tiles_by_planes_hold_more_images() -> None:
 
 
 def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Numba nothing happens. If it is broken, e.g. by an unknown NumPy, it warns and NumPy computes."""
+    """Without Numba, nothing happens.
+
+    If Numba is broken, e.g. by an unknown NumPy, a warning is raised and NumPy runs.
+    """
     works = plan.numba_works.__wrapped__
     assert works()
     monkeypatch.setitem(sys.modules, "analytic.fast.numba_kernels", None)
@@ -213,7 +222,7 @@ def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_without_a_place_for_its_files_it_compiles_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numba does not cache if no folder is writable, and compiles again."""
+    """Numba compiles without a cache if no folder is writable."""
     plain = sys.modules["numba"].njit
 
     def refuses(*, cache: bool = False, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Test planes in Numba on images of every scale, degenerate ones and those at the ends of the range."""
+"""Test planes in Numba on images of every scale, on degenerate images, and at the ends of the range."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ test_frozen = steps.test_frozen_weights_have_no_theta
 
 @pytest.fixture(scope="module", autouse=True)
 def numba() -> Iterator[None]:
-    """Use Numba for any size."""
+    """Use Numba at any size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "BYTES_WORTH_NUMBA", 0)
         yield
 
 
-# ------------------------------------------------------------------------------ what a block of a GPU has to hold
+# ------------------------------------------------------------------------------ what a block of a GPU contains
 
 
 def least_memory(program: Any, shape: tuple[int, ...], item: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return by bisection the smallest memory of a block in which planes are reported to fit."""
+    """Find by bisection the smallest memory of a block that planes are reported to fit."""
     low, high = 0, 2**30
     while high - low > 1:
         middle = (low + high) // 2
@@ -70,7 +70,10 @@ def least_memory(program: Any, shape: tuple[int, ...], item: int, monkeypatch: p
 def test_planes_that_are_said_to_fit_a_block_do(
     kernel: tuple[int, int], depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lines, margins, and nested sums take no more than the least memory, and at least a third of it."""
+    """The least memory is at most three times the size of the planes.
+
+    The planes' size includes lines, margins, and sums within sums.
+    """
     conv, shape = mn.Conv2d(4, kernel), (6, 9, 2)
     body: mn.spec.Layer = mn.ReLU()
     for _ in range(depth):
@@ -91,7 +94,7 @@ def test_planes_that_are_said_to_fit_a_block_do(
         assert taken <= least_memory(k._program(shape), shape, item, monkeypatch) <= 3 * taken
 
 
-# ------------------------------------------------------------------------------ what a call is said to take
+# ------------------------------------------------------------------------------ the memory of a call
 
 POOL, FLAT = (mn.GlobalAvgPool(), mn.Dense(1)), (mn.Flatten(), mn.Dense(1))
 
@@ -111,7 +114,10 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_takes_what_it_is_said_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bounds without images, layers or the weights of a long sequence are refused."""
+    """The memory of a call is within its bound.
+
+    Bounds that omit images, layers or the weights of a long sequence are refused.
+    """
     monkeypatch.setattr(plan, "cores", lambda: 1)
     assert 0.1 < taken(*CASES[name], "float32" if name == "many channels" else "float64") <= 1
 
@@ -133,7 +139,7 @@ WIDE = (mn.Conv2d(4, (5, 4)), mn.GELU(), mn.Conv2d(4, (1, 7)), mn.ReLU(), mn.Avg
 def test_each_term_of_a_bound_is_what_is_taken(
     shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compare the arrays of a core, of an image, and of an image for each core with their terms."""
+    """Compare the arrays per core, per image, and per image and core with their terms in the bound."""
     k, x, found = an.kernel(mn.Sequential(*WIDE)), np.ones((3, *shape), dtype), list[tuple[int, ...]]()
     follow, item = offsets.Planes.follow, np.dtype(dtype).itemsize
 

@@ -1,4 +1,4 @@
-"""Test read-outs by weighted sums of planes against fields of all pairs, pooled as the formulas say."""
+"""Test read-outs by weighted sums of planes against fields of all pairs that are pooled by the formulas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def by_fields() -> Iterator[None]:
-    """Return the kernel without planes."""
+    """Run without planes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "planes", lambda: None)
         yield
@@ -32,12 +32,12 @@ def by_fields() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use planes for any size."""
+    """Use planes at any size."""
     monkeypatch.setattr(planes, "BYTES_WORTH_NUMBA", 0)
 
 
 def drawn(rng: np.random.Generator) -> tuple[mn.Sequential, Array]:
-    """Return a spec with local poolings at its end, and four images."""
+    """Draw a spec with local poolings at its end, and four images."""
 
     def pick(*of: Any) -> Any:
         return of[rng.integers(len(of))]
@@ -62,7 +62,10 @@ def drawn(rng: np.random.Generator) -> tuple[mn.Sequential, Array]:
 
 
 def distance(spec: mn.Sequential, x: Array) -> float:
-    """Return the largest relative difference of K and Theta, of x alone and of two images with others."""
+    """Return the largest difference in K and Theta, relative to the largest entry.
+
+    The matrices are K(x, x) and the kernels of two images with others.
+    """
     kernel = an.kernel(spec)
     found = [*kernel.both(x), *kernel.both(x[:2], x[1:])]
     with by_fields():
@@ -71,7 +74,7 @@ def distance(spec: mn.Sequential, x: Array) -> float:
 
 
 def law(specs: int, seed: int) -> float:
-    """Return the largest distance over specs for which weighted sums suffice."""
+    """Return the largest distance over this many specs, for each of which weighted sums suffice."""
     rng, worst = np.random.default_rng(seed), 0.0
     for _ in range(specs):
         spec, x = drawn(rng)
@@ -82,7 +85,7 @@ def law(specs: int, seed: int) -> float:
 
 @pytest.mark.parametrize("specs", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_read_outs_are_fields_that_are_pooled(specs: int) -> None:
-    assert law(specs, specs) < 1e-11  # 4e-13 for Theta of images that differ by 1e-9, else 1e-14
+    assert law(specs, specs) < 1e-11  # 4e-13 for Theta of images that differ by 1e-9, otherwise 1e-14
 
 
 CONV = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
@@ -94,13 +97,13 @@ TWICE = mn.Sequential(
 
 
 def wrong_weights(change: Callable[[Array, Array, float], Any]) -> Any:
-    """Return `Readout.weights` with an error."""
+    """Return changed `Readout.weights`."""
     right = vars(Readout)["weights"].func
     return property(lambda self: change(*right(self)))
 
 
 def plain_mean(self: Readout, number: int, row: PoolCoefficients, layout: Any) -> PoolCoefficients:
-    """Return what each pooling subtracts, averaged as if all its pixels counted alike."""
+    """Return the amount each pooling subtracts, averaged with equal weight on every pixel."""
     own = row.own.right.reshape((-1, *row.grid)).mean(axis=(1, 2), keepdims=True)
     return row._replace(own=layout.spread(own), share=None, mean=None, grid=(1, 1))
 
@@ -127,7 +130,7 @@ def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_planes_out_of_reach_are_left_out() -> None:
-    """Windows of 3 pixels need 5 offsets in each direction. Single pixels 4 apart need every fourth one."""
+    """Windows of 3 pixels need 5 offsets per axis. Single pixels that are 4 apart need every fourth offset."""
 
     def used(*end: mn.spec.Layer) -> list[list[int]]:
         steps = an.kernel(mn.Sequential(CONV, mn.ReLU(), *end, mn.Dense(1)))._program((12, 12, 2))

@@ -1,4 +1,4 @@
-"""Test the formulas of pairs of vectors, evaluated by NumPy as they are written, against the steps of NumPy."""
+"""Test the formulas for pairs of vectors, evaluated as written by NumPy, against NumPy's own steps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.kit.row_laws import (
 
 
 def evaluated(found: list[Text], begin: bool) -> Part:
-    """Evaluate formulas on whole blocks, number by number as they are written."""
+    """Evaluate formulas on whole blocks as they are written."""
 
     def run(block: Block) -> None:
         m, p, tau = Arithmetic(np, block.p.dtype), block.p, block.tau
@@ -76,7 +76,7 @@ def test_layers_of_two_parts(layer: Any) -> None:
 
 @pytest.mark.parametrize("name", ["dense", "homogeneous", "end"])
 def test_a_wrong_text_is_found_out(name: str) -> None:
-    """As a negative control, numbers of a step are refused if they are off by float32's rounding."""
+    """Negative control: numbers of a step that are off by one float32 rounding are refused."""
     right, x = row_formulas.texts, inputs("many", "float64")
 
     def texts(*of: Any) -> Any:
@@ -96,7 +96,7 @@ def test_a_wrong_text_is_found_out(name: str) -> None:
 
 
 def test_steps_from_elsewhere_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy also runs a step of ours with a replaced method."""
+    """Steps from other modules, and library steps whose method is patched, run in NumPy."""
     x, y = inputs("many", "float64")
     kernel = network(mn.ReLU())
     right = kernel.nngp(x, y)
@@ -112,7 +112,7 @@ def test_steps_from_elsewhere_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch)
 
 @dataclass
 class Doubling(Step):
-    """A user's step that cannot be hashed, nor can its coefficients."""
+    """A user's step that is unhashable and has unhashable coefficients."""
 
     factor: float = 2.0
 
@@ -123,11 +123,11 @@ class Doubling(Step):
         return rows.to(self.factor * rows.q, self.factor * rows.theta), {"rows": rows.q}
 
     def pairs(self, pairs: Any, row: Any) -> None:
-        """Leave angles unchanged."""
+        """Keep the angles."""
 
 
 class Filling(Affine):
-    """One of our steps with a part that works only on arrays."""
+    """A library step with a part that works only on arrays."""
 
     def tangents(self, pairs: Any, row: Any) -> None:
         pairs.tau.fill(0.25)
@@ -145,7 +145,7 @@ an.lower.register(Other)(lambda layer, site, parametrization: (layer.step,))
 
 @pytest.mark.parametrize("step", [Doubling(), Filling(2.0, 0.0, 1.0, 0.0)])
 def test_users_steps_may_be_anything(step: Step) -> None:
-    """NumPy runs users' steps for any coefficients. The steps before them are compiled."""
+    """NumPy runs users' steps, whatever they and their coefficients are. The steps before them are compiled."""
     layer = Other()
     object.__setattr__(layer, "step", step)
     kernel = an.kernel(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(8), layer, mn.ReLU(), mn.Dense(1)))

@@ -1,4 +1,4 @@
-"""Test compiled lines of tiles against NumPy: they agree up to rounding, and all closed forms are compiled."""
+"""Test compiled lines of tiles against NumPy, up to rounding, and that all closed forms are compiled."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ test_degenerate_closed_forms = closed_forms.test_degenerate_rows
 
 @pytest.fixture(autouse=True)
 def _however_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile kernels of few rows too. Imported tests compare them with their oracles."""
+    """Compile kernels of few rows too, and compare those imported above with their oracles."""
     monkeypatch.setattr(plan, "ROWS_WORTH_COMPILED", 0)
 
 
@@ -54,7 +54,7 @@ def test_a_pass_is_what_numpy_does(phi: Any, norms: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layer", TWO_PARTS, ids=lambda layer: type(layer).__name__)
 def test_layers_of_two_parts(layer: Any, dtype: str) -> None:
-    """Both parts are compiled, and NumPy combines them."""
+    """Check that both parts are compiled and that NumPy combines them."""
     kernel = between(layer)
     for norms in ("many", "zeros"):
         assert apart(kernel, *inputs(norms, dtype)) < ROUNDINGS
@@ -77,7 +77,7 @@ def test_every_shape_of_a_tile(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("shape", [(60_000, 1), (20_000, 17)])
 def test_tall_tiles_of_few_columns(shape: tuple[int, int]) -> None:
-    """A line of a tall tile is shorter than a vector register."""
+    """Check tiles with a line shorter than a vector."""
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal((n, 2)) for n in shape)
     assert apart(network(mn.ReLU()), x, y) < ROUNDINGS

@@ -1,4 +1,4 @@
-"""Test Theta of images through activations: what the previous layer adds to it, at any rate of its weights."""
+"""Test Theta of images through activations: the previous layer's contribution, at any learning rate of its weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_affine_twice_is_affine_once(phi: mn.spec.Layer) -> None:
 
 @dataclass(frozen=True)
 class BiasesOnly(Parametrization):
-    """NTK parametrization whose first layer's weights have learning rate 0."""
+    """NTK parametrization in which the weights of the first layer have learning rate 0."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         rate = 0.0 if role.kind == "weight" and role.place == "input" else 1.0
@@ -37,18 +37,18 @@ class BiasesOnly(Parametrization):
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.1), mn.Abs(), mn.Erf(), mn.Tanh()], ids=repr)
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Layer) -> None:
-    """With one hidden layer the mean over networks is Theta at every width. Theta without the biases is refused."""
+    """With one hidden layer, the mean over networks is Theta at every width. Theta without the biases is refused."""
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 2))
     spec = mn.Sequential(mn.Conv2d(4, w_std=2**0.5, b_std=0.7), phi, end, mn.Dense(4))
     k, upper = an.kernel(spec, BiasesOnly()), np.triu_indices(2)
     _, drawn = kernels(spec, x, 4000, parametrization=BiasesOnly())
     assert_mean("Theta", drawn, k.ntk(x)[upper])
     with pytest.raises(AssertionError, match="z = "):
-        assert_mean("Theta without the biases' share", drawn, k.nngp(x)[upper])  # of the readout alone
+        assert_mean("Theta without the biases' share", drawn, k.nngp(x)[upper])  # of the readout only
 
 
 def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
-    """Return the largest difference between kernels of images after one convolution and means of kernels of patches."""
+    """Return the largest difference between image kernels behind one convolution and means of patches' kernels."""
     x = images(4, (4, 3, 2)) * np.geomspace(0.05, 2, 12).reshape((4, 3, 1))
     x[2], x[3, :2] = -x[1], 0
     patches = np.stack([x[:, i : i + 2, j : j + 2].reshape(4, 8) for i in range(3) for j in range(2)], axis=1)
@@ -66,13 +66,13 @@ def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.Tanh(), mn.Softplus(), mn.Swish()], ids=repr)
 def test_behind_one_convolution_images_are_means_over_their_patches(phi: mn.spec.Layer) -> None:
-    """Pixels may be bright, dim, opposite and black. Weights that are 1e-6 larger are refused."""
+    """Check pixels of any brightness, and opposite and black ones. Weights that are 1e-6 larger are refused."""
     assert patches_apart(phi) < 1e-9
     assert patches_apart(phi, 1 + 1e-6) > 1e-8
 
 
 def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
-    """A step that calls `pairs.dot`, as for vectors, gets sum_k left[i, k] right[j, k] of equal pixels."""
+    """In a user's step, `pairs.dot` returns sum_k left[i, k] right[j, k] for equal pixels, as it does for vectors."""
     rng, P = np.random.default_rng(0), 4
     left, right = rng.standard_normal((2, 5 * P, 3))
     field: Any = SimpleNamespace(i=slice(0, 2), j=slice(2, 5))
@@ -84,7 +84,7 @@ def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """tanh(u) = u for the smallest variances. A larger number in place of a zero root is refused."""
+    """For tiny images tanh(u) = u. A larger number in place of a root of 0 is refused."""
     x, conv = images(4, (4, 3, 2)), mn.Conv2d(4)
 
     def error(scale: float) -> float:
@@ -99,7 +99,7 @@ def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: 
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus(), mn.Erf()], ids=repr)
 def test_pixels_on_a_line_are_vectors_on_it(phi: mn.spec.Layer) -> None:
-    """Pixels at angle 0 or pi with other norms differ after an activation that is not homogeneous."""
+    """Pixels at an angle of 0 or pi with different norms remain distinct behind an inhomogeneous curve."""
     pixels = np.array([[1.0], [2.0], [-1.0], [0.5], [1.0], [-0.25]]) * np.random.default_rng(0).standard_normal((1, 3))
     vectors = an.kernel(mn.Sequential(mn.Dense(4), phi)).both(pixels)
     image, conv = pixels.reshape((1, 2, 3, 3)), mn.Sequential(mn.Conv2d(4, 1), phi)

@@ -23,7 +23,7 @@ def activated(phi: mn.spec.Layer, K: Any, T: Any) -> tuple[Any, Any]:
 
 
 def attending(layer: mn.GlobalSelfAttention, K: Any, N: int) -> Any:
-    """Return A of N examples, as a matrix with a block for each."""
+    """Return A of N examples, as a matrix with a block for each example."""
     L = K.rows // N
     A = mp.matrix(N * L, N * L)
     for n, s in np.ndindex(N, L):
@@ -39,7 +39,7 @@ def attending(layer: mn.GlobalSelfAttention, K: Any, N: int) -> Any:
 
 
 def cubed(K: Any, T: Any, gain: Any, N: int) -> tuple[Any, Any]:
-    """gain K_ab sum_st K_st^2 for each pair of examples, and its Theta, in which queries, keys and values take part."""
+    """Return gain K_ab sum_st K_st^2 for each pair of examples, and its Theta, including queries, keys and values."""
     L, after, theta = K.rows // N, mp.matrix(K.rows, K.cols), mp.matrix(K.rows, K.cols)
     for n, m in np.ndindex(N, N):
         places = [(n * L + s, m * L + t) for s, t in np.ndindex(L, L)]
@@ -51,7 +51,7 @@ def cubed(K: Any, T: Any, gain: Any, N: int) -> tuple[Any, Any]:
 
 
 def exact(phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array) -> tuple[Any, Any]:
-    """Return NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense) in DIGITS digits, for pairs j >= i."""
+    """Return NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense) for rows of pairs j >= i, in DIGITS digits."""
     N, L, C = x.shape
     with mp.workdps(DIGITS):
         rows = mp.matrix([[mp.mpf(float(v)) for v in row] for row in x.reshape(N * L, C)])
@@ -74,7 +74,10 @@ def exact(phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array) -> tuple[
 
 
 def degenerate(rng: np.random.Generator, near: bool) -> Array:
-    """Sequences that are equal, opposite, zero, reversed, padded; near: parallel up to 1e-5, 1e-8, 1e-12 too."""
+    """Return equal, opposite, zero, reversed and padded sequences.
+
+    near : add sequences parallel up to 1e-5, 1e-8 and 1e-12.
+    """
     a, side = rng.standard_normal((2, 3, 4))
     cut = a.copy()
     cut[2] = 0
@@ -101,7 +104,7 @@ def largest(
 
 @pytest.mark.parametrize("name", ["identity", "padding left out", "random weights"])
 def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
-    """Errors are below 1e-11. A w_std that is off by 1e-9 is refused."""
+    """Check errors below 1e-11, and that a w_std off by 1e-9 is refused."""
     x = degenerate(np.random.default_rng(1), near=False)
     assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-11
     assert max(largest(mn.ReLU(), LAYERS[name], x, 1 + 1e-9)) > 1e-11
@@ -110,15 +113,15 @@ def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
 @pytest.mark.parametrize("length", [1, 2])
 @pytest.mark.parametrize("name", ["softmax", "identity", "random weights"])
 def test_the_shortest_sequences(name: str, length: int) -> None:
-    """Sequences have two positions, which attend to each other, or one, which attends to itself."""
+    """In a sequence of two, positions attend to each other. A single position attends to itself."""
     x = np.random.default_rng(2).standard_normal((3, length, 4))
     assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-14
 
 
 def test_nearly_parallel_sequences() -> None:
-    """The NNGP is accurate.
+    """The NNGP is exact.
 
-    After sums, the NTK of ReLU knows angles only to the root of the precision, as after pooling.
+    The NTK of ReLU resolves angles after sums to the root of the precision, as after a pooling.
     """
     x = degenerate(np.random.default_rng(1), near=True)
     assert max(largest(mn.Erf(), LAYERS["softmax"], x)) < 1e-11
@@ -128,7 +131,7 @@ def test_nearly_parallel_sequences() -> None:
 
 
 def test_cubes_of_large_variances_in_single_precision() -> None:
-    """Results fit float32, with intermediate numbers in float64 if needed."""
+    """The kernel is right if variances fit float32 only at the end, because float64 is used until then."""
     k = an.kernel(mn.Sequential(LAYERS["random weights"], mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
     x = 3e5 * degenerate(np.random.default_rng(1), near=False)
     for a, b in zip(k.both(x.astype(np.float32)), k.both(x), strict=True):
@@ -138,7 +141,10 @@ def test_cubes_of_large_variances_in_single_precision() -> None:
 
 
 def test_single_precision_blocks_and_diagonals() -> None:
-    """float32, x against x2, the diagonal alone, and images (H, W, C) agree."""
+    """Float32 kernels are right to the precision of float32.
+
+    Kernels of x and x2, diagonals, and kernels of images (H, W, C) agree.
+    """
     x = degenerate(np.random.default_rng(1), near=False)
     spec = mn.Sequential(mn.Conv1d(4, 3), mn.ReLU(), LAYERS["softmax"], mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
     k = an.kernel(spec)
@@ -156,9 +162,9 @@ def test_single_precision_blocks_and_diagonals() -> None:
 
 
 def test_without_activations_sums_over_positions_keep_their_digits() -> None:
-    """Float32 is right to four roundings of a sum of 200 positions.
+    """A float32 sum over 200 positions is right to four roundings.
 
-    The diagonal equals `diag`, from variances and not their bounds.
+    Its diagonal equals `diag`, not the bound on the variance.
     """
     k = an.kernel(mn.Sequential(mn.Conv1d(4, 1), LAYERS["random weights"], mn.Flatten(), mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((4, 200, 2))
@@ -168,9 +174,9 @@ def test_without_activations_sums_over_positions_keep_their_digits() -> None:
 
 
 def missing_pixels(ones: bool) -> tuple[Array, list[Array]]:
-    """Return images with pixels set to 0, and the other pixels in a row.
+    """Return images with some pixels set to 0, and the other pixels as a row.
 
-    One of those is 0 except for its channel of ones.
+    One of the other pixels is 0 except in its channel of ones.
     """
     rng = np.random.default_rng(0)
     x, missing = rng.standard_normal((3, 4, 5, 2)), rng.random((3, 4, 5)) < 0.3
@@ -180,13 +186,13 @@ def missing_pixels(ones: bool) -> tuple[Array, list[Array]]:
 
 
 def pixelwise(conv: Any) -> mn.Sequential:
-    """Return attention and a mean over the existing pixels."""
+    """Return attention and a mean over the pixels that are present."""
     layers = (conv(8, 1, w_std=1.5), mn.ReLU(), mn.GlobalSelfAttention(8, masked=True), mn.Tanh())
     return mn.Sequential(*layers, mn.MaskedAvgPool(), mn.Dense(1))
 
 
 def test_missing_pixels_are_as_if_they_were_not_there() -> None:
-    """Kernels, outputs and empirical kernels equal those of the existing pixels."""
+    """Check that kernels, outputs and empirical kernels of images depend only on the pixels that are present."""
     x, few = missing_pixels(ones=True)
     padded = np.concatenate([np.pad(one, ((0, 0), (0, 20 - one.shape[1]), (0, 0))) for one in few])
     for got, want in zip(an.kernel(pixelwise(mn.Conv2d)).both(x), an.kernel(pixelwise(mn.Conv1d)).both(padded)):
@@ -201,7 +207,7 @@ def test_missing_pixels_are_as_if_they_were_not_there() -> None:
 
 
 def test_a_pixel_of_value_0_counts_as_missing_without_a_channel_of_ones() -> None:
-    """As a control, a mean over one pixel fewer differs."""
+    """Negative control: without a channel of ones, a pixel of value 0 counts as missing, which changes the mean."""
     for ones in (True, False):
         x, few = missing_pixels(ones)
         pool = mn.Sequential(mn.Conv2d(8, 1), mn.MaskedAvgPool(), mn.Dense(1))
@@ -214,7 +220,7 @@ def test_a_pixel_of_value_0_counts_as_missing_without_a_channel_of_ones() -> Non
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("grid", [(3, 2), (6, 1)], ids=repr)
 def test_positions_of_images_are_those_of_sequences(name: str, grid: tuple[int, int]) -> None:
-    """Rows, columns and both agree. A mean over one position is that position."""
+    """Check rows, columns and both, and that a mean over one position is that position."""
     x = np.random.default_rng(0).standard_normal((3, 6, 2))
     x[1:, 1:] *= [[[0.0]], [[1.0]]]
     mean = mn.MaskedAvgPool() if LAYERS[name].masked else mn.GlobalAvgPool()

@@ -56,7 +56,10 @@ CLOSED = (mn.ReLU(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs(), mn.Erf(), mn.Sin())
 
 @st.composite
 def windows(draw: st.DrawFn, shape: tuple[int, ...], pool: bool = False) -> mn.spec.Layer:
-    """A convolution or pooling that fits; kernels larger than the image and strides that do not divide among them."""
+    """Draw a convolution or pooling that fits.
+
+    Kernels larger than the image and strides that do not divide it are included.
+    """
     two = len(shape) == 3
     size = st.integers(1, 4)
     padding: Any = draw(st.sampled_from(["same", "valid", "circular", 1, ((1, 0), (0, 2)) if two else ((2, 0),)]))
@@ -87,7 +90,10 @@ def windows(draw: st.DrawFn, shape: tuple[int, ...], pool: bool = False) -> mn.s
 
 @st.composite
 def image_specs(draw: st.DrawFn, shape: tuple[int, ...]) -> mn.Sequential:
-    """Draw convolutions, activations, pooling, normalisation and sums, flattened, pooled, or left as images."""
+    """Draw convolutions, activations, poolings, normalisations and sums.
+
+    Their output is flattened, pooled or an image.
+    """
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 3))):
         block: list[mn.spec.Layer] = [draw(windows(shape))]
@@ -117,7 +123,7 @@ def image_specs(draw: st.DrawFn, shape: tuple[int, ...]) -> mn.Sequential:
 
 @st.composite
 def image_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
-    """Draw a spec and three images, two of them near one another."""
+    """Draw a spec and three images, two of which are nearly equal."""
     shape = draw(st.sampled_from([(3, 4, 2), (2, 2, 1), (1, 1, 3), (1, 5, 1), (4, 2), (3, 3, 1)]))
     spec = draw(image_specs(shape))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -136,7 +142,7 @@ def image_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
 
 
 def law_brute_force(case: tuple[mn.Sequential, Array]) -> None:
-    """NNGP and NTK of images = the covariances of all pixels with one another, layer by layer"""
+    """Image NNGP and NTK equal those of all pixel covariances, propagated layer by layer."""
     spec, x = case
     try:
         got = an.kernel(spec).both(x)
@@ -162,7 +168,7 @@ def images(n: int, shape: tuple[int, ...], seed: int = 0) -> Array:
 
 
 def law_matrix(case: tuple[mn.Sequential, Array]) -> None:
-    """image kernels are symmetric and PSD, diag(k) = diag, and a block of k(x, x) is k of the blocks"""
+    """Image kernels are symmetric and PSD, their diagonal is `diag`, and blocks of k(x, x) equal separate calls."""
     spec, x = case
     kernel = an.kernel(spec)
     for k, d, block in zip(kernel.both(x), kernel.diag(x), kernel.both(x[:2], x[1:])):
@@ -170,7 +176,7 @@ def law_matrix(case: tuple[mn.Sequential, Array]) -> None:
         np.testing.assert_array_equal(k, k.T)
         assert np.linalg.eigvalsh(k).min() > -1e-7 * scale
         np.testing.assert_allclose(np.diagonal(k), d, rtol=1e-12, atol=1e-12 * scale)
-        block[1, 0] += 0 if abs(block[1, 0] - d[1]) > 2e-8 * scale else d[1] - block[1, 0]  # equal, but pooled apart
+        block[1, 0] += 0 if abs(block[1, 0] - d[1]) > 2e-8 * scale else d[1] - block[1, 0]  # pooled separately
         np.testing.assert_allclose(k[:2, 1:], block, rtol=1e-12, atol=1e-12 * scale)
 
 
@@ -181,7 +187,7 @@ def test_matrix(case: tuple[mn.Sequential, Array]) -> None:
 
 
 def test_opposite_windows_keep_their_digits() -> None:
-    """The NNGP equals brute force. Near pi, a rounded sin(a/2)^2 would give angles only to 1e-8."""
+    """Check the NNGP against brute force at angles near pi, where a rounded sin(a/2)^2 determines it only to 1e-8."""
     x = images(2, (3, 4, 1))
     x = np.concatenate([x, -x, -x + 1e-5 * x[::-1]])
     spec = mn.Sequential(mn.Conv2d(4, w_std=1.4), mn.Abs(), mn.Conv2d(4), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
@@ -207,7 +213,7 @@ def test_float32_of_images_in_general_position() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
-    """On square images only the order tells the axes of a window apart."""
+    """On square images, the axes of a window differ only in their order."""
     x = images(3, (5, 5, 2))
     hidden = [mn.Conv2d(4, kernel, w_std=1.4, b_std=0.3) for kernel in ((3, 3), (1, 3), (3, 3), (3, 1), (1, 3))]
     spec = mn.Sequential(*[layer for conv in hidden for layer in (conv, mn.ReLU())], end, D)
@@ -217,7 +223,7 @@ def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 @pytest.mark.parametrize("black", [2, 6], ids=["an image", "all images"])
 def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
-    """A tile may contain only numbers too small to be squared."""
+    """Numbers left in a tile can be too small to be squared."""
     x = images(6, (6, 6, 2)).astype(np.float32)
     x[:, :3] = 0
     x[6 - black :] = 0
@@ -229,9 +235,9 @@ def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU()], ids=["erf", "gelu"])
 def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> None:
-    """A distance divided by the product of two norms, one of them 0, would overflow in float32.
+    """A distance divided by a product of norms, one of them 0, overflows in float32.
 
-    Warnings are errors here.
+    Warnings are errors in this test.
     """
     x = 1e5 * images(3, (6, 6, 2)).astype(np.float32)
     x[0] = 0
@@ -242,7 +248,7 @@ def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> Non
 
 
 def test_grids_that_take_equal_room_do_not_share_views() -> None:
-    """Rounded to cache lines, one array serves (2, 3) and (3, 3), (2, 5) and (2, 4) pixels, one after the other."""
+    """Grids such as (2, 3) and (3, 3) take equal room when rounded to cache lines, and one array holds each in turn."""
     across, along = mn.Conv2d(4, (3, 1), w_std=R2), mn.Conv2d(4, (1, 3), w_std=R2)
     for grid, taller in (
         ((2, 3), (along, mn.Conv2d(4, (2, 1), padding=((1, 1), (0, 0))), along)),
@@ -258,7 +264,7 @@ def test_grids_that_take_equal_room_do_not_share_views() -> None:
 
 
 def test_square_images_of_one_size_before_and_after_pooling() -> None:
-    """Sums across and along the lines have the same axes, and take each other's arrays for the next image."""
+    """Sums across and along the lines swap arrays of equal shape from one image to the next."""
     pool = mn.AvgPool(2, stride=1, padding="same")
     skip = mn.Residual(mn.Sequential(pool, conv(), mn.ReLU(), conv()))
     x = images(3, (4, 4, 2))
@@ -269,7 +275,7 @@ def test_square_images_of_one_size_before_and_after_pooling() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
-    """More images than fit a tile or a batch give the pairs of single calls."""
+    """With more images than fit a tile or a batch, all pairs equal those computed one by one."""
     x = images(21, (4, 5, 2)).astype(np.float32)
     for phi in (mn.ReLU(), mn.Erf()):
         kernel = an.kernel(mn.Sequential(conv(), phi, conv(padding=1), end, D))
@@ -286,7 +292,10 @@ def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
     ids=["erf", "sin", "cos", "gaussian"],
 )
 def test_opposite_images_of_any_size(phi: mn.spec.Layer, sign: int, scale: float) -> None:
-    """Both kernels of x and -x are those of x with itself up to the sign, for pixels of any size."""
+    """Both kernels of x and -x equal those of x with itself, up to the sign.
+
+    Pixels of any size are exactly opposite.
+    """
     x = images(1, (5, 4, 2)) * scale
     spec = mn.Sequential(mn.Conv2d(4, 3), phi, mn.Conv2d(4, 3), phi, mn.GlobalAvgPool(), mn.Dense(1))
     for k in an.kernel(spec).both(np.concatenate((x, -x))):
@@ -294,7 +303,7 @@ def test_opposite_images_of_any_size(phi: mn.spec.Layer, sign: int, scale: float
 
 
 def test_an_inexact_quadrature_warns() -> None:
-    """Saturated tanh warns, and a small one does not."""
+    """Check that a saturated tanh warns, and that another tanh does not."""
     x = images(3, (3, 4, 2))
     kernel, exact = (an.kernel(mn.Sequential(mn.Conv2d(6, w_std=w), mn.Tanh(), mn.Flatten(), D)) for w in (300.0, 1.0))
     with pytest.warns(UserWarning, match="is by quadrature and exact to .* only"):
@@ -303,7 +312,10 @@ def test_an_inexact_quadrature_warns() -> None:
 
 
 def test_activations_by_quadrature() -> None:
-    """tanh by quadrature lies between linear, for small inputs, and brute force for erf at large ones."""
+    """By quadrature, tanh is linear for small inputs.
+
+    At large inputs, erf by quadrature equals the brute-force kernel.
+    """
     x = images(3, (3, 4, 2))
     for end in (mn.Flatten(), mn.GlobalAvgPool()):
         small = 1e-4 * x
@@ -329,7 +341,7 @@ def test_sequences_are_images_of_one_row() -> None:
 
 
 def test_shifted_images_and_circular_networks() -> None:
-    """With circular padding and pooling, a shifted image is the same image."""
+    """With circular padding and pooling, a shifted image has the kernel of the original."""
     x = images(2, (4, 5, 3))
     moved = np.roll(x, (1, 2), axis=(1, 2))
     spec = mn.Sequential(*[conv(padding="circular"), mn.ReLU()] * 2, mn.GlobalAvgPool(), D)
@@ -345,7 +357,7 @@ def test_shifted_images_and_circular_networks() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_degenerate_images(end: mn.spec.Layer) -> None:
-    """Images may be equal, shifted by a pixel, opposite, scaled and black."""
+    """Check equal, shifted (by a pixel), opposite, scaled and black images."""
     x = images(1, (4, 4, 2), seed=3)[0]
     x[0] = 0
     shifted = np.zeros_like(x)
@@ -361,7 +373,10 @@ def test_degenerate_images(end: mn.spec.Layer) -> None:
 
 
 def test_black_images_stay_equal_through_a_pooling() -> None:
-    """Black images stay equal at any position. Otherwise the next kink would take the root of the error of an angle."""
+    """Black images stay equal at any place among others.
+
+    The kink behind them takes the root of an angle's rounding error.
+    """
     first = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
     kernel = an.kernel(mn.Sequential(first, mn.Tanh(), mn.AvgPool(2), first, mn.ReLU(), mn.Flatten()))
     x = np.random.default_rng(0).standard_normal((8, 4, 4, 1))
@@ -387,7 +402,7 @@ def test_black_images_stay_equal_through_a_pooling() -> None:
     ],
 )
 def test_refusals(spec: mn.Sequential, message: str) -> None:
-    """Errors are raised by the constructor, before there are data."""
+    """Check that bad specs are refused before any data are passed."""
     with pytest.raises(mn.UnsupportedLayer, match=message):
         an.kernel(spec)
 
@@ -413,7 +428,7 @@ def test_bad_input() -> None:
 @pytest.mark.parametrize("scales", [(1e3, 1e-3), (1e6, 1.0), (1e6, 0.0), (1e12, 1e12), (1e-9, 1e-9)])
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, float]) -> None:
-    """Large beside small images, and very large and small ones, are as accurate as in float64."""
+    """Large images next to small ones, and very large or small ones, are as accurate as float64."""
     x = (images(2, (4, 5, 2)) * np.array(scales)[:, None, None, None]).astype(np.float32)
     small = mn.Sequential(mn.Conv2d(3, 3), mn.Erf(), end, mn.Dense(1))
     large = mn.Sequential(conv(), mn.ReLU(), conv(), mn.ReLU(), end, D)
@@ -427,7 +442,10 @@ def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.3)], ids=repr)
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 def test_black_pixels_stay_black_through_pooling(end: mn.spec.Layer, phi: mn.spec.Layer) -> None:
-    """No rounding gives black pixels a variance, since only phi'(0) counts in their Theta."""
+    """Rounding gives black pixels no variance.
+
+    Their Theta depends only on phi'(0) and on phi' of the other pixel.
+    """
     x = images(2, (3, 4, 2))
     x[:, 0] = x[:, :, 0] = 0
     trained = mn.Conv2d(5, 1, w_std=0.7, b_std=0.3, b_init="zeros")
@@ -438,7 +456,7 @@ def test_black_pixels_stay_black_through_pooling(end: mn.spec.Layer, phi: mn.spe
 
 @pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.GlobalAvgPool(), mn.Dense(4), mn.ReLU())], ids=["flat", "pooled"])
 def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.Layer, ...]) -> None:
-    """Such images are black without biases, or windows that read only padding."""
+    """Check a black image without biases, and windows that read only padding."""
     black = images(3, (4, 4, 2)) * np.array([1.0, 0.0, 1.0])[:, None, None, None]
     plain, strided = mn.Conv2d(4, 3), mn.Conv2d(4, 1, stride=4, padding=1)
     for layers, x, zero in ((plain, black, [1]), (strided, images(2, (2, 2, 2)), [0, 1])):
@@ -450,7 +468,7 @@ def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.La
 
 
 def names_of_the_bright(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Return the names in errors if one image overflows, at any position in x1 or x2, in tiles of two images."""
+    """Check that the one image that overflows is named, at any index of x1 or x2, in tiles of two images."""
     monkeypatch.setattr(engine, "images_per_tile", lambda plan, n: 2)
     body = [mn.Conv2d(3, w_std=1e49, b_std=1e40), mn.ReLU()]
     for pool in ((), (mn.AvgPool(2),)):

@@ -33,7 +33,7 @@ def images(*shape: int) -> Array:
     return np.random.default_rng(0).standard_normal(shape)
 
 
-# ------------------------------------------------------------------------------ what a call is said to take
+# ------------------------------------------------------------------------------ the memory of a call
 
 NESTED = mn.Residual(mn.Sequential(mn.ReLU(), BACK, mn.Residual(mn.Sequential(mn.ReLU(), BACK))))
 CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
@@ -51,7 +51,10 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 
 
 def taken(spec: mn.Sequential, shape: tuple[int, ...], dtype: str = "float64", pixels: int = 1) -> float:
-    """The peak of a warm call on one core beyond its results, relative to its bound.   pixels : of the results."""
+    """Return the peak of a warm call on one core beyond its results, relative to its bound.
+
+    pixels : number of pixels per image in the results.
+    """
     kernel, x = an.kernel(spec), images(*shape).astype(dtype)
     inputs, call = Examples(x), kernel.both if pixels == 1 else kernel.pixels
     with pytest.MonkeyPatch.context() as patch:
@@ -115,7 +118,7 @@ def made(spec: mn.Sequential, n: int) -> int:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_what_is_taken_is_given_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pair of images uses the arrays of the previous pair."""
+    """Pairs of images reuse the arrays of the pair before them."""
     monkeypatch.setattr(engine, "BYTES_PER_PIECE", 1)
     monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 2000)
     spec = mn.Sequential(*PLACES[name])
@@ -127,13 +130,16 @@ def test_what_is_taken_is_given_back(name: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_workspace_hands_out_what_is_free(dtype: Any) -> None:
-    """It returns the smallest free array that is large enough, from a cache line on, or replaces the largest."""
+    """A workspace returns the smallest array that fits and is at least a cache line long.
+
+    A larger array replaces the largest free one.
+    """
     space, shapes = Workspace(np, dtype), [(3, 5), (40,), (7, 2, 2)]
     first: list[Any] = [space.take(shape) for shape in shapes]
     for a, shape in zip(first, shapes, strict=True):
         assert (a.shape, a.dtype, a.ctypes.data % 64, a.flags.c_contiguous) == (shape, dtype, 0, True)
         a[...] = np.arange(prod(shape)).reshape(shape)
-    assert all(np.array_equal(a.reshape(-1), np.arange(a.size)) for a in first)  # none lies on another
+    assert all(np.array_equal(a.reshape(-1), np.arange(a.size)) for a in first)  # none overlaps another
     space.give(*first)
     assert np.shares_memory(space.take((2, 7)), first[0])
     assert np.shares_memory(space.take((15,)), first[2])

@@ -1,4 +1,4 @@
-"""Test kernels per pixel against extended precision, finite networks, and the values that their means must have."""
+"""Test kernels per pixel against extended precision, finite networks, and the values of their means."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SPECS = {
 
 
 def images() -> Array:
-    """Return images, two of them opposite and one black."""
+    """Return images, two of which are opposite and one black."""
     x = np.random.default_rng(0).standard_normal((5, 4, 3, 2))
     x[1], x[2] = -x[0], 0
     return x
@@ -50,7 +50,7 @@ def exact(spec: mn.Sequential, x: Array) -> tuple[Array, ...]:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_pair_of_pixels_is_right(name: str) -> None:
-    """Results are right to a few roundings, for x and x2, equal pixels, and means over equal and over all pixels."""
+    """Kernels of x with x2, of equal pixels, and means over equal or all pairs are right to a few roundings."""
     x, spec = images(), SPECS[name]
     k, pooled = an.kernel(spec), an.kernel(mn.Sequential(*spec, mn.GlobalAvgPool()))
     for kind, want in zip(("nngp", "ntk"), exact(spec, x), strict=True):
@@ -60,7 +60,7 @@ def test_every_pair_of_pixels_is_right(name: str) -> None:
         )
         assert whole.shape == want.shape
         most = float(want.max())
-        digits = 1e-9 if (kind, name) == ("ntk", "pooling") else 1e-14  # of the oracle: angles of equal pixels
+        digits = 1e-9 if (kind, name) == ("ntk", "pooling") else 1e-14  # error of the oracle: angles of equal pixels
         np.testing.assert_allclose(whole, want.astype(float), rtol=0, atol=digits * most)
         np.testing.assert_allclose(beside, whole[:2, 2:], rtol=0, atol=1e-14 * most)
         np.testing.assert_allclose(equal, np.einsum("nmabab->nmab", whole), rtol=0, atol=1e-8 * most)
@@ -69,7 +69,7 @@ def test_every_pair_of_pixels_is_right(name: str) -> None:
 
 
 def check_networks() -> None:
-    """Check the mean over finite networks of one hidden layer, whose expectation is the kernel at every width."""
+    """Networks of one hidden layer have these kernels on average, at every width."""
     body, x, E = mn.Sequential(conv(3), mn.ReLU(), conv(2, stride=2)), images()[3:], 1500
     net = mn.Network(mn.Sequential(*body, mn.Flatten()), x.shape[1:])
     theta = net.init(np.random.default_rng(0), ensemble=E)
@@ -108,7 +108,7 @@ def test_sequences_single_precision_and_nothing() -> None:
 
 
 def test_blocks_of_pixels_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles of one image and of two give the same kernel."""
+    """Check tiles of one image and of two."""
     k, x = an.kernel(SPECS["pooling"]), images()
     whole = k.pixels(x)
     for size in (12, 24):
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_said() -> None:
 
 @pytest.mark.parametrize(("n", "width"), [(1, 5), (7, 3), (9, 200), (100, 31), (1000, 1)])
 def test_pieces_stay_in_cache(n: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every line is in one piece, and pieces are as large as the cache allows, up to a line."""
+    """Every line occurs once. The number of pieces is the smallest for which a piece fits in cache, up to a line."""
     monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 800)
     field = Square(FieldLayout(np, np.float64, False), Workspace(np, np.float64), ONE, ONE, (1, 1), asked=False)
     found = [range(n)[piece] for piece in field.split(n, width)]

@@ -57,9 +57,9 @@ def test_as_many_pairs_go_together_as_a_piece_holds(
 def test_batches_hold_every_pair_of_a_tile_once(
     n: int, m: int, most: int, planes: int, same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No batch exceeds `most`, or has room for another line of pairs.
+    """A batch has at most `most` pairs and no room for another line.
 
-    There are at least four if half of a tile is unused.
+    If half of its pairs go unread, a batch has at least four lines.
     """
     monkeypatch.setattr(engine, "pairs_at_once", lambda plan: most)
     m = n if same else m
@@ -89,7 +89,10 @@ def seconds(plan: ImagePlan, size: int) -> float:
 def test_tiles_are_as_small_as_is_worth_it(
     end: mn.spec.Layer, host: bool, summed: int, most: int, planes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A side has twelve tiles, or fewer if they would be too short. A GPU takes as many images as fit."""
+    """Twelve tiles make a side, or fewer if these tiles would be too short.
+
+    On a GPU, a tile has as many images as fit.
+    """
     monkeypatch.setattr(engine, "on_host", lambda xp: host)
     monkeypatch.setattr(ImagePlan, "summed", bool(summed))
     shortest = engine.SHORTEST_TILE * (5 if summed else 1)
@@ -112,7 +115,7 @@ def test_tiles_of_tall_kernels_are_those_of_the_taller_side() -> None:
 
 
 def test_tiles_of_pixels_hold_so_many_numbers() -> None:
-    """Each side has at least one image, and at most all of them."""
+    """A tile has at least one image on each side, and at most as many as there are."""
     plan = planned(mn.Sequential(CONV, mn.ReLU()), blank(2, 8, 8, 1))
     for F, n, size in ((64, 99, 16), (64, 9, 9), (1000, 9, 1), (1025, 9, 1), (2, 1000, 512)):
         assert engine.images_per_tile(replace(plan, pixels=(1, F)), n) == size
@@ -125,13 +128,16 @@ def test_tiles_of_pixels_hold_so_many_numbers() -> None:
 def test_so_many_images_meet_themselves_at_a_time(
     phi: mn.spec.Layer, most: int, n: int, host: bool, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number is a quarter of a piece's pairs, because more arrays are in use, and of the images, for four cores."""
+    """At most a quarter of a piece's pairs go together, because more arrays are in use.
+
+    At most a quarter of the images go together, to use four cores.
+    """
     monkeypatch.setattr(engine, "on_host", lambda xp: host)
     monkeypatch.setattr(engine, "pairs_at_once", lambda plan: most)
     assert engine.selves_at_once(planned(network(POOL, phi), blank(2, 3, 3, 1)), n) == size
 
 
-# ------------------------------------------------------------------------------ what that takes
+# ------------------------------------------------------------------------------ the memory of these parts
 
 
 def memory(plan: ImagePlan, *x: Any, size: int | None = None, cores: int = 1) -> int:
@@ -141,7 +147,10 @@ def memory(plan: ImagePlan, *x: Any, size: int | None = None, cores: int = 1) ->
 
 
 def test_memory_grows_by_what_is_recorded_of_each_image() -> None:
-    """D and Theta of each pooled pixel, in float64, grow with x1 and x2. Without a pooling nothing grows."""
+    """Memory grows by float64 D and Theta of each pooled pixel, for x1 and x2.
+
+    Without a pooling to record, it does not grow.
+    """
     net = mn.Sequential(CONV, mn.AvgPool(2), CONV, mn.Residual(mn.Sequential(mn.ReLU(), CONV)), POOL)
     few, many, others = (blank(n, 8, 6, 1) for n in (900, 2500, 700))
     plan, each = planned(net, few), 16 * (4 * 3 + 1)
@@ -154,7 +163,10 @@ def test_memory_grows_by_what_is_recorded_of_each_image() -> None:
 
 @pytest.mark.parametrize(("n", "cores", "threads"), [(900, 1, 1), (900, 3, 3), (3, 8, 3), (0, 2, 1)])
 def test_memory_is_of_each_thread(n: int, cores: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are at most as many threads as images, and one on a GPU."""
+    """Memory is counted once for each thread, of which there are at most as many as images.
+
+    A GPU has one thread.
+    """
     x = blank(n, 8, 6, 1)
     plan = planned(network(FLAT), x)
     assert memory(plan, x, size=2, cores=cores) == threads * memory(plan, x, size=2)
@@ -170,7 +182,10 @@ NESTED = mn.Residual(mn.Sequential(mn.ReLU(), CONV, mn.Residual(mn.Sequential(mn
 def test_memory_of_fields_is_of_whole_ones_and_of_pieces(
     end: mn.spec.Layer, number: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step needs four whole arrays and two per sum around it. A piece of at least a line needs twelve."""
+    """A step needs four whole fields, two more for each sum around it, and twelve pieces.
+
+    A piece is at least a line of pixels.
+    """
     for body, sums in ((mn.ReLU(), 0), (NESTED, 2)):
         x = blank(9, 6, 5, 2).astype(dtype)
         plan = planned(mn.Sequential(CONV, body, CONV, end), x)
@@ -185,7 +200,10 @@ def test_memory_of_fields_is_of_whole_ones_and_of_pieces(
 
 
 def test_memory_of_a_tile_grows_with_its_images() -> None:
-    """Prepared images count once, a quadrature for each pixel, and results of pixels eight times."""
+    """Prepared images count in proportion, and a quadrature counts once for each pixel.
+
+    Results per pixel count eight times.
+    """
     x = blank(900, 8, 6, 7)
     for phi, series in ((mn.ReLU(), 0), (mn.GELU(), 0), (mn.Tanh(), 80_000)):
         plan = planned(network(FLAT, phi), x)
@@ -202,7 +220,7 @@ def test_memory_of_a_tile_grows_with_its_images() -> None:
 
 
 def test_memory_of_a_block_counts_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block's engine holds D and Theta of its images' poolings, besides what a tile takes."""
+    """For a block, the engine's memory includes D and Theta of the pooled images, in addition to a tile's memory."""
     x = np.random.default_rng(0).standard_normal((5, 4, 4, 1))
     plan = planned(mn.Sequential(CONV, mn.AvgPool(2), CONV, mn.ReLU(), POOL), x)
     whole = engine.image_engine(plan, Examples(x), (True, True))
@@ -211,7 +229,7 @@ def test_memory_of_a_block_counts_what_is_recorded(monkeypatch: pytest.MonkeyPat
 
 
 def test_planes_end_before_a_pooling_that_comes_first() -> None:
-    """Planes without steps add up no windows, and need only K(x, x') of whole images."""
+    """Planes without steps add up no windows, and only K(x, x') of whole images is requested."""
     plan = planned(mn.Sequential(mn.AvgPool(2), CONV, mn.ReLU(), FLAT), blank(3, 8, 8, 1))
     assert plan.pool is None
     assert plan.field_grid == (8, 8)
@@ -220,10 +238,7 @@ def test_planes_end_before_a_pooling_that_comes_first() -> None:
 
 @pytest.mark.parametrize("end", [FLAT, POOL], ids=repr)
 def test_progress_counts_the_tiles(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirteen images make three tiles a side.
-
-    Half of nine are with themselves and the diagonal, three with few others.
-    """
+    """Thirteen images make three tiles per side, and progress counts six of nine tiles for x with itself."""
     monkeypatch.setattr(engine, "images_per_tile", lambda plan, n: 5)
     x = np.random.default_rng(0).standard_normal((13, 3, 3, 1))
     for others, tiles in ((None, 6), (x[:3], 3)):
@@ -234,7 +249,7 @@ def test_progress_counts_the_tiles(end: mn.spec.Layer, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("end", "most"), [(FLAT, 128 * 128), (POOL, 16 * 16)], ids=repr)
 def test_small_kernels_stay_on_one_thread(end: mn.spec.Layer, most: int) -> None:
-    """Kernels of at most a million pairs of pixels use one thread, without planes and quadratures, which are slow."""
+    """Kernels of at most a million pairs of pixels use one thread, unless they have slow planes or quadratures."""
     one, plan = Examples(blank(1, 8, 8, 1), blank(most, 8, 8, 1)), planned(network(end), blank(1, 8, 8, 1))
     assert engine.is_small(plan, one)
     assert not engine.is_small(plan, Examples(blank(most + 1, 8, 8, 1), blank(1, 8, 8, 1)))

@@ -1,4 +1,4 @@
-"""Test images of every scale, equal, opposite, black and out of range, against brute force."""
+"""Test equal, opposite, black and out-of-range images of every scale against brute force."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def network(head: str) -> mn.Sequential:
 
 
 def some(seed: int = 0) -> Array:
-    """Return three images, the first one again, the opposite of the second, and a black one."""
+    """Return three images, the first again, the opposite of the second, and a black one."""
     x = np.random.default_rng(seed).standard_normal((3, 4, 5, 2))
     return np.concatenate([x, x[:1], -x[1:2], 0 * x[:1]])
 
@@ -45,13 +45,13 @@ def some(seed: int = 0) -> Array:
 @example(-140, 1)
 @example(140, 2)
 def test_equal_opposite_and_black_images_at_every_scale(head: str, power: int, seed: int) -> None:
-    """Without biases the kernel has degree 2, so brute force at scale 1 gives all others."""
+    """Without biases the kernel is homogeneous of degree 2, so brute force at scale 1 determines it at all scales."""
     x = some(seed)
     truth = image_kernels(network(head), x)
     kernel = an.kernel(network(head))
     nngp, ntk = kernel.both(10.0**power * x)
     scale = 10.0 ** (-power)
-    assert max(image_errors((nngp * scale * scale, ntk * scale * scale), truth)) < 4e-9  # the truth's own angles of 0
+    assert max(image_errors((nngp * scale * scale, ntk * scale * scale), truth)) < 4e-9  # angles of 0 in the truth
     assert not np.any([nngp[5], ntk[5]])
     for k, d in zip((nngp, ntk), kernel.diag(10.0**power * x)):
         np.testing.assert_allclose(np.diagonal(k), d, rtol=1e-14)
@@ -59,7 +59,7 @@ def test_equal_opposite_and_black_images_at_every_scale(head: str, power: int, s
 
 
 def opposite_error(dtype: Any) -> float:
-    """Return the error of Theta(x, -x) = 0 after one window and a ReLU, relative to the diagonal, in roundings."""
+    """Return the error of Theta(x, -x) = 0 behind one window and a ReLU, relative to the diagonal, in roundings."""
     x = np.random.default_rng(0).standard_normal((12, 4, 5, 2)).astype(dtype)
     one_pixel = mn.Conv2d(4, 3, w_std=2**0.5, padding="valid", stride=9)
     kernel = an.kernel(mn.Sequential(one_pixel, mn.ReLU(), mn.Flatten(), mn.Dense(1)))
@@ -75,7 +75,7 @@ def test_opposite_images_are_opposite(dtype: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def repeated_error() -> float:
-    """Return the error of Theta(image, copy) relative to the diagonal, in float32, whose fields round differently."""
+    """Return the error of Theta(image, copy) in float32, relative to the diagonal. Float32 fields round differently."""
     x = np.repeat(some()[:3], 2, axis=0).astype(np.float32)
     k = an.kernel(network("pool between")).ntk(x)
     return float(np.max(np.abs(k[::2, 1::2].diagonal() / k[::2, ::2].diagonal() - 1)))
@@ -88,7 +88,10 @@ def test_images_that_are_equal_stay_so_through_pooling(monkeypatch: pytest.Monke
 
 
 def repeated_behind_a_series() -> float:
-    """The same of Theta behind a quadrature, whose D is a sum of many terms; the worst of several images, float64."""
+    """Return the largest error of Theta(image, copy) over several images behind a quadrature, in float64.
+
+    The D of a quadrature is a sum of many terms.
+    """
     layer, errors = mn.Conv2d(4, 3, w_std=1.3, b_std=0.5, padding="same"), []
     for pool in (mn.AvgPool(2), mn.AvgPool(2, stride=1, padding="same")):
         x = np.random.default_rng(1).standard_normal((6, 6, 6, 2))
@@ -107,7 +110,7 @@ def test_images_that_are_equal_stay_so_behind_a_series(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
 def test_bright_next_to_dim_images(ratio: float) -> None:
-    """Errors are at most the ratio of sizes times the precision."""
+    """The error is at most the ratio of the image sizes times the precision."""
     x = some()
     x[:2] *= ratio
     spec = mn.Sequential(BIASED, mn.Erf(), CONV, mn.ReLU(), mn.Flatten(), mn.Dense(1))
@@ -117,9 +120,9 @@ def test_bright_next_to_dim_images(ratio: float) -> None:
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6, 1e10])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_black_image_that_a_later_bias_lifts(ratio: float, dtype: str) -> None:
-    """Its variance counts from the bias on.
+    """A bias lifts a black image, and its variance counts from there on.
 
-    Once, float32 was off by 8 % beside an image of 1e6, and 1e10 was accepted.
+    Beside an image of 1e6 the kernel is right, and beside one of 1e10 it is refused.
     """
     x = ratio * some()
     x[1] = 0
@@ -135,10 +138,13 @@ def test_a_black_image_that_a_later_bias_lifts(ratio: float, dtype: str) -> None
 @pytest.mark.parametrize("head", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Abs()], ids=repr)
 def test_kernels_at_the_end_of_the_range_are_right_or_refused(phi: mn.Layer, head: mn.Layer) -> None:
-    """Once, an intermediate sum out of range was clipped at its bound, and Theta was wrong by up to all of it."""
+    """Check sums that leave the range on the way.
+
+    Clipping such sums makes Theta wrong by up to 100 %.
+    """
     x, right = np.clip(np.random.default_rng(0).standard_normal((4, 5, 5, 2)), -1, 1), set()
     kernel = an.kernel(mn.Sequential(BIASED, phi, mn.AvgPool(2), BIASED, phi, head, mn.Dense(1)))
-    expected = [*kernel.both(2.0**400 * x), *kernel.diag(2.0**400 * x)]  # biases are as good as none
+    expected = [*kernel.both(2.0**400 * x), *kernel.diag(2.0**400 * x)]  # the biases are negligible
     for power in range(490, 512):
         with suppress(ValueError):
             found = [*kernel.both(2.0**power * x), *kernel.diag(2.0**power * x)]
@@ -179,7 +185,7 @@ def test_images_out_of_range_have_names() -> None:
 
 
 def test_smooth_activations_of_images_in_several_pieces() -> None:
-    """With 24 x 24 pixels an activation works piece by piece, and each piece has its own rows."""
+    """For 24 x 24 pixels, an activation works on the pairs piece by piece, and each piece has its own rows."""
     x = np.random.default_rng(0).standard_normal((2, 24, 24, 1)) * np.linspace(0.1, 3, 24)[:, None, None]
     mirrored = x[:, ::-1]
     kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3), mn.Erf(), mn.GlobalAvgPool(), mn.Dense(1)))
@@ -188,7 +194,7 @@ def test_smooth_activations_of_images_in_several_pieces() -> None:
     assert BYTES_PER_PIECE < 576 * 576 * 8
 
 
-# ------------------------------------------------------------------------------------------------ in what precision
+# --------------------------------------------------------------------------------------------- choice of precision
 
 WITH_BIAS = mn.Sequential(mn.Conv2d(4, 3), mn.ReLU(), mn.Conv2d(4, 3, b_std=1e-9), mn.Erf(), mn.Flatten(), mn.Dense(1))
 
@@ -198,7 +204,7 @@ WITH_BIAS = mn.Sequential(mn.Conv2d(4, 3), mn.ReLU(), mn.Conv2d(4, 3, b_std=1e-9
 def test_images_further_apart_than_float32_resolves_are_taken_in_float64(
     size: float, ratio: float, right: type[np.floating[Any]]
 ) -> None:
-    """Only the ratio of variances decides, not their common size."""
+    """The choice of float64 depends only on the ratio of the images' variances, not on their common size."""
     x = np.ones((2, 4, 4, 1), np.float32) * size
     x[1] *= (ratio * precision.FLOAT32_MAX_RATIO) ** 0.5
     kernel = an.kernel(WITH_BIAS)
@@ -229,7 +235,10 @@ def test_variances_that_float32_cannot_hold_are_taken_in_float64(
 
 @pytest.mark.parametrize("F", [1, 2])
 def test_an_entry_that_is_too_large_is_told_by_its_pair(F: int) -> None:
-    """The pair is right for blocks that do not begin with the first image, and for one or two sets of images."""
+    """The message names the pair even if the block does not begin with the first image, for one or two sets of images.
+
+    The largest representable entry is accepted.
+    """
     one, two = (np.ones((count, 2, 2, 1), np.float32) for count in (8, 9))
     values = np.zeros((2, 3 * F, 2 * F))
     values[1, -1, -1] = np.finfo(np.float32).max
@@ -242,7 +251,7 @@ def test_an_entry_that_is_too_large_is_told_by_its_pair(F: int) -> None:
 
 
 def test_where_zeros_stand_does_not_tell_opposites() -> None:
-    """-0.0 equals 0.0, and black images have no opposite."""
+    """Opposites are found although -0.0 equals 0.0. Black images have no opposite."""
     for x in ([[1.0, -0.0], [-1.0, -0.0]], [[1.0, 0.0], [-1.0, -0.0]], [[3.0, 0.0], [0.0, 0.0], [-3.0, 0.0]]):
         assert precision.holds_opposites(np.array(x))
     for x in ([[0.0, -0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, -0.0]], [[1.0, -1.0], [-1.0, -1.0]]):
@@ -250,7 +259,7 @@ def test_where_zeros_stand_does_not_tell_opposites() -> None:
 
 
 def test_black_images_that_stay_black_keep_float32() -> None:
-    """Without a bias they keep float32, alone or beside images of any size."""
+    """Without a bias that lifts them, black images stay in float32, whatever the others' size."""
     kernel, x = (
         an.kernel(mn.Sequential(CONV, mn.Erf(), CONV, mn.Erf(), mn.Flatten())),
         np.ones((3, 4, 4, 1), np.float32),
@@ -280,7 +289,7 @@ def test_networks_without_biases_and_scales_are_scale_free(layers: tuple[mn.spec
 
 
 def test_the_ends_of_what_is_taken() -> None:
-    """Ratios of sizes up to 1e8 and variances from 1e-270 on are accepted. Others are refused."""
+    """Size ratios up to 1e8 and variances from 1e-270 are accepted, and others are refused."""
     kernel, x = an.kernel(mn.Sequential(CONV, mn.Erf(), mn.Flatten())), np.ones((2, 4, 4, 1))
     for ratio, size, right in ((0.95e8, 1.0, True), (1.05e8, 1.0, False), (1, 1.2e-135, True), (1, 0.8e-135, False)):
         scaled = x * np.array([size, ratio * size])[:, None, None, None]

@@ -16,7 +16,10 @@ DENSE = mn.Dense(1, b_std=0.2)
 
 
 def test_one_pixel_that_is_flattened_is_that_pixel() -> None:
-    """An activation comes first, because otherwise the spec's layer is refused and not its size."""
+    """Check a single flattened pixel behind an activation.
+
+    Flatten in front of an activation is refused whatever the image size.
+    """
     whole, phi = mn.Conv2d(4, (3, 4), padding="valid", b_std=0.3), mn.ReLU()
     one, other = (
         an.kernel(mn.Sequential(whole, phi, end, DENSE)).both(X) for end in (mn.Flatten(), mn.GlobalAvgPool())
@@ -27,7 +30,7 @@ def test_one_pixel_that_is_flattened_is_that_pixel() -> None:
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_windows_of_one_pixel_average_nothing(size: int) -> None:
-    """Poolings with windows and strides of one pixel do nothing. Those with larger strides do."""
+    """Poolings that read every pixel exactly once, in size and stride, are removed. Poolings with strides are kept."""
     body, end = (mn.Conv2d(4, 3), mn.ReLU()), (mn.Conv2d(4, 3), mn.Erf(), mn.Flatten(), DENSE)
     plain = an.kernel(mn.Sequential(*body, *end)).both(X)
     pooled = an.kernel(mn.Sequential(*body, mn.AvgPool(size, stride=1, padding="same"), *end)).both(X)
@@ -39,7 +42,7 @@ def test_windows_of_one_pixel_average_nothing(size: int) -> None:
 
 @pytest.mark.parametrize("by", [mn.NTK(), mn.Standard(), mn.PyTorch()], ids=repr)
 def test_a_window_of_the_whole_image_is_a_dense_layer(by: mn.spec.parametrization.Parametrization) -> None:
-    """Its fan-in counts all its weights, in any parametrization."""
+    """The fan-in of a whole-image window counts all its weights, in every parametrization."""
     conv = mn.Sequential(mn.Conv2d(4, (3, 4), padding="valid", b_std=0.3), mn.ReLU(), mn.Flatten(), DENSE)
     dense = mn.Sequential(mn.Dense(4, b_std=0.3), mn.ReLU(), DENSE)
     for a, b in zip(an.kernel(conv, by).both(X), an.kernel(dense, by).both(X.reshape(3, 24)), strict=True):
@@ -66,7 +69,7 @@ LINEAR = {
 
 @pytest.mark.parametrize("name", [*NONLINEAR, *LINEAR])
 def test_images_meet_themselves_first_if_something_nonlinear_mixes_their_pixels(name: str) -> None:
-    """Masks count anywhere, other layers after a pooling. Attention counts by itself."""
+    """Images meet themselves first for masks, for attention, and for nonlinear layers behind a pooling."""
     spec = mn.Sequential(CONV, *(NONLINEAR | LINEAR)[name], DENSE)
     assert plan_images(an.kernel(spec)._program((4, 4, 2)), Examples(X)).recorded == (name in NONLINEAR)
 

@@ -31,7 +31,10 @@ def inside(axis: Axis, p: int, s: int) -> int | None:
 
 @pytest.mark.parametrize("axis", AXES, ids=repr)
 def test_windows_read_each_pixel_that_is_inside(axis: Axis) -> None:
-    """In as few runs as there are jumps; a window's matrix counts its pixels."""
+    """Each shift reads one run for each stretch of pixels without a jump.
+
+    A window's matrix counts its pixels.
+    """
     counts = np.zeros((axis.out, axis.size))
     for s in range(axis.kernel):
         every = [(p, inside(axis, p, s)) for p in range(axis.out)]
@@ -47,7 +50,10 @@ def test_windows_read_each_pixel_that_is_inside(axis: Axis) -> None:
 
 @pytest.mark.parametrize("axis", AXES, ids=repr)
 def test_sums_over_windows_are_sums_over_their_pixels(axis: Axis) -> None:
-    """Whole, and some outputs at a time; a pixel paired with one outside adds what stands for it."""
+    """Whole sums and sums of some outputs are right.
+
+    A pixel paired with an outside pixel adds the substitute for that pair.
+    """
     rng = np.random.default_rng(0)
     a, left, right = rng.standard_normal((2, axis.size, 3, axis.size, 2)), *rng.standard_normal((2, axis.size))
     want = np.zeros((2, axis.out, 3, axis.out, 2))
@@ -63,7 +69,7 @@ def test_sums_over_windows_are_sums_over_their_pixels(axis: Axis) -> None:
     pieces = [(0, 2), (2, 3), (3, 5)] if plain(axis) and axis.out == 5 else []
     for start, stop in ((0, axis.out), *pieces):
         out = np.full((2, stop - start, 3, axis.out, 2), np.nan)
-        if axis.kernel > 1 or not plain(axis):  # a step of single pixels is none
+        if axis.kernel > 1 or not plain(axis):  # a step of single pixels is dropped
             add_windows(a, out, axis, (1, 3), outside, start)
             np.testing.assert_allclose(out, want[:, start:stop], rtol=0, atol=1e-13)
 
@@ -82,7 +88,10 @@ def test_sums_over_windows_are_sums_over_their_pixels(axis: Axis) -> None:
 def test_sums_across_and_along_the_lines_may_overwrite_the_field(
     rows: Axis, columns: Axis, limit: int, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the grid stays, in a single piece, as the sums across the lines go into another array."""
+    """Sums can overwrite the field if the grid stays the same and is in one piece.
+
+    Sums across the lines use another array.
+    """
     monkeypatch.setattr("analytic.images.pixel_pairs.BYTES_PER_PIECE", limit)
     layout = FieldLayout(np, np.dtype(np.float64), diagonal=False)
     field = Square(layout, Workspace(np, np.float64), slice(0, 2), slice(2, 5), (5, 4), asked=False)
@@ -104,7 +113,10 @@ def test_sums_across_and_along_the_lines_may_overwrite_the_field(
 
 
 def test_an_activation_takes_a_field_in_pieces() -> None:
-    """All at once unless more is asked for: then as many times fewer images of equal pixels, but one at least."""
+    """By default, an activation takes the whole field in one piece.
+
+    With k pieces, each piece has a k-th of the images of equal pixels, but at least one.
+    """
 
     def field(kind: type[Square | Diagonal], grid: tuple[int, int]) -> Field:
         layout = FieldLayout(np, np.dtype(np.float64), diagonal=kind is Diagonal)

@@ -1,4 +1,4 @@
-"""Test solves with a factor by dask: the same answer, padding, a worker that dies, and refused arguments."""
+"""Test solves with a factor by dask: equal answers, padding, a worker that dies, and refused arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def client() -> Iterator[Any]:
 
 
 def data(n: int, dtype: str = "float64") -> tuple[Array, Array]:
-    """x : (n, 8), y : (n, 3)."""
+    """Return x : (n, 8) and y : (n, 3)."""
     x = np.random.default_rng(0).standard_normal((n, 8))
     return x.astype(dtype), (x[:, :3] ** 2).astype(dtype)
 
@@ -45,7 +45,7 @@ def data(n: int, dtype: str = "float64") -> tuple[Array, Array]:
 def test_the_answer_is_that_of_one_machine(
     client: Any, n: int, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole blocks and padded ones; float32 ends at the same residual by more steps."""
+    """Whole and padded blocks give equal answers. A float32 factor reaches the same residual in more steps."""
     monkeypatch.setattr(gram, "BLOCK", 32)
     x, y = data(n, dtype)
     one = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path / "one")
@@ -63,13 +63,13 @@ def test_a_finished_solve_factorises_nothing(client: Any, tmp_path: Path, monkey
 
 
 def stored(folder: Path, K: Array) -> Any:
-    """K in a file, as a memmap."""
+    """Return K in a file, as a memmap."""
     np.save(folder / "K.npy", K)
     return np.load(folder / "K.npy", mmap_mode="r")
 
 
 def factor(client: Any, folder: Path, K: Array, size: int) -> DaskFactor:
-    """Return the factor of K with the ridge."""
+    """Return the factor of K plus the ridge."""
     return DaskFactor(Gram(lambda *_: K, np.zeros((len(K), 1)), RIDGE, stored(folder, K)), client, size, False)
 
 
@@ -115,12 +115,12 @@ def test_executors_of_others_have_no_client(client: Any) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed with signal 9 while the factor grows."""
+    """Kill a worker with signal 9 while the factor is computed."""
     monkeypatch.setattr(gram, "BLOCK", 128)
     x, y = data(2000)
     one = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     for path in tmp_path.glob("cholesky-*/*"):
-        path.unlink()  # of the first solve, the kernel alone stays
+        path.unlink()  # file of the first solve; only the kernel is kept
     with (
         distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,

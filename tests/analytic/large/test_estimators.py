@@ -45,17 +45,17 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_scikit_learns_own_checks(model: Any) -> None:
-    """Two are for weights: who leaves an example out leaves out all its weight, and a finite time takes none."""
+    """Only weight checks fail: leave-one-out omits an example's whole weight, and a finite time accepts no weights."""
     timed = getattr(model, "time", inf) < inf
     left_out = isinstance(model, an.NTKClassifier | an.NNGPClassifier) or model.ridge == "loo"
     expected = ["check_sample_weights_not_overwritten"] if timed else []
     expected += ["check_sample_weight_equivalence_on_dense_data"] if timed or left_out else []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of checks that are skipped
+        warnings.simplefilter("ignore")  # skipped checks warn
         found = check_estimator(model, on_fail=None)
     assert [check["check_name"] for check in found if check["status"] == "failed"] == expected
     skipped = {check["check_name"] for check in found if check["status"] == "skipped"}
-    assert skipped <= {"check_array_api_input"}  # which scikit-learn 1.6 leaves out without a word
+    assert skipped <= {"check_array_api_input"}  # scikit-learn 1.6 omits it silently
     assert len(found) > 50
 
 
@@ -80,7 +80,7 @@ def test_leave_one_out_is_leaving_one_out(model: Any) -> None:
     each = [model.__class__(**model.get_params()).fit(np.delete(x, i, 0), np.delete(y, i)).predict(x[i : i + 1])[0]
             for i in range(len(x))]  # fmt: skip
     assert np.allclose(model.leave_one_out(), each, rtol=1e-8, atol=1e-10)
-    assert abs(model.leave_one_out() - model.predict(x)).max() > 0.1  # what it must not be: the fit itself
+    assert abs(model.leave_one_out() - model.predict(x)).max() > 0.1  # negative control: the fit itself
 
 
 def test_leave_one_out_is_as_large_as_the_targets() -> None:
@@ -97,7 +97,7 @@ MODES: list[dict[str, Any]] = [{}, {"time": 50.0}, {"ridge": "loo"}]
 
 @pytest.mark.parametrize("how", MODES, ids=str)
 def test_spreads_have_the_scale_of_normalised_targets(how: dict[str, Any]) -> None:
-    """Those of a fit to targets divided by hand, for each output by its own; without normalize_y, not of y at all."""
+    """Predicted deviations are those of separate fits to explicitly divided targets."""
     x, y = digits(36)
     Y = np.stack([100 * y + 7, y + x[:, 20], np.full(36, 0.3)], axis=1)
     mean, std = Y[:30].mean(axis=0), np.append(Y[:30, :2].std(axis=0), 1.0)
@@ -121,7 +121,7 @@ def test_spreads_have_the_scale_of_normalised_targets(how: dict[str, Any]) -> No
 
 
 def test_intervals_of_the_gaussian_process_cover_and_raw_spreads_do_not() -> None:
-    """Friedman's first function with noise 1: z of 400 others, whose sd has the error .035 if they are independent."""
+    """The z-scores of 400 test points of Friedman's function have deviation 1, with error 0.035 if independent."""
     X, y = make_friedman1(600, noise=1.0, random_state=0)
     X = (X - 0.5) * 12**0.5
 
@@ -134,7 +134,7 @@ def test_intervals_of_the_gaussian_process_cover_and_raw_spreads_do_not() -> Non
 
 
 def test_the_evidence_of_an_estimator_is_that_of_its_posterior() -> None:
-    """Take that of centred targets, and with normalize_y of divided ones, which is another."""
+    """The evidence is computed for centred targets or, with normalize_y, for centred and divided targets."""
     x, y = digits(30)
     model = an.NNGPRegressor(activation="erf").fit(x, 3 * y)
     gp = an.posterior(model.kernel_, x, 3 * (y - y.mean())[:, None], ridge=model.ridge_)
@@ -175,7 +175,7 @@ def test_weights_are_repetitions(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["plain", "weighted"])
 def test_the_ridge_is_that_of_the_least_left_out_error(weight: Any) -> None:
-    """Each ridge fitted by itself, whose left-out errors are those of the test above."""
+    """Each ridge is compared with a separate fit, whose leave-one-out errors the test above checks."""
     x, y = digits(30)
     y = y + np.random.default_rng(0).standard_normal(30)
     w = np.ones(30) if weight is None else weight
@@ -244,12 +244,12 @@ def test_a_probability_is_a_share_of_networks() -> None:
     outputs = mean[:, None] + spread[:, None, None] * rng.standard_normal((len(p), draws, p.shape[1]))
     wins = (outputs.argmax(axis=2)[:, :, None] == np.arange(p.shape[1])).sum(axis=1)
     z = (wins / draws - p) / np.sqrt(np.maximum(p * (1 - p), 1e-6) / draws)
-    assert abs(z).max() < 4.5  # fifty of them
+    assert abs(z).max() < 4.5  # z has fifty entries
     assert abs((wins / draws - np.full_like(p, 0.1)) / np.sqrt(0.09 / draws)).max() > 20
 
 
 def test_shares_are_an_integral() -> None:
-    """For two classes Phi((f_1 - f_2) / sqrt 2); for more, by a fine quadrature; far apart, no NaN."""
+    """Shares are Phi((f_1 - f_2) / sqrt 2) for two classes, a fine quadrature for more, and not NaN far apart."""
     f = np.random.default_rng(0).standard_normal((20, 5)) * 3
     two = shares(f[:, :2])
     assert np.allclose(two[:, 0], ndtr((f[:, 0] - f[:, 1]) / 2**0.5), rtol=1e-12)
@@ -264,7 +264,7 @@ def test_shares_are_an_integral() -> None:
 
 @pytest.mark.parametrize("classes", [10, 300])
 def test_a_scale_is_found_for_many_classes(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From 600,000 numbers a trial, by the work for 2,000 x 10, and near the scale .4 of the labels' noise."""
+    """The search uses 600,000 numbers per trial, as for 2,000 x 10, and finds the scale 0.4 of the labels' noise."""
     rng, sizes = np.random.default_rng(0), []
     f = np.eye(classes)[np.arange(2000) % classes]
     labels = (f + 0.4 * rng.standard_normal(f.shape)).argmax(axis=1)
@@ -281,7 +281,7 @@ def test_a_scale_is_found_for_many_classes(classes: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("how", [{"ridge": 0.0}, {"ridge": 1.0}, {"time": 300.0}, {"landmarks": 60}], ids=str)
 def test_probabilities_are_calibrated(how: dict[str, Any]) -> None:
-    """The log-loss on other digits is near the least that any scale gives, and below that of others."""
+    """The log-loss on other digits is near the least over all scales, and below the log-loss at other scales."""
     one, two = mn.datasets.digits().split(200, 600, np.random.default_rng(0))
     model = an.NTKClassifier(**how).fit(one.x, one.labels)
 
@@ -297,7 +297,7 @@ def test_probabilities_are_calibrated(how: dict[str, Any]) -> None:
 
 
 def test_generalised_cross_validation_by_probes_is_near_the_trace() -> None:
-    """With all examples as landmarks 1 - tr S / N is the mean of ridge diag G^-1."""
+    """With all examples as landmarks, 1 - tr S / N is the mean of ridge diag G^-1."""
     x, y = digits(60)
     model = an.NTKRegressor(landmarks=60, ridge=0.05).fit(x, y)
     G = model.kernel_.ntk(x) + model.ridge_ * np.eye(60)
@@ -324,7 +324,7 @@ def test_grids_pipelines_images_and_pickles() -> None:
 
 
 def test_the_kernels_gradient_is_that_of_the_evidence() -> None:
-    """At a point off the optimum; the evidence is then higher than where the search began."""
+    """The gradient is right at a point off the optimum. The search ends with a higher evidence than at its start."""
     x, y = digits(50)
     model = GaussianProcessRegressor(an.NetworkKernel(activation="erf") + WhiteKernel(0.1), optimizer=None).fit(x, y)
     theta = model.kernel_.theta + 0.1
@@ -337,7 +337,7 @@ def test_the_kernels_gradient_is_that_of_the_evidence() -> None:
     begin = model.log_marginal_likelihood_value_
     noise = WhiteKernel(0.1, (1e-3, 10.0))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a bound that is reached
+        warnings.simplefilter("ignore")  # a reached bound warns
         fitted = GaussianProcessRegressor(an.NetworkKernel(activation="erf") + noise).fit(x, y)
     assert fitted.log_marginal_likelihood_value_ > begin + 5
 
@@ -353,7 +353,7 @@ def test_a_scale_that_is_fixed_has_no_gradient() -> None:
 
 
 def test_a_kernel_says_what_it_is() -> None:
-    """Its repr evaluates to an equal kernel, alone, in sums and products, and after a fit."""
+    """The repr of a kernel evaluates to an equal kernel, also in sums and products and after a fit."""
     conv = mn.Sequential(mn.Conv2d(1, 3), mn.ReLU(), mn.Flatten(), mn.Dense(1))
     names = {name: getattr(mn, name) for name in mn.__all__}
     names |= {"NetworkKernel": an.NetworkKernel, "WhiteKernel": WhiteKernel}
@@ -379,7 +379,7 @@ def test_a_kernel_without_biases_stays_without(recwarn: pytest.WarningsRecorder)
 
 
 def test_outputs_of_erf_are_bounded_by_the_scales() -> None:
-    """A scale before the kernel is therefore another parameter; to ReLU it is not."""
+    """A scale in front of the kernel is another parameter for Erf, but not for ReLU."""
     x = 1e3 * digits(5)[0]
     assert np.all(an.NetworkKernel(activation="erf", w_std=3.0, b_std=0.5).diag(x) <= 3.0**2 + 0.5**2)
     for name, same in (("relu", True), ("erf", False)):
@@ -462,7 +462,7 @@ def test_without_scikit_learn_an_estimator_says_what_it_needs(monkeypatch: pytes
 
 
 def test_a_fit_needs_the_kernel_and_its_factor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """12 N^2 bytes in float32; it had asked for 40, those of error bars."""
+    """A fit takes 12 N^2 bytes in float32. Error bars would take 40 N^2."""
     N = 400
     X = np.random.default_rng(0).standard_normal((N, 3)).astype(np.float32)
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 13 * N**2)
@@ -476,7 +476,7 @@ def test_a_fit_needs_the_kernel_and_its_factor_alone(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_error_bars_have_the_shapes_and_values_of_scikit_learns(outputs: int | None) -> None:
-    """Its own Gaussian process on the same kernel and noise, for y : (N,) and (N, C)."""
+    """Compare with scikit-learn's Gaussian process on the same kernel and noise, for y : (N,) and (N, C)."""
     rng = np.random.default_rng(0)
     X, X_test = rng.standard_normal((20, 3)), rng.standard_normal((5, 3))
     y = np.sin(X[:, :outputs] if outputs else X[:, 0])
@@ -492,7 +492,7 @@ def test_error_bars_have_the_shapes_and_values_of_scikit_learns(outputs: int | N
 
 
 def test_a_kernel_of_rows_says_what_to_write_instead() -> None:
-    """KernelRidge calls a function with two rows."""
+    """KernelRidge passes two rows to its kernel function."""
     X = np.eye(3)
     with pytest.raises(ValueError, match=r'got \(3,\); for scikit-learn\'s KernelRidge, kernel="precomputed"'):
         KernelRidge(kernel=an.kernel(mn.zoo.mlp(1, 8, 1)).ntk).fit(X, X)

@@ -1,4 +1,4 @@
-"""Test kernels by blocks on an executor: the numbers are the same, and errors and kills lose nothing."""
+"""Test kernels by blocks on an executor: the numbers do not change, and errors and kills lose nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPECS = {"dense": DENSE, "pooled": POOLED}
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of one tile: of 400 rows or so, or of an image of 4 x 5 pixels."""
+    """Make blocks of one tile: some 400 rows, or an image of 4 x 5 pixels."""
     monkeypatch.setattr(streaming, "SHORTEST", 0.0)
     monkeypatch.setattr("analytic.images.engine.SHORTEST_TILE", 0.0)
 
@@ -60,7 +60,7 @@ def test_processes_find_what_one_process_finds(name: str, processes: Executor) -
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_wrong_block_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks written to each other's places: what the comparison above must refuse."""
+    """Negative control: the comparison above refuses swapped blocks."""
     right = streaming.begin_block
 
     def swapped(inputs: Any, place: Any, evaluate: Any, executor: Any) -> Any:
@@ -87,7 +87,7 @@ def test_out_and_progress_and_empty() -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bytes, and what an executor left behind the loop goes on with."""
+    """An executor's store has the same bytes as a loop's, and a loop continues an interrupted executor's store."""
     monkeypatch.setattr(streaming, "FEWEST", 3)
     monkeypatch.setattr(streaming, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
     kernel, (x, _) = an.kernel(POOLED), inputs("pooled")
@@ -118,7 +118,7 @@ def stop_at(count: int) -> Any:
 
 
 class Counting(Executor):
-    """Does nothing until its result is asked for; knows how many calls it was given."""
+    """An executor that works only when a result is requested and counts the calls it was given."""
 
     def __init__(self) -> None:
         self.given: list[Future[Any]] = []
@@ -138,7 +138,7 @@ def test_an_error_ends_the_call_and_cancels_what_has_not_begun(monkeypatch: pyte
     pool = Counting()
     with pytest.raises(RuntimeError, match="the machine is gone"):
         an.kernel(POOLED).ntk(RNG.standard_normal((60, 4, 5, 2)), executor=pool)
-    assert len(pool.given) == units.MOST_IN_FLIGHT  # no more than these were waiting
+    assert len(pool.given) == units.MOST_IN_FLIGHT  # no more than this many were waiting
     assert all(future.cancelled() for future in pool.given[1:])
 
 
@@ -154,7 +154,7 @@ def test_what_is_no_executor() -> None:
 def test_an_inexact_quadrature_is_told_here_not_in_a_worker(tmp_path: Path, stored: bool) -> None:
     kernel = an.kernel(mn.Sequential(mn.Dense(8, w_std=300.0), mn.Tanh(), mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((4, 3))
-    processes = ProcessPoolExecutor(1, mp_context=get_context("spawn"))  # a fork would have the locks of other threads
+    processes = ProcessPoolExecutor(1, mp_context=get_context("spawn"))  # a fork would inherit other threads' locks
     with processes as executor, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         kernel.ntk(x, executor=executor, store=tmp_path if stored else None)
@@ -164,7 +164,7 @@ def test_an_inexact_quadrature_is_told_here_not_in_a_worker(tmp_path: Path, stor
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 @pytest.mark.usefixtures("small_blocks")
 def test_a_pool_whose_worker_is_killed_keeps_its_blocks(tmp_path: Path) -> None:
-    """Killed after the fourth block; the same call computes the others, and the bytes are those of the plain call."""
+    """After a kill at the fourth block, the same call computes the others. The bytes are those of the plain call."""
     kernel, (x, _), found = an.kernel(POOLED), inputs("pooled"), list[int]()
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         worker = pool.submit(os.getpid).result()

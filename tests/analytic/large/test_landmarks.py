@@ -1,4 +1,4 @@
-"""Test regression on landmarks against the dense formulas and the exact solution, and with planted errors."""
+"""Test regression on landmarks against the dense formulas and the exact solution, with planted errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ N, RIDGE = 90, 0.1
 
 @pytest.fixture(autouse=True, params=["held", "squared"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Take pieces of a few rows, held or read once, and do not wait for disks."""
+    """Use pieces of a few rows, kept or read once, and do not wait for disks."""
     monkeypatch.setattr(landmarks, "PIECE", 8 * 20 * 13)
     monkeypatch.setattr(landmarks, "ROWS", 13)
     monkeypatch.setattr(landmarks, "HELD", 2**32 if request.param == "held" else 0)
@@ -31,7 +31,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def data(dtype: str = "float64") -> tuple[Array, Array, Array, Array]:
-    """x : (N, 6), y : (N, 2), x_test : (7, 6), weight : (N,)."""
+    """Return x : (N, 6), y : (N, 2), x_test : (7, 6) and weight : (N,)."""
     rng = np.random.default_rng(0)
     x, x_test, weight = rng.standard_normal((N, 6)), rng.standard_normal((7, 6)), rng.uniform(0, 2, N)
     weight[:3] = 0.0
@@ -40,7 +40,7 @@ def data(dtype: str = "float64") -> tuple[Array, Array, Array, Array]:
 
 
 def dense(x: Array, y: Array, at: Array, ridge: float, w: Array) -> Array:
-    """Return a of the least squares |W^1/2 (K_nm a - y)|^2 + ridge a' K_mm a, by one matrix and its lstsq."""
+    """Return a of the least squares |W^1/2 (K_nm a - y)|^2 + ridge a' K_mm a, from one matrix and `lstsq`."""
     L = scipy.linalg.cholesky(KERNEL.ntk(x[at]), lower=True)
     A = np.concatenate([np.sqrt(w)[:, None] * KERNEL.ntk(x, x[at]), np.sqrt(ridge) * L.T])
     b = np.concatenate([np.sqrt(w)[:, None] * y, np.zeros((len(at), y.shape[1]))])
@@ -118,7 +118,7 @@ def test_targets_of_any_size_have_their_residual() -> None:
 
 
 def test_a_stored_solve_does_not_depend_on_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a call resumed elsewhere gives the same bytes."""
+    """A call that is resumed on another machine gives the same bytes."""
     x, y, _, _ = data()
     found = []
     for name, free in (("much", 2**40), ("little", 2**10)):
@@ -162,7 +162,7 @@ def test_float32_and_coinciding_landmarks_have_an_answer() -> None:
 
 @pytest.mark.parametrize("writes", [2, 7])
 def test_a_killed_solve_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
-    """After two steps or sums, or later; the kernel is read from the store."""
+    """Kill a solve after two steps or sums, or later, with the kernel read from the store."""
     x, y, _, _ = data()
     monkeypatch.setattr(landmarks, "KEPT", -1.0)
     how: Any = {"ridge": RIDGE, "by": "landmarks", "landmarks": 20, "store": tmp_path / "killed"}
@@ -181,13 +181,13 @@ def test_a_killed_solve_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     again = an.solve(KERNEL, x, y, **how)
     taken = calls[0] - steps
     plain = an.solve(KERNEL, x, y, **how | {"store": tmp_path / "plain"})
-    assert taken + steps == calls[0] - steps - taken  # none is done again
+    assert taken + steps == calls[0] - steps - taken  # none is repeated
     np.testing.assert_array_equal(again.coefficients, plain.coefficients)
     assert [path.name for path in (tmp_path / "killed").glob("landmarks-*/kernel/*.npy")] == ["ntk.npy"]
 
 
 def test_each_entry_is_computed_once(way: str) -> None:
-    """And once more for the residual, where K_nm does not fit."""
+    """If K_nm does not fit in memory, each entry is computed once more for the residual."""
     x, y, _, _ = data()
     sizes: list[int] = []
 
@@ -203,7 +203,7 @@ def test_each_entry_is_computed_once(way: str) -> None:
 
 
 class Negative:
-    """No kernel."""
+    """A negative matrix, which is not a kernel."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
         return -KERNEL.ntk(x1, x2)

@@ -1,4 +1,4 @@
-"""Test regression for large kernels on small ones: against SciPy, killed and resumed, damaged, indefinite."""
+"""Test regression for large kernels on small ones: against SciPy, killed and resumed, damaged, and indefinite."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ N, RIDGE = 130, 0.01
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of 32 rows, threads that take 8 of them, and no waiting for disks."""
+    """Use blocks of 32 rows and threads that take 8 rows each, and do not wait for disks."""
     monkeypatch.setattr(gram, "BLOCK", 32)
     monkeypatch.setattr(factor, "PIECE", 8)
     monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 def data(n: int = N, dtype: str = "float64", d: int = 8) -> tuple[Array, Array, Array]:
-    """x : (n, d), y : (n, 3), x_test : (17, d)."""
+    """Return x : (n, d), y : (n, 3) and x_test : (17, d)."""
     rng = np.random.default_rng(0)
     x, x_test = rng.standard_normal((n, d)), rng.standard_normal((17, d))
     return x.astype(dtype), np.column_stack([x[:, :2] ** 2, rng.standard_normal(n)]).astype(dtype), x_test.astype(dtype)
@@ -54,7 +54,10 @@ def by_scipy(x: Array, y: Array, ridge: float, K: Array) -> Array:
 @pytest.mark.parametrize("stored", [False, True], ids=["memory", "disk"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_coefficients_are_those_of_scipy(tmp_path: Path, dtype: str, stored: bool) -> None:
-    """|a - a'| <= tol |y| / (smallest eigenvalue), K as it is stored; without a store, as one call computes it."""
+    """Coefficients satisfy |a - a'| <= tol |y| / (smallest eigenvalue) for the stored K.
+
+    Without a store, K is the kernel of a single call.
+    """
     x, y, x_test = data(dtype=dtype)
     fit = an.solve(KERNEL, x, y, ridge=RIDGE, tol=1e-10, store=tmp_path if stored else None)
     K = np.load(tmp_path / "ntk.npy") if stored else KERNEL.ntk(x)
@@ -72,7 +75,7 @@ def test_coefficients_are_those_of_scipy(tmp_path: Path, dtype: str, stored: boo
 
 @pytest.mark.parametrize("wrong", ["ridge", "last row", "sign"])
 def test_the_residual_tells_wrong_from_right(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A preconditioner changes the number of steps alone; an error in the product changes the answer."""
+    """A preconditioner changes only the number of steps. An error in the product changes the answer."""
     x, y, _ = data(60)
     a = by_scipy(x, y, RIDGE, KERNEL.ntk(x))
     product = Gram.product
@@ -89,7 +92,7 @@ def test_the_residual_tells_wrong_from_right(wrong: str, monkeypatch: pytest.Mon
 
 
 def test_the_factor_in_float32_alone_is_not_enough(tmp_path: Path) -> None:
-    """It ends far above tol, where one in float64 is done; the steps come to any tol."""
+    """With a float32 factor, the first residual is far above tol, unlike with float64. More steps reach any tol."""
     for dtype, enough in (("float64", True), ("float32", False)):
         x, y, _ = data(dtype=dtype)
         first = an.solve(KERNEL, x, y, ridge=RIDGE, tol=0.1, store=tmp_path / dtype)
@@ -122,13 +125,13 @@ def test_targets_of_any_size_and_of_zero() -> None:
 
 
 def without_factor(patch: pytest.MonkeyPatch) -> None:
-    """Leave the steps without their preconditioner: they are many then."""
+    """Remove the preconditioner, so that many steps are needed."""
     patch.setattr(Factor, "__init__", lambda self, *_: None)
     patch.setattr(Factor, "solve", lambda self, r: r)
 
 
 def test_the_factor_saves_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And changes no answer."""
+    """The factor saves steps and does not change the answer."""
     x, y, _ = data()
     right = an.solve(KERNEL, x, y, ridge=RIDGE)
     without_factor(monkeypatch)
@@ -153,17 +156,17 @@ def test_only_one_half_of_a_stored_kernel_is_read() -> None:
 
 
 class Killed(Exception):
-    """Stands for the end of the process."""
+    """Raised in place of the end of the process."""
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """The bytes of each file but locks, which name their process."""
+    """Return the bytes of each file, except locks, which name their process."""
     found = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool) -> None:
-    """The call-th call of owner.name is the last one, before or after its work; later ones are as before."""
+    """Stop at the call-th call of owner.name, before or after its work. Later calls run as before."""
     real, calls = getattr(owner, name), [0]
 
     def dies(*args: Any, **options: Any) -> Any:
@@ -183,7 +186,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int,
     [
         ("cholesky", Blocks, "append", 1, False),
         ("cholesky", Blocks, "append", 9, True),
-        ("cholesky", os, "replace", 8, False),  # the bytes of a block are there, without their name
+        ("cholesky", os, "replace", 8, False),  # the block's bytes are written but not yet renamed
         ("cholesky", solve, "_step", 2, False),
         ("without factor", solve, "_step", 5, True),
         ("without factor", solve, "_write", 1, False),
@@ -193,7 +196,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int,
 def test_a_killed_solve_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: Any, owner: Any, name: str, call: int, after: bool
 ) -> None:
-    """The same bytes in every file, and no block of the factor is computed twice."""
+    """Every file has the same bytes, and no block of the factor is computed twice."""
     x, y, _ = data(dtype="float32")
     if by != "cholesky":
         without_factor(monkeypatch)
@@ -230,7 +233,7 @@ an.solve(k, x, x[:, :2], ridge=0.01, tol=1e-10, store=sys.argv[1])
 
 @pytest.mark.slow
 def test_a_process_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    """SIGKILL after half a second, and a little later each time, until the process is quicker."""
+    """Send SIGKILL after half a second, and a little later each time, until the process finishes first."""
 
     def start(folder: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path / folder)])
@@ -251,7 +254,7 @@ def test_a_process_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Pat
 
 
 def test_a_disk_too_small_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """84 kB are asked for, less what is there already."""
+    """The solve requests 84 kB, less the size of existing files."""
     x, y, _ = data()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=70_000))
     with monkeypatch.context() as patch:
@@ -265,7 +268,7 @@ def test_a_disk_too_small_is_refused_before_the_work(tmp_path: Path, monkeypatch
 
 
 def test_finished_work_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other targets use the same factor; another ridge has one of its own."""
+    """Other targets use the same factor. Another ridge has its own factor."""
     x, y, _ = data(60)
     fit = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     monkeypatch.setattr(Factor, "_row", None)
@@ -308,7 +311,7 @@ def test_a_damaged_state_is_computed_again(tmp_path: Path) -> None:
 
 
 def test_a_second_starter_waits_and_has_the_result(tmp_path: Path) -> None:
-    """It begins while the first is at work; the bytes are the same, and it takes no steps of its own."""
+    """The second process starts while the first is at work. It gets the same bytes without steps of its own."""
     x, y, _ = data(40)
     first = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     (folder,) = tmp_path.glob("cholesky-*")
@@ -322,7 +325,7 @@ def test_a_second_starter_waits_and_has_the_result(tmp_path: Path) -> None:
 
 
 def test_an_executor_computes_the_kernel(tmp_path: Path) -> None:
-    """It gives the plain call's bits, of landmarks too."""
+    """An executor gives the bits of the plain call, also for landmarks."""
     x, y, _ = data(60)
     with ThreadPoolExecutor(2) as pool:
         for by, more in (("cholesky", {}), ("landmarks", {"landmarks": 20})):
@@ -338,20 +341,20 @@ def test_an_executor_computes_the_kernel(tmp_path: Path) -> None:
 
 
 class Shifted:
-    """A kernel that is not positive definite: that of KERNEL less `by` times the identity."""
+    """The kernel of KERNEL less `by` times the identity, which is not positive definite."""
 
     def __init__(self, by: float) -> None:
         self.by = by
 
     def ntk(self, x1: Array, x2: Array | None = None) -> Array:
-        """Theta - by I."""
+        """Return Theta - by I."""
         k = KERNEL.ntk(x1, x2)
         return k - self.by * np.eye(len(x1)) if x2 is None else k
 
     nngp = ntk
 
     def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
-        """The same twice."""
+        """Return the shifted kernel twice."""
         return self.ntk(x1, x2), self.ntk(x1, x2)
 
 
@@ -363,13 +366,13 @@ def test_an_indefinite_kernel_is_refused_with_its_pivot(monkeypatch: pytest.Monk
     first = 49 + int(np.argmax(np.array(lowest) < shift))
     with pytest.raises(ValueError, match=rf"pivot {first} of 100.*pass a larger ridge"):
         an.solve(Shifted(shift), x, y)
-    without_factor(monkeypatch)  # as where a factor in float32 does not see it
+    without_factor(monkeypatch)  # as if a float32 factor did not detect it
     with pytest.raises(ValueError, match="not positive definite: it has an eigenvalue of -"):
         an.solve(Shifted(0.1), x, y)
 
 
 class Undefined:
-    """NaN in place of a kernel."""
+    """A kernel of NaN."""
 
     def ntk(self, x1: Array, x2: Array | None = None) -> Array:
         return np.nan * KERNEL.ntk(x1, x2)
@@ -378,7 +381,7 @@ class Undefined:
 
 
 def test_a_residual_that_is_no_number_ends_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After two products, not a thousand."""
+    """A NaN residual ends the steps after two products, not after a thousand."""
     x, y, _ = data(40)
     products, right = [], Gram.product
 
@@ -398,7 +401,7 @@ def test_a_kernel_that_is_zero_leaves_the_ridge() -> None:
 
 
 def test_a_singular_kernel_is_no_silent_answer() -> None:
-    """An example twice with two targets: no a exists, and the residual says so, below 1 or above."""
+    """If an example has two targets, no solution a exists, as the residual shows."""
     x, y, _ = data(40)
     x[1] = x[0]
     said = r"not positive definite|not tol=1e-08"
@@ -432,7 +435,7 @@ def test_wrong_arguments_are_refused(change: dict[str, Any], error: str) -> None
 
 
 def test_a_kernel_that_does_not_say_what_it_is_has_no_store(tmp_path: Path) -> None:
-    """Its repr is an address, which another kernel may have in the next process."""
+    """The repr is an address, which can belong to another kernel in the next process."""
     x, y, _ = data(40)
     with pytest.raises(TypeError, match="which say what they are"):
         an.solve(Shifted(0.0), x, y, ridge=RIDGE, store=tmp_path)

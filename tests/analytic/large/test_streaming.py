@@ -36,7 +36,7 @@ def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of two images of 3 x 4 pixels."""
+    """Make blocks of two images of 3 x 4 pixels."""
     monkeypatch.setattr(streaming, "PIXEL_PAIRS_PER_BLOCK", 4 * (3 * 4) ** 2)
     monkeypatch.setattr("analytic.images.engine.SHORTEST_TILE", 0.0)
 
@@ -47,13 +47,13 @@ def record_of(folder: Path) -> Path:
 
 
 class Killed(Exception):
-    """Stands for the end of the process."""
+    """Raised in place of the end of the process."""
 
 
 @pytest.mark.parametrize("against", [False, True], ids=["symmetric", "two sets"])
 @pytest.mark.usefixtures("small_blocks")
 def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, against: bool) -> None:
-    """Killed after some blocks, a run does only the others, and gives the same bytes."""
+    """Killed after some blocks, a run computes only the others and gives the same bytes."""
     x = images(7, (3, 4, 2)).astype(np.float32)
     x2 = images(6, (3, 4, 2), seed=1).astype(np.float32) if against else None
     kernel = an.kernel(POOLED)
@@ -104,14 +104,14 @@ def test_a_store_of_another_kernel_is_refused(tmp_path: Path) -> None:
 
 
 def started(folder: Path) -> tuple[an.Kernel, Array, Any]:
-    """A small kernel, its inputs, and the result of a store that is complete."""
+    """Return a small kernel, its inputs, and the result of a complete store."""
     kernel, x = an.kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), D)), images(3, (5,))
     return kernel, x, np.array(kernel.ntk(x, store=folder))
 
 
 @pytest.mark.parametrize("end", [0, 5, -8])
 def test_a_store_cut_short_is_refused(tmp_path: Path, end: int) -> None:
-    """Opened to write, a file of too few bytes would grow by zeros."""
+    """If opened to write, a file with too few bytes would be extended by zeros."""
     kernel, x, _ = started(tmp_path / "k")
     file = tmp_path / "k" / "ntk.npy"
     file.write_bytes(file.read_bytes()[:end])
@@ -147,7 +147,7 @@ def test_a_line_cut_short_joins_no_other(tmp_path: Path) -> None:
 
 
 def flip(path: Path, at: int) -> None:
-    """One bit, from the end of the file."""
+    """Flip one bit, counted from the end of the file."""
     with path.open("r+b") as file:
         file.seek(at, os.SEEK_END)
         byte = file.read(1)[0]
@@ -170,7 +170,7 @@ def test_a_flipped_bit_is_found_and_computed_again(tmp_path: Path, at: int) -> N
 
 @pytest.mark.usefixtures("small_blocks")
 def test_without_checksums_a_flipped_bit_would_be_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control."""
+    """Negative control: without checksums, the flipped bit is returned."""
     kernel, x = an.kernel(POOLED), images(7, (3, 4, 2))
     whole = np.array(kernel.ntk(x, store=tmp_path))
     flip(tmp_path / "ntk.npy", -8)
@@ -180,7 +180,7 @@ def test_without_checksums_a_flipped_bit_would_be_returned(tmp_path: Path, monke
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_block_without_its_line_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed between the two, or while the block was written."""
+    """A block is recomputed after a kill while it was written, or before its line was written."""
     kernel, x = an.kernel(POOLED), images(7, (3, 4, 2))
     whole = np.array(kernel.ntk(x, store=tmp_path / "whole"))
     right = streaming.KernelStore._write
@@ -201,7 +201,7 @@ def test_a_block_without_its_line_is_computed_again(tmp_path: Path, monkeypatch:
 
 
 class Counted:
-    """A finished store of 15 blocks; calls on copies of it count the blocks that they compute."""
+    """A finished store of 15 blocks, and calls on its copies that count the blocks they compute."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.kernel, self.x = folder, an.kernel(POOLED), images(9, (3, 4, 2))
@@ -216,13 +216,16 @@ class Counted:
         patch.setattr(type(self.kernel), "_block", counted)
 
     def after(self, record: bytes) -> int:
-        """Blocks computed by a call that finds this record; AssertionError unless it ends with the right bytes."""
+        """Count the blocks computed by a call that finds this record.
+
+        Raise AssertionError unless it ends with the right bytes.
+        """
         place, self.computed = self.folder / "copy", 0
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(self.folder / "whole", place)
         (place / self.name).write_bytes(record)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the blocks that are computed again
+            warnings.simplefilter("ignore")  # recomputed blocks warn
             found = self.kernel.both(self.x, store=place)
         other = sum(a.tobytes() != np.asarray(b).tobytes() for a, b in zip(self.whole, found, strict=True))
         assert other == 0, f"{other} results have other bytes"
@@ -241,12 +244,12 @@ def flipped(record: bytes, bit: int) -> bytes:
 
 
 def affected(record: bytes, at: int) -> int:
-    """Count the blocks' lines that a byte belongs to: a line end but the last belongs to two."""
+    """Count the blocks with lines that contain a byte. Each line end, except the last, belongs to two lines."""
     return 1 + (record[at] == ord("\n") and at + 1 < len(record))
 
 
 def test_a_bit_of_the_record_costs_the_blocks_of_its_lines(store: Counted) -> None:
-    """80 bits, some of them at the ends of lines."""
+    """Check 80 bits, including bits at the ends of lines."""
     rng, ends = np.random.default_rng(0), [i for i, byte in enumerate(store.record) if byte == ord("\n")]
     places = [*rng.choice(len(store.record), 60), *rng.choice(ends, 20)]
     for at in places:
@@ -272,7 +275,10 @@ def test_where_all_bits_are_lost_all_blocks_are_computed(store: Counted) -> None
 
 
 def test_a_record_of_another_kernel_is_refused(store: Counted) -> None:
-    """Whatever it holds; under our name its lines fit no block."""
+    """Records of other kernels are refused, whatever they contain.
+
+    Under the expected name, their lines match no block.
+    """
     other = store.folder / "other"
     mine = store.kernel.both(store.x + 1, store=other)
     lines, name = record_of(other).read_bytes(), record_of(other).name
@@ -289,7 +295,7 @@ def test_a_record_of_another_kernel_is_refused(store: Counted) -> None:
 
 
 def test_a_record_that_is_believed_gives_wrong_bytes(store: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control: the last block's number flipped, and its block not compared."""
+    """Negative control: a flipped number in the last block is returned if the block is not compared."""
     monkeypatch.setattr(streaming.KernelStore, "_damaged", lambda self: [])
     flip(store.folder / "whole" / "ntk.npy", -8)
     with pytest.raises(AssertionError, match="1 results have other bytes"):
@@ -297,7 +303,7 @@ def test_a_record_that_is_believed_gives_wrong_bytes(store: Counted, monkeypatch
 
 
 def test_a_line_of_another_process_is_compared_too(store: Counted) -> None:
-    """A bit that flips while this process computes: a line for a block that nobody has computed."""
+    """A flipped bit in the record can add a line for a block that no process has computed."""
     lines = store.record.splitlines(keepends=True)
 
     def flip_now(done: int, total: int) -> None:
@@ -313,7 +319,7 @@ def test_a_line_of_another_process_is_compared_too(store: Counted) -> None:
 
 
 def test_a_full_disk_is_an_error_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of 100 kB at most, as on a full disk: nothing was computed, and no file is half there."""
+    """With files limited to 100 kB, as on a full disk, nothing is computed and no partial file is left."""
     resource = pytest.importorskip("resource")
     kernel, x = an.kernel(mn.Sequential(D)), images(300, (5,))
     monkeypatch.setattr(type(kernel), "_block", lambda *_: pytest.fail("computed before its space was there"))
@@ -331,7 +337,7 @@ def test_a_full_disk_is_an_error_before_work(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_result_takes_its_space_before_work(tmp_path: Path) -> None:
-    """On disk, not as a hole that is filled later."""
+    """Space for the result is allocated on disk and is not a hole that is filled later."""
     kernel, x = an.kernel(mn.Sequential(D)), images(300, (5,))
     with pytest.raises(Killed):
         kernel.ntk(x, store=tmp_path, progress=stop)
@@ -356,7 +362,7 @@ def test_a_finished_store_is_read_where_nothing_can_be_written(tmp_path: Path, m
 
 
 def test_the_result_cannot_be_written_to(tmp_path: Path) -> None:
-    """It would change the store, of which the next call expects other bytes."""
+    """Writing to the result would change the store, and the next call expects the stored bytes."""
     kernel, x, _ = started(tmp_path)
     with pytest.raises(ValueError, match="read-only"):
         kernel.ntk(x, store=tmp_path)[0, 0] = 1.0
@@ -368,7 +374,7 @@ def test_the_result_cannot_be_written_to(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("starters", [2, 5])
 def test_starters_share_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starters: int) -> None:
-    """Each block is computed once, by any process; the bytes are those of one process."""
+    """Each block is computed once, by any process, and the bytes are those of one process."""
     kernel, x = an.kernel(POOLED), images(9, (3, 4, 2))
     whole = kernel.both(x, store=tmp_path / "whole")
     begin, computed = Barrier(starters), []
@@ -398,7 +404,7 @@ def test_starters_share_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_record_that_another_starter_begins_meanwhile_is_no_stranger(
     store: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is absent when read, and there when the folder is searched for records of other kernels."""
+    """A record can be absent when it is read but present when the folder is searched for records of other kernels."""
     right, reads = read_lines, []
 
     def absent_at_first(path: Path, what: str, remedy: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Test limits in which features move against networks exactly at the limit, the NTK, each other and wide networks."""
+"""Test limits in which features move against networks exactly at the limit, the NTK, one another and wide networks."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ GAMMAS = (0.3, 1.0, 2.5)
 
 
 def spec(*hidden: int, outputs: int = 2) -> mn.Sequential:
-    """Weights of different scales, so that a wrong one is noticed."""
+    """Return a spec with weights of different scales, so that a wrong scale is noticed."""
     layers = [mn.Dense(n, w_std=1.3 - 0.2 * i) for i, n in enumerate(hidden)]
     return mn.Sequential(*layers, mn.Dense(outputs, w_std=0.7))
 
 
 def moment_matched(n: int = 6) -> tuple[mn.Network, mn.Array]:
-    """A network of d + C neurons whose moments E[w w'] = I, E[a a'] = I, E[w a'] = 0 are those of infinitely many.
+    """Return a network of d + C neurons with the limit's moments E[w w'] = I, E[a a'] = I, E[w a'] = 0.
 
-    The limit's equations hold for any neurons with these moments: this network of width 6 follows it to rounding.
+    The limit's equations apply to any neurons with these moments. This network of width 6 follows it up to rounding.
     """
     net = mn.Network(spec(n), (4,))
     neurons = np.linalg.qr(np.random.default_rng(1).standard_normal((n, n)))[0] * sqrt(n)
@@ -41,7 +41,7 @@ def moment_matched(n: int = 6) -> tuple[mn.Network, mn.Array]:
 
 
 def network_at(n: int, gamma0: float, times: Array) -> Array:
-    """f on training and test points along the flow of the moment-matched network."""
+    """Return f on training and test points along the flow of the moment-matched network."""
     net, theta0 = moment_matched()
     alpha = 1 / (gamma0 * sqrt(n))
     model = mn.Centred(net, theta0, alpha)
@@ -51,7 +51,7 @@ def network_at(n: int, gamma0: float, times: Array) -> Array:
 
 
 def limit_law(gamma0: float) -> float:
-    """Largest distance between the closed ODE and the network that has its moments."""
+    """Return the largest distance between the closed ODE and the moment-matched network."""
     limit = an.two_layer_limit(spec(1), X, Y, gamma0=gamma0)
     both = np.concatenate([limit.predict(TIMES), limit.predict(TIMES, X_TEST)], axis=1)
     return float(np.abs(both - network_at(6, gamma0, TIMES)).max())
@@ -62,7 +62,7 @@ def limit_law(gamma0: float) -> float:
 
 @pytest.mark.parametrize("gamma0", GAMMAS)
 def test_a_network_with_the_limits_moments_follows_it(gamma0: float) -> None:
-    """Outputs, on training and test points, the hidden layer's kernel, and the tangent kernel, at width 6."""
+    """Check outputs on training and test points, the hidden layer's kernel, and the tangent kernel, at width 6."""
     net, theta0 = moment_matched()
     alpha = 1 / (gamma0 * sqrt(6))
     by = mn.Solver(rtol=1e-10, atol=1e-12)
@@ -79,7 +79,7 @@ def test_a_network_with_the_limits_moments_follows_it(gamma0: float) -> None:
 
 
 def test_a_wrong_factor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: features that learn at twice their rate, or gamma0 in place of its square."""
+    """Negative controls: features that learn at twice their rate, and gamma0 in place of its square."""
     right = TwoLayerLimit._rate
 
     def twice(self: TwoLayerLimit, t: float, state: Array) -> Array:
@@ -100,7 +100,7 @@ def test_a_wrong_factor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("gamma0", GAMMAS)
 def test_features_gain_what_output_weights_gain(gamma0: float) -> None:
-    """tr S / sigma_1^2 - tr Q / sigma_2^2 stays; each of the two does not."""
+    """The difference tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved, and its two terms are not."""
     _, S, Q = an.two_layer_limit(spec(1), X, Y, gamma0=gamma0).moments(TIMES)
     s, q = np.trace(S, axis1=1, axis2=2) / 1.3**2, np.trace(Q, axis1=1, axis2=2) / 0.7**2
     np.testing.assert_allclose(s - q, s[0] - q[0], atol=1e-8)
@@ -108,7 +108,10 @@ def test_features_gain_what_output_weights_gain(gamma0: float) -> None:
 
 
 def test_small_gamma0_is_the_tangent_kernels_training() -> None:
-    """gamma0 = 0 exactly, 1e-3 to 1e-3 and, as the correction is of order gamma0^2, far better; 1 is another thing."""
+    """At gamma0 = 0, training is exactly the NTK's. At gamma0 = 1, it differs.
+
+    At 1e-3, the difference is well below 1e-3, because the correction is O(gamma0^2).
+    """
     k = an.kernel(spec(1))
     closed = an.gradient_flow(k.ntk(X), Y)
     want, want_test = closed.predict(TIMES), closed.predict(TIMES, k.ntk(X_TEST, X))
@@ -129,7 +132,7 @@ def test_small_gamma0_is_the_tangent_kernels_training() -> None:
 
 @pytest.mark.parametrize("gamma0", GAMMAS)
 def test_descent_of_the_network_with_the_limits_moments(gamma0: float) -> None:
-    """Two layers, step by step: mean-field theory and a network of width 6 agree to rounding."""
+    """Descent in mean-field theory and in a network of width 6 agree step by step, up to rounding."""
     net, theta0 = moment_matched()
     alpha = 1 / (gamma0 * sqrt(6))
     model = mn.Centred(net, theta0, alpha)
@@ -143,7 +146,7 @@ def test_descent_of_the_network_with_the_limits_moments(gamma0: float) -> None:
 
 
 def test_mean_field_is_gamma0_one() -> None:
-    """`mn.MeanField()` with its own learning rates, on a network with the limit's moments: step by step."""
+    """Check `mn.MeanField()` with its own learning rates, step by step, on a network with the limit's moments."""
     _, theta0 = moment_matched()
     net = mn.Network(spec(6), (4,), mn.MeanField())
     run = mn.train(net, theta0, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=0.1), steps=15)
@@ -152,7 +155,10 @@ def test_mean_field_is_gamma0_one() -> None:
 
 
 def test_two_layers_of_mean_field_theory_are_the_closed_equation() -> None:
-    """Descent in steps of h, h/2 and h/3, extrapolated to h = 0: O(h^3) is left, O(h^2) from the last two alone."""
+    """Extrapolating descent with steps h, h/2 and h/3 to h = 0 leaves an error of O(h^3).
+
+    Extrapolating from the last two steps leaves O(h^2).
+    """
     runs = [(m, an.deep_linear_limit(spec(1), X, Y, gamma0=1.5, lr=0.1 / m, steps=30 * m)) for m in (1, 2, 3)]
     closed = an.two_layer_limit(spec(1), X, Y, gamma0=1.5)
     for x in (None, X_TEST):
@@ -163,7 +169,7 @@ def test_two_layers_of_mean_field_theory_are_the_closed_equation() -> None:
 
 
 def test_every_layer_gives_the_same_outputs() -> None:
-    """f = E[h^l g^l] / gamma0 for l = 1 ... L."""
+    """Check f = E[h^l g^l] / gamma0 for l = 1, ..., L."""
     limit = an.deep_linear_limit(spec(1, 1, 1), X, Y, gamma0=1.5, lr=0.1, steps=12)
     for at in (1, 2, 3):
         for k in range(13):
@@ -186,7 +192,7 @@ def test_gamma0_zero_is_descent_with_the_tangent_kernel(hidden: int) -> None:
 
 
 def distances(hidden: int, widths: tuple[int, ...], seeds: int) -> tuple[list[Array], list[Array]]:
-    """Distances of networks of width n from the limit, and from the NTK's training: root mean square over all steps."""
+    """Return distances of width-n networks from the limit and the NTK's training, root mean square over all steps."""
     x, y, gamma0, lr, steps = X[:3], Y[:3], 3.0, 0.1, 15
     limit, ntk = (
         an.deep_linear_limit(spec(*[1] * hidden), x, y, gamma0=g, lr=lr, steps=steps).predict() for g in (gamma0, 0.0)
@@ -206,7 +212,7 @@ def distances(hidden: int, widths: tuple[int, ...], seeds: int) -> tuple[list[Ar
 
 @pytest.mark.parametrize("hidden", [2, 3])
 def test_wide_deep_networks_approach_the_limit_as_the_root_of_their_width(hidden: int) -> None:
-    """Exponent -1/2; the training of the NTK is not approached, the control."""
+    """The exponent is -1/2. Negative control: networks do not approach the NTK's training."""
     widths = (32, 64, 128)
     law, control = (power_law(widths, values) for values in distances(hidden, widths, 100))
     assert abs(law.exponent + 0.5) < 0.1 + 3 * law.error, law
@@ -215,7 +221,7 @@ def test_wide_deep_networks_approach_the_limit_as_the_root_of_their_width(hidden
 
 
 def kernel_errors(hidden: int, widths: tuple[int, ...], seeds: int, at: int = 12) -> dict[str, list[Array]]:
-    """Relative distance of H^l and Theta after `at` steps from the limit's, and of Theta from that of the start."""
+    """Return relative distances of H^l and Theta after `at` steps from the limit, and of Theta from its start."""
     x, y, gamma0, lr = X[:3], Y[:3], 3.0, 0.1
     limit = an.deep_linear_limit(spec(*[1] * hidden), x, y, gamma0=gamma0, lr=lr, steps=at)
     found: dict[str, list[Array]] = {}
@@ -238,7 +244,10 @@ def kernel_errors(hidden: int, widths: tuple[int, ...], seeds: int, at: int = 12
 
 
 def test_kernels_of_wide_deep_networks_approach_the_limits() -> None:
-    """H^1, H^2, H^3 and Theta after training, each as n^(-1/2); the kernel of the start is not approached."""
+    """After training, H^1, H^2, H^3 and Theta approach the limit as n^(-1/2).
+
+    They do not approach the kernels at the start.
+    """
     for name, errors in kernel_errors(3, (32, 64, 128), 120).items():
         law = power_law((32, 64, 128), errors)
         if "start" in name:
@@ -249,7 +258,7 @@ def test_kernels_of_wide_deep_networks_approach_the_limits() -> None:
 
 
 def test_echoes_between_layers_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: without the responses B the kernels alone do not make the limit."""
+    """Negative control: without the responses B, the kernels do not determine the limit."""
     right = an.deep_linear_limit(spec(1, 1), X, Y, gamma0=1.5, lr=0.1, steps=15).predict()
     advance = deep_linear.Signal.advance
 
@@ -281,7 +290,7 @@ def test_results_are_the_callers_arrays(library: str, dtype: str) -> None:
 
 
 def test_kernels_of_inputs_outside_the_training_sets_span() -> None:
-    """Two examples in four dimensions: the other directions keep the features they were drawn with."""
+    """Two examples span two of four dimensions. In the other directions features keep their initial values."""
     net, theta0 = moment_matched()
     alpha = 1 / (1.5 * sqrt(6))
     model, sgd = mn.Centred(net, theta0, alpha), mn.SGD(lr=0.2 / alpha**2)
@@ -299,7 +308,7 @@ def test_kernels_of_inputs_outside_the_training_sets_span() -> None:
 
 
 def test_more_inputs_than_directions_and_fewer() -> None:
-    """Rank 2 among five inputs in four dimensions: the same training as with that rank's coordinates."""
+    """With rank 2 among five inputs in four dimensions, training equals training in that rank's coordinates."""
     x = X @ np.diag([1.0, 1.0, 0.0, 0.0])
     a = an.two_layer_limit(spec(1), x, Y).predict(TIMES)
     b = an.two_layer_limit(spec(1), x[:, :2] / sqrt(2), Y).predict(TIMES)
@@ -355,7 +364,10 @@ def test_inputs_without_features_are_refused() -> None:
 
 
 def test_the_end_of_the_flow_is_reached_at_once() -> None:
-    """An explicit solver's steps stay short for ever; at the end the network interpolates what its inputs span."""
+    """An explicit solver would need short steps for ever.
+
+    At the end, the network interpolates the targets that its inputs span.
+    """
     limit = an.two_layer_limit(spec(1), X, Y)
     fitted = X @ np.linalg.lstsq(X, Y)[0]
     np.testing.assert_allclose(limit.predict(1e9), fitted, atol=1e-8)

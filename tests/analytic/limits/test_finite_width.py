@@ -1,4 +1,4 @@
-"""Test exact moments of finite networks at initialisation by z-scores over networks; wrong formulas are refused."""
+"""Test exact moments of finite networks at initialisation by z-scores over networks, and refuse wrong formulas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def drawn(net: mn.Sequential, members: int, seed: int) -> tuple[np.ndarray, np.n
 
 
 def moments_law(net: mn.Sequential, claimed: FiniteWidth, members: int = 40_000, seed: int = 0) -> None:
-    """Means of hatTheta, (hatTheta - Theta)^2, f^2 and f^4 over networks are the claimed ones."""
+    """Means of hatTheta, (hatTheta - Theta)^2, f^2 and f^4 over networks are the claimed moments."""
     squares, thetas = drawn(net, members, seed)
     assert_mean("E hatTheta", thetas, np.array(claimed.ntk))
     assert_mean("Var hatTheta", (thetas - claimed.ntk) ** 2, np.array(claimed.variance))
@@ -58,14 +58,14 @@ def test_moments_are_exact_at_every_width(name: str) -> None:
 
 
 def test_n_times_the_variance_of_one_layer_is_three() -> None:
-    """ReLU: 3; linear 4 n Var of a sum of 2n squares over n^2, so 1 by the same count; whatever w_std."""
+    """n Var is 3 for ReLU and 1 for linear layers, whatever w_std. A linear kernel is a mean of 2n squares."""
     for n in (1, 2, 10, 10_000):
         assert n * an.finite_width(spec(mn.ReLU(), (n,))).relative == pytest.approx(3, rel=1e-10)
         assert n * an.finite_width(spec(mn.Identity(), (n,))).relative == pytest.approx(1, rel=1e-10)
 
 
 def test_a_wrong_variance_is_refused() -> None:
-    """Controls: 2 or 4 in place of 3; gates that are not random; the layers' terms as if they were independent."""
+    """Negative controls: 2 or 4 in place of 3, gates that are not random, and independent terms of layers."""
     net = spec(mn.ReLU(), (7,))
     right = an.finite_width(net)
     for wrong in (2 / 7, 4 / 7):
@@ -76,7 +76,7 @@ def test_a_wrong_variance_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["two layers", "three layers"])
 def test_a_wrong_recursion_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """E (sum d^2 g^2)^2 without the Gaussian's fourth moment, and E (sum d^2)^2 with it."""
+    """Negative controls: E (sum d^2 g^2)^2 without the Gaussian's fourth moment, and E (sum d^2)^2 with it."""
     net = spec(*NETWORKS[name])
     for attribute, own in (("fourth", 1), ("square", 3)):  # in place of 3 and 1
         with monkeypatch.context() as patch:
@@ -92,7 +92,10 @@ def test_a_wrong_recursion_is_refused(name: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("phi", "gate"), [(mn.ReLU(), 2.0), (mn.Identity(), 1.0)])
 def test_deep_and_wide_networks_tend_to_the_closed_form(phi: mn.spec.Layer, gate: float) -> None:
-    """At fixed depth / width the distance falls as 1 / width; e^(5 beta) alone is not the limit."""
+    """At fixed depth / width, the distance from the closed form falls as 1 / width.
+
+    The factor e^(5 beta) alone is not the limit.
+    """
     for beta in (0.125, 0.5, 1.0):
         limit, off = an.depth_over_width(beta, gate), []
         for n in (128, 256):
@@ -105,7 +108,7 @@ def test_deep_and_wide_networks_tend_to_the_closed_form(phi: mn.spec.Layer, gate
 
 
 def test_small_and_continuous() -> None:
-    """1 at beta = 0, and no jump where the closed form takes over from its series."""
+    """The formula is 1 at beta = 0 and has no jump where the closed form replaces its series."""
     assert an.depth_over_width(0.0) == 1
     beta = 1e-4 / 6
     below, above = an.depth_over_width(beta * (1 - 1e-9)), an.depth_over_width(beta * (1 + 1e-9))

@@ -21,7 +21,7 @@ X, Y, X_TEST = RNG.standard_normal((3, 4)), RNG.standard_normal((3, 2)), RNG.sta
 
 
 def spec(*activations: Any, n: int = 1, C: int = 1, b_std: float = 0.0) -> mn.Sequential:
-    """Scales that differ by layer."""
+    """Return a spec whose scales differ by layer."""
     hidden = [(mn.Dense(n, w_std=1.5 - 0.2 * i, b_std=b_std), phi) for i, phi in enumerate(activations)]
     return mn.Sequential(*[layer for pair in hidden for layer in pair], mn.Dense(C, w_std=0.8, b_std=b_std))
 
@@ -40,7 +40,10 @@ def limit(which: mn.Sequential, **how: Any) -> Any:
 )
 @pytest.mark.parametrize("hidden", [1, 2, 3])
 def test_a_group_is_the_network_whose_weights_it_reveals(phi: Activation, hidden: int) -> None:
-    """Outputs and tangent kernel of `mn.train`, step by step: two outputs, biases, kinks, all depths, width 24."""
+    """Outputs and tangent kernel follow `mn.train` step by step at width 24.
+
+    The cases include two outputs, biases, kinks and several depths.
+    """
     which = spec(*[phi] * hidden, n=24, C=2, b_std=0.3)
     group, network = group_and_network(which, X, Y, n=24, steps=7, gamma0=1.7, lr=0.15)
     for a, b in zip(group, network, strict=True):
@@ -49,7 +52,7 @@ def test_a_group_is_the_network_whose_weights_it_reveals(phi: Activation, hidden
 
 
 def test_many_short_steps_meet_few_directions() -> None:
-    """A product that is nearly a sum of earlier ones draws nothing new, so a flow costs little more than a descent."""
+    """A product that is nearly a sum of earlier ones draws no new numbers, so a flow costs little more than descent."""
     rng = np.random.default_rng(0)
     W = DeferredGaussian(500, lambda *shape: rng.standard_normal(shape))
     a, b = rng.standard_normal((2, 500, 2))
@@ -61,7 +64,7 @@ def test_many_short_steps_meet_few_directions() -> None:
 
 
 def reveal(seed: int) -> Array:
-    """A 4 x 4 matrix after four products, each with what came before, and changes that are taken back."""
+    """Reveal a 4 x 4 matrix by four products, each depending on earlier results, with changes that are taken back."""
     rng = np.random.default_rng(seed)
     W, v, moved = DeferredGaussian(4, lambda *shape: rng.standard_normal(shape)), np.ones((4, 1)), np.zeros((4, 4))
     for _ in range(2):
@@ -73,7 +76,7 @@ def reveal(seed: int) -> Array:
 
 
 def test_what_is_revealed_is_gaussian() -> None:
-    """E W = 0, E W W' = 1 by pairs of entries, E W^4 = 3, however the vectors depend on earlier products."""
+    """The revealed entries have E W = 0, E W W' = 1 and E W^4 = 3, however the vectors depend on earlier products."""
     W = np.array([reveal(seed).ravel() for seed in range(2000)])
     assert_mean("E W", W, np.zeros(16))
     assert_mean("E W W", np.einsum("ei,ej->eij", W, W), np.eye(16))
@@ -113,7 +116,10 @@ def test_small_gamma0_is_descent_with_the_analytic_ntk(phi: Activation) -> None:
 
 
 def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
-    """The equations as the paper has them, A and B as means of derivatives; without A, B, or B's term at s = k, not."""
+    """The paper's equations, with A and B as mean derivatives, have the same limit.
+
+    Equations without A, B, or B's term at s = k have another limit.
+    """
     which = mn.Sequential(mn.Dense(1), mn.Erf(), mn.Dense(1), mn.Erf(), mn.Dense(1))
     x, y = X[:2], 3 * Y[:2, :1]
     how: dict[str, Any] = {"gamma0": 1.0, "lr": 0.3, "steps": 5}
@@ -134,9 +140,10 @@ def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
 
 
 def width_law(phi: Activation, hidden: int, total: int, widths: tuple[int, ...] = (16, 32, 64)) -> None:
-    """The mean of networks, total / n of them, is c / n from the limit; one of them is n^(-1/2) from their mean.
+    """The mean over total / n networks is c / n from the limit.
 
-    Of y f in the mean over four digits, one of them odd, after twenty steps, in which features move.
+    A single network is n^(-1/2) from this mean. The quantity is the mean of y f over four digits, one of them odd,
+    after twenty steps in which features move.
     """
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()
     lr, steps = 0.1 if isinstance(phi, mn.ReLU) else 0.2, 20
@@ -146,7 +153,7 @@ def width_law(phi: Activation, hidden: int, total: int, widths: tuple[int, ...] 
         which, rng, f = spec(*[phi] * hidden, n=n), np.random.default_rng(n), list[Any]()
         net = mn.Network(which, x.shape[1:], mn.MeanField())
         while n * len(f) < total:
-            theta0 = net.init(rng, ensemble=10_000 // n)  # of a size that stays in cache
+            theta0 = net.init(rng, ensemble=10_000 // n)  # fits in cache
             *_, end = mn.train(net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=steps)
             f.extend((y * np.asarray(net(end.theta, x))).mean(axis=(1, 2)))
         means[at], spread[at] = np.mean(f) - (y * truth.f[-1]).mean(), np.std(f)
@@ -166,12 +173,12 @@ def test_means_of_networks_are_c_over_n_from_the_limit() -> None:
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.Tanh(), mn.ReLU()], ids=lambda a: type(a).__name__)
 @pytest.mark.parametrize("hidden", [1, 2, 3])
 def test_means_are_c_over_n_from_the_limit_for_each_activation_and_depth(phi: Activation, hidden: int) -> None:
-    """ReLU's next order, c_2 / n^2, is a quarter of c / n at width 16: wider networks."""
+    """For ReLU, the next order, c_2 / n^2, is a quarter of c / n at width 16, so its networks are wider."""
     width_law(phi, hidden, 480_000 // hidden, (32, 64, 128) if isinstance(phi, mn.ReLU) else (16, 32, 64))
 
 
 def test_flow_is_the_limit_of_short_steps() -> None:
-    """One hidden layer, so that all steps have the same samples: halving the step halves the distance."""
+    """With one hidden layer, all steps have the same samples, and halving the step halves the distance."""
     f = [limit(spec(mn.Tanh()), y=Y[:, :1], lr=2.0 / many, steps=many).f[-1] for many in (10, 20, 40)]
     apart = [float(np.abs(a - b).max()) for a, b in pairwise(f)]
     assert 1.7 < apart[0] / apart[1] < 2.3, apart
@@ -191,7 +198,7 @@ def test_test_inputs_change_no_training_and_come_after_the_training_set() -> Non
 
 def test_bad_input_is_refused_at_once() -> None:
     class Step(Activation):
-        """phi without a phi'."""
+        """An activation phi without a phi'."""
 
     error: type[Exception]
     for which, error, says in (
@@ -224,5 +231,5 @@ def test_bad_input_is_refused_at_once() -> None:
     ):
         with pytest.raises(error, match=says):
             limit(which, **wrong)
-    with pytest.raises(MemoryError, match=r"needs about .* GB"):  # one hidden layer has no (n, n) weights
+    with pytest.raises(MemoryError, match=r"needs about .* GB"):  # a single hidden layer has no (n, n) weights
         limit(spec(mn.ReLU(), C=2), samples=2**60)

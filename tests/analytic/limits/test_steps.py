@@ -33,7 +33,7 @@ def spec(*activations: Any, n: int = 1, C: int = 2, b_std: float = 0.3) -> mn.Se
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.Tanh(), mn.ReLU()], ids=lambda a: type(a).__name__)
 @pytest.mark.parametrize("hidden", [1, 2, 3])
 def test_a_group_is_one_network(name: str, phi: Any, hidden: int) -> None:
-    """Outputs and tangent kernel of `mn.train` to 1e-12, from the weights that the group revealed."""
+    """A network that starts at the revealed weights has the group's outputs and tangent kernel to 1e-12."""
     which = spec(*[phi] * hidden, n=40)
     group, network = group_and_network(which, X, Y, n=40, steps=6, gamma0=1.7, lr=OPTIMIZERS[name])
     for a, b in zip(group, network, strict=True):
@@ -83,7 +83,7 @@ def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_mean_of_wide_networks() -> None:
-    """Networks of width 128 under Adam agree in the mean with the limit; at twice the rate they do not."""
+    """The mean of Adam-trained networks of width 128 agrees with the limit. At twice the rate it does not."""
     which, how = spec(mn.Tanh(), mn.Tanh(), n=128, C=1, b_std=0.0), {"gamma0": 0.7, "steps": 8}
     limit = an.feature_learning_limit(
         which, X, Y[:, :1], lr=mn.Adam(lr=0.06, b2=0.9), samples=16 * 400, rng=np.random.default_rng(1), **how  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_the_mean_of_wide_networks() -> None:
 
 
 def test_adam_takes_the_inputs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Descent does not depend on the basis of the inputs' span; Adam does, and gets x / sqrt(d)."""
+    """Descent does not depend on the basis of the inputs' span. Adam does, so Adam is given x / sqrt(d)."""
     seen = []
     monkeypatch.setattr(nonlinear, "_over_groups", lambda problem, *_: seen.append(problem.Z))
     for lr in (0.1, mn.Adam(lr=0.1)):

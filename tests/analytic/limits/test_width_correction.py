@@ -1,4 +1,4 @@
-"""Test the 1/n correction to the networks' mean: exact cases, moments, trained networks, planted errors."""
+"""Test the 1/n correction to the networks' mean: exact cases, moments, trained networks, and planted errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.kit.montecarlo import limit
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
-X, Y = RNG.standard_normal((4, 3)), np.array([[1.0], [-1.0], [1.0]])  # three to learn from, one to predict
+X, Y = RNG.standard_normal((4, 3)), np.array([[1.0], [-1.0], [1.0]])  # three training points and one test point
 PROBES = RNG.standard_normal((3, 4, 4))  # vectors a, b, c, d over the examples, in place of the indices
 
 
 def spec(hidden: int, n: int = 1, phi: mn.spec.Activation | None = None, b_std: float = 0.3) -> mn.Sequential:
-    """Scales that differ by layer."""
+    """Return a spec whose scales differ by layer."""
     pairs = ((mn.Dense(n, w_std=1.4 - 0.1 * i, b_std=b_std), phi or mn.Erf()) for i in range(hidden))
     return mn.Sequential(*(layer for pair in pairs for layer in pair), mn.Dense(1, w_std=1.1, b_std=b_std))
 
@@ -41,7 +41,10 @@ def theory(which: mn.Sequential, y: Array = Y, samples: int = 128, **how: Any) -
 
 
 def test_moments_of_the_two_layer_linear_network() -> None:
-    """f = a.w / sqrt(n), Theta = (|a|^2 + |w|^2) / n, and df = Theta, dTheta = 4 f / n: 0, 4, 4, 8 over n."""
+    """For f = a.w / sqrt(n), the moments are 0, 4, 4 and 8 over n.
+
+    Theta = (|a|^2 + |w|^2) / n. Derivatives along gradients of f are df = Theta and dTheta = 4 f / n.
+    """
     found = an.width_correction(mn.Sequential(mn.Dense(50), mn.Dense(1)), np.ones((1, 1)), np.ones((1, 1)))
     for moment, exact in zip(found.moments, (0, 4, 4, 8), strict=True):
         error = moment.std() / 8**0.5
@@ -51,7 +54,7 @@ def test_moments_of_the_two_layer_linear_network() -> None:
 
 @pytest.mark.parametrize("hidden", [1, 2, 3])
 def test_linear_networks_at_initialisation(hidden: int) -> None:
-    """`finite_width` has E Theta, the limit at every width, and Var Theta exactly."""
+    """E Theta is the limit at every width, and `finite_width` gives Var Theta exactly."""
     widths = 1_000_000, 2_000_000, 4_000_000
     scales = 1.3, 0.8, 1.1
     which = mn.Sequential(*(mn.Dense(n, w_std=w) for n, w in zip(widths[:hidden], scales, strict=False)), mn.Dense(1))
@@ -63,7 +66,10 @@ def test_linear_networks_at_initialisation(hidden: int) -> None:
 
 
 def test_ends_and_symmetries() -> None:
-    """Nothing at t = 0, nothing on the training set in the end, odd in y, a sum over the layers' inverse widths."""
+    """The correction is 0 at t = 0 and, on the training set, at the end.
+
+    It is odd in y and is a sum of terms in the layers' inverse widths.
+    """
     found = theory(spec(2))
     start, end = found.predict(0.0), found.predict(np.inf)
     assert np.all(start.correction == 0)
@@ -84,7 +90,7 @@ def test_ends_and_symmetries() -> None:
 
 
 def test_training_and_test_points_have_one_theory() -> None:
-    """A test point that is a training point gets its prediction and its row of the kernel, up to the samples' error."""
+    """If test points are training points, their predictions and kernel rows are equal, up to the sampling error."""
     train, test = (an.width_correction(spec(2), X[:3], Y, x_test, samples=1024) for x_test in (None, X[:3]))
     for found, same in ((train.predict(3.0), test.predict(3.0)), (train.kernel(3.0), test.kernel(3.0))):
         np.testing.assert_allclose(found.limit, same.limit, rtol=1e-9)
@@ -93,7 +99,10 @@ def test_training_and_test_points_have_one_theory() -> None:
 
 
 def test_the_error_is_the_scatter_and_falls_with_samples() -> None:
-    """Other shifts agree within it; sixteen times the samples leave less than a third of it, 1/sqrt would be 1/4."""
+    """Estimates from other shifts agree within their errors.
+
+    Sixteen times the samples reduce the error to less than a third; an error of 1/sqrt would be 1/4.
+    """
     coarse, fine = (theory(spec(2), samples=S, rng=np.random.default_rng(3)).predict([1.0, 9.0]) for S in (128, 2048))
     assert np.all(np.abs(coarse.correction - fine.correction) < 8 * np.hypot(coarse.error, fine.error))
     assert np.all(fine.error < coarse.error / 3)
@@ -106,19 +115,19 @@ NEURON = np.array([[0.7], [-1.0], [0.3]])
 
 
 def neuron(phi: mn.spec.Activation) -> mn.Sequential:
-    """A hidden layer of width 1."""
+    """Return a network with a hidden layer of width 1."""
     return mn.Sequential(mn.Dense(1, w_std=0.9, b_std=0.5), phi, mn.Dense(1, w_std=1.1))
 
 
 @cache
 def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
-    """The moments at width 1, by quadrature over the neuron's three weights.
+    """Compute the moments at width 1 by quadrature over the neuron's three weights.
 
     With one hidden layer O3 and O4 are sums over independent neurons, so n times each moment is the same at every
-    width.  Differences along J' give O3 and O4, right to 1e-5.
+    width.  O3 and O4 are computed by differences along J', with errors of 1e-5.
     """
     which, x, h = neuron(phi), NEURON, 1e-3
-    grids = [np.polynomial.hermite_e.hermegauss(order) for order in (28, 28, 3)]  # of the fourth degree in the output's
+    grids = [np.polynomial.hermite_e.hermegauss(order) for order in (28, 28, 3)]  # degree 4 in the output weight
     w, b, a = (g.ravel() for g in np.meshgrid(*(nodes for nodes, _ in grids), indexing="ij"))
     weight = np.multiply.outer(np.outer(grids[0][1], grids[1][1]), grids[2][1]).ravel()
     weight /= weight.sum()
@@ -129,7 +138,7 @@ def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
         tensor[...] = values.reshape(-1, *(1 for _ in tensor.shape[1:]))
 
     def along(at: Array, c: int) -> Array:
-        """h grad f_c."""
+        """Return h grad f_c."""
         _, J = net.linearize(at, x)
         return h * J.vjp(np.broadcast_to(np.eye(3)[c][:, None], (len(at), 3, 1)))
 
@@ -151,7 +160,7 @@ def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
 
 
 def neuron_law(phi: mn.spec.Activation) -> None:
-    """The theory's moments are those, within six standard errors and what the differences leave."""
+    """The theory's moments equal the quadrature's, within six standard errors and the error of the differences."""
     found = an.width_correction(neuron(phi), NEURON[:2], np.ones((2, 1)), NEURON[2:])
     Q = found.Q
     for name, right in one_neuron(phi).items():
@@ -168,7 +177,7 @@ def test_one_hidden_layer(phi: mn.spec.Activation) -> None:
 
 @pytest.mark.parametrize(("order", "name"), [(2, "o3f"), (3, "o4")])
 def test_a_neuron_without_curvature_is_refused(order: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second or the third derivative of phi planted as zero."""
+    """Negative controls: the second or the third derivative of phi is 0."""
     derivatives = one_finite_layer.derivatives
 
     def flat(*arguments: Any) -> list[Array]:
@@ -183,15 +192,16 @@ def test_a_neuron_without_curvature_is_refused(order: int, name: str, monkeypatc
 
 
 def difference(f: Any, u: int, h: float = 4e-3) -> Any:
-    """df/dx_u, by central differences."""
+    """Return df/dx_u by central differences."""
     step = h * np.eye(3)[u]
     return lambda x: (f(x + step) - f(x - step)) / (2 * h)
 
 
 def above_law(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The derivatives of K and T that the first layer uses are those of the kernel of the layers above it.
+    """Check that the derivatives of K and T in the first layer are those of the kernel of the layers above it.
 
-    Two inputs with the Gram matrix [[p, c], [c, q]] are a layer's means, and T(c, p, q, rho) = T(c, p, q, 0) + rho K_c.
+    Two inputs with the Gram matrix [[p, c], [c, q]] represent the means of a layer, and T(c, p, q, rho) = T(c, p, q, 0)
+    + rho K_c.
     """
     made: list[FiniteLayer] = []
 
@@ -201,7 +211,7 @@ def above_law(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(width_correction, "FiniteLayer", kept)
     theory(spec(hidden), samples=2**11)
-    first = made[hidden - 1 :: hidden]  # of each of the eight estimates
+    first = made[hidden - 1 :: hidden]  # the first of each of the eight estimates
     upper, w2, b2 = mn.Sequential(*spec(hidden).layers[2:]), 1.3**2, 0.3**2
 
     @cache
@@ -210,7 +220,7 @@ def above_law(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
         return np.array([k[0, 1] for k in kernels])
 
     def both(means: Array) -> Array:
-        """(K, T at rho = 0)."""
+        """Return K, and T at rho = 0."""
         return at_means(*means.round(9))
 
     k = (an.kernel(mn.Sequential(*spec(hidden).layers[:3])).nngp(X[[0, 2]]) - b2) / w2
@@ -235,7 +245,7 @@ def test_the_layers_above(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_forgotten_half_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Price's theorem, with 1 in place of 1/2 for the variances."""
+    """Negative control: Price's theorem with 1 in place of 1/2 for the variances."""
     monkeypatch.setattr(one_finite_layer, "PRICE", tuple((i, j, 1.0) for i, j, _ in one_finite_layer.PRICE))
     with pytest.raises(AssertionError, match="K"):
         above_law(2, monkeypatch)
@@ -248,7 +258,10 @@ ONE = mn.Sequential(*(mn.Dense(1, w_std=1.5), mn.Erf()) * 3, mn.Dense(1))
 
 @cache
 def kernels_at_start(n: int, members: int = 500_000) -> Array:
-    """n (Theta - T) and n (Theta - T)^2 of one input of ONE at width n, drawn here layer by layer, (members, 2)."""
+    """Return n (Theta - T) and n (Theta - T)^2, (members, 2), for a single input of ONE at width n.
+
+    The networks are drawn layer by layer.
+    """
     T, rng, found = float(an.kernel(ONE).ntk(np.ones((1, 1)))[0, 0]), np.random.default_rng(n), []
     for _ in range(0, members, 5000):
         W = [1.5 / n**0.5 * rng.standard_normal((5000, n, n), dtype=np.float32) for _ in range(2)]
@@ -256,7 +269,7 @@ def kernels_at_start(n: int, members: int = 500_000) -> Array:
         for w in W:
             z.append((w @ erf(z[-1])[..., None])[..., 0])
         slopes = [2 / pi**0.5 * np.exp(-(u**2)) for u in z]
-        g = [rng.standard_normal((5000, n), dtype=np.float32) / n**0.5 * slopes[2]]  # df/dz, from the top
+        g = [rng.standard_normal((5000, n), dtype=np.float32) / n**0.5 * slopes[2]]  # df/dz, from the output down
         for w, slope in zip(W[::-1], slopes[1::-1], strict=True):
             g.append((g[-1][:, None] @ w)[:, 0] * slope)
         size = [1.5**2, *(1.5**2 * np.mean(erf(u) ** 2, axis=1) for u in z[:2])]
@@ -268,7 +281,7 @@ def kernels_at_start(n: int, members: int = 500_000) -> Array:
 
 
 def start_law() -> None:
-    """E Theta and Var Theta, extrapolated from widths 16 and 32 to 1/n = 0: 2 m(2n) - m(n) = m + O(1/n^2)."""
+    """E Theta and Var Theta are extrapolated from widths 16 and 32 to 1/n = 0: 2 m(2n) - m(n) = m + O(1/n^2)."""
     found = an.width_correction(ONE, np.ones((1, 1)), np.ones((1, 1))).moments
     claims = np.stack([found.theta.ravel(), found.cov.ravel()], axis=1)
     narrow, wide = kernels_at_start(16), kernels_at_start(32)
@@ -281,7 +294,11 @@ def start_law() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", ["", "K is straight", "T is straight", "one layer forgotten"])
 def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Right, and refused without the correlation of backward signals, the noise of the kernels above, or a layer."""
+    """Kernels at the start agree with the theory.
+
+    A theory without the correlation of backward signals, the noise of the kernels above, or one of the layers is
+    refused.
+    """
 
     def planted(phi: list[Array], kappa: Array, K: Jet, T: Jet, N: int) -> FiniteLayer:
         K = Jet(K.first, 0 * K.second) if plant == "K is straight" else K
@@ -302,7 +319,10 @@ def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_trained_networks() -> None:
-    """The example's networks, 16,000 of each width, extrapolated from 32 and 64; no moment may be left out."""
+    """Check 16,000 of the example's networks at each width, extrapolated from widths 32 and 64.
+
+    A theory without any one of the moments is refused.
+    """
     case, pairs = "1 hidden, tanh", 8000
     path = Path(__file__).resolve().parents[3] / "examples" / "mean_of_networks.py"
     loading = importlib.util.spec_from_file_location("mean_of_networks", path)
@@ -359,7 +379,7 @@ def test_times_and_samples_are_checked() -> None:
 
 
 def test_huge_targets_have_the_correction_that_is_cubic_in_y() -> None:
-    """y is nothing beside y^3 above 1e8; with tolerances in units of y, the solver never ended there."""
+    """Above 1e8, y is negligible beside y^3. With tolerances in units of y, the solver did not end there."""
     one, huge = (an.width_correction(spec(1), X, np.full((4, 1), y), samples=64).predict(2.0) for y in (1e8, 1e80))
     np.testing.assert_allclose(huge.correction / 1e240, one.correction / 1e24, rtol=1e-5)
     with pytest.raises(ValueError, match="y expects targets below 1e90"):
@@ -367,7 +387,7 @@ def test_huge_targets_have_the_correction_that_is_cubic_in_y() -> None:
 
 
 def test_tiny_targets_have_the_correction_that_is_linear_in_y() -> None:
-    """y^3 is nothing below 1e-8, so a correction c(y) is linear from there down to where float64 ends."""
+    """Below 1e-8, y^3 is negligible, so the correction is linear in y down to the smallest float64 numbers."""
     found = [an.width_correction(spec(1), X, y * np.arange(1.0, 5.0)[:, None], samples=64) for y in (1e-9, 1e-200)]
     (_, first, error), (_, tiny, small) = (one.predict(2.0) for one in found)
     np.testing.assert_allclose(tiny / 1e-200, first / 1e-9, rtol=1e-6)

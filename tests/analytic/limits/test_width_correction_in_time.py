@@ -1,8 +1,8 @@
-"""Hold how `width_correction` sums its moments in time against ensembles whose means are exact at every t.
+"""Test how `width_correction` sums its moments in time against ensembles whose means are exact at every t.
 
-Each ensemble has few members: f_0 at the 27 nodes of a rule that is exact for Gaussian moments up to the fifth, and
-one moment planted at size e.  The hierarchy of f, Theta, O3, O4 is integrated for each member as it stands, without an
-expansion, and its mean is differenced in e.  The moments themselves are tested beside this file.
+Each ensemble has few members. Their f_0 are the 27 nodes of a rule that is exact for Gaussian moments up to the fifth.
+One moment is planted at size e. The hierarchy of f, Theta, O3, O4 is integrated for each member without an expansion,
+and its mean is differenced with respect to e. Other tests check the moments themselves.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PLANTS: dict[str, tuple[str, str, str]] = {
 
 @cache
 def theory() -> WidthCorrection:
-    """With no moment of its own yet."""
+    """Return the theory with all moments set to 0."""
     found = an.width_correction(mn.Sequential(mn.Dense(50), mn.Erf(), mn.Dense(1)), X[:N], Y, X[N:], samples=2)
     return replace(
         found, moments=found.moments._replace(**{name: 0 * a for name, a in found.moments._asdict().items()})
@@ -59,7 +59,7 @@ def theory() -> WidthCorrection:
 
 @cache
 def starts() -> tuple[Array, Array]:
-    """f_0 ~ N(0, K) on the training set, (27, N), and weights: a product of three rules of three nodes."""
+    """Return f_0 ~ N(0, K) on the training set, (27, N), and weights, by a product of three rules of three nodes."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(3)
     g = np.stack(np.meshgrid(*[nodes] * N, indexing="ij"), axis=-1).reshape(-1, N)
     w = np.multiply.outer(np.outer(weights, weights), weights).ravel()
@@ -67,14 +67,14 @@ def starts() -> tuple[Array, Array]:
 
 
 def in_examples(a: Array, axes: int) -> Array:
-    """The last axes turned from the modes of T to the examples."""
+    """Rotate the last axes from the modes of T to the examples."""
     for axis in range(-axes, 0):
         a = np.moveaxis(np.tensordot(theory().Q, a, (1, axis)), 0, axis)
     return a
 
 
 def flow(Theta: Array, O3: Array, O4: Array) -> tuple[Array, Array]:
-    """Mean f, (times, P), and mean Theta, (times, P, N), of members (27, ...), trained as the hierarchy says.
+    """Return mean f, (times, P), and mean Theta, (times, P, N), of members (27, ...) trained by the hierarchy.
 
     The mean of f_0 outside the training set is 0, and nothing depends on it.
     """
@@ -101,7 +101,7 @@ def flow(Theta: Array, O3: Array, O4: Array) -> tuple[Array, Array]:
 
 @cache
 def measured(moment: str) -> tuple[Array, Array]:
-    """d / de of the means of f and Theta."""
+    """Return d / de of the mean f and the mean Theta."""
     T, no3, no4 = theory().T, np.zeros((P, N, N)), np.zeros((P, N, N, N))
     K_inverse_f = np.linalg.solve(in_examples(theory().K, 2), starts()[0].T).T  # E f_c (K^-1 f)_d = 1 if c = d
     members: dict[str, Callable[[float], tuple[Array, Array, Array]]] = {
@@ -109,7 +109,7 @@ def measured(moment: str) -> tuple[Array, Array]:
         "o3f": lambda e: (T, np.einsum("abcd,ed->eabc", e * C, K_inverse_f), no4),
         "o4": lambda e: (T, no3, e * D),
     }
-    if moment == "cov":  # Theta = T +- sqrt(e) A, with equal chances
+    if moment == "cov":  # Theta = T +- sqrt(e) A, with equal probability
         less, none, more = (flow(T + sign * E**0.5 * A, no3, no4) for sign in (-1, 0, 1))
         f, Theta = ((a + c - 2 * b) / (2 * E) for a, b, c in zip(less, none, more, strict=True))
         return f, Theta
@@ -119,14 +119,14 @@ def measured(moment: str) -> tuple[Array, Array]:
 
 
 def law(moment: str) -> None:
-    """Both corrections are those of the ensemble that has this moment alone, on the examples and between them."""
+    """Both corrections are those of an ensemble with only this moment, on the examples and between them."""
     Q = theory().Q
     planted = {"theta": B, "cov": np.multiply.outer(A, A[:N]), "o3f": C, "o4": D}[moment]
     turned = planted @ Q if moment == "theta" else np.einsum("abcd,bi,cj,dk->aijk", planted, Q, Q, Q)
     every = theory().moments
     claim = replace(theory(), moments=every._replace(**{moment: np.repeat(turned[None], len(every.theta), 0)}))
     f, Theta = measured(moment)
-    # On all P examples: `predict` gives those of x_test alone.
+    # On all P examples: `predict` returns only those of x_test.
     outputs = replace(claim, T=claim.T[:N], moments=Moments(*(a[:, :N] for a in claim.moments)))
     found = np.concatenate([c.predict(TIMES).correction[..., 0] for c in (outputs, claim)], axis=1)
     assert np.abs(found - f).max() < 2e-4 * np.abs(f).max(), f"f, {moment}"
@@ -136,7 +136,7 @@ def law(moment: str) -> None:
 
 
 def laws() -> None:
-    """Every moment's."""
+    """Check the law for every moment."""
     for moment in MOMENTS:
         law(moment)
 

@@ -18,7 +18,7 @@ from minintk.spec.shapes import Site
 
 
 def test_maps_of_erf() -> None:
-    """E erf(u)^2 = (2/pi) asin(2q/(1+2q)); E erf'(u) erf'(u') = (4/pi) / sqrt((1+2q)^2 - 4k^2)."""
+    """Check E erf(u)^2 = (2/pi) asin(2q/(1+2q)) and E erf'(u) erf'(u') = (4/pi) / sqrt((1+2q)^2 - 4k^2)."""
     maps, q, c = Maps(lower(mn.Erf(), Site((1,)), mn.NTK())), 0.7, 0.3
     V, D, added = maps.variance(q)
     want = 2 / pi * np.arcsin(2 * q / (1 + 2 * q)), 4 / pi / sqrt(1 + 4 * q), 0.0
@@ -30,7 +30,7 @@ def test_maps_of_erf() -> None:
 
 
 def chaotic(phi: mn.spec.Activation, depth: int) -> tuple[an.Kernel, np.ndarray[Any, Any]]:
-    """Return a deep chaotic kernel, and rows: two at a small angle, and two of other norms."""
+    """Return a deep chaotic kernel, and rows: two at a small angle, and two with other norms."""
     layers = (mn.Dense(1, w_std=3.0), phi) * depth
     x = 0.1 * np.random.default_rng(0).standard_normal((4, 5))
     u = np.random.default_rng(1).standard_normal(5)
@@ -40,7 +40,7 @@ def chaotic(phi: mn.spec.Activation, depth: int) -> tuple[an.Kernel, np.ndarray[
 
 
 def deep_tanh(x: np.ndarray[Any, Any], depth: int) -> tuple[float, float]:
-    """Return K and Theta of rows 0 and 1, over those of row 0, by Gauss's rule in (u + u')/2 and (u - u')/2."""
+    """Return K and Theta of rows 0 and 1, relative to row 0, by Gauss's rule in (u + u')/2 and (u - u')/2."""
     nodes, weights = np.polynomial.legendre.leggauss(12)
     ends = np.arange(1.0, 10.0, 0.5)
     ends = np.concatenate([-ends[::-1], [-0.5, -0.25, -0.125, 0.0, 0.125, 0.25, 0.5], ends])
@@ -61,13 +61,16 @@ def deep_tanh(x: np.ndarray[Any, Any], depth: int) -> tuple[float, float]:
 
 
 def test_the_error_is_a_bound_in_the_chaotic_phase() -> None:
-    """The sum of the layers' own errors is exceeded; with the roundings that the layers multiply it is not."""
+    """Errors exceed the sum of the layers' own errors.
+
+    The stated error also includes amplified roundings and is a bound.
+    """
     k, x = chaotic(mn.Tanh(), 50)
     with mp.workdps(40):
         want = deep_tanh(x, 50)
     got = [a[0, 1] / sqrt(a[0, 0] * a[1, 1]) for a in k.both(x)]
     off = float(np.max(np.abs(np.subtract(got, want))))
-    assert k._rows(Examples(x)).error < off < k.error(x) < 1e-7  # by 4 to 40 times, as versions of NumPy round
+    assert k._rows(Examples(x)).error < off < k.error(x) < 1e-7  # by a factor of 4 to 40, depending on how NumPy rounds
 
 
 @pytest.mark.parametrize("depth", [3, 30])

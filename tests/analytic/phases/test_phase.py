@@ -1,4 +1,4 @@
-"""Test phases against deep kernels, mpmath and published points, and with errors planted in their formulas."""
+"""Test phases against deep kernels, mpmath and published points, with errors planted in their formulas."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ ACTIVATIONS = [
 
 
 def at_variance(activation: Any, chi_1: float) -> tuple[mn.Dense, float]:
-    """Return a Dense layer with this chi_1 at a fixed variance q, and q: the first power of 2 that has one."""
+    """Return a Dense layer with chi_1 at a fixed variance q, and q.
+
+    The variance is the first power of 2 that allows this chi_1.
+    """
     maps = Maps(lower(activation, Site((1,), first=False), mn.NTK()))
     for q in 2.0 ** np.arange(-1, 7):
         V, D, _ = maps.variance(float(q)) if maps.program else (float(q), 1.0, 0.0)
@@ -48,7 +51,7 @@ def at_variance(activation: Any, chi_1: float) -> tuple[mn.Dense, float]:
 
 
 def law_of_depth(activations: Any = ACTIVATIONS[:4]) -> None:
-    """The slope of log(1 - c) of the kernel's recursion between depths 40 and 41 is -1 / xi to 1e-6."""
+    """Between depths 40 and 41 of the kernel's recursion, the slope of log(1 - c) is -1 / xi to 1e-6."""
     for activation in activations:
         dense, q = at_variance(activation, 0.45)
         found = phase_module.phase(mn.Sequential(dense, activation), start=q)
@@ -81,7 +84,7 @@ BLOCKS: list[tuple[mn.Layer, ...]] = [
 
 @cache
 def deep_kernels(layers: tuple[mn.Layer, ...]) -> Any:
-    """Return K, Theta, q and Theta of one input at depths 8, 9, 10, 150 and 151: no planted error reaches them."""
+    """Return K, Theta, q and Theta of one input at depths 8, 9, 10, 150 and 151. No planted error changes them."""
     x, at = np.array([[1.0, 0.2], [-0.3, 1.1]]), []
     for depth in (8, 9, 10, 150, 151):
         K, Theta = an.kernel(mn.Sequential(dense(1.0, 0.3), *layers * depth)).both(x)
@@ -90,7 +93,7 @@ def deep_kernels(layers: tuple[mn.Layer, ...]) -> Any:
 
 
 def law_of_kernels() -> None:
-    """Deep kernels of two inputs: q*, c*, both slopes, and Theta' = chi Theta + added."""
+    """Deep kernels of two inputs agree with q*, c*, both slopes, and Theta' = chi Theta + added."""
     for layers in BLOCKS:
         found = phase_module.phase(mn.Sequential(*layers))
         *early, before, deep = deep_kernels(layers)
@@ -106,7 +109,7 @@ def law_of_kernels() -> None:
 
 @cache
 def tanh_by_mpmath() -> tuple[float, ...]:
-    """Return q*, chi_1, dQ/dq and xi_q of tanh with w_std 1.3, b_std .4, in 25 digits."""
+    """Return q*, chi_1, dQ/dq and xi_q of tanh with w_std 1.3 and b_std 0.4, in 25 digits."""
     mp.mp.dps = 25
     w, b = mp.mpf("1.3"), mp.mpf("0.4")
 
@@ -120,7 +123,7 @@ def tanh_by_mpmath() -> tuple[float, ...]:
 
 
 def law_of_tanh() -> None:
-    """q*, chi_1, dQ/dq and xi_q of tanh agree with mpmath's."""
+    """For tanh, q*, chi_1, dQ/dq and xi_q agree with mpmath's."""
     found = phase_module.phase(mn.Sequential(mn.Dense(5, w_std=1.3, b_std=0.4), mn.Tanh()))
     for mine, theirs in zip((found.q, found.chi_1, found.chi_q, found.xi_q), tanh_by_mpmath(), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-11)
@@ -128,7 +131,7 @@ def law_of_tanh() -> None:
 
 @contextmanager
 def variances_from(smallest: float, largest: float) -> Iterator[None]:
-    """Search fewer variances: each takes ten quadratures."""
+    """Search fewer variances, because each takes ten quadratures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(critical_module, "SMALLEST", smallest)
         patch.setattr(critical_module, "LARGEST", largest)
@@ -137,7 +140,7 @@ def variances_from(smallest: float, largest: float) -> Iterator[None]:
 
 @cache
 def critical_tanh() -> tuple[float, float]:
-    """Return q* and w_std^2 of tanh at b_std^2 = .05, in 25 digits."""
+    """Return q* and w_std^2 of critical tanh at b_std^2 = 0.05, in 25 digits."""
     mp.mp.dps = 25
 
     def mean(f: Any) -> Any:
@@ -152,7 +155,7 @@ def critical_tanh() -> tuple[float, float]:
 
 
 def law_of_the_edge() -> None:
-    """Critical tanh in 25 digits, and published points: tanh, ReLU, GELU, Swish."""
+    """Critical tanh is right to 25 digits, and tanh, ReLU, GELU and Swish agree with published points."""
     q, w2 = critical_tanh()
     at = an.critical(mn.Tanh(), b_std=0.05**0.5)
     assert at.q == pytest.approx(q, rel=1e-12)
@@ -167,7 +170,7 @@ def law_of_the_edge() -> None:
 
 
 def law_of_ntk() -> None:
-    """Theta of many blocks: bounded, and linear at the edge."""
+    """Theta of many blocks is bounded, and linear at the edge."""
     for w, growth in ((0.9, "bounded"), (2**0.5, "linear")):
         layers = mn.Sequential(mn.Dense(9, w_std=w, b_std=0.5 if w < 1 else 0.0), mn.ReLU())
         found = phase_module.phase(layers)
@@ -199,7 +202,7 @@ def test_depth_of_every_activation(activation: mn.Layer) -> None:
 
 
 def test_every_activation_is_here() -> None:
-    """Sign has no phase; `Numbered` is a base; Hardswish is below."""
+    """Sign has no phase, `Numbered` is a base class, and Hardswish has its own test below."""
     known = {type(activation) for activation in ACTIVATIONS} | {mn.Sign}
     left = {kind.__name__ for kind in every(mn.spec.Activation) if kind not in known}
     assert left - {"Numbered"} == {"Hardswish"}
@@ -217,7 +220,7 @@ def test_slopes_of_clipped_activations(activation: mn.Layer, end: float, slope: 
 
 
 def test_slope_of_hardswish() -> None:
-    """phi' jumps, and phi'' too: chi_1 is exact, and the slope of a series of 1024 terms is smaller by .19 %."""
+    """If phi' and phi'' jump, chi_1 is exact. The slope of a series of 1024 terms is smaller by 0.19 %."""
     maps = Maps(lower(more.Hardswish(), Site((1,), first=False), mn.NTK()))
     V, chi_1, _ = maps.variance(16.0)
     z = np.linspace(-0.75, 0.75, 200_001)
@@ -261,7 +264,7 @@ def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_names_and_ends() -> None:
-    """Networks whose variance vanishes, stays or has no bound."""
+    """Check networks whose variance vanishes, stays constant or is unbounded."""
     found = [an.phase(mn.Sequential(mn.Dense(9, w_std=w), mn.ReLU())) for w in (1.0, 2**0.5, 2.0)]
     assert [one.name for one in found] == ["ordered", "critical", "unbounded"]
     assert [one.q for one in found] == [0.0, 1.0, inf]

@@ -1,4 +1,4 @@
-"""Test activations that are constant beyond their kinks: 40 digits, limits, networks, images, planted errors."""
+"""Test activations that are constant beyond their kinks against 40 digits, limits, networks and images."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of_pair(phi: mn.Activation, q: float, q2: float, p: float, r: float | None =
 
 
 def law_of_digits() -> None:
-    """Equal, near and far variances, small and wide angles: p', r' and the slope to 2e-14, and sqrt p' to rounding."""
+    """For all variances and angles, p', r' and the slope are right to 2e-14, and sqrt p' is right to rounding."""
     for phi, q, q2, p, want, slope in CLIPPED:
         found = of_pair(phi, q, q2, p)
         for got, truth in zip(found, (want, 1 - want, slope), strict=True):
@@ -85,7 +85,10 @@ def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("q", [1e-300, 1e-20, 1e20, 1e300])
 @pytest.mark.parametrize("p", [1e-30, 1e-9, 0.3, 0.5, 1.0])
 def test_small_variances_are_linear_and_large_ones_steps(q: float, p: float) -> None:
-    """Hardtanh is x or sign x, ReLU6 half of |x| + x or a step of 6."""
+    """For small variances, Hardtanh is x and ReLU6 is half of |x| + x.
+
+    For large variances, Hardtanh is sign x and ReLU6 is a step of 6.
+    """
     a = 2 * np.arcsin(sqrt(p))
     linear, step = of_pair(ONE, q, q, p), of_pair(more.ReLU6(), q, q, p)
     relu = closed_form(mn.ReLU())
@@ -96,7 +99,7 @@ def test_small_variances_are_linear_and_large_ones_steps(q: float, p: float) -> 
         relu.pairs(pairs, relu.rows(RowState(np.array([q, q]), np.zeros(2)))[1])
         assert step[0] == pytest.approx(pairs.p[0], rel=1e-12)
     elif p * q > 1e12:
-        near = max(1e-10, 2 / sqrt(p * q))  # the part of all u between kinks, over the angle
+        near = max(1e-10, 2 / sqrt(p * q))  # share of u between the kinks, over the angle
         assert linear[0] == pytest.approx(a / pi, rel=near)
         assert step[0] == pytest.approx(a / pi / 2, rel=3 * near)
 
@@ -119,7 +122,7 @@ def spec(phi: mn.Activation, width: int = 40) -> mn.Sequential:
 
 @pytest.mark.parametrize("phi", [more.Hardtanh(-0.5, 1.0), more.Hardsigmoid()], ids=str)
 def test_networks_have_the_kernels_on_average(phi: mn.Activation) -> None:
-    """One hidden layer, whose mean has no error of width, by z-scores; ones larger by .3 are refused."""
+    """With one hidden layer, the mean kernel does not depend on the width. Kernels that are 0.3 larger are refused."""
     one, x = mn.Sequential(mn.Dense(30, w_std=2.0, b_std=0.4), phi, mn.Dense(1)), inputs()
     upper = np.triu_indices(len(x))
     samples = kernels(one, x, 2000)

@@ -1,4 +1,4 @@
-"""Test the closed forms against quadrature, in 70 digits where rows are degenerate, and on images."""
+"""Test closed forms against quadrature, in 70 digits for degenerate rows, and on images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MORE = [mn.Sin(), mn.Cos(), mn.Rbf(0.6), mn.Gaussian(1.3, -0.2), mn.Monomial(3),
 EACH = [*KINDS, *(pytest.param(phi, marks=pytest.mark.slow) for phi in MORE)]
 FOUND = [examples(kind)[0][0] for kind in layers() if issubclass(kind, mn.Activation)]
 SMOOTH = [phi for phi in FOUND if isinstance(closed_form(phi), ClosedForm) and not pointwise(phi).kinks]
-"""One of every class with a closed form; a kink's series does not reach 1e-12."""
+"""One of every class with a closed form. The series of a kink does not reach 1e-12."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Plain(mn.Activation):
 
 @dataclass(frozen=True)
 class Wrong(Plain):
-    """Its closed form with other factors of p' and of E phi' phi'."""
+    """Another activation's closed form, with wrong factors of p' and of E phi' phi'."""
 
     p: float = 1.0
     slope: float = 1.0
@@ -49,7 +49,7 @@ class Wrong(Plain):
 
 @dataclass(frozen=True)
 class Textbook(Plain):
-    """The formulas of `mn.Rbf(0.5)` as a textbook gives them."""
+    """The textbook formulas of `mn.Rbf(0.5)`."""
 
 
 def wrong(layer: Wrong, site: Any, parametrization: Any) -> tuple[ClosedForm]:
@@ -75,13 +75,13 @@ def network(*phi: mn.spec.Layer, b_std: float = 0.3) -> mn.Sequential:
 
 
 def relative(got: Array, want: Array) -> float:
-    """The largest error of both kernels, relative to sqrt(k(x, x) k(x', x'))."""
+    """Return the largest error of both kernels, relative to sqrt(k(x, x) k(x', x'))."""
     scales = [np.sqrt(np.outer(k.diagonal(), k.diagonal())) for k in want]
     return max(float((np.abs(a - b) / s).max()) for a, b, s in zip(got, want, scales, strict=True))
 
 
 def check_against_quadrature(phi: mn.Activation, plain: Plain) -> None:
-    """Both kernels, at angles from 0 to pi and norms from 0.3 to 2: to 1e-12."""
+    """Check both kernels to 1e-12, at angles from 0 to pi and norms from 0.3 to 2."""
     angle = np.array([0.0, 0.3, 1.0, 1.6, 2.4, 3.0, pi, 0.3, 1.6, pi])[:, None]
     x = np.array([1.0] * 7 + [0.3, 2.0, 1.4])[:, None] * sqrt(2) * np.hstack([np.cos(angle), np.sin(angle)])
     error = relative(an.kernel(network(phi)).both(x), an.kernel(network(plain)).both(x))
@@ -102,7 +102,7 @@ def test_the_check_refuses_a_wrong_dual(phi: mn.Activation, how: Any) -> None:
 
 
 def modest_rows(dtype: Any) -> Array:
-    """Degenerate rows without norms of 1e6, whose exponentials no number holds."""
+    """Return degenerate rows without norms of 1e6, whose exponentials overflow."""
     x = degenerate_rows(np.random.default_rng(1))
     norm = np.linalg.norm(x, axis=1, keepdims=True) / sqrt(x.shape[1])
     return (x * np.where(norm > 10, 2e-6, 1.0)).astype(dtype)
@@ -112,7 +112,7 @@ BOUND = {np.float64: 1e-11, np.float32: 2e-6}
 
 
 def check_degenerate(phi: mn.Activation, dtype: Any) -> None:
-    """All pairs; a ReLU behind phi sees angles, not their squares."""
+    """Check all pairs. A ReLU behind phi depends on angles, not on their squares."""
     x = modest_rows(dtype)[[0, 1, 2, 4, 6, 8, 9, 10, 12, 14, 15, 16, 18, 21]]
     for spec in (network(phi, b_std=0.0), network(phi, mn.ReLU())):
         errors = largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))
@@ -122,12 +122,12 @@ def check_degenerate(phi: mn.Activation, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("phi", EACH, ids=repr)
 def test_degenerate_rows(phi: mn.Activation, dtype: Any) -> None:
-    """Equal, opposite, nearly parallel, collinear and zero rows, in 70 digits."""
+    """Check equal, opposite, nearly parallel, collinear and zero rows, in 70 digits."""
     check_degenerate(phi, dtype)
 
 
 def test_one_minus_the_correlation_is_not_good_enough() -> None:
-    """With p' = (1 - c') / 2 from the textbook's E phi phi', the ReLU behind sees roundings: off by 1e-9 and more."""
+    """With p' = (1 - c') / 2 from the textbook's E phi phi', the next ReLU amplifies roundings to 1e-9 and more."""
     x = modest_rows(np.float64)[[0, 2, 4, 5, 6, 7, 8]]
     truth = exact_kernels(network(mn.Rbf(0.5), mn.ReLU()), x)
     assert max(largest_errors(an.kernel(network(mn.Rbf(0.5), mn.ReLU())).both(x), truth)) < 1e-12
@@ -138,7 +138,7 @@ def test_one_minus_the_correlation_is_not_good_enough() -> None:
     "phi", [EACH[0], *(pytest.param(a, marks=pytest.mark.slow) for a in KINDS[1:3]), EACH[4]], ids=repr
 )
 def test_images(phi: mn.Activation) -> None:
-    """Followed by pixel pairs: equal, opposite, nearly equal and black images among them."""
+    """Closed forms are right in image networks, on equal, opposite, nearly equal and black images."""
     rng = np.random.default_rng(0)
     x = 0.7 * rng.standard_normal((5, 3, 4, 2))
     x[1], x[2], x[3] = x[0], -x[0], 0
@@ -153,7 +153,7 @@ def test_images(phi: mn.Activation) -> None:
 
 
 def test_sign_has_an_nngp_and_no_ntk() -> None:
-    """1 - 2 a / pi, to rounding at every angle; Theta is refused, also inside a residual branch."""
+    """The NNGP is 1 - 2 a / pi, right to rounding at every angle. Theta is refused, also inside a residual branch."""
     spec = network(mn.Sign(), b_std=0.0)
     x = degenerate_rows(np.random.default_rng(1))
     kernel = an.kernel(spec)
@@ -171,7 +171,7 @@ def test_sign_has_an_nngp_and_no_ntk() -> None:
 
 
 def test_networks_of_signs_have_the_nngp_on_average() -> None:
-    """By z-scores of 8000 networks; one that is a fifth larger is refused."""
+    """Check z-scores of 8000 networks. A kernel that is a fifth larger is refused."""
     spec, x = mn.Sequential(mn.Dense(20, b_std=0.4), mn.Sign(), mn.Dense(1, b_std=0.4)), inputs()
     net, upper = mn.Network(spec, x.shape[1:]), np.triu_indices(len(x))
     samples = mn.nngp(net, net.init(np.random.default_rng(0), ensemble=8000), x)[:, *upper]
@@ -182,7 +182,7 @@ def test_networks_of_signs_have_the_nngp_on_average() -> None:
 
 
 def test_a_kernel_of_gaussian_shape() -> None:
-    """Rbf's NNGP is exp(-gamma w^2 |x - x'|^2 / d); Hermite's dual at unit variance is c^n."""
+    """Rbf's NNGP is exp(-gamma w^2 |x - x'|^2 / d). Hermite's dual at unit variance is c^n."""
     x = np.random.default_rng(0).standard_normal((6, 3))
     k = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.5), mn.Rbf(0.4), mn.Dense(1))).nngp(x)
     np.testing.assert_allclose(k, np.exp(-0.4 * 1.5**2 * ((x[:, None] - x) ** 2).sum(-1) / 3), rtol=0, atol=1e-14)
@@ -194,7 +194,7 @@ def test_a_kernel_of_gaussian_shape() -> None:
 
 
 def test_a_sine_of_frequency_zero() -> None:
-    """Its kernels are constants; so they are of the smallest frequency."""
+    """The kernels of frequency 0 are constants, as are those of the smallest frequency."""
     x = np.random.default_rng(0).standard_normal((3, 4))
     for b in (0.0, 1e-100):
         got = an.kernel(mn.Sequential(mn.Dense(8), mn.Sin(2.0, b, 1.0), mn.Dense(1))).both(x)
@@ -212,7 +212,10 @@ def test_the_error_of_a_constant_is_none() -> None:
 
 
 def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> None:
-    """relu^2 by quadrature against its closed form: at most error |c|^1024, and not much less near c = 1."""
+    """Compare relu^2 by quadrature with its closed form.
+
+    The error is at most error |c|^1024, and close to that near c = 1.
+    """
     phi = mn.RectifiedMonomial(2)
     c = np.array([0.6, 0.99, 0.999, 0.9999, 0.99999])
     x = sqrt(2) * np.concatenate([[[1.0, 0.0]], np.stack([c, np.sqrt(1 - c * c)], axis=1)])
@@ -226,11 +229,14 @@ def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> 
         off = np.abs(a - b)[0, 1:] / b[0, 0]
         assert np.all(off <= error * c**1024 + 1e-13)
         assert off[0] < 1e-14
-    assert off.max() > error / 100  # of the NTK: the stated error is not too large
+    assert off.max() > error / 100  # the NTK's stated error is not too large
 
 
 def test_the_error_knows_what_the_axis_leaves_out() -> None:
-    """exp(4 z)^2 has its mass about z = 8, to which the axis is stretched; exp(12 z)^2 beyond the largest numbers."""
+    """The mass of exp(4 z)^2 lies about z = 8, within the axis.
+
+    The mass of exp(12 z)^2 lies beyond the range of float64.
+    """
     x = np.array([[4.0], [3.0]])
     plain, exact = (an.kernel(mn.Sequential(mn.Dense(1), phi, mn.Dense(1))) for phi in (Plain(mn.Exp()), mn.Exp()))
     assert relative(plain.both(x), exact.both(x)) < plain.error(x) < 1e-13
@@ -240,7 +246,7 @@ def test_the_error_knows_what_the_axis_leaves_out() -> None:
 
 
 def h(degree: int) -> list[Any]:
-    """The coefficients of the Hermite polynomial, by powers, in 60 digits."""
+    """Return the coefficients of the Hermite polynomial in powers of x, to 60 digits."""
     coef = [mp.mpf(0)] * (degree + 1)
     for k in range(degree // 2 + 1):
         coef[degree - 2 * k] = (-0.5) ** k * mp.sqrt(factorial(degree)) / (factorial(k) * factorial(degree - 2 * k))
@@ -248,7 +254,7 @@ def h(degree: int) -> list[Any]:
 
 
 def series(coef: list[Any], q: Any) -> list[Any]:
-    """a_n = E phi(sqrt(q) z) h_n(z) of a polynomial, from z^m = sum_j m! / (2^j j! (m - 2j)!) He_{m-2j}(z)."""
+    """Return a_n = E phi(sqrt(q) z) h_n(z) of a polynomial, using z^m = sum_j m! / (2^j j! (m - 2j)!) He_{m-2j}(z)."""
     a = [mp.mpf(0)] * len(coef)
     for m, c in enumerate(coef):
         for j in range(m // 2 + 1):
@@ -258,7 +264,7 @@ def series(coef: list[Any], q: Any) -> list[Any]:
 
 
 def polynomial_kernels(coef: list[Any], x: Array) -> tuple[Array, Array]:
-    """K and Theta of Dense, the polynomial, Dense, relative to sqrt(k(x, x) k(x', x')), and their diagonals."""
+    """Return K and Theta of Dense, the polynomial, Dense, relative to sqrt(k(x, x) k(x', x')), and their diagonals."""
     k = [[mp.fsum(mp.mpf(float(a)) * mp.mpf(float(b)) for a, b in zip(u, v)) / len(u) for v in x] for u in x]
     found = []
     for c in (coef, [n * c for n, c in enumerate(coef)][1:]):
@@ -276,10 +282,10 @@ def polynomial_kernels(coef: list[Any], x: Array) -> tuple[Array, Array]:
 
 
 def error_holds(phi: Any, coef: list[Any], x: Array) -> tuple[float, float]:
-    """The largest error of both kernels, and the one that is stated."""
+    """Return the largest error of both kernels, and the stated error."""
     kernel = an.kernel(mn.Sequential(mn.Dense(8), phi, mn.Dense(1)))
     with mp.workdps(60), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the error is stated to be large
+        warnings.simplefilter("ignore")  # the stated error is large
         found = 0.0
         for got, want in zip(kernel.both(x), polynomial_kernels(coef, x), strict=True):
             scale = np.array([mp.sqrt(v) for v in want.diagonal()])
@@ -289,7 +295,7 @@ def error_holds(phi: Any, coef: list[Any], x: Array) -> tuple[float, float]:
 
 @pytest.mark.parametrize("degree", [5, 30, 60])
 def test_the_error_of_polynomials_in_60_digits(degree: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In powers of x, terms of h_60 cancel to five digits; by its recurrence, it keeps all of them."""
+    """In powers of x, the terms of h_60 cancel to five digits. The recurrence for h_60 keeps all digits."""
     x = np.array([[1.0, 1.0], [1.0, -0.5], [0.999, 1.001]])
     with mp.workdps(60):
         coef = h(degree)
@@ -306,7 +312,10 @@ def test_the_error_of_polynomials_in_60_digits(degree: int, monkeypatch: pytest.
 
 @pytest.mark.parametrize("w", [10.0, 1e4])
 def test_diagonals_are_exact_where_the_series_is_not(w: float) -> None:
-    """E tanh^2 and E sech^4 are integrals of their own: no warning, to 1e-14; the kernel warns."""
+    """The diagonals E tanh^2 and E sech^4 are separate integrals, right to 1e-14 without a warning.
+
+    The kernel between rows warns.
+    """
     k, x = an.kernel(mn.Sequential(mn.Dense(8, w_std=w), mn.Tanh(), mn.Dense(1))), np.array([[1.0, 1.0]])
     near = np.array([[1.0, 1.0 + 1e-3]])
     with mp.workdps(30):

@@ -26,18 +26,18 @@ SMOOTH = [mn.Erf(), mn.GELU(), mn.Sin(), mn.Tanh(), mn.Sigmoid(), mn.Softplus(),
 
 
 def plane(activation: Activation, q1: float, q2: float, c: float) -> tuple[float, float]:
-    """E phi phi and E phi' phi'."""
+    """Return E phi phi and E phi' phi'."""
     f = pointwise(activation)
     return tuple(quadrature_dual(g, q1, q2, c) for g in (lambda x: f.phi(XP, x), lambda x: f.derivative(XP, x)))  # type: ignore[return-value]
 
 
 def pair(q1: float, q2: float, c: float) -> Any:
-    """Two inputs, d = 2, of variances q1 and q2 and correlation c behind a Dense with w_std = 1."""
+    """Return two inputs, d = 2, with variances q1, q2 and correlation c behind a Dense layer with w_std = 1."""
     return np.sqrt(2) * np.array([[np.sqrt(q1), 0.0], [np.sqrt(q2) * c, np.sqrt(q2) * np.sqrt((1 - c) * (1 + c))]])
 
 
 def check_dual(kernel: Callable[[Any], Any], activation: Activation, q1: float, q2: float, c: float) -> None:
-    """K = E phi phi and Theta = K + k_0 E phi' phi' of Dense-phi-Dense, to 1e-11 of sqrt(k k')."""
+    """Check K = E phi phi and Theta = K + k_0 E phi' phi' of Dense-phi-Dense, to 1e-11 of sqrt(k k')."""
     k, t = kernel(pair(q1, q2, c))
     want, slope = plane(activation, q1, q2, c)
     for got, exact, scale in ((k, want, k), (t, want + np.sqrt(q1 * q2) * c * slope, t)):
@@ -62,7 +62,7 @@ def test_the_check_refuses_another_activation() -> None:
 
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.LeakyReLU(0.2), mn.LeakyReLU(-0.7), mn.Abs()], ids=str)
 def test_homogeneous(activation: Activation) -> None:
-    """By quadrature over the angle: phi(r cos s) = r phi(cos s), split at the kinks, which is exact to rounding."""
+    """Check phi(r cos s) = r phi(cos s) by a quadrature over the angle, which is exact if split at the kinks."""
     f = pointwise(activation)
     kernel = an.kernel(mn.Sequential(mn.Dense(1), activation, mn.Dense(1))).both
     for angle in (0.0, 0.1, 1.0, 2.0, 3.1, np.pi):
@@ -84,7 +84,7 @@ def test_homogeneous(activation: Activation) -> None:
 
 @dataclass(frozen=True)
 class Wavelet(Activation):
-    """phi(x) = x exp(-x^2 / 2): an activation from outside, by two lines of registration."""
+    """phi(x) = x exp(-x^2 / 2), a user's activation registered in two lines."""
 
 
 @pointwise.register
@@ -120,7 +120,7 @@ def _(layer: Elu) -> Pointwise:
 
 
 def test_kinks_of_rows_of_one_norm_stand_where_those_of_others_do() -> None:
-    """One series for all of them, integrated between kinks that depend on the norm."""
+    """One series serves all rows, integrated between kinks that depend on the norm."""
     kernel = an.kernel(mn.Sequential(mn.Dense(1), Clipped(), mn.Dense(1)))
     x = np.array([[1.0, 0.0], [0.6, 0.8], [2.0, 1.0]])
     with pytest.warns(UserWarning, match="exact to"):
@@ -138,7 +138,7 @@ def test_an_activation_from_outside() -> None:
 
 
 def test_an_activation_that_is_registered_again_has_another_kernel() -> None:
-    """As in a notebook whose cell runs twice, with another phi."""
+    """Register another phi under one name, as a notebook does when a cell runs twice."""
 
     class Mine(Activation):
         pass
@@ -151,7 +151,7 @@ def test_an_activation_that_is_registered_again_has_another_kernel() -> None:
 
 
 def test_closed_form_against_series() -> None:
-    """erf by its own formula and as any other activation."""
+    """Compare erf by its own formula with erf as a general activation."""
     from analytic.recursion.quadrature import Quadrature
     from analytic.recursion.rules import lower
 
@@ -173,7 +173,7 @@ def test_closed_form_against_series() -> None:
 
 
 def test_tanh_at_sigma_one_and_a_half() -> None:
-    """Three layers of the paper's tanh network: the stated error is below 1e-10, and true."""
+    """For three layers of the paper's tanh network, the stated error is correct and below 1e-10."""
     w = 1.5**0.5
     spec = mn.Sequential(*[mn.Dense(9, w_std=w), mn.Tanh()] * 3, mn.Dense(1, w_std=w))
     x = np.sqrt(2) * np.array([[1.0, 0.0], [np.cos(1.0), np.sin(1.0)]])
@@ -202,10 +202,10 @@ def test_a_kinked_activation_states_its_error() -> None:
 
 
 def tanh_kernels(q: float, c: Any) -> tuple[Any, Any]:
-    """E tanh tanh and E tanh' tanh' at correlation c, as means over erfs, of closed form.
+    """Return E tanh tanh and E tanh' tanh' at correlation c, as means over erfs, which have closed forms.
 
-    A logistic variable is 2 K z, with z normal and K of Kolmogorov's law (Andrews, Mallows 1974).  So tanh(u) is the
-    mean of erf(u / (K sqrt 2)), and E erf erf' = 2/pi arcsin(q c / sqrt((K^2 + q) (K'^2 + q))).
+    A logistic variable is 2 K z, with z normal and K from Kolmogorov's distribution (Andrews, Mallows 1974).  So
+    tanh(u) is the mean of erf(u / (K sqrt 2)), and E erf erf' = 2/pi arcsin(q c / sqrt((K^2 + q) (K'^2 + q))).
     """
     x, w = np.polynomial.legendre.leggauss(120)
     K, j = 3.08 + 2.92 * x, np.arange(1, 60)[:, None]
@@ -218,9 +218,10 @@ def tanh_kernels(q: float, c: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("w_std", [3.0, 10.0, 30.0, 100.0])
 def test_large_preactivations_state_their_error(w_std: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most error |c|^1024, and not much less near c = 1; beyond angles of .27 from a line it is rounding.
+    """The error is at most error |c|^1024, and close to this near c = 1.
 
-    This is the series alone, which rows of several norms have; `test_steep` tests rows of one norm.
+    For angles above 0.27 from a line, the error is rounding. This test uses only the series, as for rows of several
+    norms. `test_steep` tests rows of one norm.
     """
     monkeypatch.setattr(Steep, "of", staticmethod(lambda *_: None))
     angles = np.array([1e-3, 0.01, 0.03, 0.1, 0.27, 1.0, np.pi - 0.27, np.pi - 0.03, np.pi - 1e-3])
@@ -236,8 +237,8 @@ def test_large_preactivations_state_their_error(w_std: float, monkeypatch: pytes
         off = np.abs(found[0] - want) / want[0]
         assert np.all(off <= error * np.abs(c) ** 1024 + 1e-12)
         assert off[5:8].max() < 1e-12
-        assert np.all(off[[8, 9]] <= 1.1 * off[[3, 1]] + 1e-12)  # tanh is odd, tanh' even: the term for the rest too
-    assert error < 1e-11 or off.max() > error / 50  # of the NTK: a statement that tells
+        assert np.all(off[[8, 9]] <= 1.1 * off[[3, 1]] + 1e-12)  # tanh is odd, tanh' even: one term covers both
+    assert error < 1e-11 or off.max() > error / 50  # the NTK's stated error is not too large
 
 
 def test_a_softer_kink() -> None:

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def distances(s: Array) -> Array:
-    """E (tanh(s_i z) / sqrt v_i - tanh(s_j z) / sqrt v_j)^2 of all pairs, on one axis for all."""
+    """Return E (tanh(s_i z) / sqrt v_i - tanh(s_j z) / sqrt v_j)^2 of all pairs, on one axis for all."""
     z, w = axis(np, s, (), panels(np.tanh, s), 40)
     y = np.tanh(s[:, None] * z)
     y /= np.sqrt((y**2 * w).sum(axis=1))[:, None]
@@ -32,7 +32,7 @@ def square_of_tanh(xp: Any, q: Any) -> Any:
 @pytest.mark.parametrize("grid", [0.0, 0.25])
 @pytest.mark.parametrize("s", [[0.5, 0.6, 3.0], [1.0, 1.001, 1.002, 1.01], [1e-3, 1.0, 2.0, 400.0]])
 def test_the_curve_of_norms_keeps_the_distances(s: list[float], grid: float) -> None:
-    """Whatever the order of the norms, and however uneven they lie between the smallest and the largest."""
+    """The order of the norms does not matter, nor how unevenly they lie between the smallest and the largest."""
     scales = np.array(s)
     found = mismatch(lambda xp, x: np.tanh(x), square_of_tanh, scales, grid)
     assert found is not None
@@ -44,7 +44,10 @@ def test_the_curve_of_norms_keeps_the_distances(s: list[float], grid: float) -> 
 
 
 def test_vectors_far_from_the_origin_are_centred_before_their_distances_are_taken() -> None:
-    """A product rounds by eps times the largest of their squares, which is then about that of their distances."""
+    """A product rounds by eps times the largest square.
+
+    After centring, that is about the largest squared distance.
+    """
     y = 100 + np.random.default_rng(0).normal(size=(20, 3))
     found = distances_between(np, y)
     want = ((y[:, None] - y) ** 2).sum(axis=-1) / 4
@@ -54,7 +57,10 @@ def test_vectors_far_from_the_origin_are_centred_before_their_distances_are_take
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus()])
 def test_float32_takes_a_shorter_series_and_loses_nothing(phi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Terms are counted; the kernels are float64's to rounding; and series that end too early are found out."""
+    """Float32 uses fewer terms, and its kernels are float64's to rounding.
+
+    Series that end too early are refused.
+    """
     kernel = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.5, b_std=0.1), phi, mn.Dense(8), phi, mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((40, 20))
     terms, plain = [0], quadrature.term
@@ -83,12 +89,15 @@ def test_float32_takes_a_shorter_series_and_loses_nothing(phi: Any, monkeypatch:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_of_one_norm_up_to_roundings_share_a_series(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same numbers as beside a row of another norm, where every row has its own; and norms apart are found out."""
+    """Results equal those beside a row of another norm, where every row has its own series.
+
+    Rows of different norms are detected.
+    """
     kernel = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.5, b_std=0.1), mn.Tanh(), mn.Dense(8), mn.Tanh(), mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((40, 20))
 
     def error(x: Array) -> tuple[float, int]:
-        """The largest difference, in roundings, and the products of coefficients of two rows."""
+        """Return the largest difference, in roundings, and the products of coefficients of two rows."""
         with counted(Block, "outer") as products:
             both = kernel.both(x)
         apart = kernel.both(np.concatenate((x, 2 * x[:1])))

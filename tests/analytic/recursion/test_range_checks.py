@@ -1,4 +1,4 @@
-"""Test rows of every scale beside ordinary ones against mpmath, and the names of rows that are refused."""
+"""Test rows of every scale beside ordinary ones against mpmath, and the names of refused rows."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ def network(phi: mn.spec.Layer, b_std: float = 0.0) -> mn.Sequential:
 
 
 def rows(scale: float, dtype: Any = np.float64) -> Array:
-    """Two ordinary rows and a zero one; scaled ones: collinear with the first, opposite, nearly equal, at an angle."""
+    """Return two ordinary rows, a zero row, and scaled rows.
+
+    Scaled rows are collinear with the first, opposite, nearly equal, or at an angle.
+    """
     near = U + 1e-6 * V
     return np.array([U, V, 0 * U, scale * U, -scale * U, scale * near, scale * V]).astype(dtype)
 
 
 def errors(spec: mn.Sequential, x: Array, monkeypatch: pytest.MonkeyPatch) -> float:
-    """The larger error of NNGP and NTK, relative to sqrt(k(x, x) k(x', x')), by a truth of enough digits."""
+    """Return the larger error of NNGP and NTK, relative to sqrt(k(x, x) k(x', x')), by mpmath with enough digits."""
     monkeypatch.setattr(oracles_kernels, "DIGITS", 340)
     return max(largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x)))
 
 
 def bound(phi: mn.spec.Layer, scale: float) -> float:
-    """A few roundings; for sigmoids, Theta of pairs at angles below 1 / |u| knows them to eps |u|."""
+    """Return a few roundings. For sigmoids, Theta of pairs at angles below 1 / |u| is accurate to eps |u|."""
     steep = isinstance(phi, (mn.Erf, mn.Sin)) and 1e5 < scale < 1e40
     return 1e-14 + (4e-16 * min(scale, 1e14) if steep else 0.0)
 
@@ -57,7 +60,7 @@ def test_every_scale(phi: mn.spec.Layer, power: int, b_std: float) -> None:
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf()], ids=repr)
 @pytest.mark.parametrize("scale", [1e-44, 1e-40, 1e38])
 def test_float32_to_its_ends(phi: mn.spec.Layer, scale: float) -> None:
-    """As float64 says, up to the smallest number of float32; and other rows do not change at all."""
+    """Down to the smallest float32 number, float32 agrees with float64. The scaled rows do not affect other rows."""
     spec, x = network(phi, 0.3 if scale < 1 else 0.0), rows(scale, np.float32)
     kernel = an.kernel(spec)
     if scale > 1 and isinstance(phi, mn.ReLU):
@@ -75,7 +78,10 @@ def test_float32_to_its_ends(phi: mn.spec.Layer, scale: float) -> None:
 def test_variances_that_float32_cannot_hold_are_taken_in_float64(
     phi: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two layers, of results that it can hold; taken in float32, Theta would be NaN."""
+    """Variances between two layers can exceed float32 although the results fit.
+
+    If they were computed in float32, Theta would be NaN.
+    """
     spec = mn.Sequential(mn.Dense(8), phi, mn.Dense(8, w_std=1e-10), phi, mn.Dense(1))
     x = (1e25 * np.random.default_rng(0).standard_normal((6, 4))).astype(np.float32)
 
@@ -90,7 +96,10 @@ def test_variances_that_float32_cannot_hold_are_taken_in_float64(
 
 
 def test_one_row_at_each_of_many_scales(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind the kink, angles between collinear rows of different norms count: by one interpolation, they were lost."""
+    """Behind the kink, angles between collinear rows of different norms count.
+
+    A single interpolation loses these angles.
+    """
     x = np.logspace(-30, 30, 13)[:, None] * U
     spec = mn.Sequential(mn.Dense(8), mn.GELU(), mn.Dense(8), mn.ReLU(), mn.Dense(1))
     assert errors(spec, x, monkeypatch) < 2e-14
@@ -112,7 +121,7 @@ def test_rows_out_of_range_have_names() -> None:
                 kernel.ntk(x[:2], x)
             with pytest.raises(ValueError, match=r"\[3\] is out of range"):
                 kernel.diag(x)
-    np.testing.assert_array_equal(biased.ntk(rows(1e-300)), biased.ntk(rows(0.0)))  # as good as a row of zeros
+    np.testing.assert_array_equal(biased.ntk(rows(1e-300)), biased.ntk(rows(0.0)))  # equivalent to a row of zeros
     grown = mn.Sequential(*[mn.Dense(4, w_std=1e60), mn.ReLU()] * 3, mn.Dense(1))
     with pytest.raises(ValueError, match=r"x1\[0\] is out of range: its variance is .* after step 5 of 7"):
         an.kernel(grown).nngp(rows(1.0))

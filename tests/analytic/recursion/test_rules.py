@@ -33,7 +33,7 @@ def test_reference(name: str) -> None:
 
 
 def test_reference_in_standard_parametrization() -> None:
-    """NTK grows with fan-in there."""
+    """In the standard parametrization, the NTK grows with the fan-in."""
     spec, values = VECTORS["relu, standard parametrization"]
     check_reference(an.kernel(spec, mn.Standard()).both, XF2, values)
     with pytest.raises(AssertionError):
@@ -60,7 +60,7 @@ def smooth_or_kinked() -> st.SearchStrategy[mn.spec.Layer]:
 
 @st.composite
 def random_specs(draw: st.DrawFn) -> mn.Sequential:
-    """Chains, with residual blocks and other branches among them, all three kinds of bias, widths equal for sums."""
+    """Draw chains with residual blocks and other branches, all three kinds of bias, and equal widths for sums."""
 
     def dense() -> mn.Dense:
         return mn.Dense(
@@ -90,7 +90,7 @@ def rows(draw: st.DrawFn) -> Any:
 
 
 def check_gram(kernel: an.Kernel, x: Any) -> None:
-    """Symmetric, positive semi-definite, its diagonal is diag, its parts are the whole's."""
+    """Check that a Gram matrix is symmetric and PSD, and that its diagonal and parts equal separate calls."""
     both, diag = kernel.both(x), kernel.diag(x)
     for k, d, alone in zip(both, diag, (kernel.nngp(x), kernel.ntk(x))):
         assert k.shape == (len(x), len(x))
@@ -136,7 +136,7 @@ def test_float32(spec: mn.Sequential, x: Any) -> None:
 
 
 def check_composition(kernel: Callable[[mn.Sequential], Any]) -> None:
-    """Dense layers between which nothing happens multiply: K = (w_2 w_1)^2 K_0, Theta = 2 K."""
+    """Check that adjacent Dense layers multiply: K = (w_2 w_1)^2 K_0 and Theta = 2 K."""
     k, t = kernel(mn.Sequential(mn.Dense(5, w_std=1.5), mn.Identity(), mn.Dense(5, w_std=0.5)))
     np.testing.assert_allclose(k, 0.5625 * XF1 @ XF1.T / 4, rtol=1e-13, atol=1e-15)
     np.testing.assert_allclose(t, 2 * k, rtol=1e-13, atol=1e-15)
@@ -149,7 +149,7 @@ def test_deep_linear_networks() -> None:
 
 
 def test_residual_networks_by_hand() -> None:
-    """K' = K + w^2 K T(K), written out for one block."""
+    """Check K' = K + w^2 K T(K), written out for one block."""
     spec = mn.Sequential(
         mn.Dense(5, w_std=1.1),
         mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(5, w_std=1.3, b_std=0.2))),
@@ -238,7 +238,7 @@ D = mn.Dense(4)
     ],
 )
 def test_limits_that_are_another(spec: Any, message: str) -> None:
-    """Refused at once, before there are data."""
+    """Refuse networks with another limit before any data are passed."""
     with pytest.raises(mn.UnsupportedLayer, match=message):
         an.kernel(spec)
 

@@ -32,7 +32,7 @@ def by_numpy(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: 
 
 
 def by_numba(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: Numbers, k: Array) -> Any:
-    """As many entries as vectors hold; the others stay as they are."""
+    """Run compiled steps on whole vectors of entries, and check that the other entries do not change."""
     from analytic.fast.compiled import steps_of_form
 
     n = -(-D.size // 16) * 16
@@ -71,7 +71,7 @@ RUNS = {"numpy": by_numpy, "numba": by_numba, "c": by_c}
 
 @pytest.fixture(params=RUNS)
 def run(request: pytest.FixtureRequest) -> Run:
-    """One after another."""
+    """Return each implementation of the forms, or skip one that is not installed."""
     if request.param != "numpy":
         pytest.importorskip("analytic.fast", reason="the satellite of speed was taken away")
     if request.param == "numba":
@@ -82,7 +82,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 def entries(dtype: str, sizes: list[float]) -> tuple[Array, Array, Array]:
-    """D, s and s' of pairs: random, equal, opposite, nearly so, of very different size, black."""
+    """Return D, s and s' of random, equal, opposite, nearly equal or opposite, very different, and black pairs."""
     rng = np.random.default_rng(0)
     s, s2 = (v.reshape(-1) for v in np.meshgrid(sizes, sizes))
     s, s2 = (np.concatenate([v, np.exp(rng.normal(size=7) / 2)]) for v in (s, s2))
@@ -92,7 +92,7 @@ def entries(dtype: str, sizes: list[float]) -> tuple[Array, Array, Array]:
     return flat[0], flat[1], flat[2]
 
 
-# ------------------------------------------------------------------------------------- all but those like ReLU
+# ------------------------------------------------------------------------------------- all except ReLU-like ones
 
 LAYERS: dict[str, mn.spec.Layer] = {
     "erf": mn.Erf(),
@@ -107,7 +107,7 @@ LAYERS: dict[str, mn.spec.Layer] = {
     "rectified square": mn.RectifiedMonomial(2),
 }
 FROM_D = {"exponential"}
-"""This takes k from D, as it is; the others take the angle from A."""
+"""Forms that take k directly from D. The others take the angle from A."""
 
 
 def form_for(name: str) -> Form:
@@ -119,7 +119,7 @@ def form_for(name: str) -> Form:
 
 @cache
 def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
-    """D, s, s' and Theta of pairs; D' and Theta' of these, with k as D says it; and their scales."""
+    """Return D, s, s' and Theta of pairs, then D' and Theta' for the k given by D, and their scales."""
     form, (D, s, s2), layer = form_for(name), entries(dtype, [0.0, 1e-4, 1.0, 1.0 + 1e-5, 5.0]), LAYERS[name]
     theta = np.asarray(np.random.default_rng(1).exponential(size=D.shape), dtype)
     gap, product = s - s2, s * s2
@@ -131,7 +131,7 @@ def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
             k = (q + q2) / 2 - D0 if form.name in FROM_D else mp.mpf(r) * r2 - a
             (v, dv), (v2, dv2), (e, de) = (dual(layer, *three) for three in ((q, q, q), (q2, q2, q2), (q, q2, k)))
             top = (dv + dv2) / 2 * (t + 2 * r * r2 + 0.5)
-            top = mp.inf if top < 1e-20 else top  # the cosine of black pixels, whose slope is the rounding of pi/2
+            top = mp.inf if top < 1e-20 else top  # for black pixels, the slope is the rounding of pi/2
             for one, number in zip(found, ((v + v2) / 2 - e, (t + 2 * k + 0.5) * de, (v + v2) / 2, top), strict=True):
                 one.append(mp.nstr(number, 30))
     after, slope, *scales = (np.array([np.longdouble(number) for number in one]) for one in found)
@@ -139,7 +139,7 @@ def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] | None = None) -> float:
-    """Largest errors of D' and Theta' in roundings, relative to the mean of both pixels with themselves."""
+    """Return the largest errors of D' and Theta' in roundings, relative to the mean of both pixels with themselves."""
     form, ((D, s, s2, theta), want, scales) = form_for(name), truth(name, dtype)
     sides = [[*form.numbers(np, q), np.ones_like(q)] for q in (v.astype(np.float64) ** 2 for v in (s, s2))]
     if change is not None:
@@ -152,13 +152,16 @@ def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] |
 
 @pytest.mark.parametrize(("dtype", "name"), thinned(product(DTYPES, LAYERS), every=2))
 def test_formulas_are_right_to_rounding(name: str, dtype: str, run: Run) -> None:
-    """Sizes of 5 have variances of 25, and e^-D loses as many roundings."""
+    """Check sizes up to 5. Their variances are up to 25, and e^-D loses as many roundings."""
     assert worst(name, dtype, run) < 32
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_number_of_a_pixel_counts(name: str) -> None:
-    """The negative control: one of them 1e-9 too large, of one side; for Rbf, whose phase is pi/4, the first alone."""
+    """Negative control: a number of one pixel that is 1e-9 too large is refused.
+
+    For Rbf, whose phase is pi/4, only the first number counts.
+    """
     for number in range(1 if name == "rbf" else len(form_for(name).numbers(np, np.ones(1)))):
 
         def change(numbers: list[Any], number: int = number) -> None:
@@ -169,7 +172,7 @@ def test_each_number_of_a_pixel_counts(name: str) -> None:
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_outside_the_image(name: str, run: Run) -> None:
-    """D' is half the variance of the other pixel, Theta' is 0; and equal pixels are at a distance of exactly 0."""
+    """D' is half the variance of the other pixel and Theta' is 0. Equal pixels are at a distance of exactly 0."""
     form, q = form_for(name), np.exp(np.linspace(-3, 3, 16))
     one = (*form.numbers(np, q), q)
     zero, theta = tuple(0 * v for v in one), np.ones(16)
@@ -183,7 +186,7 @@ def test_outside_the_image(name: str, run: Run) -> None:
 
 
 def test_signs_have_the_angle(run: Run) -> None:
-    """Opposite pixels need the square root of a rounding."""
+    """The angle of opposite pixels is accurate to the square root of a rounding."""
     D, s, s2 = entries("float64", [0.0, 1.0, 5.0])
     form, q, q2 = scalar_forms.SIGN, s * s, s2 * s2
     one, two = ((*form.numbers(np, v), np.ones_like(v)) for v in (q, q2))
@@ -194,7 +197,7 @@ def test_signs_have_the_angle(run: Run) -> None:
 
 @pytest.mark.parametrize("s", [1e60, 1e149])
 def test_large_gelus_are_relus(s: float, run: Run) -> None:
-    """Up to 1/s, at the end of the range too:  D' = (q + q')/4 - E relu relu'."""
+    """Up to terms of 1/s, D' = (q + q')/4 - E relu relu', also at the end of the range."""
     angle, size = np.linspace(0, np.pi, 16), np.full(16, s)
     form, D = scalar_forms.GELU, 2 * (size * np.sin(angle / 2)) ** 2
     one, two = ((*form.numbers(np, v * v), np.ones(16)) for v in (size, 0.5 * size))
@@ -210,12 +213,12 @@ def test_large_gelus_are_relus(s: float, run: Run) -> None:
 
 
 def snapped(A: Array, U2: Array) -> Array:
-    """A, or 2U for pixels that are opposite but for rounding."""
+    """Return A, or 2U for pixels that are opposite up to rounding."""
     return np.where(U2 * (1 - OPPOSITE_ROUNDINGS * np.finfo(A.dtype).eps) > A, A, U2)
 
 
 def parted(D: Array, half: Array, half2: Array) -> tuple[Array, Array]:
-    """A = D - (half - half2)^2 as the entries say it: with one rounding, and with two, as the processor may do it."""
+    """Return A = D - (half - half2)^2 with one and with two roundings, because a processor can do either."""
     gap, U2 = half - half2, 4 * half * half2
     with mp.workdps(60):
         exact = [float(mp.mpf(D0) - mp.mpf(g) ** 2) for D0, g in zip(D.tolist(), gap.tolist(), strict=True)]
@@ -224,7 +227,10 @@ def parted(D: Array, half: Array, half2: Array) -> tuple[Array, Array]:
 
 
 def kinked_errors(dtype: str, run: Run) -> float:
-    """The largest error of D', relative to c (q + q') / 2, and of Theta', relative to its largest, in roundings."""
+    """Return the largest errors of D' and Theta' in roundings.
+
+    D' is relative to c (q + q') / 2, and Theta' to its largest entry.
+    """
     tiny, T = TINY_ROOT[np.dtype(dtype).itemsize], np.dtype(dtype).type
     D, root, root2 = entries(dtype, [tiny, 1e-4, 1.0, 1.0 + 1e-5, 30.0])
     D = np.where((root == tiny) & (root2 == tiny), 0, D).astype(dtype)
@@ -253,7 +259,7 @@ def test_relu_is_right_to_rounding(dtype: str, run: Run) -> None:
 
 @pytest.mark.parametrize("off", [-1e-15, 0.0, 1e-15, -1e-6])
 def test_abs_of_opposite_pixels_is_equal(off: float, run: Run) -> None:
-    """D = 2q but for roundings becomes exactly 0, and more than roundings does not."""
+    """If D is within roundings of 2q, D' becomes exactly 0. If the difference is larger, it does not."""
     half = np.sqrt(np.exp(np.linspace(-3, 3, 16)))
     side = half, np.pi / 2 * half**2
     d, _ = run(KINKED, "float64", 4 * half**2 * (1 + off), half, side, side, np.array([0.0, 0.0, np.pi / 2, 1.0, 1.0]))
@@ -262,7 +268,7 @@ def test_abs_of_opposite_pixels_is_equal(off: float, run: Run) -> None:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_series_cut_short_is_found_out(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last seven terms of P or of R, 1e-13 and more, are 0."""
+    """Negative control: the last seven terms of P or of R, which are above 1e-13, are set to 0."""
     pytest.importorskip("analytic.fast", reason="the satellite of speed was taken away")
     if COMPILER is None:
         pytest.skip("no C compiler on this machine")
@@ -273,7 +279,7 @@ def test_a_series_cut_short_is_found_out(which: int, monkeypatch: pytest.MonkeyP
 
 
 def test_forms_of_one_kind_share_their_code() -> None:
-    """Compiled code is found by the name, so what one of them says in constants, no other may say in code."""
+    """Compiled code is looked up by name, so forms with one name can differ in constants but not in code."""
     for name in LAYERS:
         form = form_for(name)
         assert replace(FORMS[form.name], numbers=form.numbers, constants=form.constants) == form

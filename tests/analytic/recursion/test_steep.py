@@ -24,7 +24,7 @@ PHIS = [mn.Sigmoid(), mn.Softplus(), mn.Swish(), mn.Tanh()]
 
 
 def circle() -> Array:
-    """Rows of one norm: the first, and others at ANGLES from it."""
+    """Return rows of one norm: the first, and others at ANGLES from it."""
     angles = np.append(0, ANGLES)
     return sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
@@ -34,7 +34,7 @@ def network(phi: Any, w_std: float) -> an.Kernel:
 
 
 def mean(f: Any, s: float, angle: float) -> float:
-    """E f(u) f(u') by a rule whose inner axis is graded towards u' = 0, with more nodes than the library's."""
+    """Return E f(u) f(u') by a rule whose inner axis is graded towards u' = 0, with more nodes than the library's."""
     z, weights = graded(np.zeros(1), min(2.0, 1 / s), 20)
     across = s * np.sin(angle)
     w, inner = graded(-s * np.cos(angle) * z[0] / across, min(2.0, 1 / across), 20)
@@ -43,7 +43,7 @@ def mean(f: Any, s: float, angle: float) -> float:
 
 
 def off(phi: Any, w_std: float, dtype: str = "float64") -> float:
-    """The largest error of both kernels at ANGLES, relative to k(x, x)."""
+    """Return the largest error of both kernels at ANGLES, relative to k(x, x)."""
     k, theta = (a[0].astype(float) for a in network(phi, w_std).both(circle().astype(dtype)))
     f, q = pointwise(phi), w_std**2
     values, slopes = (
@@ -57,7 +57,7 @@ def off(phi: Any, w_std: float, dtype: str = "float64") -> float:
 @pytest.mark.parametrize("w_std", [10.0, 30.0])
 @pytest.mark.parametrize("phi", PHIS, ids=repr)
 def test_kernels_at_every_angle(phi: Any, w_std: float) -> None:
-    """At most what `Kernel.error` says, which is little; the series alone is off by far more for tanh."""
+    """Errors are at most `Kernel.error`, which is small. For tanh, the series alone has a much larger error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert off(phi, w_std) < min(network(phi, w_std).error(circle()), 1e-11)
@@ -65,7 +65,7 @@ def test_kernels_at_every_angle(phi: Any, w_std: float) -> None:
 
 @pytest.mark.parametrize("w_std", [0.5, 1.0, 2.0])
 def test_a_narrow_step_at_small_variances(w_std: float) -> None:
-    """The unit of p, .1 / q, is then as large as p can be."""
+    """The unit of p, 0.1 / q, is then equal to the largest p."""
     phi = mn.Softplus(beta=5.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -78,7 +78,7 @@ def test_kernels_in_float32() -> None:
 
 @pytest.mark.parametrize("s", [10.0, 100.0])
 def test_p_after_is_the_integral_of_the_slope(s: float) -> None:
-    """Relative to p' itself, which is tiny for nearly equal rows: by adaptive integrals of S."""
+    """Compare with adaptive integrals of S, relative to p', which is tiny for nearly equal rows."""
     phi = pointwise(mn.Tanh())
     v = mean_square(s)
     found = Steep.of(phi, s, v, 0.5)
@@ -101,7 +101,7 @@ def test_several_norms_say_that_their_series_is_cut() -> None:
 
 
 def test_what_has_no_ends() -> None:
-    """Short series; a v that is not E phi^2; kinks; a phi that grows so fast that the axis must be longer."""
+    """`Steep.of` returns None for a short series, a wrong E phi^2, kinks, and a phi that grows too fast."""
     assert Steep.of(pointwise(mn.Tanh()), 10.0, 0.9, 0.5) is None
     assert Steep.of(pointwise(mn.Tanh()), 1.0, mean_square(1.0), 1e-14) is None
     assert Steep.of(replace(pointwise(mn.Tanh()), kinks=(0.5,)), 30.0, mean_square(30.0), 0.5) is None
@@ -111,12 +111,12 @@ def test_what_has_no_ends() -> None:
 
 @pytest.mark.parametrize(("narrow", "most"), [(1.0, 1e-11), (4.0, 1e-6), (20.0, 1.0)])
 def test_a_narrow_step_says_that_its_panels_are_wide(narrow: float, most: float) -> None:
-    """Nodes are placed for a phi that changes over a width of 1: the error of others is measured, and stated."""
+    """Nodes are placed for a phi that changes over a width of 1. The error of other phi is measured and stated."""
     f = pointwise(mn.Tanh())
     phi = Pointwise(lambda xp, x: f.phi(xp, narrow * x), lambda xp, x: narrow * f.derivative(xp, narrow * x))
     z, weights = graded(np.zeros(1), 0.01, 20)
     found = Steep.of(phi, 30.0, float(weights[0] @ phi.phi(np, 30.0 * z[0]) ** 2), 0.5)
-    if found is None:  # its E phi^2 is already off
+    if found is None:  # its E phi^2 is already wrong
         assert narrow == 20.0
         return
     p = found.p0 * np.array([1e-3, 1.0, 30.0])
@@ -139,7 +139,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative controls."""
+    """Negative controls: each planted error is refused."""
     right = Steep.of
     monkeypatch.setattr(Steep, "of", staticmethod(lambda *of: PLANTED[name](right(*of))))
     assert off(mn.Softplus(), 30.0) > 1e-6

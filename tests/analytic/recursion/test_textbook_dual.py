@@ -64,7 +64,7 @@ def both(phi: mn.Activation, x: Array, images: bool = False, b_std: float = 0.3)
 def test_equal_to_the_steps_of_the_library(mine: Any, ours: Any, shape: tuple[int, ...], dtype: Any) -> None:
     x = RNG.standard_normal(shape).astype(dtype)
     close, truth = both(mine, x, len(shape) > 2), both(ours, x, len(shape) > 2)
-    # At a kink an error eps of c moves the angle by sqrt(eps), where rows or windows of pixels are nearly parallel.
+    # At a kink, an error eps of c moves the angle by sqrt(eps) if rows or windows of pixels are nearly parallel.
     limit = 20 * np.finfo(dtype).eps ** (0.5 if isinstance(mine, Ramp) else 1.0) * (1 if isinstance(mine, Ramp) else 50)
     for a, b in zip(close, truth, strict=True):
         assert np.abs(a - b).max() <= limit * np.abs(b).max()
@@ -77,18 +77,18 @@ def test_zero_equal_opposite_and_nearly_equal_rows() -> None:
         mine, ours = both(Ramp(), x, b_std=b_std), both(mn.ReLU(), x, b_std=b_std)
         np.testing.assert_allclose(mine.nngp, ours.nngp, rtol=0, atol=1e-13 * ours.nngp.max())
         np.testing.assert_allclose(mine.ntk, ours.ntk, rtol=0, atol=1e-7 * ours.ntk.max())
-    assert np.abs(mine.ntk - ours.ntk).max() > 1e-12 * ours.ntk.max()  # what the steps in p, r and tau are for
+    assert np.abs(mine.ntk - ours.ntk).max() > 1e-12 * ours.ntk.max()  # the reason for steps in p, r and tau
 
 
 def test_a_wrong_formula_shows() -> None:
     an.register_dual(Ramp, arccos_1, lambda q, q2, k: 2 * arccos_0(q, q2, k))
-    x = RNG.standard_normal((7, 4))  # the shape of a kernel that is remembered
+    x = RNG.standard_normal((7, 4))  # the shape of a kernel that is cached
     assert np.abs(both(Ramp(), x).ntk / both(mn.ReLU(), x).ntk - 1).max() > 0.1
 
 
 @dataclass(frozen=True)
 class Wave(mn.Activation):
-    """cos(b x), with its closed form beside it; `wrong` multiplies E phi' phi'."""
+    """cos(b x) and its closed form, in which `wrong` multiplies E phi' phi'."""
 
     b: float
     wrong: float = 1.0

@@ -19,7 +19,7 @@ from tests.kit.oracles_kernels import degenerate_rows, exact_kernels, largest_er
 from tests.kit.thinned import thinned
 
 BOUND = {np.float64: 1e-13, np.float32: 3e-7}
-"""Asked for: 1e-11 and 2e-6.  Seen: 2e-14, for thirty layers; 6e-8.  The room is for other processors."""
+"""Required: 1e-11 and 2e-6. Measured: 2e-14 for thirty layers, and 6e-8. The margin is for other processors."""
 
 WEIGHTS = {mn.ReLU: 2**0.5, mn.Erf: 1.5, mn.Abs: 1.0, mn.Sin: 1.2, mn.GELU: 1.5, mn.LeakyReLU: 1.4}
 
@@ -36,7 +36,7 @@ def rows(dtype: Any) -> Any:
 
 
 def check(kernel: Callable[[Any], Any], spec: mn.Sequential, dtype: Any, times: float = 1) -> None:
-    """All pairs, NNGP and NTK."""
+    """Check NNGP and NTK of all pairs."""
     errors = largest_errors(kernel(rows(dtype)), exact_kernels(spec, rows(dtype)))
     assert max(errors) < times * BOUND[dtype], f"NNGP, NTK off by {errors[0]:.1e}, {errors[1]:.1e}"
 
@@ -70,7 +70,7 @@ def test_other_activations(activation: type[mn.spec.Activation], depth: int, b_s
 
 
 def test_deep_and_near() -> None:
-    """Thirty layers, few rows: an equal pair, angles of 1e-3, 1e-8 and 1e-15, an opposite and a zero row."""
+    """Check thirty layers on an equal pair, angles of 1e-3, 1e-8 and 1e-15, an opposite row and a zero row."""
     x = rows(np.float64)[[0, 1, 2, 5, 8, 9, 15]]
     for activation in (mn.ReLU, mn.Erf):
         spec = chain(activation, 30, 0.0)
@@ -95,12 +95,12 @@ def steep_error(name: str, scale: float, b_std: float) -> float:
 
 @pytest.mark.parametrize(("name", "scale", "b_std"), thinned(product(STEEP, (1e6, 1e8, 1e12), (0.0, 0.3)), every=7))
 def test_erf_is_so_steep_that_angles_of_any_size_count(name: str, scale: float, b_std: float) -> None:
-    """Theta has a slope of |u|: p needs all its digits, in the first layer and through every kink before erf."""
+    """Theta has a slope of |u|, so p needs all its digits in the first layer and through every kink before erf."""
     assert steep_error(name, scale, b_std) < 2e-14
 
 
 def test_an_angle_to_a_rounding_of_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: rows as they round once they are divided by their norms; and h - w of ReLU by subtraction."""
+    """Negative controls: rows rounded after division by their norms, and h - w of ReLU by subtraction."""
     with monkeypatch.context() as patch:
         patch.setattr("analytic.recursion.unit_rows.product_rest", lambda a, b, product: 0 * product)
         assert steep_error("erf", 1e8, 0.0) > 1e-10
@@ -114,7 +114,7 @@ def test_an_angle_to_a_rounding_of_one_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_mixed_activations_of_tiny_rows() -> None:
-    """erf bends two tiny collinear rows apart by 1e-12; the ReLU behind it sees the angle, not its square."""
+    """The erf bends two tiny collinear rows apart by 1e-12. The next ReLU depends on the angle, not on its square."""
     spec = mn.Sequential(mn.Dense(8), mn.Erf(), mn.Dense(8, w_std=2.0), mn.ReLU(), mn.Dense(1))
     x = np.array([[1.0, 2.0], [1e-6, 2e-6], [2e-6, 4e-6], [0.03, 0.06], [-1e-6, -2e-6]])
     assert max(largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))) < BOUND[np.float64]
@@ -123,7 +123,7 @@ def test_mixed_activations_of_tiny_rows() -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("activation", [mn.Erf, mn.Sin, mn.GELU])
 def test_one_image_at_many_brightnesses(activation: type[mn.spec.Activation], dtype: Any) -> None:
-    """Rows of one direction and many norms, some equal, some nearly: norms are bent apart, then a kink sees angles."""
+    """Rows of one direction and many, partly equal, norms are bent apart, and a kink then depends on their angles."""
     rng = np.random.default_rng(1)
     x = np.linspace(0.1, 3, 16)[:, None] * rng.standard_normal(5)
     alike = np.concatenate([x, x[::4], x[::2] * (1 + 1e-7 * rng.standard_normal((8, 5)))]).astype(dtype)
@@ -136,7 +136,7 @@ def test_one_image_at_many_brightnesses(activation: type[mn.spec.Activation], dt
 
 @pytest.mark.parametrize("activation", WEIGHTS)
 def test_zero_initialised_biases(activation: type[mn.spec.Activation]) -> None:
-    """A row of zeros stays one, K = 0, while its biases train, Theta > 0."""
+    """A row of zeros keeps K = 0. Its biases train, so Theta > 0."""
     zeros = mn.Dense(8, b_std=0.5, b_init="zeros")
     for last in (mn.Dense(1), mn.Dense(1, b_std=0.1)):
         spec = mn.Sequential(zeros, activation(), zeros, activation(), last)
@@ -146,9 +146,9 @@ def test_zero_initialised_biases(activation: type[mn.spec.Activation]) -> None:
 @pytest.mark.parametrize("activation", [mn.Tanh(), mn.Sin(), mn.GELU(), mn.Erf()], ids=repr)
 @pytest.mark.parametrize("more", [False, True], ids=["one layer", "two layers"])
 def test_a_row_of_zeros_beside_others(activation: mn.spec.Activation, more: bool) -> None:
-    """Theta(0, x) = w^2 Theta_0(0, x) phi'(0) E phi'(u), u ~ N(0, q): for activations by quadrature too.
+    """Check Theta(0, x) = w^2 Theta_0(0, x) phi'(0) E phi'(u), u ~ N(0, q), also for activations by quadrature.
 
-    With phi' of the row of zeros taken at another scale, this was off by a third for tanh.
+    If phi' of the row of zeros is taken at another scale, tanh's Theta is wrong by a third.
     """
     z, weight = np.polynomial.hermite_e.hermegauss(200)
     point, x = pointwise(activation), np.array([[0.36, -0.6], [0.0, 0.0], [0.81, 1.07]])
@@ -165,7 +165,7 @@ def test_a_row_of_zeros_beside_others(activation: mn.spec.Activation, more: bool
 
 
 def naive(spec: mn.Sequential, x: Any) -> tuple[Any, Any]:
-    """The naive code: cosines, clipped, and sqrt(1 - c^2)."""
+    """Compute kernels naively, with clipped cosines and sqrt(1 - c^2)."""
     k, t = x @ x.T / x.shape[1], np.zeros((len(x), len(x)))
     for layer in spec:
         if isinstance(layer, mn.Dense):
@@ -193,7 +193,10 @@ def test_the_check_refuses_nan() -> None:
 
 
 def test_the_rest_of_a_product_is_exact() -> None:
-    """Against fractions; most products are rounded, and the rest of a next number is another."""
+    """The rest equals a computation with fractions.
+
+    Most products are rounded, and the rest for an adjacent number differs.
+    """
     a, b = np.random.default_rng(0).standard_normal((2, 1000)) * np.logspace(-40, 40, 1000)
     rest = product_rest(a, b, a * b)
     assert np.count_nonzero(rest) > 900

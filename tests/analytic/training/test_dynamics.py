@@ -1,4 +1,4 @@
-"""Test closed-form dynamics against training: small steps, literal loops, limits, reference values."""
+"""Test closed-form dynamics against training: small steps, literal loops, limits, and reference values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.kit.two_layer_erf import erf_ntk, spread
 
 # ------------------------------------------------------------------------------------- reference values
 
-C = 2  # the reference's loss is 1/(2 N C) sum (f - y)^2: its learning rate is C times ours
+C = 2  # the reference's loss is 1/(2 N C) sum (f - y)^2, so its learning rate is C times ours
 
 
 def test_one_function_matches_the_reference() -> None:
@@ -63,12 +63,12 @@ class Problem:
     ridge: float
 
     def gradient(self, w: A) -> A:
-        """grad of L = 1/(2N) sum ||f - y||^2 + ridge/(2N) |w|^2."""
+        """Return the gradient of L = 1/(2N) sum ||f - y||^2 + ridge/(2N) |w|^2."""
         error = self.f0 + self.J @ w - self.y
         return np.asarray((np.einsum("ncp,nc->p", self.J, error) + self.ridge * w) / len(self.y))
 
     def flowed(self, t: float) -> A:
-        """w at time t, by an adaptive integrator of order 8."""
+        """Return w at time t, by an adaptive integrator of order 8."""
         start = np.zeros(self.J.shape[2])
         solution = solve_ivp(
             lambda _, w: -self.lr * self.gradient(w), (0, t), start, method="DOP853", rtol=1e-12, atol=1e-13
@@ -76,7 +76,7 @@ class Problem:
         return np.asarray(solution.y[:, -1])
 
     def descended(self, t: int) -> A:
-        """w after t steps."""
+        """Return w after t steps."""
         w = np.zeros(self.J.shape[2])
         for _ in range(t):
             w = w - self.lr * self.gradient(w)
@@ -86,7 +86,7 @@ class Problem:
         return np.asarray(np.einsum("ncp,mep->ncme", self.J_test if test else self.J, self.J))
 
     def error(self, t: float, w: A, dynamics: Any) -> float:
-        """Largest deviation of the closed form from training that reached the weights w: outputs and weights."""
+        """Return the largest deviation of the closed form, in outputs and weights, from training to the weights w."""
         train = dynamics.predict(t, f0=self.f0) - (self.f0 + self.J @ w)
         test = dynamics.predict(t, self.kernel(test=True), f0=self.f0, f0_test=self.f0_test)
         a = dynamics.coefficients(t, f0=self.f0)
@@ -126,7 +126,7 @@ def test_descent_is_the_loop(p: Problem, t: int) -> None:
 class Planted(GradientFlow):
     """A `Dynamics` with another g_t(mu)."""
 
-    wrong: Callable[[A, A, float], A]  # (t, mu, lr / N) -> e^(-lr t mu / N), or what somebody takes for it
+    wrong: Callable[[A, A, float], A]  # (t, mu, lr / N) -> e^(-lr t mu / N), or a mistaken version of it
 
     def gain(self, t: Any) -> Any:
         mu = self.spectrum.mu
@@ -155,7 +155,7 @@ DESCENT_MISTAKES = {
 
 
 def test_planted_right_formulas_pass_and_mistakes_do_not() -> None:
-    """The same check that the laws use refuses every planted mistake by a wide margin."""
+    """The check that the laws use refuses every planted mistake by a wide margin."""
     p = problem(seed=0, P=20, ridge=0.3)
     flowed, descended = p.flowed(7), p.descended(7)
     assert p.error(7, flowed, planted(lambda t, mu, rate: np.exp(-rate * t * mu), p, 0.3)) < 1e-9
@@ -171,7 +171,7 @@ def test_planted_right_formulas_pass_and_mistakes_do_not() -> None:
 
 
 def test_a_linearised_network_trains_as_predicted_in_weight_space() -> None:
-    """theta_t = theta_0 + J' a_t, Lee et al. eq. (8), for a network's own hand-written derivatives."""
+    """Check theta_t = theta_0 + J' a_t, Lee et al. eq. (8), with a network's own hand-written derivatives."""
     rng = np.random.default_rng(3)
     x, y = rng.standard_normal((6, 4)), rng.standard_normal((6, 2))
     net = Network(s.Sequential(s.Dense(16, w_std=1.5, b_std=0.1), s.Erf(), s.Dense(2)), (4,))
@@ -209,14 +209,14 @@ def test_ridge_gives_kernel_ridge_regression() -> None:
 
 
 def test_descent_tends_to_flow_to_first_order_in_the_learning_rate() -> None:
-    """At one lr * steps, the difference is c lr + O(lr^2): each halving of lr halves it."""
+    """At one lr * steps, the difference is c lr + O(lr^2), so halving lr halves it."""
     k, k_test, y, _ = spread()
     flow = gradient_flow(k, y).predict(4.0, k_test)
     rates = 2.0 ** -np.arange(5, 12)
     gaps = [np.abs(gradient_descent(k, y, lr=lr).predict(round(4 / lr), k_test) - flow).max() for lr in rates]
     orders = np.diff(np.log2(gaps)) / -1.0
     assert np.abs(orders[-1] - 1) < 0.01
-    assert np.all(np.diff(np.abs(orders - 1)) < 0)  # and the approach to order 1 is monotone
+    assert np.all(np.diff(np.abs(orders - 1)) < 0)  # the approach to order 1 is monotone too
 
 
 def test_lr_only_scales_time() -> None:
@@ -288,14 +288,14 @@ def test_the_critical_learning_rate_is_the_theorems() -> None:
     lam = np.linalg.eigvalsh(k)
     assert critical_learning_rate(k) == pytest.approx(2 * 7 / (lam[0] + lam[-1]), rel=1e-12)
     assert critical_learning_rate(k) < max_learning_rate(k)
-    # it is where the slowest and the fastest direction contract alike, the best rate there is
+    # At the best rate, the slowest and the fastest direction contract equally.
     contraction = np.abs(1 - critical_learning_rate(k) * lam / 7)
     assert contraction[0] == pytest.approx(contraction[-1], rel=1e-10)
 
 
 @pytest.mark.parametrize("size", [0.0, 5e-324, 1e-310])
 def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
-    """Zero, or so small that the bound is infinite; 1e-300 has one."""
+    """Zero is refused, as are kernels so small that the bound is infinite. The kernel 1e-300 has a bound."""
     for bound in (max_learning_rate, critical_learning_rate):
         with pytest.raises(ValueError, match=r"expects an eigenvalue .*, got .* as its largest: .*; scale the inputs"):
             bound(size * np.eye(3))
@@ -303,7 +303,7 @@ def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
 
 
 def test_the_mean_over_outputs_has_another_rate() -> None:
-    """The trap that the docstring names: descent on the full kernel diverges at the rate of its mean over outputs."""
+    """The docstring warns of this trap: descent on the full kernel diverges at the rate of its mean over outputs."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(32), mn.ReLU(), mn.Dense(4)), (5,))
     theta, x = net.init(rng), rng.standard_normal((10, 5))
@@ -358,7 +358,7 @@ def test_float32_in_is_float32_out_with_float64_inside(make: Callable[..., Gradi
         ):
             assert a.dtype == np.float32
             assert b.dtype == np.float64
-            assert np.abs(a - b).max() <= 6e-8 * max(1.0, np.abs(b).max())  # the final rounding, nothing else
+            assert np.abs(a - b).max() <= 6e-8 * max(1.0, np.abs(b).max())  # only the final rounding
 
 
 def test_the_time_constants_are_those_of_expm() -> None:

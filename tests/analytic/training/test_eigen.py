@@ -1,4 +1,4 @@
-"""Test closed-form dynamics on singular and nearly singular kernels: exact limits, and refusals if there is none."""
+"""Test closed-form dynamics on singular and nearly singular kernels: exact limits, and refusals if no limit exists."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.kit.two_layer_erf import erf_ntk, spread
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_duplicated_rows_train_to_the_exact_limit(dtype: type) -> None:
-    """Two labels on one input: the flow ends at their mean, and where one example with that label would take it."""
+    """For two labels on one input, the flow ends at their mean, as it would for one example with that label."""
     k, k_test, y, _ = spread()
-    twice = [0, 1, 2, 3, 4, 5, 6, 0]  # the last example is the first one again, with a label of its own
+    twice = [0, 1, 2, 3, 4, 5, 6, 0]  # the last example is the first one again, with another label
     y2 = np.concatenate([y, [[3.0, -1.0]]])
     mean = y.copy()
     mean[0] = (y2[0] + y2[7]) / 2
@@ -34,12 +34,12 @@ def test_duplicated_rows_train_to_the_exact_limit(dtype: type) -> None:
         assert np.abs(test - k_test @ np.linalg.solve(k, mean)).max() < tolerance
         a = dynamics.coefficients(t)
         assert np.isfinite(a).all()
-        assert np.abs(a[0] - a[7]).max() < tolerance * np.abs(a).max()  # nothing along what moves no output
+        assert np.abs(a[0] - a[7]).max() < tolerance * np.abs(a).max()  # no part along directions that move no output
         assert test.dtype == dtype
 
 
 def test_duplicated_rows_of_an_ill_conditioned_kernel_keep_their_limit() -> None:
-    """The zero directions are known only up to the weights' size times rounding: that alone must not be an error."""
+    """Zero directions are known only up to the weights' size times rounding. This rounding must not raise an error."""
     for seed in range(4):
         draw = np.random.default_rng(seed).standard_normal
         x, x_test, y = draw((50, 2)), draw((5, 2)), draw((50, 1))
@@ -53,7 +53,7 @@ def test_duplicated_rows_of_an_ill_conditioned_kernel_keep_their_limit() -> None
 
 
 def test_a_zero_row_stays_where_it_was() -> None:
-    """An all-zero input to a network without biases: f is 0 there for all weights, and nothing else notices."""
+    """For an all-zero input to a network without biases, f is 0 for all weights, and no other output changes."""
     k, k_test, y, x = spread()
     x0 = np.concatenate([x, np.zeros((1, 6))])
     y0 = np.concatenate([y, np.ones((1, 2))])
@@ -67,7 +67,7 @@ def test_a_zero_row_stays_where_it_was() -> None:
 
 
 def test_a_kernel_of_low_rank_ends_at_least_squares() -> None:
-    """A linear model with more examples than features: the limit is its least-squares solution."""
+    """For a linear model with more examples than features, the limit is its least-squares solution."""
     draw = np.random.default_rng(5).standard_normal
     x, x_test, y = draw((40, 3)), draw((5, 3)), draw((40, 2))
     w = np.linalg.lstsq(x, y)[0]
@@ -79,10 +79,10 @@ def test_a_kernel_of_low_rank_ends_at_least_squares() -> None:
 
 
 def test_a_limit_that_does_not_exist_is_refused() -> None:
-    """k is singular along (1, -1), and a test kernel with a part along it grows for ever: fine at finite t only."""
+    """k is singular along (1, -1). A test kernel with a part along it grows for ever, so large t is refused."""
     k, k_test, y = np.ones((2, 2)), np.array([[1.0, 0.5]]), np.array([[1.0], [0.0]])
     flow = gradient_flow(k, y)
-    # da/dt = -(k a - y)/2: the sum of a tends to 1/2 as 1 - e^-t, the difference is t/2
+    # da/dt = -(k a - y)/2: the sum of a tends to 1/2 as 1 - e^-t, and the difference is t/2
     for t in (0.1, 3.0, 1000.0):
         assert flow.predict(t, k_test)[0, 0] == pytest.approx(0.75 * 0.5 * (1 - math.exp(-t)) + 0.25 * t / 2, rel=1e-13)
     for beyond in (np.inf, 1e18, [1.0, np.inf]):
@@ -92,7 +92,7 @@ def test_a_limit_that_does_not_exist_is_refused() -> None:
 
 
 def smooth(N: int = 24) -> tuple[A, A, A]:
-    """Inputs on a short line: the eigenvalues of a smooth kernel run through 1e-16 without a gap."""
+    """Return inputs on a short line. The eigenvalues of a smooth kernel fall below 1e-16 without a gap."""
     x, x_test = np.linspace(-0.5, 0.5, N)[:, None], np.array([[0.3], [0.7]])
     return erf_ntk(x, x), erf_ntk(x_test, x), np.random.default_rng(2).standard_normal((N, 1))
 
@@ -116,7 +116,7 @@ def test_eigenvalues_lost_in_rounding_are_reported_not_guessed(dtype: type) -> N
 
 
 def test_a_smooth_kernel_in_float32_is_right_or_refused() -> None:
-    """More and more examples on a short line: from some number on, rounding the kernel to float32 loses eigenvalues."""
+    """With enough examples on a short line, a float32 kernel loses eigenvalues, and training is refused."""
     refused = []
     for N in range(4, 24):
         k, k_test, y = smooth(N)
@@ -131,7 +131,7 @@ def test_a_smooth_kernel_in_float32_is_right_or_refused() -> None:
 
 
 def test_finite_times_are_exact_however_singular_the_kernel() -> None:
-    """Against the exponential of the augmented matrix in 60 digits, which needs no inverse."""
+    """Check against the exponential of the augmented matrix in 60 digits, which needs no inverse."""
     k, k_test, y = smooth()
     n, t = len(k), 1e3
     with mpmath.workdps(60):

@@ -1,4 +1,4 @@
-"""Test the trained ensemble and the posterior: Monte Carlo over functions, Gaussian conditioning, reference values."""
+"""Test the trained ensemble and the posterior: Monte Carlo over functions, conditioning, and reference values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.kit.golden import ENSEMBLE, POSTERIOR, XF1, XF2, Y
 
 
 class DenseErfDense:
-    """NNGP and NTK of Dense-erf-Dense from Lee et al. 2019, supplement; counts which blocks are asked for."""
+    """Kernels of Dense-erf-Dense (Lee et al. 2019, supplement) that count the requested blocks."""
 
     def __init__(self, w: float = 1.5, b: float = 0.05) -> None:
         self.w, self.b = w, b
@@ -66,7 +66,10 @@ def data(N: int = 6, M: int = 4, C: int = 2, d: int = 5, seed: int = 0) -> tuple
 
 @pytest.mark.parametrize(("kind", "t", "total", "cov"), [(*case, *numbers) for case, numbers in ENSEMBLE.items()])
 def test_the_ensemble_matches_the_reference(kind: Kind, t: float, total: float, cov: dict[Any, float]) -> None:
-    """There the loss is 1/(2 N C) sum (f - y)^2, and the regularisation 1e-3 of each kernel's mean diagonal."""
+    """The loss of the reference is 1/(2 N C) sum (f - y)^2.
+
+    Its regularisation is 1e-3 of each kernel's mean diagonal.
+    """
     k_train = KERNEL.ntk(XF1) if kind == "ntk" else KERNEL.nngp(XF1)
     trained = ensemble(KERNEL, XF1, Y, lr=0.5 / Y.shape[1], ridge=1e-3 * float(np.trace(k_train)) / 3)
     mean, covariance = trained.predict(XF2, t, kind=kind, cov=True)
@@ -88,10 +91,11 @@ SAMPLES = 20_000
 
 
 def trained_functions(x: A, y: A, x_test: A, t: float, kind: Kind, lr: float, ridge: float, seed: int) -> A:
-    """Outputs (SAMPLES, M) at time t of functions drawn from GP(0, K) and trained one by one on the first output.
+    """Return outputs (SAMPLES, M) at time t of functions drawn from GP(0, K) and trained separately on the first
+    output.
 
-    They stand as the outputs of one network, which do not interact.  For "nngp" with a ridge each has its own noise of
-    that variance in its targets.
+    The functions are stored as the outputs of one network, which do not interact. For "nngp" with a ridge, each
+    function has its own noise of that variance in its targets.
     """
     rng = np.random.default_rng(seed)
     both, N = np.concatenate([x, x_test]), len(x)
@@ -105,7 +109,7 @@ def trained_functions(x: A, y: A, x_test: A, t: float, kind: Kind, lr: float, ri
 
 
 def largest_z(draws: A, mean: A, cov: A) -> float:
-    """Largest |z| among the sample's means (M,) and covariances (M, M), against a Gaussian's mean and covariance."""
+    """Return the largest |z| of sample means (M,) and covariances (M, M) against a Gaussian's."""
     S, centred, var = len(draws), draws - mean, np.diag(cov)
     z_mean = centred.mean(0) / np.sqrt(var / S)
     z_cov = (centred.T @ centred / S - cov) / np.sqrt((np.outer(var, var) + cov**2) / S)
@@ -133,10 +137,10 @@ def test_monte_carlo_refuses_planted_mistakes() -> None:
     mean, cov = trained.predict(x_test, t, cov=True)
     mean_nngp, cov_nngp = trained.predict(x_test, t, kind="nngp", cov=True)
     assert largest_z(draws["ntk"], mean[:, 0], cov) < BOUND
-    # the top layer's covariance without the factor 2 in its exponent is the one of half the time
+    # the top layer's covariance without the factor 2 in its exponent is the covariance at half the time
     _, no_factor_2 = trained.predict(x_test, t / 2, kind="nngp", cov=True)
     assert largest_z(draws["nngp"], mean_nngp[:, 0], no_factor_2) > 3 * BOUND
-    # time over N C instead of N
+    # time divided by N C instead of N
     mean_late, cov_late = trained.predict(x_test, t / 2, cov=True)
     assert largest_z(draws["ntk"], mean_late[:, 0], cov_late) > 3 * BOUND
     # the posterior's formula with Theta in it, and the cross term once instead of twice
@@ -160,7 +164,7 @@ def test_samples_have_the_posteriors_moments(kind: Kind) -> None:
     assert draws.shape == (SAMPLES, 4, 2)
     for c in range(2):
         assert largest_z(draws[:, :, c], mean[:, c], cov) < BOUND
-        assert largest_z(draws[:, :, c], mean[:, c], 1.1 * cov) > BOUND  # ten per cent of variance would show
+        assert largest_z(draws[:, :, c], mean[:, c], 1.1 * cov) > BOUND  # ten per cent of variance would be noticed
     # outputs are independent
     a, b = (draws[:, :, c] - mean[:, c] for c in range(2))
     z = (a * b).mean(0) / (np.diag(cov) / math.sqrt(SAMPLES))
@@ -172,7 +176,7 @@ def test_samples_come_from_the_generator_alone() -> None:
     gp = posterior(KERNEL, x, y)
     one, two = (gp.sample(x_test, 3, np.random.default_rng(5)) for _ in range(2))
     assert np.array_equal(one, two)
-    on_training = gp.sample(x, 3, np.random.default_rng(5))  # no variance left where the function is known
+    on_training = gp.sample(x, 3, np.random.default_rng(5))  # the function is known there, so its variance is 0
     assert np.abs(on_training - y).max() < 1e-6
 
 
@@ -200,13 +204,13 @@ def test_covariances_are_symmetric_and_positive_semi_definite_at_all_times(
     assert np.linalg.eigvalsh(cov).min() > -1e-12
     assert np.abs(mean[0]).max() == 0
     assert np.abs(cov[0] - KERNEL.nngp(x_test)).max() < 1e-15
-    if kind == "nngp":  # conditioning on more can only take variance away
+    if kind == "nngp":  # conditioning on more can only reduce the variance
         assert np.all(np.diff(np.diagonal(cov, axis1=1, axis2=2), axis=0) < 1e-12)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_the_nngp_posterior_is_gaussian_conditioning(ridge: float) -> None:
-    """From the precision matrix of the joint Gaussian: f(x) | y has covariance (P_xx)^-1 and mean -(P_xx)^-1 P_xX y."""
+    """In the precision matrix P of the joint Gaussian, f(x) | y has covariance (P_xx)^-1 and mean -(P_xx)^-1 P_xX y."""
     x, y, x_test = data()
     N = len(x)
     joint = KERNEL.nngp(np.concatenate([x, x_test]))
@@ -220,7 +224,7 @@ def test_the_nngp_posterior_is_gaussian_conditioning(ridge: float) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_the_posterior_is_the_end_of_training(kind: Kind, ridge: float) -> None:
-    """A Cholesky factor and an eigendecomposition, two ways to one number."""
+    """A Cholesky factor and an eigendecomposition give equal results."""
     x, y, x_test = data()
     trained = ensemble(KERNEL, x, y, lr=0.1, ridge=ridge)
     ends = (trained.predict(x_test, kind=kind, cov=True), trained.predict(x_test, 1e12, kind=kind, cov=True))
@@ -306,7 +310,7 @@ def test_float32_in_is_float32_out(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_repeated_example_is_the_limit_of_its_two_copies(kind: Kind) -> None:
-    """Without a ridge: one example with the mean of both labels; mean and covariance, whatever rounding does."""
+    """Without a ridge, one example with the mean of both labels has the same mean and covariance despite rounding."""
     for seed in range(20):
         x, y, x_test = data(seed=seed)
         x2, y2 = np.concatenate([x, x[:1]]), np.concatenate([y, [[4.0, -4.0]]])

@@ -17,7 +17,7 @@ SPEC = mn.Sequential(mn.Dense(8, w_std=1.5), mn.ReLU(), mn.Dense(1))
 
 
 def matrix(half: list[list[Any]]) -> Any:
-    """A symmetric matrix from its upper triangle."""
+    """Return a symmetric matrix from its upper triangle."""
     full = mp.matrix(len(half))
     for i, row in enumerate(half):
         for j, value in enumerate(row, start=i):
@@ -26,7 +26,7 @@ def matrix(half: list[list[Any]]) -> Any:
 
 
 def conditioned(x: Array, x_test: Array, y: Array, ridge: float, kind: str) -> tuple[Any, Any]:
-    """Mean and covariance: Lee et al. 2019, eqs. (13) and (16)."""
+    """Return the mean and covariance of Lee et al. 2019, eqs. (13) and (16)."""
     n = len(x)
     K, T = (matrix(half) for half in exact_kernels(SPEC, np.concatenate([x, x_test])))
     k = T if kind == "ntk" else K
@@ -37,7 +37,7 @@ def conditioned(x: Array, x_test: Array, y: Array, ridge: float, kind: str) -> t
 
 
 def error(got: Array, want: Any) -> float:
-    """The largest, relative to the largest number; inf for a NaN."""
+    """Return the largest error relative to the largest number, or inf for a NaN."""
     size = max(abs(value) for value in want)
     found = [abs(mp.mpf(float(got[i, j])) - want[i, j]) for i in range(got.shape[0]) for j in range(got.shape[1])]
     return float(max(found) / size) if np.isfinite(got).all() else np.inf
@@ -70,7 +70,7 @@ def test_training_rows_out_of_range_have_names(scale: float) -> None:
 @pytest.mark.parametrize("kind", ["nngp", "ntk"])
 @pytest.mark.parametrize(("scale", "power"), [(1e-150, 664), (1e150, -664), (1.0, 900), (1.0, -900)])
 def test_means_are_linear_in_targets_of_any_size(scale: float, power: int, kind: Any) -> None:
-    """(K + ridge I)^-1 y may be out of range where the mean is not: it came out as NaN, or as 0."""
+    """The mean is right even if (K + ridge I)^-1 y is out of range, where a naive mean is NaN or 0."""
     rng = np.random.default_rng(0)
     x, y, x_test = scale * rng.standard_normal((5, 4)), rng.standard_normal((5, 2)), scale * rng.standard_normal((3, 4))
 

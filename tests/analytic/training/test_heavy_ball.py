@@ -23,7 +23,7 @@ Step = Callable[[A, A, A, float, float], tuple[A, A]]
 
 
 def heavy_ball(f: A, v: A, g: A, lr: float, m: float) -> tuple[A, A]:
-    """v <- m v + g,  f <- f - lr v."""
+    """Iterate v <- m v + g, f <- f - lr v."""
     v = m * v + g
     return f - lr * v, v
 
@@ -38,9 +38,9 @@ WRONG: dict[str, Step] = {
 
 
 def departure(step: Step, lr: float, m: float, ridge: float, t: int, seed: int = 0, N: int = 5, P: int = 20) -> float:
-    """|closed form - loop| on weights, training and test outputs, relative to the largest.
+    """Return |closed form - loop| of weights, training and test outputs, relative to the largest.
 
-    P < N : a singular kernel, whose zero directions do not move.
+    P < N gives a singular kernel, whose zero directions do not move.
     """
     draw = np.random.default_rng(seed).standard_normal
     J, J_test, y, f0, f0_test = draw((N, P)), draw((3, P)), draw((N, 2)), draw((N, 2)), draw((3, 2))
@@ -59,7 +59,7 @@ def departure(step: Step, lr: float, m: float, ridge: float, t: int, seed: int =
 
 
 @pytest.mark.parametrize("m", [0.3, 0.9, 0.99])
-@pytest.mark.parametrize("lr", [1e-3, 0.2, 0.97])  # of the bound
+@pytest.mark.parametrize("lr", [1e-3, 0.2, 0.97])  # fractions of the bound
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_it_is_the_loop(m: float, lr: float, ridge: float) -> None:
     for t in (0, 1, 2, 7, 300):
@@ -83,22 +83,23 @@ def test_without_momentum_it_is_gradient_descent() -> None:
 
 
 def gains(z: list[float], m: float, t: list[int]) -> A:
-    """g_t for lr = N = 1 and these eigenvalues, (T, n)."""
+    """Return g_t for lr = N = 1 and these eigenvalues, (T, n)."""
     factors = Spectrum(np.array(z), np.eye(len(z)), 0.0, 0.0, 0, True, min(z))
     return np.asarray(GradientDescent(factors, np.zeros((1, 1)), 1.0, False, np.float64, m).gain(np.array(t, float)))
 
 
 def exact(z: Any, m: float, t: int) -> Any:
-    """The same by 60 digits: (1 - e_t) / z from the matrix itself."""
+    """Return `gains` in 60 digits: (1 - e_t) / z from the matrix itself."""
     z, m = mp.mpf(z), mp.mpf(m)
     return (1 - (mp.matrix([[1 - z, -m], [z, m]]) ** t)[0, 0]) / z
 
 
 @pytest.mark.parametrize("m", [0.5, 0.9, 0.999])
 def test_every_eigenvalue_keeps_its_digits(m: float) -> None:
-    """Slow ones, both critical ones, their neighbours, oscillating ones, the edge of stability; up to 10^5 steps.
+    """Check slow, critical, nearly critical and oscillating eigenvalues, and the edge of stability, for up to 10^5
+    steps.
 
-    The error stays below 10 roundings and what a rounding of z itself changes.
+    The error stays below 10 roundings plus the change from a rounding of z itself.
     """
     low, high, edge = (1 - math.sqrt(m)) ** 2, (1 + math.sqrt(m)) ** 2, 2 * (1 + m)
     z = [1e-14, 1e-5, low * (1 - 1e-6), low, float(np.nextafter(low, 1)), 0.3, 1.0, high, edge * (1 - 1e-9)]
@@ -111,7 +112,7 @@ def test_every_eigenvalue_keeps_its_digits(m: float) -> None:
 
 
 def test_a_direction_that_is_zero_and_not_dropped_moves_as_far_as_it_can() -> None:
-    """mu = 0: every step adds 1 + m + ... + m^(j - 1)."""
+    """At mu = 0, every step adds 1 + m + ... + m^(j - 1)."""
     for t in (1, 2, 3, 50):
         want = sum((1 - 0.9**j) / (1 - 0.9) for j in range(1, t + 1))
         assert gains([0.0, 1.0], 0.9, [t])[0, 0] == pytest.approx(want, rel=1e-13)
@@ -127,7 +128,7 @@ def test_its_bound_and_its_limit(m: float) -> None:
     below = gradient_descent(k, y, lr=0.98 * bound, momentum=m)
     np.testing.assert_allclose(below.predict(10**5), y, atol=1e-9)
     np.testing.assert_allclose(below.predict(10**5, k_test), below.predict(np.inf, k_test), rtol=1e-7)
-    at = gradient_descent(k, y, lr=bound, momentum=m)  # swings for ever, and does not grow
+    at = gradient_descent(k, y, lr=bound, momentum=m)  # oscillates for ever without growing
     np.testing.assert_allclose(at.predict(10**5), at.predict(10**4), rtol=1e-6)
     with pytest.warns(RuntimeWarning, match=rf"must stay below {bound:.6g} = {2 * (1 + m):g} N"):
         above = gradient_descent(k, y, lr=1.02 * bound, momentum=m)
@@ -149,7 +150,7 @@ def test_momentum_out_of_range(m: Any) -> None:
 
 
 def test_a_linearised_network_trains_as_predicted() -> None:
-    """Outputs to 2e-14 of the largest after 100 steps, and the weights by J'a."""
+    """Check outputs to 2e-14 of the largest after 100 steps, and the weights by J'a."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((8, 5)), rng.standard_normal((8, 2))
     net = mn.Network(mn.Sequential(mn.Dense(32, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(2)), (5,))
@@ -169,7 +170,7 @@ def test_a_linearised_network_trains_as_predicted() -> None:
 
 
 def distance(lr: float, m: float, time: float) -> float:
-    """Largest |heavy ball - momentum flow| where lr steps / (1 - m) = time, with tau = lr / (1 - m)^2."""
+    """Return the largest |heavy ball - momentum flow| at lr steps / (1 - m) = time, with tau = lr / (1 - m)^2."""
     k, _, y, _ = spread()
     f0 = y[::-1] / 2
     steps = round(time * (1 - m) / lr)
@@ -181,7 +182,10 @@ def distance(lr: float, m: float, time: float) -> float:
 
 
 def test_small_steps_are_the_momentum_flow_to_first_order() -> None:
-    """At a fixed m the error falls as lr, at a fixed tau as lr / (1 - m) = sqrt(lr tau); other units do not agree."""
+    """At a fixed m, the error falls as lr. At a fixed tau, it falls as lr / (1 - m) = sqrt(lr tau).
+
+    With other units of time, the flow does not agree.
+    """
     fixed_m = [distance(lr, 0.75, 8.0) for lr in (2**-7, 2**-8, 2**-9)]
     assert [a / b for a, b in pairwise(fixed_m)] == pytest.approx([2, 2], rel=0.05)
     fixed_tau = [distance(h**2, 1 - h, 8.0) for h in (2**-5, 2**-6, 2**-7)]  # tau = 1

@@ -1,4 +1,4 @@
-"""Test that the factor overwrites the kernel's matrix if nobody else uses it, and that failures restore it."""
+"""Test that the factor overwrites the kernel's matrix if nothing else uses it, and that failures restore it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DENSE = kernel(mn.Sequential(mn.Dense(8, w_std=1.5, b_std=0.1), mn.Erf(), mn.Den
 
 
 class Stored:
-    """A kernel that hands out its own matrix."""
+    """A kernel that returns its own matrix."""
 
     def __init__(self, K: A) -> None:
         self.K = K
@@ -40,7 +40,7 @@ def data(N: int, M: int = 7) -> tuple[A, A, A]:
 
 @pytest.mark.parametrize("kind", ["nngp", "ntk"])
 def test_the_answers_are_those_of_the_matrices(kind: Kind) -> None:
-    """The mean first, then spreads: the matrix of the kernel is evaluated once, and gone by then."""
+    """The mean is computed before the spreads, and the kernel's matrix is evaluated once and freed by then."""
     x, y, x_test = data(300)
     K, T = DENSE.both(x)
     gp = posterior(DENSE, x, y, ridge=0.01, kind=kind)
@@ -70,7 +70,7 @@ def test_a_matrix_that_belongs_to_the_kernel_stays_as_it_was() -> None:
 
 @pytest.mark.parametrize("at", [3, 40])
 def test_without_a_factor_the_kernel_is_what_it_was(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An example given twice, with one label: the limit of training, from the kernel evaluated once."""
+    """For an example given twice with one label, training uses the limit, and the kernel is evaluated once."""
     x, y, x_test = data(60)
     x[at], y[at] = x[0], y[0]
     K, nngp, asked = DENSE.nngp(x), type(DENSE).nngp, list[int]()
@@ -89,7 +89,7 @@ def test_without_a_factor_the_kernel_is_what_it_was(at: int, monkeypatch: pytest
 
 
 def test_an_interrupted_factorisation_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C, which is raised where LAPACK returns: the next call computes the kernel again."""
+    """Ctrl-C is raised when LAPACK returns, and the next call computes the kernel again."""
     x, y, x_test = data(60)
     gp = posterior(DENSE, x, y, ridge=0.01)
 
@@ -115,7 +115,7 @@ def test_the_factor_leaves_the_lower_triangle() -> None:
 
 @pytest.mark.parametrize("place", [(0, 1), (700, 3), (255, 256), (999, 998), (400, 400)])
 def test_asymmetry_is_found_block_by_block(place: tuple[int, int]) -> None:
-    """1000 rows are four blocks; the largest entry counts wherever it stands."""
+    """A thousand rows make four blocks, and the largest entry counts in any of them."""
     z: Any = np.random.default_rng(0).standard_normal((1000, 20))
     k = z @ z.T
     assert asymmetry(k) == (0.0, np.abs(k).max())

@@ -29,16 +29,16 @@ def data(seed: int = 0) -> tuple[A, A, A]:
 
 
 def moments(x: A, y: A, x_test: A, t: float, kind: Kind, ridge: float, momentum: float) -> tuple[A, A]:
-    """(mean, covariance) of functions f_0 ~ GP(0, K) trained one by one in a loop, which is affine in f_0 and y.
+    """Return (mean, covariance) of functions f_0 ~ GP(0, K), each trained in a loop that is affine in f_0 and y.
 
-    For "nngp" each has its own noise of variance `ridge` in its targets.
+    For "nngp", each has its own noise of variance `ridge` in its targets.
     """
     both = np.concatenate([x, x_test])
     K = KERNEL.nngp(both)
     theta = (KERNEL.ntk if kind == "ntk" else KERNEL.nngp)(both, x)
 
     def trained(f: A, targets: A) -> A:
-        """On all points, from f (N + M, k) and targets (N, k)."""
+        """Train on all points, from f (N + M, k) and targets (N, k)."""
         a, v = np.zeros_like(targets), np.zeros_like(targets)
         for _ in range(int(t)):
             g = (f[:N] + theta[:N] @ a - targets + ridge * a) / N
@@ -53,7 +53,7 @@ def moments(x: A, y: A, x_test: A, t: float, kind: Kind, ridge: float, momentum:
 
 
 def departure(how: dict[str, Any], momentum: float, t: int, kind: Kind, ridge: float) -> float:
-    """Largest |closed form - loop| of mean and covariance."""
+    """Return the largest |closed form - loop| of mean and covariance."""
     x, y, x_test = data()
     mean, cov = an.ensemble(KERNEL, x, y, lr=LR, ridge=ridge, **how).predict(x_test, t=t, kind=kind, cov=True)
     want = moments(x, y, x_test, t, kind, ridge, momentum)
@@ -70,7 +70,7 @@ def test_mean_and_covariance_are_those_of_the_loop(kind: Kind, ridge: float, mom
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_law_refuses_other_dynamics(kind: Kind) -> None:
-    """Flow for steps, no momentum for some, and a time that is doubled: what `kind="nngp"` might do to the mean."""
+    """Negative controls: flow in place of steps, no momentum, and a doubled time for `kind="nngp"`."""
     assert departure({}, 0.0, 2, kind, 0.2) > 1e-3
     assert departure({"by": "descent"}, 0.8, 2, kind, 0.2) > 1e-3
     assert departure({"by": "descent", "momentum": 0.8}, 0.0, 2, kind, 0.2) > 1e-3
@@ -95,7 +95,7 @@ def test_steps_and_flow_end_alike_and_meet_as_the_rate_falls() -> None:
 
 
 class WithoutDiag:
-    """The same kernel with the three methods that are asked of any."""
+    """The same kernel with only the three methods that are required."""
 
     nngp, ntk, both = staticmethod(KERNEL.nngp), staticmethod(KERNEL.ntk), staticmethod(KERNEL.both)
 
@@ -132,12 +132,12 @@ def test_std_of_the_posterior(kind: Kind, ridge: float) -> None:
 @pytest.mark.parametrize("make", [an.ensemble, an.posterior])
 @pytest.mark.parametrize("kind", KINDS)
 def test_std_takes_memory_for_m_times_n(make: Callable[..., Any], kind: Kind) -> None:
-    """With M = 8000 a covariance takes 512 MB; this stays below 12 arrays (M, N) and the kernels' own workspace."""
+    """With M = 8000 a covariance takes 512 MB. Memory stays below 12 arrays (M, N) and the kernels' workspace."""
     x, y, _ = data()
     x_test, options = np.random.default_rng(2).standard_normal((8000, 3)), {"kind": kind}
     one = make(KERNEL, x, y, ridge=0.1, **(options if make is an.posterior else {}))
     options |= {"std": True}  # type: ignore[dict-item]
-    one.predict(x_test, **(options if make is an.ensemble else {"std": True}))  # what it loads and compiles
+    one.predict(x_test, **(options if make is an.ensemble else {"std": True}))  # a first call loads and compiles code
     tracemalloc.start()
     one.predict(x_test, **(options if make is an.ensemble else {"std": True}))
     peak = tracemalloc.get_traced_memory()[1]
@@ -146,7 +146,7 @@ def test_std_takes_memory_for_m_times_n(make: Callable[..., Any], kind: Kind) ->
 
 
 class Indefinite:
-    """K(x, x) too small for its K(x, X)."""
+    """A kernel whose K(x, x) is too small for its K(x, X)."""
 
     ntk, both = staticmethod(KERNEL.ntk), staticmethod(KERNEL.both)
 
@@ -186,7 +186,7 @@ def test_bad_input_is_refused() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", STEPS)
 def test_matrices_give_what_the_kernel_gives(kind: Kind, how: str) -> None:
-    """Points in any order, training and test points mixed."""
+    """Check points in any order, with training and test points mixed."""
     x, y, x_test = data()
     order = np.random.default_rng(3).permutation(N + M)
     points = np.concatenate([x, x_test])[order]
@@ -228,7 +228,10 @@ def test_bad_matrices_are_refused() -> None:
 
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_a_long_prediction_goes_by_pieces(ridge: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seven rows at a time; an example twice has no factor without a ridge, and the pieces are those of the limit."""
+    """Seven rows are predicted at a time.
+
+    Without a ridge, a kernel with a repeated example has no factor, and the pieces use the limit.
+    """
     x, x_test, y = (np.random.default_rng(0).standard_normal(shape) for shape in ((12, 3), (30, 3), (12, 2)))
     x[1], y[1] = x[0], y[0]
     gp = an.posterior(KERNEL, x, y, ridge=ridge, kind="ntk")
@@ -251,7 +254,7 @@ def test_a_long_prediction_goes_by_pieces(ridge: float, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("dtype", "host", "device"), [("float32", 12, 20), ("float64", 8, 16)])
 def test_the_memory_of_the_factor(dtype: str, host: int, device: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel and L; CuPy's Cholesky copies L before it begins."""
+    """The factor needs memory for the kernel and L. CuPy's Cholesky copies L before it begins."""
     x = np.zeros((10, 3), dtype)
     of = an.posterior(an.kernel(mn.zoo.mlp(1, 8, 1)), x, x[:, :1], ridge=1.0)
     assert of._factor_bytes == host * 100

@@ -1,4 +1,4 @@
-"""Test derivatives of both kernels by log w_std and log b_std against autograd through the papers' recursion."""
+"""Test derivatives with respect to log w_std and log b_std against autograd through the papers' recursion."""
 
 import sys
 import tracemalloc
@@ -34,7 +34,7 @@ SPECS: dict[str, mn.Sequential] = {
 
 
 def rows() -> np.ndarray:
-    """Rows of different size, two equal ones, two opposite ones, and zeros."""
+    """Return rows of different size, including two equal ones, two opposite ones, and zeros."""
     x = np.random.default_rng(0).standard_normal((6, 5)) * np.array([[1.0], [1], [1], [0], [0.1], [30.0]])
     x[1], x[2] = x[0], -x[0]
     return x
@@ -46,7 +46,10 @@ def worst(found: Any, wanted: Any) -> float:
 
 
 def recursion(spec: mn.Sequential, x1: Any, x2: Any) -> Any:
-    """K and Theta, (2, N, M), as functions of (log factor of w_std, of b_std), by the papers' recursion in cosines."""
+    """Return K and Theta, (2, N, M), as functions of (log factor of w_std, of b_std).
+
+    The papers' recursion in cosines gives them.
+    """
 
     def kernels(logs: Any) -> Any:
         w, b = np_.exp(logs[0]), np_.exp(logs[1])
@@ -76,7 +79,7 @@ def recursion(spec: mn.Sequential, x1: Any, x2: Any) -> Any:
 
 
 def by_autograd(spec: mn.Sequential, x1: np.ndarray, x2: np.ndarray) -> Any:
-    """[in log w_std, in log b_std][K, Theta], (2, 2, N, M)."""
+    """Return [in log w_std, in log b_std][K, Theta], (2, 2, N, M)."""
     return np.moveaxis(jacobian(recursion(spec, x1, x2))(np.zeros(2)), -1, 0)
 
 
@@ -91,14 +94,14 @@ def test_they_are_those_of_the_recursion(name: str) -> None:
 
 @pytest.mark.parametrize("wrong", [1e-2, 1e-9])
 def test_a_wrong_step_is_noticed(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: one whose square shows, and one that leaves few digits."""
+    """Negative controls: a step whose square is noticeable, and a step that leaves few digits."""
     monkeypatch.setattr(d, "STEP", wrong)
     assert worst(an.kernel(SPECS["relu"]).derivatives(*APART), by_autograd(SPECS["relu"], *APART)) > 1e-8
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_rows_that_are_equal_have_those_of_their_variances(name: str) -> None:
-    """By finer differences of `diag`, which knows no angle; opposite rows and zeros are among the others."""
+    """Compare with finer differences of `diag`, which uses no angle. Opposite rows and zeros are included."""
     kernel, x, h = an.kernel(SPECS[name]), rows(), 1e-4
     for k, parameter in enumerate(d.PARAMETERS):
         up, down = (kernel._scaled(parameter, np.exp(e)).diag(x) for e in (h, -h))
@@ -117,7 +120,7 @@ def test_rows_that_are_equal_have_those_of_their_variances(name: str) -> None:
     ids=["quadrature", "images"],
 )
 def test_other_kernels_by_differences(spec: mn.Sequential) -> None:
-    """A power law in each layer's scales checks them: K is homogeneous of degree 2 in the last layer's w_std."""
+    """Check these kernels by a power law: K is homogeneous of degree 2 in the last layer's w_std."""
     x = np.random.default_rng(0).standard_normal((3, 5) if isinstance(spec.layers[0], mn.Dense) else (3, 4, 4, 2))
     kernel = an.kernel(spec)
     found = kernel.derivatives(x)
@@ -141,7 +144,7 @@ def test_precision_and_shapes() -> None:
 
 @pytest.mark.parametrize("name", ["residual", "dropout"])
 def test_many_rows_go_block_by_block(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks are as good as the whole, also under masks, and take 9 numbers a pair, 4 of them for the result."""
+    """Blocks are as accurate as the whole, also under masks, and take 9 numbers per pair, of which 4 are the result."""
     spec = SPECS.get(name, mn.Sequential(mn.Dense(8, b_std=0.5), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)))
     x, kernel = np.random.default_rng(0).standard_normal((400, 5)), an.kernel(spec)
     whole = kernel.derivatives(x)
@@ -164,7 +167,10 @@ def test_too_many_rows_are_refused_before_any_work(name: str, monkeypatch: pytes
 
 
 def test_a_derivative_beyond_the_precision_is_told_by_its_pair() -> None:
-    """Name both rows, of one set of rows and of two: Theta fits float32, its derivative in log w_std does not."""
+    """Both rows are named, for one set of rows and for two.
+
+    Theta fits float32, but its derivative with respect to log w_std does not.
+    """
     x = np.full((4, 5), 1e17, np.float32)
     x[2] = 1.2e19
     kernel = an.kernel(SPECS["relu"])
@@ -178,7 +184,10 @@ SCALES = 1e-140, 1e5, 1e9, 1e20, 1e35, 1e100, 1e150, 1e152
 
 @pytest.mark.parametrize(("name", "scale", "dtype"), thinned(product(SPECS, SCALES, ("float32", "float64"))))
 def test_rows_of_any_size_are_right_or_refused(name: str, scale: float, dtype: str) -> None:
-    """Right to 64 roundings of K / h beside differences in 100 times the step, or refused."""
+    """Derivatives are right to 64 roundings of K / h, or they are refused.
+
+    The reference differences have a step 100 times larger.
+    """
     kernel, x = an.kernel(SPECS[name]), rows()[:5] * scale
     if dtype == "float32" and abs(x).max() > 1e38:
         return

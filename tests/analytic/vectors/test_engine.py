@@ -1,4 +1,4 @@
-"""Test the tile engine with any size, any tile and any place for the result, and what it refuses to start."""
+"""Test the tile engine with any size, any tile and any place for the result, and its refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPEC = mn.Sequential(
 
 
 def data(n: int, d: int = 5, seed: int = 0) -> Any:
-    """Rows with duplicates, opposites and a zero among them."""
+    """Return rows with duplicates, opposites and a zero row."""
     x = np.random.default_rng(seed).normal(size=(n, d)) * np.linspace(0.5, 2, n)[:, None]
     if n > 6:
         x[n // 2], x[n - 1], x[3] = x[0], -x[1], 0
@@ -32,7 +32,7 @@ def data(n: int, d: int = 5, seed: int = 0) -> Any:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("size", [1, 7, 16, 64])
 def test_tile_sizes(size: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles that divide the matrix or not, of one entry or of all."""
+    """Tiles divide the matrix or do not, and have one entry or all of them."""
     x1, x2 = data(40).astype(dtype), data(23, seed=1).astype(dtype)
     kernel = an.kernel(SPEC)
     want = [*kernel.both(x1), *kernel.both(x1, x2)]
@@ -63,7 +63,7 @@ def test_the_same_rows_twice_are_symmetric() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_data_that_are_almost_parallel(dtype: Any) -> None:
-    """One number an input, and images that are mostly their mean: against the same rows, pair by pair, in float64."""
+    """Kernels of single-number inputs, and of images dominated by their mean, equal pairwise kernels in float64."""
     rng = np.random.default_rng(0)
     line, cone = rng.normal(size=(40, 1)).astype(dtype), (100 + rng.normal(size=(40, 30))).astype(dtype)
     for x in (line, cone):
@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_refused_before_work() -> None:
     with pytest.raises(MemoryError, match=r"in float32 need .*memmap\(\.\.\.\), or evaluate it in blocks of rows$"):
         kernel.both(x.astype(np.float32), memory=1000)
     with pytest.raises(MemoryError, match="to work in"):
-        kernel.both(x, memory=2 * 50 * 50 * 8)  # the results fit, and nothing else
+        kernel.both(x, memory=2 * 50 * 50 * 8)  # only the results fit
     wide = np.broadcast_to(np.ones((1, 1), np.float32), (10_000_000, 1))
     with pytest.raises(
         MemoryError, match=r"need 4e[+]05 GB .* are free: stream the result to disk, store=PATH or out="
@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_refused_before_work() -> None:
 
 
 def test_memory_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten million rows through quadratures take minutes and gigabytes themselves."""
+    """For ten million rows, quadratures alone take minutes and gigabytes."""
 
     def worked(*arguments: Any) -> None:
         raise AssertionError("the rows went through the layers")
@@ -135,7 +135,7 @@ def test_memory_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_memory_stays_within_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the result and a copy of the rows, nothing grows with N^2."""
+    """Beyond the result and a copy of the rows, no memory grows with N^2."""
     import tracemalloc
 
     for module in ("minintk.threads", "analytic.vectors.engine"):
@@ -143,13 +143,13 @@ def test_memory_stays_within_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).normal(size=(1500, 8))
     out = np.empty((1500, 1500)), np.empty((1500, 1500))
     kernel = an.kernel(SPEC)
-    kernel.both(x, out=out)  # what it loads and compiles
+    kernel.both(x, out=out)  # a first call loads and compiles code
     tracemalloc.start()
     kernel.both(x, out=out)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * 12 * 256**2 * 8 + 1500 * 3000  # the tiles of two threads, and rows
-    with pytest.raises(AssertionError):  # the result alone would be more
+    with pytest.raises(AssertionError):  # the result alone would be larger
         assert out[0].nbytes + out[1].nbytes < 2 * 12 * 256**2 * 8 + 1500 * 3000
 
 
@@ -176,7 +176,7 @@ PHIS = mn.ReLU(), mn.Erf(), mn.Sin(), mn.Tanh(), mn.Sigmoid(), mn.Softplus()
 @pytest.mark.filterwarnings("ignore:.*is by quadrature and exact to:UserWarning")
 @pytest.mark.parametrize(("phi", "w_std", "others"), thinned(product(PHIS, (1.0, 4.0), OTHERS), every=5), ids=repr)
 def test_a_pair_depends_on_other_rows_within_its_error(phi: mn.Activation, w_std: float, others: str) -> None:
-    """Series, interpolations and tiles are chosen for all rows; a pair's kernels stay within both errors."""
+    """Series, interpolations and tiles depend on all rows, but a pair's kernels stay within both errors."""
     pytest.importorskip("analytic.phases", reason="Kernel.error knows no roundings without it")
     rng = np.random.default_rng(0)
     pair = rng.standard_normal((2, 9))
@@ -189,7 +189,7 @@ def test_a_pair_depends_on_other_rows_within_its_error(phi: mn.Activation, w_std
     stated = kernel.error(pair) + kernel.error(np.concatenate([pair, more]))
 
     def moved(x: Any) -> float:
-        """The largest change of the pair's entries, over sqrt(k k')."""
+        """Return the largest change of the pair's entries, over sqrt(k k')."""
         off = 0.0
         for alone, among in zip(kernel.both(pair), kernel.both(np.concatenate([x, more])), strict=True):
             root = np.sqrt(np.diag(alone))
@@ -198,4 +198,4 @@ def test_a_pair_depends_on_other_rows_within_its_error(phi: mn.Activation, w_std
 
     assert moved(pair) <= stated
     if stated < 1e-9:
-        assert moved(pair * (1 + 1e-7)) > stated  # the control: so small a change is seen
+        assert moved(pair * (1 + 1e-7)) > stated  # control: this small change is noticed

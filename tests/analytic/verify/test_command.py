@@ -1,4 +1,4 @@
-"""Test `minintk verify`: its statistics are calibrated, its theory is right, and it fails where theory is wrong."""
+"""Test `minintk verify`: its statistics are calibrated, its theory is right, and it fails if the theory is wrong."""
 
 import json
 import re
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 QUICK: dict[str, Any] = {"widths": (32, 64, 128, 256), "depth": 1, "activations": ("erf",), "seeds": 16}
 LESS = QUICK | {"widths": (32, 64, 128), "seeds": 8}
-"""Enough where something is wrong by much."""
+"""Enough for large errors."""
 
 
 # ------------------------------------------------------------------------------------------ diagnostics
@@ -56,7 +56,7 @@ def test_weight_movement_of_tensors_that_start_at_zero() -> None:
 
 
 def test_movement_of_kernels_at_the_edges() -> None:
-    """From zero, or so large that squares overflow; never NaN, never another network's parameters."""
+    """Distances from 0 and between kernels whose squares overflow are right. NaN and other shapes are refused."""
     one, zero = np.ones((2, 3, 3)), np.zeros((3, 3))
     assert relative_distance(one, zero).tolist() == [np.inf] * 2
     assert relative_distance(zero, zero) == 0
@@ -89,7 +89,7 @@ def test_the_power_laws_interval_covers_as_often_as_it_says() -> None:
 
 @pytest.mark.parametrize("counts", [(2, 2), (2, 2, 2), (3, 3, 3), (1, 1, 1, 4)])
 def test_the_interval_covers_with_few_seeds_too(counts: tuple[int, ...]) -> None:
-    """|z| < 4.9 against 95 %; without Student's t two seeds a width cover 80 to 86 %."""
+    """The measured coverage agrees with 95 % (|z| < 4.9). Without Student's t, two seeds per width cover 80 to 86 %."""
     rng, trials = np.random.default_rng(1), 600
     fits = [power_law(*samples(-0.5, rng, counts), resamples=400) for _ in range(trials)]
     z = np.sqrt(trials / (0.95 * 0.05)) * (np.mean([f.interval[0] <= -0.5 <= f.interval[1] for f in fits]) - 0.95)
@@ -132,7 +132,7 @@ def given() -> Any:
 
 
 def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> None:
-    """Take 16 networks of 4 units into account, some with a smaller bound, and none of 256 units."""
+    """The bound includes 16 networks of 4 units, some with a smaller bound, and excludes those of 256 units."""
     bench = experiment._Bench("relu", 1, given, np, 0, lambda part: None)
     ntk = an.kernel(network_spec("relu", 4, 1)).ntk(given.x)
     limit = experiment.LR * an.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])
@@ -143,15 +143,18 @@ def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> N
 
 
 def trained(K: Array, Theta: Array, y: Array, lr: float) -> Ensemble:
-    """Infinitely wide networks of these kernels, trained in steps."""
+    """Train infinitely wide networks with these kernels in steps."""
     return ensemble((K, Theta), np.arange(N_TRAIN), y, lr=lr, by="descent")
 
 
 def test_moments_are_those_of_gradient_descent_step_by_step(given: Any) -> None:
-    """A_t of eqs. (14), (15) from `t` steps f <- f - lr/N Theta (f - y) on every draw at once, K + A ... by hand."""
+    """Check A_t of eqs. (14), (15) against `t` steps f <- f - lr/N Theta (f - y) on every draw.
+
+    The sum K + A ... is written out.
+    """
     K, Theta = an.kernel(network_spec("erf", 8, 2)).both(given.points)
     N, lr = N_TRAIN, 0.3
-    update = np.eye(len(K))  # f_t = B f_0 + b: one affine map a step
+    update = np.eye(len(K))  # f_t = B f_0 + b: one affine map per step
     update[:, :N] -= lr / N * Theta[:, :N]
     B, b = np.eye(len(K)), np.zeros((len(K), 1))
     for _ in range(20):
@@ -163,7 +166,7 @@ def test_moments_are_those_of_gradient_descent_step_by_step(given: Any) -> None:
 
 
 def test_moments_of_the_last_layer_alone(given: Any) -> None:
-    """The same map with K in place of Theta: features that stay, and a last layer drawn from K."""
+    """Check the map with K in place of Theta, for fixed features and a last layer drawn from K."""
     K, Theta = an.kernel(network_spec("erf", 8, 2)).both(given.points)
     N, lr = N_TRAIN, 0.3
     update = np.eye(len(K))
@@ -176,7 +179,7 @@ def test_moments_of_the_last_layer_alone(given: Any) -> None:
 
 
 def test_moments_of_small_steps_are_those_of_the_flow(given: Any) -> None:
-    """Two learning rates, extrapolated to 0, against analytic.ensemble (gradient flow)."""
+    """Extrapolate two learning rates to 0, and compare with analytic.ensemble (gradient flow)."""
     spec = network_spec("relu", 8, 2)
     K, Theta = an.kernel(spec).both(given.points)
     t, lr = 8.0, 0.01
@@ -186,7 +189,7 @@ def test_moments_of_small_steps_are_those_of_the_flow(given: Any) -> None:
     mean, cov = ensemble(an.kernel(spec), given.x, given.y).predict(given.points, t=t, cov=True)
     np.testing.assert_allclose(2 * fine[0] - coarse[0], mean, atol=1e-4)
     np.testing.assert_allclose(2 * fine[1] - coarse[1], cov, atol=1e-4)
-    assert np.abs(coarse[0] - mean).max() > 1e-4  # the step size does show
+    assert np.abs(coarse[0] - mean).max() > 1e-4  # the step size has an effect
 
 
 # --------------------------------------------------------------------------------------------- networks
@@ -272,7 +275,7 @@ def test_float32_networks_measure_what_float64_networks_do(given: Any, monkeypat
         ("relu", "kernel movement", -0.7, "pass"),  # a bound
         ("relu", "kernel movement", -0.2, "fail"),
         ("erf", "kernel movement", -1.0, "pass"),
-        ("erf", "kernel movement", -0.7, "fail"),  # smooth: no bound but a value
+        ("erf", "kernel movement", -0.7, "fail"),  # smooth: a value instead of a bound
     ],
 )
 def test_verdicts(activation: str, key: str, exponent: float, verdict: str) -> None:
@@ -322,18 +325,18 @@ def test_every_activation_runs(activation: str) -> None:
 
 
 def wrong_kernel(self: Kernel, x: Array) -> Both:
-    """Theta 1.3 times too large."""
+    """Return Theta multiplied by 1.3."""
     K, Theta = right_kernels(self, x)
     return Both(K, 1.3 * Theta)
 
 
 def wrong_dynamics(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
-    """Time runs at half speed, as with a wrong factor in the loss."""
+    """Run time at half speed, as a wrong factor in the loss would."""
     return right_descend(ntk, y, f0, steps, lr / 2)
 
 
 def wrong_covariance(self: Any, points: Array, steps: Array, **how: Any) -> Any:
-    """Eq. (15) without the transpose of its last term."""
+    """Return eq. (15) without the transpose of its last term."""
     found = right_moments(self, points, steps, **how)
     if not how.get("cov"):
         return found
@@ -364,7 +367,7 @@ def test_a_wrong_theory_fails(
 
 
 def test_networks_of_another_parametrization_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's own scaling: the same spec, but another network than the kernels describe."""
+    """In PyTorch's own scaling, one spec gives another network than the kernels describe."""
 
     def naive(spec: Any, input_shape: Any) -> mn.Network:
         return mn.Network(spec, input_shape, mn.PyTorch())
@@ -410,7 +413,7 @@ def test_the_report(result: verify.Result, tmp_path: Path) -> None:
     assert {file.name for file in out.iterdir()} == names
     assert [folder.name for folder in out.parent.iterdir()] == ["report"]  # nothing left beside it
     page = path.read_text(encoding="utf-8")
-    assert not re.findall(r"(?:src|href)=.(?!data:)", page)  # nothing from elsewhere
+    assert not re.findall(r"(?:src|href)=.(?!data:)", page)  # no external resources
     assert page.count("data:image/png;base64,") == 2
     assert "minintk verify --depth 1" in page
     assert "$" not in re.sub(r"base64,[^\"]*", "", page)

@@ -1,4 +1,4 @@
-"""Test the law of width on random networks: the gate keeps its level, the law holds, the controls are refused."""
+"""Test the law of width on random networks: the gate keeps its level, and the controls are refused."""
 
 from __future__ import annotations
 
@@ -52,13 +52,16 @@ from tests.kit.montecarlo import within
 Array = np.ndarray[Any, Any]
 
 NOT_DRAWN = {mn.ABRelu, mn.Exp, mn.Gaussian, mn.Hermite, mn.Polynomial, mn.RectifiedMonomial, mn.Sign, mn.Swish}
-"""Those that grow too fast or jump, and two near relatives of those drawn; so a draw of old stays what it was."""
+"""Activations that grow too fast or jump, and two that resemble drawn ones.
+
+Omitting them keeps older draws unchanged.
+"""
 FEW: dict[str, Any] = {"widths": (4, 8, 16, 32, 64), "seed": 36, "each_control": 1}
 
 
 @st.composite
 def random_draws(choose: st.DrawFn) -> Draw:
-    """The library's draws, each choice hypothesis'."""
+    """Draw networks by the library's own function, with each choice made by hypothesis."""
     return drawn(lambda options: choose(st.sampled_from(options)))
 
 
@@ -66,7 +69,7 @@ def random_draws(choose: st.DrawFn) -> Draw:
 
 
 def spending(critical: float, rounds: int, nodes: int = 1001) -> Array:
-    """P(Z_k > critical first at look k): the density of the sums that go on, convolved look by look."""
+    """Return P(Z_k > critical first at look k), by convolving the density of the continuing sums look by look."""
     x = np.linspace(-12, critical, nodes)
     density, spent = norm.pdf(x), [norm.sf(critical)]
     for k in range(2, rounds + 1):
@@ -78,21 +81,21 @@ def spending(critical: float, rounds: int, nodes: int = 1001) -> Array:
 
 
 def test_the_critical_value_spends_the_level() -> None:
-    """As the module's docstring lists it, look by look; 3e-7 of the level are 1e-5 of the critical value."""
+    """The level is spent look by look as in the module's docstring. An error of 3e-7 is 1e-5 of the critical value."""
     spent = spending(CRITICAL, ROUNDS)
     assert spent.round(4).tolist() == [0.0022, 0.0018, 0.0014, 0.0012, 0.0010, 0.0009, 0.0008, 0.0007]
     assert spent.sum() == pytest.approx(LEVEL, abs=3e-7)
 
 
 def errors_at(exponent: float, trials: int, scatter: float, rng: np.random.Generator) -> Array:
-    """The slopes of errors n^exponent times e^(scatter N(0, 1)), (trials, ROUNDS, SEEDS)."""
+    """Return the slopes of errors n^exponent times e^(scatter N(0, 1)), (trials, ROUNDS, SEEDS)."""
     widths = np.array(WIDTHS[2:])
     noise = scatter * rng.standard_normal((trials, ROUNDS, SEEDS, len(widths)))
     return slopes(WIDTHS[2:], widths**exponent * np.exp(noise))
 
 
 def test_refusals_at_the_boundary_are_binomial() -> None:
-    """And looking again without spending, at 2.33 each time, is seen to be wrong."""
+    """Negative control: repeated looks at 2.33 each, without spending, are rejected."""
     trials = 10_000
     z = z_scores(errors_at(REFUSED_ABOVE, trials, 0.5, np.random.default_rng(0)), REFUSED_ABOVE)
     assert within(int((z >= CRITICAL).any(axis=1).sum()), trials, LEVEL)
@@ -100,7 +103,7 @@ def test_refusals_at_the_boundary_are_binomial() -> None:
 
 
 def test_the_level_holds_for_errors_that_are_far_from_lognormal() -> None:
-    """A single normal number's size at each width: its log has a long tail towards 0."""
+    """Check the level for errors |N(0, 1)| at each width, whose logarithm has a long tail towards 0."""
     trials, rng = 10_000, np.random.default_rng(1)
     widths = np.array(WIDTHS[2:])
     sizes = np.abs(rng.standard_normal((trials, ROUNDS, SEEDS, len(widths))))
@@ -124,7 +127,7 @@ def test_wrong_decisions_are_as_rare_as_stated(exponent: float, wrong: str, most
 
 @pytest.mark.parametrize(("exponent", "right"), [(-1.0, "holds"), (-0.5, "holds"), (0.0, "refused")])
 def test_the_gate_decides(exponent: float, right: str) -> None:
-    """Its power: at the scatter of real draws four in five decisions are right even at the law's own bound."""
+    """At the scatter of real draws, four in five decisions are right even at the law's own bound."""
     found = [decide(one) for one in errors_at(exponent, 300, 0.4, np.random.default_rng(3))]
     assert sum(verdict == right for verdict, _ in found) >= 0.8 * 300
     assert np.mean([rounds for _, rounds in found]) < (4.5 if exponent == -0.5 else 2)
@@ -135,7 +138,7 @@ def test_slopes_without_scatter_are_decided_too() -> None:
     assert decide(np.full((2, 3), 0.0))[0] == "refused"
 
 
-# Of the narrowest networks, which the gate leaves out, one may have a kernel twice as large as those of the pilot.
+# The gate omits the narrowest networks, which can have kernels twice as large as the pilot's.
 UNSTABLE = pytest.mark.filterwarnings("ignore:learning rate:RuntimeWarning")
 
 
@@ -144,12 +147,12 @@ UNSTABLE = pytest.mark.filterwarnings("ignore:learning rate:RuntimeWarning")
 
 def wrong_by(draw: Draw, width: int = 16) -> float:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # nothing may arrive in a narrow ReLU network
+        warnings.simplefilter("ignore", UserWarning)  # in a narrow ReLU network, perhaps no signal arrives
         return max(backward(draw, draw.widths([width])[0], np.random.default_rng(draw.seed)).values())
 
 
 def test_no_right_backward_pass_is_refused() -> None:
-    """A hundred draws, where the worst of 450 others, up to width 256, was wrong by 2e-6."""
+    """A hundred draws are accepted. The worst of 450 others, up to width 256, had an error of 2e-6."""
     assert max(wrong_by(drawn(by(np.random.default_rng([5, i])))) for i in range(100)) < BACKWARD / 10
 
 
@@ -207,7 +210,7 @@ def test_a_wrong_backward_pass_is_refused(name: str, monkeypatch: pytest.MonkeyP
 
 
 def test_gradients_that_go_straight_through_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """phi' = 1 on the way back: of ten draws all but those whose phi' is 1."""
+    """Negative control: phi' = 1 on the backward pass is refused for ten draws."""
     monkeypatch.setattr(ActivationJacobian, "vjp", lambda self, u, dw: u)
     draws = [replace(biased(i), phi=mn.Tanh() if i % 2 else mn.ReLU()) for i in range(10)]
     assert all(wrong_by(draw) > BACKWARD for draw in draws)
@@ -215,7 +218,7 @@ def test_gradients_that_go_straight_through_are_refused(monkeypatch: pytest.Monk
 
 @UNSTABLE
 def test_the_gate_refuses_what_both_models_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """f and f_lin follow the same wrong gradient, and approach each other as n^-1/2."""
+    """f and f_lin follow one wrong gradient and approach each other as n^-1/2."""
     draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
     right = NetworkJacobian.vjp
 
@@ -236,13 +239,13 @@ def test_the_gate_refuses_what_both_models_share(monkeypatch: pytest.MonkeyPatch
 
 
 NARROW = (8, 12, 16, 32, 64)
-"""Widths of the tests that run on every change; the slow ones take WIDTHS."""
+"""Widths of the tests that run on every change. The slow tests use WIDTHS."""
 
 
 def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
-    """Ask four times, each time with other data and twice the widths, as the law is asymptotic.
+    """Check that one of four attempts confirms the law, each with new data and twice the widths.
 
-    A right draw is refused with probability LEVEL_OF_ALL at most where the law's next order is small.
+    The law is asymptotic. A right draw is refused with probability at most LEVEL_OF_ALL if its next order is small.
     """
     assert any(gate(replace(draw, seed=draw.seed + i), [n << i for n in widths])["gate"] == "holds" for i in range(4))
 
@@ -251,7 +254,7 @@ def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
 @settings(max_examples=20, derandomize=False, phases=[Phase.explicit, Phase.generate])
 @given(draw=random_draws())
 def test_the_distance_from_the_linearisation_falls_with_the_width(draw: Draw) -> None:
-    """Twenty networks that no run before has seen; the slow test below takes wider ones."""
+    """Check twenty networks that no earlier run has used. The slow test below uses wider ones."""
     holds_once_in_four(draw, NARROW)
 
 
@@ -265,7 +268,7 @@ def test_the_distance_falls_in_wider_networks(draw: Draw) -> None:
 
 @UNSTABLE
 def test_a_wrong_kernel_is_refused_where_the_linearisation_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The analytic kernel of a network with biases, computed without them."""
+    """Negative control: the analytic kernel of a network with biases is refused if computed without them."""
     draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
 
     def without(spec: mn.spec.Layer) -> an.Kernel:
@@ -280,7 +283,7 @@ def test_a_wrong_kernel_is_refused_where_the_linearisation_is_right(monkeypatch:
 
 @UNSTABLE
 def test_a_kernel_that_moves_as_far_in_wide_networks_is_refused() -> None:
-    """In muP features move at every width, and the kernel with them."""
+    """In muP, features and the kernel move at every width."""
     found = gate(replace(drawn(by(np.random.default_rng(0)), "muP"), depth=2, phi=mn.Tanh(), body="dense"))
     assert "kernel movement" in found["slow"]
 
@@ -288,7 +291,7 @@ def test_a_kernel_that_moves_as_far_in_wide_networks_is_refused() -> None:
 @UNSTABLE
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_control_is_refused(control: str) -> None:
-    """On a network that hypothesis has not chosen, so that the five are compared on one."""
+    """Each control is refused on one network that hypothesis does not choose, so that all five are comparable."""
     draw = replace(drawn(by(np.random.default_rng(0)), control), depth=2, phi=mn.Tanh(), body="dense", residual=False)
     assert gate(draw, NARROW)["gate"] == "refused"
 
@@ -298,7 +301,7 @@ def test_a_control_is_refused(control: str) -> None:
 @given(draw=random_draws(), control=st.sampled_from(CONTROLS))
 @settings(max_examples=5, phases=[Phase.explicit, Phase.generate])
 def test_every_control_is_refused(draw: Draw, control: str) -> None:
-    """On any network: it is never passed, and at most once undecided."""
+    """On any network, a control is never accepted and is undecided at most once."""
     other = drawn(by(np.random.default_rng(draw.seed)), control)
     assert "refused" in (gate(other)["gate"], gate(replace(other, seed=other.seed + 1))["gate"])
 
@@ -319,7 +322,7 @@ def test_every_draw_is_a_network_of_any_width(draw: Draw) -> None:
 
 
 def test_draws_have_every_part() -> None:
-    """Four hundred of them miss one of eleven activations with probability 3e-16."""
+    """Four hundred draws miss one of eleven activations with probability 3e-16."""
     found = [drawn(by(np.random.default_rng([0, i]))) for i in range(400)]
     assert {draw.phi for draw in found} == set(PHIS)
     ours = {kind for name in activations.__all__ if isinstance(kind := getattr(activations, name), type)}
@@ -332,7 +335,10 @@ def test_draws_have_every_part() -> None:
 @given(draw=random_draws())
 @settings(max_examples=10)
 def test_the_critical_rate_is_that_of_the_theory(draw: Draw) -> None:
-    """For squared loss 2 N / lambda_max of the wide network's kernel; twice and four times that for the others."""
+    """For squared loss, the critical rate is 2 N / lambda_max of the wide kernel.
+
+    For cross-entropy and the logistic loss, the rate is two and four times as large.
+    """
     draw = replace(draw, depth=1, body="dense", regime="NTK")
     k = analytic_kernel(draw, 4)
     assert k is not None
@@ -350,7 +356,7 @@ def test_the_critical_rate_is_that_of_the_theory(draw: Draw) -> None:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[report.Records, report.Records, Path]:
-    """Four draws and each control once, on narrow networks; of this seed, because its draws take little time."""
+    """Study four draws and each control once, on narrow networks. This seed has draws that take little time."""
     store = tmp_path_factory.mktemp("draws")
     return *report.draws(4, store, **FEW), store
 

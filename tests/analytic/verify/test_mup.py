@@ -1,4 +1,4 @@
-"""Test the rows of `verify --mup`: verdicts that can fail, controls that are refused, the report."""
+"""Test the rows of `verify --mup`: verdicts that can fail, controls that are refused, and the report."""
 
 from __future__ import annotations
 

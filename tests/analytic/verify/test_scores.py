@@ -1,4 +1,4 @@
-"""Test that the z-scores of `minintk verify` are calibrated, and reject what is wrong."""
+"""Test that the z-scores of `minintk verify` are calibrated and reject wrong theories."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,10 @@ def test_z_scores_reject_what_is_wrong() -> None:
 
 
 def test_few_members_do_not_see_one_over_the_width() -> None:
-    """Means that are 1/n off: refused as often as right ones if sqrt(E) << n, always if not."""
+    """Means that are off by 1/n are refused as often as right ones if sqrt(E) << n.
+
+    Otherwise, they are always refused.
+    """
     rng = np.random.default_rng(0)
     for E, n, seen in ((16, 256, False), (4096, 8, True)):
         z = np.array([mean_z(1 / n + rng.standard_normal((E, 5)), np.zeros(5), np.eye(5)) for _ in range(300)])
@@ -39,7 +42,7 @@ def test_few_members_do_not_see_one_over_the_width() -> None:
 
 @pytest.mark.parametrize("tests", [1, 8, 40])
 def test_the_critical_value_is_bonferronis(tests: int) -> None:
-    """The sum of the chances of all tests, two-sided, is that of any: an upper bound however they depend."""
+    """The two-sided probabilities of all tests add up to the family-wise error, under any dependence a bound."""
     assert 2 * tests * norm.sf(critical_z(tests)) == pytest.approx(FAMILY_WISE_ERROR, rel=1e-9)
 
 
