@@ -26,7 +26,7 @@ PLAN = {
         "lee_movement": ("small", 6), "lee_parametrizations": ("small", 24), "lee_width_and_data": ("small", 10),
     },
     "mnist": {
-        "linear_until_t1": ("small", 130), "spectrum_of_lenet": ("small", 8), "lee_cross_entropy": ("evening", 12),
+        "linear_until_t1": ("paper", 10), "spectrum_of_lenet": ("small", 8), "lee_cross_entropy": ("evening", 12),
         "lee_function_space": ("evening", 8), "lee_monte_carlo": ("evening", 36), "lee_ensemble": ("evening", 1500),
         "kernel_movement_phase": ("small", 76), "lee_width_and_data": ("evening", 10),
         "lee_parametrizations": ("evening", 24), "lenet_and_its_linearisation": ("small", 6),
