@@ -28,7 +28,7 @@ CELL = re.compile(r"^```\{code-cell\}.*\n((?::.*\n)*)((?s:.*?))^```$", re.M)
 
 
 def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """An audit hook."""
+    """Refuse maps and processes, as an audit hook."""
     if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec", "os.spawn"):
         ASKED["processes"] += 1
         raise OSError(errno.ENOSYS, "this system does not support processes")
@@ -38,24 +38,24 @@ def refuse(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def no_thread(*arguments: Any, **settings: Any) -> None:
-    """In place of what starts a thread."""
+    """Replace the function that starts a thread."""
     ASKED["threads"] += 1
     raise RuntimeError("can't start new thread")
 
 
 def no_process(*arguments: Any) -> None:
-    """In place of what multiprocessing calls without an audit event."""
+    """Replace what multiprocessing calls without an audit event."""
     refuse("os.fork", ())
 
 
 def cells(notebook: Path) -> list[str]:
-    """The code of a notebook, cell by cell, each at its own lines of the file."""
+    """Return the code of a notebook, cell by cell, each at its own lines of the file."""
     text = notebook.read_text(encoding="utf-8")
     return ["\n" * text.count("\n", 0, found.start(2)) + found[2] for found in CELL.finditer(text)]
 
 
 def close() -> None:
-    """From now on this is a browser, for as long as the process lives."""
+    """Behave like a browser until the process ends."""
     importlib.import_module("matplotlib.font_manager")  # on its first import it may look for fonts by processes
 
     for name in ("numba", "cupy", "resource"):

@@ -74,7 +74,7 @@ def left_out(root: Path, folders: list[str]) -> list[Path]:
 
 
 def run(names: list[str], everything: bool) -> int:
-    """Delete, run the tests, say how it went; returns pytest's exit status."""
+    """Delete, run the tests and report. Return pytest's exit status."""
     start, folders = time.monotonic(), deleted(names)
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
@@ -105,7 +105,7 @@ def run(names: list[str], everything: bool) -> int:
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the requested deletions."""
     asked = sys.argv[1:] or [*SATELLITES, "all"]
     runs = [(list(SATELLITES), True) if name == "all" else ([name], False) for name in asked]
     return max([run(*what) for what in runs])

@@ -40,7 +40,7 @@ def call(*command: str | Path, cwd: Path = ROOT) -> str:
 
 
 def build(place: Path) -> tuple[Path, Path]:
-    """The wheel and the sdist in dist/; they agree on what is installed."""
+    """Build the wheel and the sdist in dist/. They agree on what is installed."""
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     call(sys.executable, "-m", "hatchling", "build", "-d", "dist")
     (wheel,), (sdist,) = (list((ROOT / "dist").glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
@@ -53,7 +53,7 @@ def build(place: Path) -> tuple[Path, Path]:
 
 
 def pythons(only: list[str] | None) -> Iterator[tuple[str, str]]:
-    """(version, path) of each Python that runs."""
+    """Return (version, path) of each Python that runs."""
     for version in only or PYTHONS:
         path = shutil.which(f"python{version}")
         if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:

@@ -20,20 +20,23 @@ Case = tuple[dict[str, Any], Callable[[Found], None], Found]
 
 
 def importable(monkeypatch: pytest.MonkeyPatch, *shared: str) -> None:
-    """As where a script is run: its own folder first.  shared : modules that scripts import."""
+    """Make modules importable as a script does, with its own folder first. shared : modules that scripts import."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     for name in shared:
         monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
 
 
 def scripts(papers: Mapping[str, Any], long: set[str]) -> list[Any]:
-    """The scripts to parametrize with; those that take more than a few seconds are marked slow."""
+    """Return the scripts to parametrize with. Those that take more than a few seconds are marked slow."""
     assert long <= set(papers)
     return [pytest.param(name, marks=pytest.mark.slow if name in long else ()) for name in sorted(papers)]
 
 
 def check_script(name: str, case: Case, folder: Path) -> None:
-    """Run it, reduced; its numbers pass their check, its files are there, and the wrong numbers are refused."""
+    """Run a reduced script.
+
+    Its numbers must pass their check, its files must exist, and wrong numbers must be refused.
+    """
     arguments, check, wrong = case
     setting = importlib.import_module("common").Setting(name, folder)
     found = importlib.import_module(name).main(setting, **arguments)

@@ -72,7 +72,7 @@ def test_snake() -> None:
 def test_wrong_snakes_are_refused() -> None:
     @dataclass(frozen=True)
     class Wrong(page().Snake):  # type: ignore[misc]
-        """Has a derivative, or a slope of its kernel, that is off by a factor."""
+        """An activation whose derivative, or whose kernel's slope, is off by a factor."""
 
         derivative: float = 1.0
         slope: float = 1.0

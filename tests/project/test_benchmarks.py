@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """name -> the module of benchmarks/."""
+    """Return {name: module} of benchmarks/."""
     if not (ROOT / "benchmarks" / "rows.py").exists():
         pytest.skip("there are no benchmarks in this tree (an installed package, say)")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -98,7 +98,7 @@ def test_a_report_replaces_its_processors_part_alone(benchmarks: Any) -> None:
 
 
 def test_networks_are_the_same_to_minintk(benchmarks: Any) -> None:
-    """Names and shapes of the weights; the number of AlexNet's is the published one."""
+    """Names and shapes of the weights agree, and AlexNet has the published number of them."""
     networks = benchmarks("networks")
     cases = (
         (networks.mlp(5, 3), (7,), True), (networks.lenet(1), (28, 28, 1), True),
@@ -115,7 +115,7 @@ def test_networks_are_the_same_to_minintk(benchmarks: Any) -> None:
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_references_are_right(benchmarks: Any, linear: bool) -> None:
-    """A small residual network, two steps, against ours; one step more, or another rate, is refused."""
+    """A small residual network agrees with ours after two steps. One step more and another rate are refused."""
     networks, single = benchmarks("networks"), benchmarks("single")
     net = networks.resnet(not linear, 2)
     a = single.inputs(net, (8, 8, 3), 6, 10, False)

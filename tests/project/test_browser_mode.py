@@ -92,7 +92,7 @@ def written(folder: Path, code: str) -> Path:
 
 
 def test_thirty_lines(tmp_path: Path) -> None:
-    """And they print what the README says they print, but for the last digit."""
+    """The README's lines print what it says, except for the last digit."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     code, shown = (text.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
     said = printed(written(tmp_path, code))[:-1]

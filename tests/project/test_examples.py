@@ -85,7 +85,7 @@ HELPERS = {
 
 
 def load(name: str) -> Any:
-    """The example as a module."""
+    """Return the example as a module."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec
     assert spec.loader
@@ -100,14 +100,20 @@ def check_backprop(found: dict[str, float]) -> None:
 
 
 def check_authors(found: dict[str, float]) -> None:
-    """Better than chance by 3 standard errors; networks as far from the NTK as their scatter and 1 / width explain."""
+    """Check that accuracy is better than chance by 3 standard errors.
+
+    Networks may differ from the NTK by their scatter and 1 / width.
+    """
     for name in ("NNGP", "NTK", "networks"):
         assert found[f"{name}, 80"] - 3 / 1.96 * found[f"{name}, 80 ±"] > 0.5
     assert 0.5 < found["distance, 80"] / found["scatter, 80"] < 1.8
 
 
 def convolved(k: Array) -> Array:
-    """2/9 sum_s k[p + s, p' + s] over the 3 x 3 shifts s, zeros outside: (N, 8, 8, 8, 8), or (N, 8, 8) for p = p'."""
+    """Return 2/9 sum_s k[p + s, p' + s] over the 3 x 3 shifts s with zeros outside.
+
+    Shape : (N, 8, 8, 8, 8), or (N, 8, 8) for p = p'.
+    """
     wide = np.pad(k, [(0, 0)] + [(1, 1)] * (k.ndim - 1))
     both = (k.ndim - 1) // 2
     shifts = [(slice(None), *(slice(i, i + 8), slice(j, j + 8)) * both) for i, j in np.ndindex(3, 3)]
@@ -220,7 +226,7 @@ def check_catapult(found: dict[str, float]) -> None:
 
 
 def check_edge(found: dict[str, float]) -> None:
-    """With so few steps the sharpness of the third run still rises towards the edge."""
+    """Check that the sharpness of the third run still rises towards the edge after so few steps."""
     for fraction, least in ((1.5, 1.9), (2, 1.9), (3, 1.2)):
         name = f"lr = 2 / ({fraction} s)"
         assert found[f"{name}: at the start"] < 1.4
@@ -230,7 +236,7 @@ def check_edge(found: dict[str, float]) -> None:
 
 
 def check_hierarchy(found: dict[str, float]) -> None:
-    """-1 frozen, -2 with O4, each within its interval and .2; ReLU gains nothing."""
+    """Check the slopes -1 (frozen) and -2 (with O4) within their intervals and .2. ReLU gains nothing."""
     for phi, powers in {"tanh": (-1, -1, -2), "erf": (-1, -1, -2), "ReLU": (-0.75, -0.75, -0.75)}.items():
         for order, power in zip(("frozen kernel", "+ O3", "+ O3 + O4"), powers, strict=True):
             for what in ("kernel", "outputs"):
@@ -267,7 +273,7 @@ def check_finite_width(found: dict[str, float]) -> None:
 
 
 def check_laziness(found: dict[str, float]) -> None:
-    """Kappa: -1/2 and 0, and up to .15 for the largest of n; movement: -1 and 0."""
+    """Check that kappa has slopes -1/2 and 0, up to .15 for the largest n, and movement -1 and 0."""
     for what, (ntk, free) in {"kappa": (-0.42, 0.08), "kernel movement": (-1.0, 0.0)}.items():
         for scaling, theory in (("NTK", ntk), ("mean field", free)):
             name = f"{what}, 2 layers, {scaling}"
@@ -275,7 +281,10 @@ def check_laziness(found: dict[str, float]) -> None:
 
 
 def check_rates(found: dict[str, float]) -> None:
-    """J S J' is the step, to the second order in lr; J J' off by a power of n; kappa as `laziness` has it."""
+    """Check that J S J' is the step to second order in lr, and J J' is off by a power of n.
+
+    Kappa equals that of `laziness`.
+    """
     for name, factor in (("NTK", 1.0), ("muP", 4.0), ("mean field", 1 / 4), ("muP as ABC, c = 0", 1.0)):
         n32, n128 = (found[f"{name}, n = {n}: |J J' (f - y) / N| / |df / lr|"] for n in (32, 128))
         assert 0.6 * factor < n128 / n32 < 1.7 * factor
@@ -289,7 +298,10 @@ def check_rates(found: dict[str, float]) -> None:
 
 
 def check_path(found: dict[str, float]) -> None:
-    """s = 100: movement of order 1 / s; s = .1: far more than the kernel itself, with a turn to the labels."""
+    """Check that at s = 100 movement is of order 1 / s.
+
+    At s = .1 it is far more than the kernel, and turns to the labels.
+    """
     assert found["lazy: movement"] < 0.1 < 10 < found["feature: movement"]
     assert found["feature: overlap"] < 0.9 < 0.98 < found["lazy: overlap"]
     lazy, feature = (found[f"{n}: alignment, largest"] / found[f"{n}: alignment, first"] for n in ("lazy", "feature"))
@@ -297,7 +309,7 @@ def check_path(found: dict[str, float]) -> None:
 
 
 def check_means(found: dict[str, Any]) -> None:
-    """The line through two widths begins at c, and the wider networks are too far from the limit for c = 0."""
+    """Check that the line through two widths begins at c. The wider networks are too far from the limit for c = 0."""
     for t in (1, 2, 4):
         start, measured = f"1 hidden, tanh, t = {t}: 1/n -> 0", found[f"1 hidden, tanh, t = {t}: n = 48"]
         assert abs(found[start][2]) < 4.5
@@ -312,14 +324,14 @@ def check_lift(found: dict[str, float]) -> None:
 
 
 def check_pooling(found: dict[str, Any]) -> None:
-    """Each read-out reads the digits, of which chance has a tenth."""
+    """Check that each read-out recognises digits better than chance, which is a tenth."""
     for name in ("B = 1", "B = 3", "B = 8"):
         assert min(found[name], found[f"{name}, flips"]) > 0.75
         assert found[f"{name}: ms"] > 0
 
 
 def test_mirrored_images_need_no_larger_system() -> None:
-    """The outputs are those of regression on the images and their mirror images."""
+    """Outputs equal those of regression on the images and their mirror images."""
     example: Any = importlib.import_module("examples.local_pooling")
     one, two = example.data(None, 16, 8)
     x, x_test, y = (a.astype(np.float64) for a in (one.x, two.x, np.eye(10)[one.labels]))
@@ -338,7 +350,7 @@ def test_mirrored_images_need_no_larger_system() -> None:
 
 
 def test_the_ridge_is_that_of_the_errors_left_out() -> None:
-    """Its formula against leaving out each example in turn."""
+    """The formula equals leaving out each example in turn."""
     example: Any = importlib.import_module("examples.local_pooling")
     rng = np.random.default_rng(0)
     A, y = rng.standard_normal((12, 30)), rng.standard_normal((12, 2))

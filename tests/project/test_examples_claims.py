@@ -1,4 +1,4 @@
-"""Scripts that rerun a claim, by one line each: their rows agree at a small size, and not if they measure nothing."""
+"""Test scripts that rerun a claim. Their rows agree at a small size, and do not if the script measures nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from tests.project.reruns import EXAMPLES, importable
 
 PAPERS: dict[str, dict[str, Any]] = {}
-"""{script: the arguments of a small run}"""
+"""Test scripts that rerun a claim. Their rows agree at a small size, and do not if the script measures nothing."""
 
 ON_THE_PAGE = {"linearisation_by_width": {"widths": (16, 64, 256), "seeds": 6, "steps": 30}}
-"""The same of the script in docs/project/adding.md."""
+"""Test scripts that rerun a claim. Their rows agree at a small size, and do not if the script measures nothing."""
 PAGE = EXAMPLES.parent / "docs" / "project" / "adding.md"
 
 
@@ -29,7 +29,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def check_rows(script: Any, folder: Path, sizes: dict[str, Any]) -> None:
-    """Every row with a rule agrees, one of them is the claim, and the figure is drawn."""
+    """Check that every row with a rule agrees, one of them is the claim, and the figure is drawn."""
     rows = script.main(importlib.import_module("common").Setting(script.__name__, folder), **sizes)["table"]
     assert [row["claim"] for row in rows if row["rule"] and row["agrees"] is not True] == []
     assert any(row["rule"] and not row["claim"].startswith("control") for row in rows), "no row says what must hold"

@@ -1,4 +1,4 @@
-"""Geiger et al. 2020: each script runs, reduced, its numbers carry its claim, and wrong numbers are refused."""
+"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and wrong numbers are refused."""
 
 import importlib
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_exponents(found: Found) -> None:
-    """At fixed output the theory's exponents, from three seeds, on the last decade."""
+    """Check theory's exponents at fixed output, from three seeds, on the last decade."""
     for L in (2, 5):
         assert abs(found["exponents"][f"kernel, L = {L}"][0] + 2 / (1 + 1 / L)) < 0.1
         assert abs(found["exponents"][f"weights, L = {L}"][0] + 1 / (L + 1)) < 0.06
@@ -51,7 +51,7 @@ def check_linear(found: Found) -> None:
 
 
 def check_frozen(found: Found) -> None:
-    """The last kernel does what the network does, the first does not."""
+    """Check that the last kernel does what the network does, and the first does not."""
     last, first = (found["behind"][f"sparse, feature, {kind}"][0] for kind in ("last", "first"))
     assert abs(last[0]) < last[1] + 0.02
     assert first[0] - last[0] > 0.05
@@ -66,7 +66,7 @@ def check_phase(found: Found) -> None:
 
 
 def check_cnn(found: Found) -> None:
-    """They learned something, with batches that are smaller where steps are."""
+    """Check that networks learned, with smaller batches where steps are smaller."""
     assert all(error[0][0] < 0.45 for error in found["error"].values())
     assert found["batch"][0][0] < found["batch"][1][0]
 
@@ -109,11 +109,11 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"batch": [[20.0], [10.0]]},
     ),
 }  # fmt: skip
-"""Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
+"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and wrong numbers are refused."""
 
 
 LONG = {*PAPERS} - {"linear_until_t1"}
-"""Of these a short form, `TINY`, is run on every change, or what `test_runs_on_a_device` computes."""
+"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and wrong numbers are refused."""
 
 TINY: dict[str, dict[str, Any]] = {
     "lazy_and_feature_phase": {
@@ -125,7 +125,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", sorted(TINY))
 def test_script_comes_to_its_end(name: str, tmp_path: Path) -> None:
-    """Too short for its claims: the table, its files."""
+    """A run too short for its claims writes the table and the files."""
     found = importlib.import_module(name).main(importlib.import_module("common").Setting(name, tmp_path), **TINY[name])
     assert found["table"]
     assert {path.suffix for path in tmp_path.iterdir()} >= {".png", ".json"}
@@ -139,7 +139,7 @@ def test_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_size_is_taken() -> None:
-    """`main` takes what `--scale evening` and `--scale paper` pass."""
+    """`main` accepts what `--scale evening` and `--scale paper` pass."""
     for name in PAPERS:
         module = importlib.import_module(name)
         assert set(module.SIZES) == {"small", "evening", "paper"}
@@ -148,7 +148,7 @@ def test_every_size_is_taken() -> None:
 
 
 def test_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run on a GPU's arrays, on the strict stand-in: the same numbers, nothing left to NumPy."""
+    """A run with the strict stand-in for GPU arrays gives the same numbers and leaves nothing to NumPy."""
     shared = importlib.import_module("geiger")
     calls: dict[str, tuple[str, tuple[Any, ...]]] = {
         "kernel_movement_exponents": ("moved", ("digits", 14, 8, 1.0, 2, 0.1, (0, 1))),
@@ -176,7 +176,7 @@ def test_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_network_too_narrow_is_a_diverged_run() -> None:
-    """One neuron does not learn the parity of ten normal inputs: an error that a sweep records."""
+    """One neuron does not learn the parity of ten normal inputs, and the sweep records this error."""
     geiger = importlib.import_module("geiger")
     (x, y), _ = geiger.task("sparse", 60, 1)
     net = geiger.network(1, 1)
@@ -185,7 +185,7 @@ def test_a_network_too_narrow_is_a_diverged_run() -> None:
 
 
 def test_the_stopping_rule_ends_at_the_size() -> None:
-    """Each network stops where the root mean square of its outputs is 1, to the length of a step; a hinge goes on."""
+    """Each network stops where the root mean square of its outputs is 1, up to a step. With a hinge it continues."""
     geiger = importlib.import_module("geiger")
     (x, y), _ = geiger.task("digits", 20, 1)
     net = geiger.network(12, 2)

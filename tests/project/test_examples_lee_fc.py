@@ -1,4 +1,7 @@
-"""Lee et al. 2019, fully connected: each script runs, reduced, its numbers carry its claim, wrong ones are refused."""
+"""Test scripts for fully connected networks of Lee et al. 2019.
+
+Reduced runs support the claims, and wrong ones are refused.
+"""
 
 import importlib
 from collections.abc import Callable
@@ -18,7 +21,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_movement(found: Found) -> None:
-    """Exponents of three tanh layers; the intervals of four seeds are wide, so 0.15 beside -1/2 and -1."""
+    """Check exponents of three tanh layers. Intervals of four seeds are wide, so 0.15 around -1/2 and -1 is allowed."""
     of = {name.partition(", ")[2]: fit for name, fit in found["exponents"].items()}
     for kind, power in (("input weights", -0.5), ("output weights", -0.5), ("middle weights", -1.0)):
         assert abs(of[kind][0] - power) < 0.15
@@ -29,7 +32,10 @@ def check_movement(found: Found) -> None:
 
 
 def check_ensemble(found: Found) -> None:
-    """Both theories within 3 half-widths and the O(1/n) of width 64; the top layer's is refused by all layers."""
+    """Check both theories within 3 half-widths and the O(1/n) of width 64.
+
+    That of all layers refuses the top layer's.
+    """
     for name in ("all", "top"):
         for mean, half, *_ in found[name].values():
             assert abs(mean - 1) < 1.5 * half + 0.15
@@ -102,7 +108,10 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"NTK, in M": [(0.0, 0.1, "seeds", 9), (0.0, 0.1, "seeds", 9)]},
     ),
 }
-"""Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
+"""Test scripts for fully connected networks of Lee et al. 2019.
+
+Reduced runs support the claims, and wrong ones are refused.
+"""
 
 
 TINY: dict[str, dict[str, Any]] = {
@@ -116,7 +125,10 @@ TINY: dict[str, dict[str, Any]] = {
 
 
 LONG = {"lee_linearisation", "lee_parametrizations", "lee_width_and_data"}
-"""Of these the short form, `TINY`, is run on every change."""
+"""Test scripts for fully connected networks of Lee et al. 2019.
+
+Reduced runs support the claims, and wrong ones are refused.
+"""
 
 
 @pytest.mark.parametrize("name", scripts(PAPERS, LONG))
@@ -126,7 +138,7 @@ def test_script(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(PAPERS))
 def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--scale paper` as on a GPU, on the strict stand-in: the same table, nothing left to NumPy."""
+    """`--scale paper` with the strict stand-in for a GPU gives the same table and leaves nothing to NumPy."""
     module, lee, common = (importlib.import_module(each) for each in (name, "lee", "common"))
     on_host = module.main(common.Setting(name), **TINY[name])
     moved = on_standin(monkeypatch, lee, module)
@@ -137,7 +149,10 @@ def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_near(a: Any, b: Any) -> None:
-    """Numbers within the rounding of float32 that a few steps amplify; the same words, but for the table's."""
+    """Check that numbers agree within float32's rounding, which a few steps amplify.
+
+    Words must agree outside the table.
+    """
     if isinstance(a, dict):
         for key in a.keys() - {"table"}:
             assert_near(a[key], b[key])
@@ -151,7 +166,7 @@ def assert_near(a: Any, b: Any) -> None:
 
 
 def test_every_size_has_the_same_arguments() -> None:
-    """`main` takes what `--scale evening` and `--scale paper` pass."""
+    """`main` accepts what `--scale evening` and `--scale paper` pass."""
     for name in PAPERS:
         sizes = importlib.import_module(name).SIZES
         assert set(sizes) == {"small", "evening", "paper"}
@@ -159,7 +174,7 @@ def test_every_size_has_the_same_arguments() -> None:
 
 
 def test_the_top_layer_alone() -> None:
-    """Linear descent on the kernel of the features is training with the other rates at zero, to rounding."""
+    """Linear descent on the kernel of the features equals training with the other rates at zero, up to rounding."""
     lee, script = importlib.import_module("lee"), importlib.import_module("lee_ensemble")
     x, y, x_test, _ = lee.problem("digits", "binary", 12, 8)
     net = mn.Network(lee.spec("tanh", 3, 16), x.shape[1:])
@@ -174,7 +189,10 @@ def test_the_top_layer_alone() -> None:
 
 
 def test_the_linearisation_in_closed_form() -> None:
-    """`lee.linearised` is training the linearised network, several outputs, to rounding; the network itself differs."""
+    """`lee.linearised` equals training the linearised network up to rounding, for several outputs.
+
+    The network itself differs.
+    """
     lee = importlib.import_module("lee")
     x, y, x_test, _ = lee.problem("digits", "classes", 8, 5)
     net = mn.Network(lee.spec("relu", 2, 12, 10), x.shape[1:])

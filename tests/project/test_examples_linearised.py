@@ -1,4 +1,4 @@
-"""Linearised networks in two papers: each script runs, reduced, its numbers carry its claim, wrong ones are refused."""
+"""Test scripts for linearised networks in two papers. Reduced runs support the claims, and wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_iterative(found: Found) -> None:
-    """K = 1 and infinity learn where no finite K > 1 does; all runs inside the bound learn, and some are inside."""
+    """Check that K = 1 and infinity learn where no finite K > 1 does.
+
+    All runs inside the bound learn, and some are inside.
+    """
     first, *finite, last = found["largest"]
     assert min(first, last) > max(finite) > 0
     good, all_inside = found["inside"]
@@ -46,14 +49,17 @@ def check_spectrum(found: Found) -> None:
 
 
 def check_trajectories(found: Found) -> None:
-    """Means and deviations come nearer with width, and the paths stay apart, if nearer than independent ones."""
+    """Check that means and deviations converge with width. The paths stay apart, but less than independent ones."""
     narrow, wide = found["statistics"]
     assert narrow[0] > wide[0] + 0.02
     assert all(0.5 < paths[0] < 2**0.5 for paths in found["paths"])
 
 
 def check_exact(found: Found) -> None:
-    """The narrow exact solution overfits; a ridge takes it to SGD's accuracy, and SGD's time gives nearly that too."""
+    """Check that the narrow exact solution overfits.
+
+    A ridge gives SGD's accuracy, and stopping at SGD's time nearly does.
+    """
     assert np.min(found["train"]) == 1
     (narrow, wide), (sgd, _), (ridge, _) = (found[name][0] for name in ("solver", "linearised", "ridge"))
     assert wide[0] > narrow[0]
@@ -64,7 +70,7 @@ def check_exact(found: Found) -> None:
 
 
 def check_threshold(found: Found) -> None:
-    """At N near the rank of J fewer digits are better, in a narrow network only."""
+    """Check that at N near the rank of J fewer digits are better, only in a narrow network."""
     by = found["shifts up to 0"]
     few, *middle, _ = by["x1"]
     assert min(m[0] for m in middle) < few[0] - 0.03
@@ -114,7 +120,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"AlexNet": [(0.1, 0.0)]},
     ),
 }
-"""Name: the arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
+"""Test scripts for linearised networks in two papers. Reduced runs support the claims, and wrong ones are refused."""
 
 TINY: dict[str, dict[str, Any]] = {
     "iterative_linearisation": {"periods": (1, 8, inf), "n_train": 10, "rates": 2, "lowest": (1.0, 4.0)},
@@ -134,7 +140,7 @@ def test_script(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(TINY))
 def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--scale paper` as on a GPU, on the strict stand-in: the same table, nothing left to NumPy."""
+    """`--scale paper` with the strict stand-in for a GPU gives the same table and leaves nothing to NumPy."""
     module, common = importlib.import_module(name), importlib.import_module("common")
     monkeypatch.setattr(module, "ceil", lambda steps: min(ceil(steps), 600), raising=False)  # 15,000 for K = infinity
     on_host = module.main(common.Setting(name), **TINY[name])
@@ -146,7 +152,7 @@ def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_windows_are_iterative_linearisation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows on the Gram matrix, and step by step, end where `mn.train` of the model does, to rounding."""
+    """Windows on the Gram matrix and step by step end where `mn.train` of the model does, up to rounding."""
     windows = importlib.import_module("windows")
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(7), mn.Tanh(), mn.Dense(3)), (4,))

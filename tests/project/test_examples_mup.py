@@ -12,7 +12,10 @@ from tests.project.reruns import Found, check_script, importable, scripts
 
 
 def check_lecture(found: Found) -> None:
-    """Norms grow as the lecture says, features move in muP, and the narrow networks' rate is good for wide ones."""
+    """Check that norms grow as the lecture says and features move in muP.
+
+    Narrow networks' rates must suit wide ones.
+    """
     powers = {name: value[0] for name, value in found["exponents"].items()}
     assert abs(powers["|W1|"] - 0.5) < 0.2
     assert abs(powers["|dh1|"] - 0.5) < 0.25

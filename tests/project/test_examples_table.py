@@ -21,14 +21,14 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """verdicts.py, as a script imports it, with the functions of intervals.py."""
+    """Import verdicts.py as a script does, with the functions of intervals.py."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.setitem(sys.modules, "intervals", importlib.import_module("intervals"))
     return importlib.import_module("verdicts")
 
 
 def measured(shared: Any, *values: tuple[float, float]) -> list[Any]:
-    """Means with half-widths of 9 degrees of freedom."""
+    """Return means with half-widths for 9 degrees of freedom."""
     return [shared.Measured(mean, half, df=9) for mean, half in values]
 
 
@@ -70,7 +70,7 @@ def test_joined_claims(shared: Any) -> None:
 
 @pytest.mark.parametrize("many", [1, 4])
 def test_a_row_has_one_level(shared: Any, many: int) -> None:
-    """Numbers at the margin's edge: of 2,000 rows at most 5 %, and four standard errors, are called wrongly."""
+    """For numbers at the margin's edge, at most 5 % of 2,000 rows, plus four standard errors, are wrong."""
     interval = importlib.import_module("intervals").interval
     rng, rows = np.random.default_rng(0), 2000
     answers = [
@@ -88,7 +88,10 @@ def test_a_row_has_one_level(shared: Any, many: int) -> None:
 
 
 def test_more_seeds_make_a_right_number_agree(shared: Any) -> None:
-    """A finite width is 4 % off; holding the paper's number exactly, the old rule, 4,000 seeds would refuse it."""
+    """A finite width is 4 % off.
+
+    The old rule, which held the paper's number exactly, would refuse it with 4,000 seeds.
+    """
     interval = importlib.import_module("intervals").interval
     rng = np.random.default_rng(1)
     few, lots = (interval(0.96 + 0.3 * rng.standard_normal(n)) for n in (10, 4000))
@@ -135,7 +138,7 @@ def test_the_page_counts_every_row_once(shared: Any) -> None:
 
 @pytest.mark.parametrize(("target", "sign"), [(1.0, 1), (1.3, -1)])
 def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> None:
-    """The same values some times over: as many as `more` says decide, a tenth less do not."""
+    """Values are repeated. The number that `more` returns decides, and a tenth less does not."""
     values = np.random.default_rng(2).standard_normal(200)
     values = 1.06 + 2 * (values - values.mean()) / values.std()  # a third of a standard error from either margin
 
@@ -191,7 +194,7 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
 def test_starters_that_end_together_keep_the_result(
     shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second writes its files between the first one's file and its name."""
+    """The second starter writes its files between the first one's file and its rename."""
     running, rows = importlib.import_module("running"), importlib.import_module("claim_rows")
     right, others = os.replace, [Path("one.json"), Path("one.png")]
 
@@ -212,7 +215,7 @@ def test_starters_that_end_together_keep_the_result(
 
 
 def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes one second here; the second ends, or waits for the first, before that one has written."""
+    """Each part takes one second here. The second ends, or waits for the first, before the first has written."""
     running = importlib.import_module("running")
     clock, waits, write, others = local(), Event(), running.write_bytes, list[Future[Any]]()
     me = get_ident()
@@ -246,7 +249,7 @@ def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, mo
 
 
 def test_a_rerun_is_compared_number_by_number(shared: Any, tmp_path: Path) -> None:
-    """One of three numbers is beyond the root of the sum of squares; one verdict turns, one becomes undecided."""
+    """One of three numbers is beyond the root of the sum of squares. One verdict flips, and one becomes undecided."""
     replicate, page = importlib.import_module("replicate"), importlib.import_module("papers_page")
     texts = (
         ("1.0 ± 0.3; b = -0.5 (-0.6 to -0.4)", "1.5 ± 0.3; b = -0.5 (-0.6 to -0.4)"),

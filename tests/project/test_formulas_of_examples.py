@@ -23,7 +23,7 @@ def script(name: str) -> Any:
 
 
 def dense(net: mn.Network, theta: Any, x: Any) -> Any:
-    """J : (N C, P)."""
+    """Return J : (N C, P)."""
     return net.linearize(theta, x)[1].dense().reshape(len(x) * net.outputs, -1)
 
 
@@ -32,7 +32,7 @@ def share_right(f: Any, y: Any) -> float:
 
 
 def test_exact_solution_ridge_and_stopped_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each by weights w of f_0 + J w: a pseudo-inverse, (J'J + ridge)^-1 J' b, and a matrix exponential."""
+    """Weights w of f_0 + J w come from a pseudo-inverse, (J'J + ridge)^-1 J' b, and a matrix exponential."""
     threshold, module, time = script("interpolation_threshold"), script("exact_linearised_lenet"), 2000.0
     net, theta0, (x, y, x_test, y_test) = threshold.problem("digits", 60, 0, 1, 3)
     found = module.solved("digits", 60, 0, 1, 3, time)
@@ -100,7 +100,7 @@ def test_effective_ranks_are_of_singular_values() -> None:
 
 
 def test_the_frozen_kernel_learns_by_its_own_flow() -> None:
-    """Small steps of f' = -K dL/df from zero, L the mean of hinges of scale alpha over alpha^2."""
+    """Small steps of f' = -K dL/df from zero agree, for the mean L of hinges of scale alpha over alpha^2."""
     geiger = script("geiger")
     (x, y), (x_test, _) = geiger.task("sparse", 12, 5, "float64")
     net = geiger.network(10, 2)
@@ -145,7 +145,7 @@ def test_statistics_of_trajectories_forget_which_image_it_was() -> None:
 def test_a_linearisation_decays_towards_its_start_at_ten_times_the_rate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same weights, batches, and decay lr x weight_decay; rates of one, one and ten."""
+    """Weights, batches and decay lr x weight_decay are equal, at rates of one, one and ten."""
     module, seen = script(name), []
 
     def kept(model: Any, theta0: Any, x: Any, y: Any, **how: Any) -> Any:

@@ -49,7 +49,7 @@ def test_every_part_runs_to_its_end(gpu: Any, tmp_path: Path, monkeypatch: pytes
 
 
 def work(gpu: Any, error: float) -> Any:
-    """A product that is off by so much on a device."""
+    """Return a product on a device that is off by a given amount."""
 
     def make(to: Any) -> Any:
         x = to(np.eye(3) + 1)
@@ -66,7 +66,7 @@ def test_a_wrong_result_is_found(gpu: Any, error: float, right: bool) -> None:
 
 
 def test_what_is_done_is_written_at_once(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that is stopped keeps its rows; a run of another part keeps those of the first; other devices' rows go."""
+    """A stopped run keeps its rows. A run of another part keeps those of the first, but drops rows of other devices."""
 
     def stopped(device: str, quick: bool) -> Iterator[Any]:
         yield gpu.Seen("kept", True, 1e-9, 2.0)

@@ -16,12 +16,12 @@ NUMBER = re.compile(r"(?<![\w.])\d[\d_]*\.\d+(?:[eE][+-]?\d+)?|(?<![\w.])\.\d+")
 
 
 def many(text: str) -> list[str]:
-    """Decimal fractions of many significant digits in a text."""
+    """Return decimal fractions of many significant digits in a text."""
     return [n for n in NUMBER.findall(text) if len(re.sub(r"[eE].*|[._]", "", n).strip("0")) >= MANY]
 
 
 def literals(code: str) -> Iterator[str]:
-    """Those in a module's code, and in its strings but for docstrings."""
+    """Return those in a module's code and in its strings, except docstrings."""
     tree = ast.parse(code if many(code) else "")  # most modules have none anywhere
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings: doctest checks them
     for node in ast.walk(tree):
