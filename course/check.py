@@ -253,7 +253,7 @@ def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade what the arguments name, and print the table; return 0 if all results are as expected."""
+    """Grade the assignments that the arguments name, and print the table; return 0 if all results are as expected."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["release"]:
         return build(words)

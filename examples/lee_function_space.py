@@ -1,4 +1,4 @@
-"""Train on a network's frozen kernel with momentum and with cross-entropy: Lee et al. 2019, section 2.5.
+"""Train with a network's frozen kernel, with momentum and with cross-entropy: Lee et al. 2019, section 2.5.
 
     python3 make.py python examples/lee_function_space.py [--out DIR] [--data DIR] [--scale evening]
 

@@ -74,7 +74,7 @@ def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[in
 
 
 def main(s: Setting, widths: tuple[int, ...], numbers: tuple[int, ...], seeds: int, share: float = 0.25) -> Found:
-    """Return exponents in width and in the number of examples at both times, and plot the distances."""
+    """Return how distances scale with width and number of examples at both stopping times, and plot them."""
     runs = s.sweep(
         work, {"N": numbers, "width": widths, "seed": range(seeds)}, together="seed", data=s.data, first=numbers[0],
         share=share,

@@ -276,7 +276,7 @@ class ImageEngine:
     workspace: Any = None
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return the bytes needed besides the results, for these inputs or a block of them."""
+        """Return the number of bytes needed in addition to the results, for these inputs or a block."""
         others = sum(8 * int(a.size) for pool in self.pools for pair in pool for a in pair)
         return others + working_memory(self.plan, inputs, self.size)
 

@@ -180,7 +180,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return (mean[:, :C] * self.std_ + self.mean_, *spread)
 
     def leave_one_out(self) -> Host:
-        """Predict each training example from a network trained on all others to time = inf, in the shape of y.
+        """Predict y at each training example with a network trained on all others to time = inf.  Same shape as y.
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 

@@ -10,7 +10,7 @@ W^l(0) phi^l, xi = sigma_l/sqrt(n) W^l(0)' g^{l+1}, Phi^l = phi^l . phi^l / n an
     z^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_{s<k} G^{l+1}(k, s) e(s) phi^l(s)
 
 As n -> infinity, the kernels self-average.  A layer's neurons become independent samples of one process, with Gaussian
-fields u, r and responses to the signals that W^l(0) has carried before (Bordelon and Pehlevan 2022):
+fields u, r and responses to the signals that W^l(0) carried earlier (Bordelon and Pehlevan 2022):
 
     chi = u + gamma0 sigma_l^2 sum_{s<k}  A^l(k, s) g^{l+1}(s)       A^l = <d phi^l(k) / dr(s)> / gamma0
     xi  = r + gamma0 sigma_l^2 sum_{s<=k} B^{l+1}(k, s) phi^l(s)     B^l = <d g^l(k) / du(s)> / gamma0

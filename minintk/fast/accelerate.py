@@ -1,6 +1,6 @@
 """Replace the layers of a network by faster layers, with `faster`.
 
-A network calls `faster` once, when it is created, for layers that compute the same functions.  It receives one bound
+A network calls `faster` once, when it is created, to get layers that compute the same functions.  It receives one bound
 layer for outputs and sweeps, and one for kernels:
 
     max(relu(x)) = relu(max(x))    ReLU is moved after the pooling, which leaves a quarter of the numbers

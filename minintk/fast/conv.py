@@ -268,7 +268,7 @@ class BlockedConv:
         return scaled(self.plain.parameters.m, self.patches.unroll(W))
 
     def bias_row(self, w: Weights) -> Array | None:
-        """Return c b for each of the B windows of a row of P : (..., 1, B C_out)."""
+        """Return c b, (..., 1, B C_out), for each of the B windows of a row of P."""
         p = self.plain.parameters
         if p.b is None:
             return None

@@ -47,7 +47,7 @@ class SplitOutputsJacobian(ChainJacobian):
         return sum(others, first)
 
     def count(self, u: Array) -> int:
-        """Return the number of parts that pay off, although each recomputes Gram matrices, or that memory requires."""
+        """Return the number of parts that memory requires, or that pays off although parts recompute Gram matrices."""
         if not on_host(array_namespace(u)):
             return 1
         (total, widest), C = self.sizes, u.shape[0]

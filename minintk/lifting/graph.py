@@ -361,7 +361,7 @@ def bound(node: Node, defaults: dict[str, Any]) -> Any:
 
 
 def arguments(node: Node) -> str:
-    """Return all arguments that are not arrays as text, for error messages."""
+    """Return the text of all non-array arguments, for error messages."""
     rest = [a for a in node.args if not isinstance(a, Node)]
     given = [*map(repr, rest), *(f"{key}={a!r}" for key, a in node.kwargs.items() if not isinstance(a, Node))]
     return f" with {', '.join(given)}" if given else ""

@@ -298,8 +298,8 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
     at the worst lambda from 0 to lambda_max / N; k and lambda_max are estimated on one batch.  Linearised networks
-    diverged at .8 to 1.5 times that rate (b = 2 to 32, momentum 0 and .9), so we warn at 1.5 times.  The cost is 3 or,
-    above half the rate, 8 Lanczos steps on a batch and four of its examples.  Only a schedule's first rate is checked.
+    diverged at .8 to 1.5 times that rate (b = 2 to 32, momentum 0 and .9), so we warn at 1.5 times.  The cost is 3
+    Lanczos steps (8 above half the rate) on a batch and on four of its examples.  Only a schedule's first rate counts.
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)

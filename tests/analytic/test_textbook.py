@@ -314,7 +314,7 @@ def hard_rows(seed: int) -> Array:
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_theta_of_nearly_parallel_rows_keeps_half_of_its_digits(depth: int) -> None:
-    """Check the figures of the module's docstring against 70 digits, relative to sqrt(k(x, x) k(x', x'))."""
+    """Check the accuracies in the module's docstring against 70-digit values, relative to sqrt(k(x, x) k(x', x'))."""
     hidden = depth * [mn.Dense(8, w_std=R2, b_std=0.1), mn.ReLU()]
     spec = mn.Sequential(*hidden, mn.Dense(1, w_std=R2, b_std=0.1))
     worst = {"textbook": (0.0, 0.0), "engine": (0.0, 0.0)}

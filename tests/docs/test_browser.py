@@ -1,4 +1,4 @@
-"""Test the site and the report of verify in a real browser at widths of 1400 and 400 pixels.
+"""Test the site and the `verify` report in a real browser at widths of 1400 and 400 pixels.
 
 `python3 make.py browser` runs these tests. The tests need Playwright (the extra `browser`) and Chromium, either on the
 PATH or installed by `.venv/bin/playwright install chromium`. Without them, the tests are skipped.

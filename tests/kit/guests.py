@@ -126,7 +126,7 @@ def left() -> dict[str, Any]:
 def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
     """Return the changes of the state since `before`, after waiting for at most `patience` milliseconds.
 
-    The wait is only 200 milliseconds if no new threads have to end.
+    The wait is only 200 milliseconds if there are no new threads to wait for.
     """
     for waited in range(patience):
         after = left()

@@ -326,7 +326,7 @@ def table(verdicts: list[Verdict]) -> str:
 
 
 def known(results: Path) -> dict[str, Verdict]:
-    """Return the last verdict of earlier runs about each mutant."""
+    """Return the latest verdict on each mutant from earlier runs."""
     rows = map(json.loads, results.read_text(encoding="utf-8").splitlines()) if results.exists() else ()
     return {row["key"]: Verdict(row["key"], row["status"], row["by"], row["seconds"]) for row in rows}
 

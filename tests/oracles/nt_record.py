@@ -189,7 +189,7 @@ def built(network: Any, stax: Any) -> Any:
 
 
 def compute(case: Case, stax: Any) -> None:
-    """Add nngp, ntk, and the order of their pixels, or the error."""
+    """Add nngp, ntk and the order of their pixels to the record, or the error if one is raised."""
     if "error" in case or case["options"]:
         return
     get = ("nngp", "ntk", "is_reversed")

@@ -131,7 +131,7 @@ def fast_as_written(net: mn.Network, theta: Array, x: Array) -> None:
 
 
 def fast_dense() -> None:
-    """A fast network equals its plain layers."""
+    """A fast network gives the results of its plain layers."""
     with fast_paths():
         for net, theta in points() + points(2)[:1]:
             fast_as_written(net, theta, X)

@@ -1,4 +1,4 @@
-"""Use a table as an array (3, 3), and train the networks of one width together as a stack."""
+"""Represent a table as a (3, 3) array, and train all networks of one width together as a stack."""
 
 import numpy as np
 import variant

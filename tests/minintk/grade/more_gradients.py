@@ -354,7 +354,7 @@ UNUSUAL = [
 
 
 def functions(family: str, old: str = "", new: str = "") -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return forward, and backward with the change applied."""
+    """Return the functions `forward` and `backward`, the latter with the change applied."""
     source = FAMILIES[family].source
     head, mark, tail = source.partition("def backward")
     assert old in tail, (family, old)

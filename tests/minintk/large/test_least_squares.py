@@ -195,7 +195,7 @@ def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
 def test_repeated_examples() -> None:
     """For a repeated example, the minimum-norm solution fits equal targets.
 
-    Different targets give their least-squares fit.
+    If the targets differ, it is their least-squares fit.
     """
     model, theta, x, y = problem("dense")
     x[7] = x[3]

@@ -28,7 +28,7 @@ GRID: dict[str, Any] = {"a": [2, 3], "b": [0.5, float("inf")], "seed": range(5)}
 
 
 def work(a: int, b: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return a result that depends on the other members, which a wrong resume would change."""
+    """Return a result that depends on the other members, so that a wrong resume would change it."""
     return [{"value": a / 3 + s + 0.1 * sum(seed), "b": b, "pair": np.array([a, s], np.float32)} for s in seed]
 
 
