@@ -5,8 +5,8 @@
 An attempt in reading.py wins if its result contains the secret.  An attempt in acting.py wins if it changed a file
 outside the sandbox or a limit of the parent, sent the parent a signal, or contacted a server.
 
-`--kernel` enables only Landlock and seccomp, `--hook` only the audit hook, as on systems without these; `--none`
-disables the sandbox, as a control: an attempt that fails there tests nothing.
+`--kernel` enables only Landlock and seccomp. `--hook` enables only the audit hook, as on systems without Landlock and
+seccomp. `--none` disables the sandbox as a control: an attempt that fails without a sandbox tests nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def attempts() -> dict[str, Path]:
 
 @contextmanager
 def grounds() -> Iterator[tuple[dict[str, Any], list[str], str]]:
-    """Yield (the places given to an attempt, a log of events there, the secret); this process is the parent."""
+    """Yield (the places given to an attempt, a log of events there, the secret).
+
+    This process is the parent of the attempt's process.
+    """
     heard: list[str] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: heard.append("a signal"))
     schedule = os.sched_getscheduler(0), os.sched_getaffinity(0)
@@ -106,7 +109,7 @@ PARTS = {
     "hook": "w.guard(*w.opened(['numpy']), os.getcwd())",
     "none": "",
 }
-"""{part of the sandbox: a function that enables only it}; a submission's process has all of them."""
+"""{part of the sandbox: a function that enables only this part}; a submission's process has all parts."""
 
 PLAIN = """import os, sys; sys.path[:0] = {here!r}, {walls!r}; import {file} as f, wall as w; del sys.path[:2]; {wall}
 print(f.{name}({place!r}))"""

@@ -7,16 +7,16 @@
 
 An assignment is a folder hwN_name with these files; everything else is generated from them:
 
-    handout.md     the questions, below a line for readers of the repository, which is left out;
-                   {{name}} stands for the variant's choice, and the text between
-                   <!-- if name = choice --> and <!-- end --> stays only for that choice (a | b: for both)
+    handout.md     the questions; the first line, for readers of the repository, is omitted;
+                   {{name}} is replaced by the variant's choice, and the text between
+                   <!-- if name = choice --> and <!-- end --> is kept only for that choice (a | b: for either)
     solution.py    the right answers; lines from # BEGIN SOLUTION to # END SOLUTION become `raise NotImplementedError`
                    in the starter, or nothing if they are not indented (a helper function, say)
     exercises.py   `assignment`, an Assignment of minintk.grade
-    wrong/*.py     text appended to the solution for a wrong submission; its first line names what refuses it,
-                   # refused by: exercise, exercise
+    wrong/*.py     text appended to the solution for a wrong submission; its first line names the exercises that
+                   refuse it, # refused by: exercise, exercise
     right/*.py     other right submissions, with the solution's experiment
-    hwN_experiment.py   the data of the experiment, which students get, and graders use with other seeds
+    hwN_experiment.py   the data of the experiment; students get it, and graders use it with other seeds
     rubric.md      points and common mistakes
 
 The seed determines the variants, the handout's text, and the inputs that the grader tries; keep it secret.
@@ -48,7 +48,7 @@ ROOT = COURSE.parent
 def folders(names: Sequence[str] = ()) -> list[Path]:
     """Return the folders of all assignments, or of those whose names begin with one of `names`.
 
-    ValueError for a name that matches none.
+    Raises ValueError for a name that matches no folder.
     """
     found = sorted(path.parent for path in COURSE.glob("hw*/exercises.py"))
     for name in names:
@@ -66,7 +66,7 @@ SOLUTION = re.compile(r"^( *)# BEGIN SOLUTION *\n(.*?)^ *# END SOLUTION *\n", re
 def starter(solution: str, variant: Mapping[str, Any]) -> str:
     r"""Return the solution without the text between its markers, for one variant.
 
-    ValueError if a marker has no partner, or if nothing is removed.
+    Raises ValueError if a marker has no partner, or if nothing is removed.
 
     >>> print(starter("def f(x):\n    # BEGIN SOLUTION\n    return x\n    # END SOLUTION\n", {}), end="")
     def f(x):
@@ -100,9 +100,9 @@ TEMPLATE = re.compile(r"\A> The template of every variant.*\n\n")
 
 
 def handout(text: str, variant: Mapping[str, Any]) -> str:
-    """Return the handout of one variant, without the line that says that it is a template.
+    """Return the handout of one variant, without the line that describes it as a template.
 
-    KeyError for a name without a variant; ValueError for an unmatched `if` or `end`.
+    Raises KeyError for a name without a variant, and ValueError for an unmatched `if` or `end`.
 
     >>> handout("Use {{f}}<!-- if f = relu -->, that is max(z, 0)<!-- end -->.", {"f": "relu"})
     'Use relu, that is max(z, 0).'
@@ -123,7 +123,9 @@ def handout(text: str, variant: Mapping[str, Any]) -> str:
 
 
 def cells(code: str) -> list[tuple[str, str]]:
-    r"""Return a notebook's cells, (kind, text): the module's docstring as text, a cell per function, the rest between.
+    r"""Return a list of (kind, text), the cells of a notebook with this code.
+
+    The module's docstring becomes text, and each function a cell. The code between functions becomes further cells.
 
     >>> [kind for kind, text in cells("'Words.'\nimport numpy\n\ndef f(): pass\n\ndef g(): pass")]
     ['markdown', 'code', 'code', 'code']
@@ -177,10 +179,10 @@ into a file of their own.
 
 
 def student(folder: Path, seed: str, out: Path) -> None:
-    """Write a student's files into out/hwN_name: the handout, the starter as script and notebook, cases to try.
+    """Write a student's files into out/hwN_name.
 
-    handout.md, starter.py, starter.ipynb; public.json, the public exercises as data, for `minintk grade`; the
-    experiment's data, hwN_experiment.py, and report.md.
+    The files are handout.md; the starter as starter.py and starter.ipynb; public.json, which contains the public
+    exercises as data for `minintk grade`; the experiment's data, hwN_experiment.py; and report.md.
     """
     assignment, place = load(folder), out / folder.name
     place.mkdir(parents=True, exist_ok=True)
@@ -244,8 +246,8 @@ def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path
 
     The solution replaces wrong functions when an error is carried forward.
 
-    It has the layout of a Gradescope autograder; kit.py in it finds the student, the file and the seed.  names : the
-    students who have their own variant, by e-mail address.  Returns the file.
+    The archive has the layout of a Gradescope autograder; its kit.py finds the student, the file and the seed.
+    names : the e-mail addresses of students who have their own variant.  Returns the path of the archive.
     """
     assignment = load(folder)
     out.mkdir(parents=True, exist_ok=True)
@@ -275,7 +277,7 @@ KEPT_BACK = (
 
 
 def release(seed: str, out: Path) -> Path:
-    """Write out/course.zip, the whole course for students, without a solution, a rubric or a grader's exercise."""
+    """Write out/course.zip, the whole course for students, without solutions, rubrics or the grader's exercises."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / "course.zip"
     with tempfile.TemporaryDirectory() as made, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -301,8 +303,9 @@ def needed() -> list[str]:
 def made(seed: str, folder: Path, kind: str = "") -> set[str]:
     """Add a kind of variant to those made for an assignment from this secret file, and return all of them.
 
-    kind : "own" for one variant per student, "one" for the same for all, "" to add none.  For @secret.txt the kinds are
-    stored in secret.made.json beside it.  For a seed given in the command nothing is stored, and the set is empty.
+    kind : "own" for one variant per student, "one" for one variant for all students, "" to add no kind.  For
+    @secret.txt, the kinds are stored in secret.made.json beside it.  If the command contains the seed itself, nothing
+    is stored, and the set is empty.
     """
     if not seed.startswith("@"):
         return set()

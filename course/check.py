@@ -6,8 +6,8 @@
 
 Expected results for each assignment:
 
-    solution      all points, in a separate process like students' submissions, and with numbers as students have
-                  them, for every choice of the variants; all others use the authors' numbers
+    solution      all points, in a separate process like students' submissions, and with students' numbers, for
+                  every choice of the variants; all other submissions use the authors' numbers
     right/*.py    all points, for every choice of the variants
     starter       no points
     wrong/*.py    all points except those of the exercises that its first line names, under one
@@ -17,11 +17,11 @@ A wrong submission is the solution's text followed by the file's text, so a rede
 Its first lines are its header:
 
     # refused by: softmax, softmax backward     the exercises that it loses, and no others; or `all`
-    # variant: activation = relu, loss = mean   the choices that the mistake needs, if it needs any; a | b for either
-    # isolated                                  run it in a separate process, as it would harm the grader
+    # variant: activation = relu, loss = mean   the choices that the mistake needs, if any; a | b for either
+    # isolated                                  run it in a separate process, because it would harm the grader
     # alone                                     a complete file, without the solution before it
 
-Then it runs the attacks of course/attacks against the sandbox of a submission; all must fail (on Linux).
+The script then runs the attacks of course/attacks against the sandbox of a submission. On Linux, all attacks must fail.
 
 Exit status: 0 if all results are as expected, 1 if not.
 """
@@ -55,7 +55,7 @@ SLOWEST = 2.0
 
 @dataclass(frozen=True)
 class Task:
-    """Hold one submission to grade: its text, and the exercises that must reject it."""
+    """A submission to grade: its text, and the exercises that must reject it."""
 
     folder: str
     kind: str
@@ -69,7 +69,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold the outcome of one task; `wrong` describes what should not have happened, or is "" if all is well."""
+    """The outcome of one task; `wrong` describes an unexpected result, and is "" if there is none."""
 
     task: Task
     score: float
@@ -82,7 +82,7 @@ class Outcome:
 
 
 def seeds(assignment: Assignment, *, every: bool = False) -> list[str]:
-    """Return a few seeds that give each variant each of its values; with `every`, all combinations.
+    """Return a few seeds that together draw each value of each variant or, with `every`, each combination of values.
 
     >>> from minintk.grade import Assignment
     >>> some = Assignment("demo", (), variants={"a": (1, 2), "b": (3, 4)})
@@ -116,7 +116,7 @@ def fits(variant: Mapping[str, Any], needs: Mapping[str, Sequence[str]]) -> bool
 
 
 def fitting(assignment: Assignment, needs: Mapping[str, Sequence[str]]) -> str:
-    """Return the first seed whose variant satisfies `needs`; ValueError if none does."""
+    """Return the first seed whose variant satisfies `needs`; raise ValueError if there is none."""
     for name, choices in needs.items():
         if not set(choices) <= set(map(str, assignment.variants.get(name, ()))):
             raise ValueError(f"{assignment.name} expects one of its variants {dict(assignment.variants)}, got {needs}")
@@ -127,7 +127,10 @@ HEADER = re.compile(r"^# (refused by|variant|isolated|alone)(?:: *(.*))?$")
 
 
 def header(text: str) -> dict[str, str]:
-    """Return {"refused by": ..., ...} from a wrong submission's first lines; ValueError without "refused by"."""
+    """Return {"refused by": ..., ...} from a wrong submission's first lines.
+
+    Raises ValueError if "refused by" is missing.
+    """
     found = {}
     for line in text.splitlines():
         if not (m := HEADER.match(line)):
@@ -139,7 +142,7 @@ def header(text: str) -> dict[str, str]:
 
 
 def wrong(folder: Path, assignment: Assignment, solution: str, more: Sequence[str] = ()) -> Iterator[Task]:
-    """Yield the folder's wrong submissions, each under one seed, and under fitting seeds of `more`."""
+    """Yield the folder's wrong submissions, each with one seed and with those seeds in `more` that fit its variant."""
     names = [exercise.name for exercise in assignment.exercises]
     for path in sorted(folder.glob("wrong/*.py")):
         text = path.read_text(encoding="utf-8")
@@ -156,7 +159,7 @@ def wrong(folder: Path, assignment: Assignment, solution: str, more: Sequence[st
 
 
 def tasks(folder: Path, *, every: bool = False) -> Iterator[Task]:
-    """Yield everything to grade in one assignment's folder."""
+    """Yield the tasks of one assignment's folder, one for each submission and seed."""
     assignment = load(folder).own()
     solution = (folder / "solution.py").read_text(encoding="utf-8")
     several = seeds(assignment, every=every)
@@ -213,7 +216,7 @@ def course(
 ) -> list[Outcome]:
     """Grade the assignments (all, or those whose names begin with one of these) in several processes.
 
-    kinds : among "solution", "starter", "right", "wrong"; all of them by default.
+    kinds : some of "solution", "starter", "right" and "wrong".  Defaults to all four.
     """
     todo = [task for folder in folders(names) for task in tasks(folder, every=every) if not kinds or task.kind in kinds]
     if processes == 1:

@@ -4,7 +4,8 @@
     python3 make.py course class hw1_backprop handed-in --seed @secret.txt --one-variant --csv grades.csv
     python3 make.py course similar hw1_backprop handed-in
 
-FOLDER holds a script, a notebook or a folder for each student, named like the student in the seed: ada@example.org.py.
+FOLDER contains a script, a notebook or a folder for each student, named after the student as in the seed, for example
+ada@example.org.py.
 The table also lists hand-ins that cannot be graded, with the reason, and students in names.txt without a hand-in.
 Canvas and Moodle can read its columns.
 """
@@ -36,7 +37,7 @@ GRAM = 14
 
 
 def fingerprint(text: str) -> frozenset[int]:
-    """Hash the pieces of the syntax tree, without names, comments, docstrings and values of constants."""
+    """Return hashes of pieces of the syntax tree, without names, comments, docstrings and values of constants."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -55,7 +56,7 @@ def _kinds(node: ast.AST) -> Iterator[str]:
 
 
 def alike(text: str, other: str, given: str = "") -> float:
-    """Return the fraction of the shorter script's fingerprints that the other shares, without those in `given`.
+    """Return the fraction of the shorter script's fingerprints that the other script shares, ignoring those in `given`.
 
     >>> a = "def f(x, y): return (x + y) * x - y / (x * 2 + 1)"
     >>> alike(a, "def g(a, b): return (a + b) * a - b / (a * 3 + 1)")
@@ -97,7 +98,10 @@ def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[floa
 
 
 def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
-    """Return [points, points of each exercise ..., a remark, the sandbox]; 0 points and why if not graded."""
+    """Return [points, points of each exercise ..., a remark, the sandbox].
+
+    A hand-in that cannot be graded gets 0 points, and the remark gives the reason.
+    """
     try:
         path = chosen(place, functions(assignment)) if place.is_dir() else place
         found = grade(assignment, path, seed=seed)
@@ -116,7 +120,7 @@ def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
 def hand_ins(folder: Path) -> tuple[dict[str, Path], list[Path]]:
     """Return {student: script, notebook or folder}, and all other files, which are not graded.
 
-    ValueError if a student has two.
+    Raises ValueError if a student has two hand-ins.
     """
     there = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     fit = [p for p in there if p.is_dir() or p.suffix in (".py", ".ipynb")]
@@ -131,8 +135,9 @@ def whole_class(
 ) -> list[list[object]]:
     """Grade all hand-ins of a folder, and rewrite the table after each.
 
-    one : True for one variant for all, from the seed without a name.  names : the class; ValueError for
-    a hand-in by somebody else, and a row without points for a missing one.  Returns the rows.
+    one : True for one variant for all students, drawn from the seed without a name.  names : the names of the students.
+    A student in `names` without a hand-in gets a row without points.  Returns the rows.  Raises ValueError for a
+    hand-in by a student who is not in `names`.
     """
     found, others = hand_ins(folder)
     if names and (strangers := sorted({*found} - {*names})):

@@ -23,11 +23,14 @@ HERE = Path(__file__).resolve().parent
 
 
 class Refused(Exception):
-    """Raised if a submission cannot be graded; says what to do about it."""
+    """Raised if a submission cannot be graded; the message says what to do."""
 
 
 def seed(metadata: Path, here: Path = HERE) -> tuple[str, str]:
-    """Return (the seed, the student of the variant) for the submitters; raise Refused if they are not on the list."""
+    """Return (seed, student), with the variant of the first submitter in students.csv.
+
+    Raises Refused if no submitter is listed there.
+    """
     secret = (here / "seed.txt").read_text(encoding="utf-8").strip()
     with (here / "students.csv").open(encoding="utf-8") as file:
         names = {row["name"].strip().lower(): row["name"] for row in csv.DictReader(file)}
@@ -48,7 +51,7 @@ def seed(metadata: Path, here: Path = HERE) -> tuple[str, str]:
 
 
 def functions(assignment: Assignment) -> list[str]:
-    """Return the names of the functions that the cases call, except those that only laws call."""
+    """Return the names of the functions that the cases call, except functions that only laws call."""
     variant = assignment.variant("")
     told = [vars(case) for e in assignment.exercises for case in assignment.cases(e, "", variant)]
     names = [case.get(key) for case in told for key in ("function", "forward", "backward")]
@@ -56,13 +59,16 @@ def functions(assignment: Assignment) -> list[str]:
 
 
 def written(text: str, names: Sequence[str]) -> int:
-    """Count these functions that the script defines with more than `raise NotImplementedError`."""
+    """Count the functions in `names` that the script defines with more than `raise NotImplementedError`."""
     pattern = re.compile(r"^(?:def (\w+)|(\w+) *=)(?:(?!^\S).*\n?)*", re.MULTILINE)
     return sum((m[1] or m[2]) in names and "NotImplementedError" not in m[0] for m in pattern.finditer(f"{text}\n"))
 
 
 def chosen(folder: Path, names: Sequence[str]) -> Path:
-    """Return the file below the folder that defines most of the functions; FileNotFoundError if none does."""
+    """Return the file below the folder that defines most of the functions.
+
+    Raises FileNotFoundError if no file defines any of them.
+    """
     files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "/." not in p.as_posix())
     counts: dict[Path, int] = {}
     for path in files:
@@ -80,7 +86,7 @@ def chosen(folder: Path, names: Sequence[str]) -> Path:
 
 
 def results(path: Path, output: str) -> None:
-    """Write a results.json without tests: 0 points, and the reason."""
+    """Write a results.json with 0 points and the reason, but without tests."""
     temporary = path.with_suffix(".part")
     temporary.write_text(json.dumps({"score": 0, "output": output, "visibility": "visible"}), encoding="utf-8")
     os.replace(temporary, path)

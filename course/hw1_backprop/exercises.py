@@ -1,4 +1,7 @@
-"""Define the exercises of assignment 1; right values come from minintk and SciPy, derivatives from differences."""
+"""Define the exercises of assignment 1.
+
+The right values come from minintk and SciPy, and the derivatives from finite differences.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ ACTIVATIONS = {"relu": mn.ReLU, "tanh": mn.Tanh, "softplus": mn.Softplus}
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
 """Factors of the activation, one per student; the authors' factor 1 is not among them."""
 SMOOTHINGS = tuple(k / 100 for k in range(5, 41))
-"""Fractions of the targets that all classes share, one per student; the authors' fraction is 0."""
+"""Fractions s of label smoothing, one per student; the authors' fraction is 0."""
 SIZES = (("more inputs than outputs", 5, 4, 3), ("as many outputs as inputs", 4, 3, 3), ("one example", 1, 3, 4))
 
 # --------------------------------------------------------------------------------------------- what is right
 
 
 def affine(x: Array, W: Array, b: Array, variant: Variant) -> Array:
-    """Return x W + b, or x W' + b."""
+    """Return x W + b, or x W' + b if the variant transposes the weights."""
     return np.asarray(x @ (W if variant["weights"] == "in_out" else W.T) + b)
 
 
@@ -40,13 +43,13 @@ def phi(z: Array, variant: Variant) -> Array:
 
 
 def targets(labels: Array, C: int, variant: Variant) -> Array:
-    """Return the targets, (N, C): 1 at the label, minus the part that all classes share."""
+    """Return the smoothed targets, (N, C): 1 - s + s / C at the label, and s / C elsewhere."""
     s = variant["smoothing"]
     return np.asarray((1 - s) * np.eye(C)[labels] + s / C)
 
 
 def layer(rng: np.random.Generator, d: int, n: int, variant: Variant) -> tuple[Array, Array]:
-    """Draw a weight, in the variant's layout, and a bias."""
+    """Draw a weight matrix in the variant's layout, and a bias vector."""
     W = rng.standard_normal((d, n)) / np.sqrt(d)
     return (W if variant["weights"] == "in_out" else W.T.copy()), rng.standard_normal(n)
 
@@ -64,7 +67,7 @@ def problem(
 
 
 def built(params: Sequence[Array], variant: Variant) -> tuple[mn.Network, Array]:
-    """Return minintk's network with these parameters, and the parameters as one vector."""
+    """Build minintk's network with these parameters; also return them as one vector."""
     turned = [p if p.ndim == 1 or variant["weights"] == "in_out" else p.T for p in params]
     layers: list[Any] = []
     for W in turned[::2]:
@@ -103,7 +106,7 @@ def dense(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 LARGE = "a million weights"
-"""Too many for differences, or a complex step, to finish in time."""
+"""Title of cases so large that differences and complex steps exceed the time limit."""
 
 
 def dense_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -240,7 +243,7 @@ def gradients(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def total(parts: Sequence[tuple[Any, list[Array]]], weight: float = 1.0) -> tuple[Any, list[Array]]:
-    """Return the sum of the parts' losses and gradients, times the weight."""
+    """Return the sums of the parts' losses and of their gradients, times the weight."""
     return weight * sum(loss for loss, _ in parts), [weight * sum(some) for some in zip(*(g for _, g in parts))]
 
 
@@ -319,7 +322,10 @@ def noise(
     x: Array, labels: Array, params: Sequence[Array], batches: Sequence[int], draws: int, seed: int, variant: Variant,
     *, replace: bool = True,
 ) -> tuple[Array, float]:  # fmt: skip
-    """Return |g_B - g| of mean gradients, (K, draws), and |g|; replace: examples can be drawn twice."""
+    """Return |g_B - g| of mean gradients, (K, draws), and |g|.
+
+    replace : True to draw examples with replacement.
+    """
 
     def gradient(at: Array) -> Array:
         grads = key(x[at], labels[at], params, variant)[1]

@@ -1,4 +1,7 @@
-"""Define the exercises of assignment 2; minintk's layers give right answers, and differences give derivatives."""
+"""Define the exercises of assignment 2.
+
+The right answers come from minintk's layers, and the derivatives from finite differences.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def shown(x: Array, variant: Variant) -> Array:
 
 
 def layer(x: Array, layer: mn.Layer, W: Array = None, b: Array = None) -> tuple[Array, Any]:
-    """Return (y, its Jacobian in x) of one layer of minintk, for float64 images with channels last."""
+    """Return (y, dy/dx) of one layer of minintk, for float64 images with channels last."""
     net = mn.Network(mn.Sequential(layer, mn.Flatten()), x.shape[1:], mn.Standard())
     theta = (np.zeros(0) if W is None else np.concatenate([W.ravel(), b.ravel()])).astype(x.dtype)
     y, J = net.linearize(theta, x, wrt="x")
@@ -47,12 +50,12 @@ def conv(x: Array, W: Array, b: Array, stride: int, pad: int, variant: Variant) 
 
 
 def max_pool(x: Array, size: int, stride: int, pad: int) -> tuple[Array, Any]:
-    """Return (y, Jacobian); ties go to the first in row-major order."""
+    """Return (y, dy/dx); ties go to the first pixel in row-major order."""
     return layer(x, mn.MaxPool(size, stride=stride, padding=pad))
 
 
 def avg_pool(x: Array, size: int, stride: int, pad: int, variant: Variant) -> Array:
-    """Average over each window, or over the part of it inside the image."""
+    """Average over each window, or over the part of each window that is inside the image."""
     pool = mn.AvgPool(size, stride=stride, padding=pad)
     inside = layer(np.ones_like(x), pool)[0] if variant["average"] == "inside" else 1.0
     return layer(x, pool)[0] / inside
@@ -155,7 +158,7 @@ POOLS = (("windows side by side", (2, 2, 4, 2), 2, 2), ("windows that overlap", 
 
 
 LARGE = "100,000 pixels"
-"""Large enough that differences run out of time, but loops over the windows do not."""
+"""Title of cases so large that differences exceed the time limit, but loops over the windows do not."""
 
 
 def max_plain(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
@@ -250,14 +253,14 @@ def averages_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Ca
 
 
 def covariances(x: Array, n: int, rng: np.random.Generator, variant: Variant) -> Array:
-    """Return (HW, HW): the mean over n random channels of products of two pixels after the ReLU."""
+    """Return products of two pixels after the ReLU, averaged over n random channels, (HW, HW)."""
     h = conv(x, rng.standard_normal((3, 3, x.shape[3], n)), np.zeros(n), 1, 1, variant)
     a = np.maximum(h[0].reshape(-1, n), 0)
     return a @ a.T / n
 
 
 def apart(a: Array, b: Array) -> float:
-    """Return the distance of two arrays divided by the length of their mean."""
+    """Return the distance between two arrays, divided by the norm of their mean."""
     return float(2 * np.linalg.norm(a - b) / np.linalg.norm(a + b))
 
 

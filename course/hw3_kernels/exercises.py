@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 3; right kernels come from analytic, networks from minintk."""
+"""Define the exercises of assignment 3, with kernels from analytic and networks from minintk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAIN = 1e-7
 
 
 def spec(variant: Variant, depth: int, w_std: float, b_std: float, width: int = 1) -> mn.Sequential:
-    """Build the network with `depth` hidden layers."""
+    """Return the spec of a network with `depth` hidden layers."""
     phi = mn.Sequential({"relu": mn.ReLU(), "erf": mn.Erf()}[variant["activation"]], mn.Scale(variant["gain"]))
     drawn = variant["bias"] == "drawn"
     layers: list[Any] = []
@@ -43,7 +43,7 @@ def spec(variant: Variant, depth: int, w_std: float, b_std: float, width: int = 
 
 
 def infinite(variant: Variant, x1: Array, x2: Array, depth: int, w_std: float, b_std: float) -> tuple[Array, Array]:
-    """Return (NNGP, NTK), (N, M) each."""
+    """Return (NNGP, NTK), each of shape (N, M)."""
     nngp, ntk = an.kernel(spec(variant, depth, w_std, b_std)).both(x1, x2)
     return nngp, ntk
 
@@ -64,7 +64,7 @@ def drawn(variant: Variant, rng: np.random.Generator, d: int, n: int) -> tuple[A
 
 
 def moments(variant: Variant, K: Array, q1: Array, q2: Array) -> tuple[Array, Array]:
-    """Return E phi(u) phi(u'), and the same for the slopes."""
+    """Return (E phi(u) phi(u'), E phi'(u) phi'(u'))."""
     dual = relu_dual if variant["activation"] == "relu" else erf_dual
     T, T_dot = dual(K, q1[:, None], q2[None, :])
     return variant["gain"] ** 2 * T, variant["gain"] ** 2 * T_dot
@@ -109,7 +109,7 @@ def between(x1: Array, x2: Array) -> Array:
 
 
 def tested(samples: Array, theory: Array, level: float) -> tuple[Array, bool]:
-    """Return (z, True if they agree)."""
+    """Return (z, True if samples and theory agree at this level)."""
     z = (samples.mean(0) - theory) / (samples.std(0, ddof=1) / len(samples) ** 0.5)
     return z, bool(z.size * erfc(np.abs(z) / 2**0.5).min() >= level)
 
@@ -218,7 +218,7 @@ NETWORKS = (("random", 3, 4, 3, 5), ("all sizes equal", 3, 3, 3, 3), ("one unit"
 def problem(
     rng: np.random.Generator, N: int, M: int, d: int, n: int
 ) -> tuple[Array, Array, tuple[Array, Array, Array, Array]]:
-    """Draw (x1, x2, params), with nonzero biases, as after some training."""
+    """Draw (x1, x2, params) with nonzero biases, as in a trained network."""
     params = (rng.standard_normal((d, n)), rng.standard_normal(n), rng.standard_normal(n), rng.standard_normal(1))
     return rng.standard_normal((N, d)), rng.standard_normal((M, d)), params
 
@@ -263,14 +263,14 @@ def empirical(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def below(net: mn.Network, theta: Array, x1: Array, x2: Array, *names: str) -> Array:
-    """Return the part of the kernel from the named tensors."""
+    """Return the contribution of the named tensors to the kernel."""
     J1, J2 = (net.linearize(theta, x)[1].dense()[:, 0] for x in (x1, x2))
     rows = net.layout.unpack(J1), net.layout.unpack(J2)
     return sum(rows[0][name].reshape(len(x1), -1) @ rows[1][name].reshape(len(x2), -1).T for name in names)
 
 
 def otherwise(variant: Variant, rng: np.random.Generator, d: int, n: int) -> tuple[Array, ...]:
-    """Draw (W, b, a, c) in another order: weights before biases, or, without biases, a before W."""
+    """Draw (W, b, a, c) in another order: weights before biases or, if there are no biases, a before W."""
     if variant["bias"] == "drawn":
         W, a, b, c = (rng.standard_normal(shape) for shape in ((d, n), n, n, 1))
         return W, b, a, c

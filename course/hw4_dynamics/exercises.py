@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 4; right answers are analytic's closed forms, on its kernels."""
+"""Define the exercises of assignment 4; the right answers are the closed forms of analytic, with its kernels."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ WEIGHTS = tuple(k / 100 for k in range(30, 301) if abs(k - 100) > 9)
 """Factors of the loss, one per student; the authors' factor 1 is not among them."""
 
 TIMES = (0.0, 0.3, 4.0, 100.0)
-"""From the start to times when little is left to learn, in units of 1 / the largest rate."""
+"""Times from the start until little is left to learn, in units of 1 / (largest rate)."""
 
 PLAIN = 1e-7
 """Tolerance for an angle that is the arccos of a rounded cosine."""
 
 LONG = 1e-6
-"""Tolerance if widely different rates leave few digits: 10^8 steps, or t = inf."""
+"""Tolerance if widely different rates leave few correct digits, as with 10^8 steps or t = inf."""
 
 # --------------------------------------------------------------------------------------------- what is right
 
 
 @dataclass(frozen=True)
 class Known:
-    """Look up kernels of inputs, given by indices (n, 1), in matrices of all inputs."""
+    """Kernels whose inputs are indices (n, 1) into the kernel matrices of all inputs."""
 
     K: Array
     Theta: Array
@@ -56,7 +56,7 @@ class Known:
 
 
 def part(k: Array, x1: Array, x2: Array | None) -> Array:
-    """Return the rows and columns with these indices."""
+    """Return the rows and columns of k with these indices."""
     return np.asarray(k[np.ix_(x1[:, 0].astype(int), (x1 if x2 is None else x2)[:, 0].astype(int))])
 
 
@@ -67,7 +67,7 @@ def divisor(N: int, variant: Variant) -> float:
 
 @dataclass(frozen=True)
 class Problem:
-    """Hold training and test inputs, by index, their kernels, the targets, and the initial outputs."""
+    """Training and test inputs (as indices), their kernels, the targets, and the initial outputs."""
 
     variant: Variant
     kernel: Known
@@ -110,11 +110,11 @@ class Problem:
         return divisor(self.N, self.variant)
 
     def time(self, t: float) -> float:
-        """Return the variant's t for t in units of 1 / the largest rate."""
+        """Convert t in units of 1 / (largest rate) to the variant's t."""
         return float(t * self.per / np.linalg.eigvalsh(self.Theta)[-1])
 
     def units(self, t: float) -> float:
-        """Convert the variant's t to analytic's, which is for the mean loss."""
+        """Convert the variant's t to the t of analytic, which uses the mean loss."""
         return t * self.N / self.per
 
     @cached_property
@@ -129,7 +129,10 @@ class Problem:
         return self.trained.dynamics().predict(self.units(t), k, f0=f0, f0_test=start)
 
     def ensemble(self, t: float, layers: str = "") -> tuple[Array, Array]:
-        """Return (mean, covariance) at the variant's t, for the layers that the variant trains, or the named ones."""
+        """Return (mean, covariance) at the variant's t.
+
+        layers : "all" or "last".  Defaults to the layers that the variant trains.
+        """
         kind: Kind = "ntk" if (layers or self.variant["trained"]) == "all" else "nngp"
         mean, cov = self.trained.predict(self.x_test, self.units(t), kind=kind, cov=True)
         return mean, cov
@@ -214,7 +217,7 @@ def descent(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def many_steps(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
-    """Yield cases so slow in some directions that even a hundred million steps do not converge."""
+    """Yield cases in which some directions are too slow to converge in a hundred million steps."""
     Q = np.linalg.qr(rng.standard_normal((10, 10)))[0]
     K, p = (Q * np.logspace(-9, 0, 10)) @ Q.T, problem(rng, variant, 10, 1, 2)
     K = (K + K.T) / 2

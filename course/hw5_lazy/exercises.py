@@ -1,7 +1,7 @@
-"""Define the exercises of assignment 5; networks and kernels come from minintk, closed forms from analytic.
+"""Define the exercises of assignment 5, with networks from minintk and closed forms from analytic.
 
-The two exponents are measured on the submission itself, with seeds added until the interval excludes one of the
-candidates (`minintk.grade.exponent`), so that no tolerance is chosen.
+The two exponents are measured on the submission itself. `minintk.grade.exponent` adds seeds until the interval
+excludes one of the candidates, so no tolerance has to be chosen.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def network(shape: Sequence[int], variant: Variant) -> mn.Network:
 
 
 def vector(W: Array, a: Array) -> Array:
-    """Return (W, a) as one vector, or E of them, in the order of the network's layout."""
+    """Return (W, a) as one vector, or as E vectors, in the order of the network's layout."""
     return np.concatenate([W.reshape(*W.shape[:-2], -1), a], axis=-1)
 
 
 def rate(lr: float, N: int, variant: Variant) -> float:
-    """Return the factor of J' (f - y) in a step."""
+    """Return the factor of J' (f - y) in a step of gradient descent."""
     return lr / N if variant["loss"] == "mean" else lr
 
 
@@ -64,7 +64,7 @@ def distance(f: Array, g: Array, variant: Variant) -> Array:
 
 
 def deviations(x: Array, y: Array, W: Array, a: Array, lr: float, steps: int, variant: Variant) -> Array:
-    """Return the largest distance of networks from their linearisations, () or (E,)."""
+    """Return the largest distance between each network and its linearisation, () or (E,)."""
     net, theta, step = network(W.shape, variant), vector(W, a), rate(lr, len(y), variant)
     own = descend(mn.Linearized(net, theta), theta, x, y, step, steps)
     return distance(descend(net, theta, x, y, step, steps), own, variant)
@@ -74,7 +74,10 @@ def measured(
     x: Array, y: Array, widths: Sequence[int], seeds: int, lr: float, steps: int, seed: int, variant: Variant,
     *, same: bool = False,
 ) -> Array:  # fmt: skip
-    """Return deviations (K, seeds) of networks from the handout's `draw`; same: equal seeds at all widths."""
+    """Return deviations (K, seeds) of networks drawn by the handout's `draw`.
+
+    same : True to use the same seeds at all widths.
+    """
     d, found = x.shape[1], []
     for n in widths:
         rngs = [np.random.default_rng([seed, s] if same else [seed, n, s]) for s in range(seeds)]
@@ -85,19 +88,19 @@ def measured(
 
 
 def line(log_n: Array, log_v: Array, confidence: float) -> tuple[float, float, float]:
-    """Return (slope, low, high) from SciPy's regression."""
+    """Fit a line with SciPy, and return (slope, low, high)."""
     found = linregress(log_n, log_v)
     reach = float(student_t.ppf((1 + confidence) / 2, len(log_n) - 2) * found.stderr)
     return float(found.slope), float(found.slope - reach), float(found.slope + reach)
 
 
 def fitted(widths: Sequence[int], values: Array, confidence: float) -> tuple[float, float, float]:
-    """Fit values (K, S) and return (b, low, high)."""
+    """Fit a power n^b to values (K, S), and return (b, low, high)."""
     return line(np.repeat(np.log(widths), values.shape[1]), np.log(values).ravel(), confidence)
 
 
 def decided(low: float, high: float, theory: float, against: float) -> str:
-    """Return pass, fail or undecided."""
+    """Return "pass", "fail" or "undecided"."""
     half = abs(theory - against) / 2
     inside = (theory - half < low) + (high < theory + half)
     outside = high < theory - half or low > theory + half
@@ -119,7 +122,7 @@ def problem(rng: np.random.Generator, N: int, d: int) -> tuple[Array, Array]:
 
 
 def runs(rng: np.random.Generator, variant: Variant) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield (title, (x, y, W, a, lr, steps)): short trainings, narrow enough that the features move."""
+    """Yield (title, (x, y, W, a, lr, steps)) for short training runs of networks so narrow that their features move."""
     for title, N, d, n, steps in (
         ("width 6, 8 steps", 4, 3, 6, 8),
         ("width 40, 5 steps", 5, 2, 40, 5),
@@ -225,7 +228,10 @@ def centred(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def learnt(rng: np.random.Generator, variant: Variant) -> tuple[str, tuple[Any, ...]]:
-    """Train on one example until both models fit it: they are furthest apart on the way, and equal at the end."""
+    """Return a training run on one example, after which both models fit it.
+
+    The models differ most during training, and are equal at the end.
+    """
     x, y = problem(rng, 1, 3)
     W, a = parameters(rng, 3, 40)
     half = 0.5 / float(mn.ntk(network(W.shape, variant), vector(W, a), x)[0, 0])  # halves the error in a step; N = 1

@@ -1,8 +1,8 @@
-"""Define the exercises of assignment 6; networks use minintk's ABC, tables are judged by its coordinate check.
+"""Define the exercises of assignment 6, with minintk's ABC and its coordinate check.
 
 A table is judged by its effect. The initial sizes are tested with the right rates for them, and the rates with the
-right initial sizes, so that each mistake costs only its own exercise.  The norms |W| and |dW| identify the tensor;
-`minintk.coordinate_check(...).blame` uses them too.
+right initial sizes, so that each mistake costs only its own exercise.  The norms |W| and |dW| identify the tensor,
+as in `minintk.coordinate_check(...).blame`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SIZES: dict[str, tuple[int, int, int, int]] = {
 
 
 def rule(variant: Variant) -> Literal["sgd", "adam"]:
-    """Return the optimiser's rule for rates: a sign step is Adam's without memory."""
+    """Return the optimiser's rule for rates; a sign step is a step of Adam without memory."""
     return "sgd" if variant["optimizer"] == "sgd" else "adam"
 
 
@@ -60,7 +60,7 @@ def plain(variant: Variant) -> tuple[Triple, Triple]:
 
 
 def shift(variant: Variant) -> int:
-    """Return how many times s is subtracted from c if a grows by s."""
+    """Return k, where c becomes c - k s if a becomes a + s."""
     return 2 if variant["optimizer"] == "sgd" else 1
 
 
@@ -70,13 +70,13 @@ def as_table(a: Sequence[float], b: Sequence[float], c: Sequence[float]) -> dict
 
 
 def parametrization(table: Table, variant: Variant) -> mn.ABC:
-    """Convert the table to minintk's parametrization."""
+    """Return minintk's parametrization with this table."""
     a, b, c = zip(*(table[place] for place in PLACES), strict=True)
     return mn.ABC(a, b, c, rule(variant))
 
 
 def network(d: int, n: int, C: int, table: Table, variant: Variant) -> mn.Network:
-    """Build d -> n -> n -> C with gain times tanh and no biases."""
+    """Build the network d -> n -> n -> C, with gain times tanh and without biases."""
     return mn.Network(spec(n, C, variant["gain"]), (d,), parametrization(table, variant))
 
 
@@ -87,7 +87,7 @@ def spec(n: int, C: int, gain: float = 1.0) -> mn.Sequential:
 
 
 def deviations(d: int, n: int, C: int, table: Table, variant: Variant) -> list[float]:
-    """Return the standard deviations of the three tensors, from minintk's table."""
+    """Return minintk's standard deviations of the three tensors."""
     layout = network(d, n, C, table, variant).layout
     return [float(tensor.row.std) for tensor in layout.tensors]
 
@@ -99,14 +99,17 @@ def drawn(seed: int, n: int, s: int, d: int, C: int) -> list[Array]:
 
 
 def vector(net: mn.Network, weights: Sequence[Array]) -> Array:
-    """Return three arrays, or three stacks of E arrays, as theta."""
+    """Return theta for three arrays, or for three stacks of E arrays."""
     return np.concatenate([W.reshape(*W.shape[:-2], -1) for W in weights], axis=-1)
 
 
 def started(
     seed: int, n: int, seeds: int, d: int, C: int, table: Table, variant: Variant, *, same: bool = False
 ) -> Array:
-    """Return the initial weights (E, P) of networks 0 ... seeds - 1; same: equal seeds at all widths."""
+    """Return the initial weights (E, P) of networks 0 ... seeds - 1.
+
+    same : True to use the same seeds at all widths.
+    """
     normals = []
     for s in range(seeds):
         rng = np.random.default_rng([seed, s] if same else [seed, n, s])
@@ -117,7 +120,7 @@ def started(
 
 
 def moved(net: mn.Network, theta: Array, x: Array, y: Array, lr: float, variant: Variant) -> Array:
-    """Make one step at the table's rates."""
+    """Return theta after one step with the table's rates."""
     f, J = net.linearize(theta, x)
     g = J.vjp((f - y) / len(x))
     rates = np.concatenate([np.full(t.size, t.row.rate(rule(variant))) for t in net.layout.tensors])
@@ -130,7 +133,7 @@ def layers(net: mn.Network, theta: Array, x: Array) -> list[Array]:
 
 
 def size(h: Array, variant: Variant) -> Array:
-    """Return the size over examples and features."""
+    """Return the size of h, averaged over examples and features."""
     return np.sqrt(np.mean(h**2, axis=(-2, -1))) if variant["size"] == "rms" else np.mean(np.abs(h), axis=(-2, -1))
 
 
@@ -162,10 +165,10 @@ def sized(
 
 @lru_cache
 def examined(b: Triple, c: Triple, by: Literal["sgd", "adam"]) -> tuple[mn.CoordinateCheck | None, dict[str, str]]:
-    """Return (the coordinate check of a table with a = 0, or None if training diverges; {place: its mistake}).
+    """Return (the coordinate check of a table with a = 0, {quantity and tensor: the mistake}).
 
-    Four networks of each width usually reveal a wrong exponent; otherwise more are drawn until all |h| and |dh| are
-    certain.
+    The check is None if training diverges.  Four networks of each width usually reveal a wrong exponent.  Otherwise
+    more networks are drawn until all |h| and |dh| are certain.
     """
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((16, 8)), rng.standard_normal((16, 2))
@@ -259,7 +262,7 @@ def shifted(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def some_table(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
-    """Draw exponents that occur in no theory, so that omitting one is noticed."""
+    """Draw a table with exponents that occur in no theory, so that omitting one is noticed."""
     return as_table(*np.round(rng.uniform(0.2, 0.6, (3, 3)) * rng.choice([-1, 1], (3, 3)), 3))
 
 
@@ -269,7 +272,7 @@ def problem(rng: np.random.Generator, N: int, d: int, C: int) -> tuple[Array, Ar
 
 
 def weights(rng: np.random.Generator, d: int, n: int, C: int) -> list[Array]:
-    """Draw three arrays."""
+    """Draw the three weight matrices."""
     return [rng.standard_normal(shape) for shape in ((d, n), (n, n), (n, C))]
 
 
@@ -340,7 +343,7 @@ def sizes(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def tables(variant: Variant) -> Iterator[tuple[str, Table]]:
-    """Yield (title, table): muP and the standard parametrization."""
+    """Yield (title, table) for muP and for the standard parametrization."""
     yield "muP", as_table((0, 0, 0), *plain(variant))
     yield "standard", as_table((0, 0, 0), (0, 0.5, 0.5), (0, 0, 0) if variant["optimizer"] == "sgd" else (1, 1, 1))
 
@@ -370,7 +373,7 @@ def coordinate_check(rng: np.random.Generator, variant: Variant) -> Iterator[Cas
 
 
 def slope(widths: Sequence[int], values: Array) -> Array:
-    """Return the slopes of values (K, ...) against log n."""
+    """Return the slopes of values (K, ...) with respect to log n."""
     n = np.log(np.array(widths, dtype=float))
     n -= n.mean()
     return np.tensordot(n, values, 1) / (n @ n)
