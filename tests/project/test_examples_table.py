@@ -166,6 +166,19 @@ def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> N
     assert max(larger) > 30  # the control: the sizes matter
 
 
+def test_runs_under_way_are_the_papers(shared: Any) -> None:
+    """Each run in docs/papers/under-way belongs to the paper's grid of its script, so a later call continues it."""
+    places = sorted((EXAMPLES.parent / "docs" / "papers" / "under-way").glob("*.runs/*/work.json"))
+    for place in places:
+        name = place.parents[1].stem
+        script = importlib.import_module(name)
+        assert json.loads(place.read_text("utf-8"))["work"] == f"{name}:{place.parent.name}"
+        points = [json.loads(path.read_text("utf-8"))["point"] for path in place.parent.glob("records/*.json")]
+        assert {point["width"] for point in points} <= set(script.SIZES["paper"]["widths"])
+        assert len(points) == len({str(point) for point in points}) > 0
+    assert len(places) >= 3
+
+
 def test_the_pages_are_what_is_kept(shared: Any) -> None:
     for path, text in importlib.import_module("table").kept_pages().items():
         assert path.read_text("utf-8") == text, f"{path}: python3 make.py python examples/table.py --ran writes it"

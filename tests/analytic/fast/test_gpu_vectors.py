@@ -15,16 +15,7 @@ from tests.analytic.recursion import test_closed_forms as closed_forms
 from tests.analytic.recursion import test_range_checks as scales
 from tests.analytic.recursion import test_unit_rows as degenerate
 from tests.kit.compiled import COMPILER, use_pairs
-from tests.kit.row_laws import (
-    CLOSED,
-    ROUNDINGS,
-    TWO_PARTS,
-    apart,
-    between,
-    inputs,
-    law_of_passes,
-    network,
-)
+from tests.kit.row_laws import CLOSED, ROUNDINGS, TWO_PARTS, apart, between, inputs, law_of_passes, network
 from tests.kit.thinned import thinned
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on this machine")

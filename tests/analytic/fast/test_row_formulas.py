@@ -19,16 +19,7 @@ from analytic.recursion.scalar_forms import Arithmetic
 from analytic.recursion.state import Block, Law, RowState, Step
 from analytic.vectors import plan
 from minintk.spec.shapes import out_shape
-from tests.kit.row_laws import (
-    CLOSED,
-    ROUNDINGS,
-    TWO_PARTS,
-    apart,
-    between,
-    inputs,
-    law_of_passes,
-    network,
-)
+from tests.kit.row_laws import CLOSED, ROUNDINGS, TWO_PARTS, apart, between, inputs, law_of_passes, network
 
 
 def evaluated(found: list[Text], begin: bool) -> Part:

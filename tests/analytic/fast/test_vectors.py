@@ -12,16 +12,7 @@ from analytic.vectors import plan
 from tests.analytic.recursion import test_closed_forms as closed_forms
 from tests.analytic.recursion import test_range_checks as scales
 from tests.analytic.recursion import test_unit_rows as degenerate
-from tests.kit.row_laws import (
-    CLOSED,
-    ROUNDINGS,
-    TWO_PARTS,
-    apart,
-    between,
-    inputs,
-    law_of_passes,
-    network,
-)
+from tests.kit.row_laws import CLOSED, ROUNDINGS, TWO_PARTS, apart, between, inputs, law_of_passes, network
 
 pytest.importorskip("analytic.fast.vectors", reason="needs the extra fast")
 
