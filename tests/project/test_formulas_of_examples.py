@@ -113,6 +113,23 @@ def test_the_frozen_kernel_learns_by_its_own_flow() -> None:
     assert found == pytest.approx(f[12:], abs=0.03 * np.abs(f[12:]).max())
 
 
+def test_speeds_of_layers_are_products_with_their_jacobians() -> None:
+    """Check dz/dt = -J_l J' dL/df at t = 0 for the Jacobian J_l of the first layers.  1 % more is refused."""
+    module, geiger, depth = script("linear_until_t1"), script("geiger"), 3
+    (x, y), net = geiger.task("digits", 12, 5, "float64")[0], geiger.network(10, depth)
+    found = module.speed("digits", 12, depth, 10, (0, 1))
+    for seed, speeds in enumerate(found):
+        theta = net.init(np.random.default_rng(seed))
+        f, J = net.linearize(theta, x)
+        v = J.vjp(mn.Hinge().cotangent(0 * f, y))
+        parts = [mn.Sequential(*net.spec.layers[: 2 * i + 1]) for i in range(depth)]
+        trunks = [mn.Network(part, x.shape[1:], net.parametrization) for part in parts]
+        exact = [trunk.linearize(theta[: trunk.size], x)[1].jvp(v[: trunk.size]) for trunk in trunks]
+        right = [float(np.sqrt((dz**2).mean())) for dz in exact]
+        assert speeds["speed"] == pytest.approx(right, rel=1e-3)
+        assert speeds["speed"] != pytest.approx(1.01 * np.array(right), rel=1e-3)
+
+
 def test_where_the_error_is_half_way() -> None:
     scales, error = (0.1, 1.0, 10.0, 100.0), np.array([0.1, 0.15, 0.25, 0.28, 0.3])
     assert script("lazy_and_feature_phase").crossing(scales, error) == pytest.approx(10**0.5)
