@@ -4,8 +4,9 @@
     python3 make.py release-check --rows "test|lint"  some rows
     python3 make.py release-check --table             only write the table of what ran so far
 
-A green row is not run again until a file that it reads changes, unless `--again` asks for it.  The rows in `PROGRAMS`
-read programs without docstrings and comments, so edited prose leaves them green.  All others read every tracked file.
+A green row is not run again until a file that it reads changes, unless `--again` asks for it.  lint, docs, test,
+package, course and browser read every tracked file.  The other rows read programs without docstrings and comments, so
+edited prose leaves them green; `PASSED_BY` says which folders they do not read at all.
 Records and table are in benchmarks/release.jsonl and release.md, which no row reads.  The messages of a row are in
 .release/NAME.log.  Exit status 1 unless every row is green.
 """
@@ -59,12 +60,20 @@ ROWS: dict[str, list[str]] = {
 }
 """{row: arguments of Python, quick rows first within what belongs together}."""
 
-PROGRAMS = re.compile("verify|draw|mup|fuzz|storms|explore|mutants|replicate|reproduce|bench")
+PROGRAMS = re.compile("test-all|lowest|newest|deletions|verify|draw|mup|fuzz|storms|explore|mutants|repl|repro|bench")
 """Rows that read programs only."""
+PASSED_BY = {
+    "fuzz|storms|explore|mutants": ("docs/", "course/", "tests/project/", "benchmarks/", "examples/"),
+    "verify|draw|mup": ("docs/", "course/", "tests/", "benchmarks/", "examples/"),
+    "replicate|reproduce": ("docs/", "course/", "tests/", "benchmarks/"),
+    "bench": ("docs/", "course/", "tests/", "examples/"),
+}
+"""{rows: folders that they do not read}."""
 HEAD = """# What a release has to pass
 
 `python3 make.py release-check` runs these rows and writes this table. A row is old if a file that it reads has changed
-since. Rows from verify to bench read programs without docstrings and comments; the others read every file.
+since. The rows lint, docs, test, package, course and browser read every file; the others read programs without their
+docstrings and comments.
 
 """
 
@@ -101,8 +110,7 @@ def program(text: str) -> str:
 
 def files_hash(row: str) -> str:
     """Return a hash of the files that the row reads, as they are now."""
-    elsewhere = ["docs/", "course/", "tests/project/"] + ["benchmarks/"] * (row != "bench")
-    elsewhere += ["examples/"] * (row not in ("replicate", "reproduce"))
+    elsewhere = next((folders for rows, folders in PASSED_BY.items() if re.match(rows, row)), ())
     found = hashlib.sha256()
     for name in git("ls-files").splitlines():
         file = ROOT / name
@@ -110,7 +118,7 @@ def files_hash(row: str) -> str:
             continue
         if not PROGRAMS.match(row):
             found.update(name.encode() + file.read_bytes())
-        elif file.suffix == ".py" and not name.startswith(tuple(elsewhere)):
+        elif file.suffix == ".py" and not name.startswith(elsewhere):
             found.update((name + program(file.read_text("utf-8"))).encode())
         elif name in ("pyproject.toml", "constraints.txt") or file.suffix == ".npz":
             found.update(name.encode() + file.read_bytes())

@@ -62,8 +62,9 @@ def test_changed_files_are_run_again(
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with a program, its page and a record of the release check."""
     files = {"code.py": 'def f():\n    """Say one."""\n    return 1\n', "page.md": "One."}
-    files |= {"examples/one.py": "n = 1", "records": "", "table": ""}
-    (tmp_path / "examples").mkdir()
+    files |= {"examples/one.py": "n = 1", "tests/one.py": "n = 1", "records": "", "table": ""}
+    for folder in ("examples", "tests"):
+        (tmp_path / folder).mkdir()
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(release, "ROOT", tmp_path)
@@ -77,16 +78,17 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("file", "text", "changes"),
     [
         ("code.py", 'def f():\n    """Return one."""\n    return 1  # always\n', {"test"}),
-        ("code.py", 'def f():\n    """Say one."""\n    return 2\n', {"test", "mutants", "replicate"}),
-        ("code.py", 'def f():\n    """Say one."""\n    return "1"\n', {"test", "mutants", "replicate"}),
+        ("code.py", 'def f():\n    """Say one."""\n    return 2\n', {"test", "test-all", "mutants", "replicate"}),
+        ("code.py", 'def f():\n    """Say one."""\n    return "1"\n', {"test", "test-all", "mutants", "replicate"}),
         ("page.md", "Two.", {"test"}),
-        ("examples/one.py", "n = 2", {"test", "replicate"}),
+        ("examples/one.py", "n = 2", {"test", "test-all", "replicate"}),
+        ("tests/one.py", "n = 2", {"test", "test-all", "mutants"}),
         ("records", "{}", set()),
         ("table", "| a | green |", set()),
     ],
 )
 def test_prose_makes_no_row_of_programs_old(checkout: Path, file: str, text: str, changes: set[str]) -> None:
-    before = {row: release.files_hash(row) for row in ("test", "mutants", "replicate")}
+    before = {row: release.files_hash(row) for row in ("test", "test-all", "mutants", "replicate")}
     (checkout / file).write_text(text)
     assert {row for row, old in before.items() if release.files_hash(row) != old} == changes
 
