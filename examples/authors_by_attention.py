@@ -1,14 +1,14 @@
-"""Identify the author of a sentence with infinitely wide attention and with trained networks of finite width.
+"""Identify the author of a sentence by kernels of infinitely wide attention networks and by trained finite networks.
 
     python3 make.py python examples/authors_by_attention.py [--out FILE.png] [--width 64] [--networks 4]
 
-The sentences are by Jane Austen and H. G. Wells.  Each word is a random vector, and zeros pad sentences to 20 words.
-The network is a convolution over three words, ReLU, softmax attention with 4 heads and scale d_k^-1, ReLU, the mean
-over words, and a dense layer.  All layers ignore the padding.  The NNGP kernel gives the posterior mean of a Gaussian
-process with noise.  The NTK predicts the outputs of the infinitely wide network, trained with the rate, momentum and
-number of steps of the finite networks (Hron et al. 2020).  The script prints test accuracies with 95 % intervals.  The
-script also prints the distance between the networks' mean and the NTK's prediction, and the part of this distance that
-is due to the scatter of the networks.
+The sentences are by Jane Austen and H. G. Wells.  Each word is a random vector, and sentences are padded with zeros to
+20 words.  The network consists of a convolution over three words, ReLU, softmax attention with 4 heads and scale
+d_k^-1, ReLU, the mean over words, and a dense layer.  All layers ignore the padding.  The NNGP kernel gives the
+posterior mean of a Gaussian process with noise.  The NTK predicts the outputs of the infinitely wide network after
+training with the same rate, momentum and number of steps as the finite networks (Hron et al. 2020).  The script prints
+test accuracies with 95 % intervals, the distance between the networks' mean and the NTK's prediction, and the part of
+this distance that is due to the scatter of the networks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(
     out: str | None = None, sizes: tuple[int, ...] = (50, 100, 200), test: int = 400, width: int = 64,
     networks: int = 4, steps: int = 100, seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return accuracies for each number of training sentences, and plot them into `out` if given."""
+    """Return the test accuracies for each number of training sentences, and save their plot to `out` if given."""
     rng = np.random.default_rng(seed)
     authors = mn.datasets.sentences().embed(20, 64, rng).pair("Austen", "Wells")
     one, two = authors.split(max(sizes), test, rng)
@@ -74,7 +74,7 @@ def main(
 
 
 def draw(out: str, sizes: tuple[int, ...], found: dict[str, float]) -> None:
-    """Plot accuracies, with lines for kernels and points for networks."""
+    """Plot the accuracies: lines for the kernels, points for the networks."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

@@ -2,7 +2,7 @@
 
     python3 make.py python examples/backprop_by_hand.py [--out FILE.png]
 
-One backward sweep computes the gradient of a loss, grad L = J' dL/df.  The script compares this gradient with central
+One backward pass computes the gradient of a loss, grad L = J' dL/df.  The script compares this gradient with central
 differences (L(theta + h v) - L(theta - h v)) / 2h along random directions v.  The error must fall as h^2 until rounding
 errors of size eps / h dominate.  The same gradient then trains a 64-256-256-10 network on 1,500 digits, and the network
 is tested on the other 297 digits.
@@ -47,7 +47,7 @@ SPEC = mn.Sequential(
 
 
 def accuracy_while_training(steps: int = 600, seed: int = 0) -> dict[int, tuple[float, float]]:
-    """Return {step: (training accuracy, test accuracy)} of mini-batch gradient descent with momentum."""
+    """Train by mini-batches with momentum, and return {step: (training accuracy, test accuracy)}."""
     rng = np.random.default_rng(seed)
     train, test = mn.datasets.digits().split(1500, 297, rng)
     (x, y), (x_test, y_test) = train.one_hot(), test.one_hot()
@@ -64,7 +64,7 @@ def accuracy_while_training(steps: int = 600, seed: int = 0) -> dict[int, tuple[
 
 
 def main(out: str | None = None, steps: int = 600) -> dict[str, float]:
-    """Return the results of both measurements, and plot them into `out` if given."""
+    """Return the results of both measurements, and save their plot to `out` if given."""
     h, error = gradient_error()
     history = accuracy_while_training(steps)
     if out:

@@ -1,4 +1,4 @@
-"""Define the rows of the table of a script that reruns a paper, and write the files that contain them."""
+"""Define the rows of a paper script's table of claims, and write the table and the figure to files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Row:
     of : what the interval after ± covers: "seeds", "images", "both", or "" if there is no interval.
     size : a description of data and networks.
     agrees : the tested claim of the paper about our numbers, or None if the paper makes no claim ("-").
-    why : the tested cause of a difference, with its number, or "open".
+    why : the tested cause of a difference, with the measured number, or "open".
     """
 
     claim: str
@@ -34,14 +34,14 @@ class Row:
     why: str = ""
 
     def kept(self) -> dict[str, Any]:
-        """Return the row as the page shows it, with the verdict, its rule, and the distance from a decision."""
+        """Return the row as stored for the page, with its verdict, its rule, and `Claim.more` if it is undecided."""
         tested = self.agrees or Claim("", ((1.0, 1.0),))
         more = None if tested.agrees is not None or isnan(tested.more) else float(f"{tested.more:.3g}")
         return vars(self) | {"agrees": tested.agrees, "rule": tested.rule, "more": more}
 
 
 def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:
-    """Return `found` with its table, and write KEY.json and KEY.png into --out.
+    """Return `found` with the table and the settings, and write KEY.json and KEY.png to the folder --out.
 
     draw : a function that is called with Matplotlib's pyplot.
     """

@@ -57,7 +57,7 @@ def main(
     out: str | None = None, which: str = "digits", folder: str | None = None, sizes: tuple[int, ...] = (50, 100, 300),
     test: int = 300, depth: int = 3, ends: tuple[str, ...] = ("flatten", "pool"), seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return test accuracy against the number of training images, and plot it into `out` if given."""
+    """Return the test accuracy for each number of training images, and save its plot to `out` if given."""
     layers: dict[str, mn.spec.Layer] = {"flatten": mn.Flatten(), "pool": mn.GlobalAvgPool()}
     train_set, test_set = data(which, folder, max(sizes), test, seed)
     print(f"{which}, depth {depth}, {test} test images\n   end  train   NNGP    NTK  seconds")

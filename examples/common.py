@@ -1,4 +1,4 @@
-"""Provide the settings, recorded runs, intervals and table rows that the scripts that rerun papers share.
+"""Provide what the scripts that rerun papers share: settings, recorded runs, intervals and table rows.
 
     SIZES = {"small": {"widths": (32, 64), "seeds": 3}, "evening": {...}, "paper": {...}}
 
@@ -16,10 +16,11 @@
     if __name__ == "__main__":
         command_line(main, SIZES, __doc__, "name_of_the_script")
 
-Every run of `work` is recorded in the folder NAME.runs below --out.  A script killed at any moment resumes from these
-records, and a second call only plots.  On the CPU, runs are distributed over the cores, with one process and one BLAS
-thread per core.  The result of `work` must depend only on its arguments, which are numbers or text.  Pass constant
-arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and its entries in the table of runs are NaN.
+Every run of `work` is recorded in the folder NAME.runs below --out.  If a script was killed, the next call resumes from
+these records.  If it finished, the next call only plots.  On the CPU, runs are distributed over the cores, with one
+process and one BLAS thread per core.  The result of `work` must depend only on its arguments, which are numbers or
+text.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and its entries in the
+table of runs are NaN.
 """
 
 from __future__ import annotations
@@ -74,14 +75,13 @@ def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequentia
 
 
 def placed(*arrays: mn.Array) -> tuple[mn.Array, ...]:
-    """Copy arrays to the device that --device names."""
+    """Copy arrays to the device selected by --device."""
     xp = device_namespace(os.environ.get("MININTK_DEVICE", "cpu"))
     return tuple(to_library(a, xp) for a in arrays)
 
 
 def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int = 500) -> np.ndarray[Any, Any]:
-    """Return 1 for each test example that a network of the ensemble classifies correctly, and 0 otherwise, as ([E],
-    M)."""
+    """Return ([E], M): 1 if a network of the ensemble classifies a test example correctly, and 0 otherwise."""
     parts = []
     for i in range(0, len(x), batch):
         f, y_part = to_host(model(theta, x[i : i + batch])), to_host(y[i : i + batch])
@@ -92,7 +92,7 @@ def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int
 def stable_rate(model: mn.Model, theta: mn.Array, x: mn.Array, momentum: float = 0.9) -> float:
     """Return 2 (1 + m) / (2 lambda_max(J J') / N), the largest stable rate for `mn.sum_of_squares`.
 
-    Power iteration computes lambda_max to 10 %.
+    Power iteration computes lambda_max with a relative error of about 10 %.
     """
     f, J = model.linearize(theta, x)
     u, size = mn.arrays.array_namespace(f).ones_like(f), 0.0

@@ -1,4 +1,4 @@
-"""Run the coordinate check, which shows in which parametrizations all layers learn equally at every width.
+"""Run the coordinate check, which finds the parametrizations in which all layers learn equally at every width.
 
     python3 make.py python examples/coordinate_check.py [--out FILE.png]
 
@@ -34,7 +34,7 @@ def spec(n: int, plant: float = 0.0) -> mn.Sequential:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 16) -> dict[str, Any]:
-    """Return {name: {layer: exponent of |dh|}} with each check's "verdict" and "blame".
+    """Return {name: {layer: exponent of |dh|}}, where each check also has a "verdict" and a "blame".
 
     Plot |dh| against the width.
     """
@@ -64,7 +64,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
                 means = [float(np.exp(np.log(v).mean())) for v in row.values]
                 panel.loglog(widths, means, f"{marker}-", ms=4, label=f"layer {row.name}: {row}")
             low, high = panel.get_ylim()
-            panel.set_ylim(min(low, high / 30) / 2, 8 * high)  # makes noise look small, with room for the legend
+            panel.set_ylim(min(low, high / 30) / 2, 8 * high)  # noise looks small, and the legend has room
             panel.set(xlabel="width n", title=f"{name}: {check.verdict}")
             panel.legend(fontsize=7, loc="upper left")
         panels[0].set_ylabel("root mean square of dh after 3 steps")

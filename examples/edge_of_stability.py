@@ -5,8 +5,8 @@
 A tanh network learns 200 digits by gradient descent with learning rates of 2 / (1.5 s), 2 / (2 s) and 2 / (3 s).  Here
 s is the initial sharpness, the largest eigenvalue of the loss's Hessian (`mn.diagnostics.sharpness`).  Gradient descent
 cannot converge to a minimum that is sharper than 2 / lr.  The sharpness grows until lr x sharpness = 2.  From then on
-the loss still falls, but not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness exceeds 2 /
-lr of the other rates.
+the loss still falls, but not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness rises above
+2 / lr of the three other rates.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def data(n: int) -> tuple[Host, Host]:
 
 
 def path(fraction: float, n: int, width: int, steps: int, seed: int = 1) -> tuple[float, Host]:
-    """Return lr = 2 / (fraction s), and (step, lr x sharpness, loss) at forty steps of a run."""
+    """Return lr = 2 / (fraction s), and (step, lr x sharpness, loss) at forty steps of the run at this rate."""
     x, y = data(n)
     dense = [mn.Dense(w, b_std=0.1) for w in (width, width, 10)]
     net = mn.Network(mn.Sequential(dense[0], mn.Tanh(), dense[1], mn.Tanh(), dense[2]), (64,), mn.PyTorch())
@@ -45,7 +45,7 @@ def path(fraction: float, n: int, width: int, steps: int, seed: int = 1) -> tupl
 
 
 def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 4000) -> dict[str, float]:
-    """Return lr x sharpness of each run at the start and over the last half, and the losses."""
+    """Return lr x sharpness at the start and over the last half of each run, and the losses."""
     results, runs = dict[str, float](), {}
     for fraction in (*FRACTIONS, SLOW):
         _, rows = runs[fraction] = path(fraction, n, width, steps)
@@ -59,7 +59,7 @@ def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 400
 
 
 def draw(out: str, runs: dict[float, tuple[float, Host]]) -> None:
-    """Plot the sharpness of each run and the line 2 / lr against steps, and plot the losses."""
+    """Plot the sharpness of each run and the line 2 / lr against the steps, and plot the losses."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -4,9 +4,9 @@
 
 On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates (`analytic.cube_modes`).
 `analytic.eigenlearning` predicts the learnability of each level l and the test error.  Both predictions are compared
-with regression on digits and on random points of the cube.  At most a quarter of the cube's points are used, because
-the theory assumes a continuum.  On the sphere the eigenvalues of ReLU networks fall as l^-d for the NTK and as l^-(d+2)
-for the NNGP kernel (Bietti and Mairal 2019).
+with regression on digits and on random points of the cube.  The theory assumes a continuum, so at most a quarter of the
+cube's points are used.  On the sphere the eigenvalues of ReLU networks fall as l^-d for the NTK and as l^-(d+2) for the
+NNGP kernel (Bietti and Mairal 2019).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def spec(hidden: int = 3, bias: float = 0.1) -> mn.Sequential:
 def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, noise: float) -> tuple[Host, Host]:
     """Return learnabilities (sizes, draws, levels) and mean squared errors (sizes, draws).
 
-    The mean squared errors are for the sum of the modes with noise.
+    The errors are those of learning the sum of the modes from noisy values.
     """
     rng, learned, errors = np.random.default_rng(0), [], []
     for n in sizes:
@@ -47,9 +47,9 @@ def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, 
 
 
 def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25) -> dict[str, float]:
-    """Return the largest errors of learnabilities and of test errors, and the exponents on the sphere.
+    """Return the largest deviations of learnabilities and test errors from theory, and the exponents on the sphere.
 
-    The errors of the predicted test errors are relative.
+    The deviations of the test errors are relative.
     """
     x, rng = np.array(list(product((-1.0, 1.0), repeat=10))), np.random.default_rng(1)
     modes = np.stack([x[:, rng.choice(10, level, replace=False)].prod(1) for level in LEVELS], axis=1)

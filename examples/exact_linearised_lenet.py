@@ -11,13 +11,13 @@ m), should have the same effect, because the flow also filters the eigenvalues o
 
 At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  With 867 digits or 1,960 images of
 MNIST, a small LeNet has the same P / N = 1.016, 3.9 and 24 at widths 1, 2 and 5.  At this size, widths that the paper
-left out are also cheap. The script interpolation_threshold.py explains the result at width 1.  The size "paper" uses
+omits are cheap as well.  The script interpolation_threshold.py explains the result at width 1.  The size "paper" uses
 LeNet-5 at widths 1 to 60 on 60,000 images.
 
 With more than 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then needs a
 Cholesky factor, computed in panels of 2,048 rows, and the smallest ridge approximates the exact solution.  With 60,000
-images and width 1, a factor takes 14.4 GB. Each ridge takes four hours on one core: three passes over J J' at 2.2 us a
-pair, and half an hour for the factor.
+images and width 1, a factor takes 14.4 GB. Each ridge takes four hours on one core: three passes over J J' at 2.2 us
+per pair, and half an hour for the factor.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (1, 2, 5, 10, 25, 60), "n_train": 60_000, "epochs": 100},
 }
 AT_ONCE = 20_000
-"""The number of images up to which all eigenvectors of J J' are computed, which takes 16 GB."""
+"""All eigenvectors of J J' are computed for up to this number of images, in 16 GB of memory."""
 RIDGES = tuple(float(10.0**k) for k in range(-5, 4))
 PAPER = {0: "97.8, 99.86, 99.89 at x1, x2, x5; SGD 99.61 at x1", 1: "86.05, 98.7, 99.17; SGD 95.48 at x1 (7 pixels)"}
 SAYS = {"solver": "exact solution", "linearised": "linearised by SGD", "LeNet": "LeNet by SGD",
@@ -71,7 +71,7 @@ def solved(data: str, n_train: int, shift: int, width: int, seed: int, sgd_time:
 
 
 class Tangent:
-    """The tangent kernel at theta_0, in the form that `an.solve` expects: computed in panels, never as a whole."""
+    """The tangent kernel at theta_0 with the methods that `an.solve` calls to compute it in panels."""
 
     def __init__(self, net: mn.Network, theta0: mn.Array) -> None:
         self.net, self.theta0 = net, theta0
@@ -86,7 +86,7 @@ class Tangent:
 def by_panels(
     net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array, x_test: mn.Array, y_test: mn.Array
 ) -> dict[str, Any]:
-    """Return the accuracies of `solved` without stopped flow, for problems whose J J' does not fit in memory.
+    """Return the accuracies of `solved`, except for stopped flow, if J J' does not fit in memory.
 
     For each ridge, the outputs are f_0 + k(x, X) (J J' + ridge)^-1 (y - f_0).
     """
@@ -116,7 +116,7 @@ def main(
     s: Setting, widths: tuple[int, ...], shifts: tuple[int, ...] = (), n_train: int = 0, seeds: int = 3,
     epochs: int = 30, lr: float = 0.01,
 ) -> Found:  # fmt: skip
-    """Return accuracies for each shift and width, and against the ridge at width 1."""
+    """Return accuracies for each shift and width, and for each ridge at width 1."""
     shifts = shifts or (0, 2 if s.data == "digits" else 7)
     n_train = n_train or (867 if s.data == "digits" else 1960)
     axes: dict[str, Any] = {"shift": shifts, "width": widths, "seed": range(seeds)}

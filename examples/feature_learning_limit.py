@@ -4,7 +4,7 @@
 
 If outputs are divided by gamma0 sqrt(n) and the learning rate is multiplied by gamma0^2 n, features move in the limit n
 -> infinity (`analytic.limits.linear_problem`).  An ODE gives the limit for two layers, and mean-field theory gives the
-limit for deeper networks.  On five digits, the distance to this limit falls as n^(-1/2).
+limit for deeper networks.  On five digits, the distance of networks to this limit falls as n^(-1/2).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 24) -> dict[str, float]:
-    """Return the exponents of the distances to the limit and to the NTK, with errors.
+    """Return the exponents of the distances to the limit and to the NTK, with standard errors.
 
     seeds : the number of networks of the largest width.
     """
@@ -74,7 +74,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, x: Host, y: Host, widths: tuple[int, ...], laws: Any) -> None:
-    """Plot outputs, kernels and distances."""
+    """Plot the outputs, the kernels and the distances to the limit and to the NTK."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -4,7 +4,7 @@
 
 At every width, the mean of the tangent kernel hatTheta(x, x) is the analytic kernel.  The variance of hatTheta is also
 known exactly (`analytic.finite_width`).  For one hidden layer, n Var / Theta^2 = 3.  For deep networks, the variance
-grows as e^(5 depth / width) (Hanin and Nica 2020).  Each point is a mean over thousands of networks, with its z-score
+grows as e^(5 depth / width) (Hanin and Nica 2020).  Each point is a mean over thousands of networks, with a z-score
 against theory.  The variance is measured as the mean of (hatTheta - Theta)^2, with error bars from the same networks.
 """
 
@@ -67,7 +67,7 @@ def main(
 
 
 def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) -> None:
-    """Plot the variance against depth / width with exact curves and limit, and its convergence to 3/n."""
+    """Plot the variance against depth / width with exact curves, and for one layer against the exact 3 / n."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -3,9 +3,9 @@
     python3 make.py python examples/four_times_the_data.py [--data mnist] [--out FILE.png]
 
 `analytic.predict_loss` uses n images.  Regression with the same kernel learns parity from 4n other images at four
-ridges, and is tested on a third set.  The losses of the 12 cells (n, ridge) are means over draws.  The control assumes
-that more data bring no gain, and uses the predicted loss for n images at the same ridge.  Networks of width 512 learn
-two draws of each cell, with weight decay.
+ridges, and is tested on a third set of images.  The losses of the 12 cells (n, ridge) are means over draws.  The
+control assumes that more data bring no gain, and uses the predicted loss for n images at the same ridge.  Networks of
+width 512 are trained with weight decay on two draws of each cell.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def spec(width: int) -> mn.Sequential:
 
 
 def one_draw(x: Host, y: Host, n: int, test: int, rng: np.random.Generator) -> tuple[Host, Host, Host, Host, Host]:
-    """Return the predicted, measured and control losses, the ridges, (4,) each, and the order of the images."""
+    """Return the predicted, measured and control losses and the ridges, (4,) each, and the order of the images."""
     at, k = rng.permutation(len(x)), an.kernel(spec(512))
     few, many, rest = at[:n], at[n : 5 * n], at[5 * n : 5 * n + test]
     K, K4, K_test = k.ntk(x[few]), k.ntk(x[many]), k.ntk(x[rest], x[many])
@@ -58,7 +58,7 @@ def main(
     out: str | None = None, data: str = "digits", sizes: tuple[int, ...] = (), draws: int = 20, width: int = 512,
     test: int = 600,
 ) -> dict[str, float]:  # fmt: skip
-    """Return the relative distances of predictions and of networks from the losses of kernel regression.
+    """Return the relative distances of predictions and of networks' losses from the losses of kernel regression.
 
     Also return the number of cells whose distance is below 10 %.
     """

@@ -3,13 +3,13 @@
     python3 make.py python examples/frozen_final_kernel.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 The script trains a network, freezes its final tangent kernel, and trains with this kernel in function space, from f =
-0.  The paper claims that the frozen final kernel performs like the network.  The frozen initial kernel learns what the
-lazy network learns, which differs from what the network learns in the feature regime.  Only a task on which features
-help can distinguish the two kernels.  On 200 of the 8 x 8 digits the frozen initial kernel is as accurate as the
-network, within .04 +- .98 points, so these digits do not test the claim.  We use y = sign(x_1 x_2) of ten normal
-inputs: only two directions matter, and no linear function of the inputs predicts y.  With --data, the script also runs
-on real digits.  The paper uses residual networks on CIFAR-10 at alpha = 1.  Our networks are fully connected, and are
-trained at alpha = 1 and in both regimes.
+0.  The paper claims that the frozen final kernel performs like the network.  The frozen initial kernel gives the
+outputs of the lazy network, which differ from the outputs in the feature regime.  Only a task on which features help
+can distinguish the two kernels.  On 200 of the 8 x 8 digits the frozen initial kernel is as accurate as the network,
+within .04 +- .98 points, so these digits cannot test the claim.  We use y = sign(x_1 x_2) of ten normal inputs: only
+two directions matter, and no linear function of the inputs predicts y.  With --data, the script also runs on real
+digits.  The paper uses residual networks on CIFAR-10 at alpha = 1.  Our networks are fully connected, and are trained
+at alpha = 1 and in both regimes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run the examples, and keep the figure and the output of each for the documentation's gallery.
+"""Run the examples, and store the figure and the output of each for the documentation's gallery.
 
 For the figures of rerun papers, see table.py.
 
@@ -47,7 +47,7 @@ def run(name: str, out: Path) -> None:
 
 
 def main(names: Sequence[str], out: str) -> None:
-    """Run the named examples, or all of them, and report each when it is done."""
+    """Run the named examples, or all of them, and print a line after each."""
     unknown = set(names) - set(NAMES)
     if unknown:
         raise SystemExit(f"no example is called {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")

@@ -1,6 +1,6 @@
 """Define the tasks, networks, gradient flows and exponent fits that the scripts on Geiger et al. 2020 share.
 
-The model is alpha (f(theta) - f(theta_0)), where h is the width, and the loss is 1/(alpha^2 N) sum hinge.  The
+The model is alpha (f(theta) - f(theta_0)) for a network f of width h, and the loss is 1/(alpha^2 N) sum hinge.  The
 parameter s = sqrt(h) alpha separates feature learning (s << 1) from lazy learning (s >> 1).  Training is a momentum
 flow with tau = t/1000.  Training ends when every network's loss is exactly zero, or when the outputs have reached a
 given size.
@@ -26,7 +26,7 @@ Task = tuple[tuple[Host, Host], tuple[Host, Host]]
 SOFTPLUS = mn.Softplus(beta=5.0, scale=1.404383)
 """Softplus with a scale at which initial pre-activations have variance 1, as in the paper."""
 STEPS = mn.Steps(high=0.05, early=0.005)
-"""Steps larger than the paper's, which are the default.  A run needs about a quarter as many steps.  The time at which
+"""Larger steps than the default, which is the paper's.  A run needs about a quarter as many steps.  The time at which
 the loss halves is accurate to 2 % instead of 0.6 %, and the kernel's change to 1 %."""
 FEATURE, LAZY = 0.1, 100.0
 """Exponents of the feature regime are fitted at s <= FEATURE, and exponents of the lazy regime at s >= LAZY."""
@@ -68,7 +68,7 @@ def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> mn.
 
 @dataclass(frozen=True)
 class UntilOutput(mn.Loss):
-    """The hinge loss with scale alpha, which becomes zero once a network's outputs have an rms of `size`."""
+    """The hinge loss with scale alpha, set to zero once the rms of a network's outputs has reached `size`."""
 
     alpha: float
     size: float = 1.0
@@ -89,7 +89,7 @@ def flowing(
 ) -> Iterator[mn.Moment]:  # fmt: skip
     """Yield the flow of F = alpha (f - f_0), alpha = s / sqrt(h).
 
-    The flow ends when the loss is zero, or when the rms of F is `until`.
+    The flow ends when the loss is zero, or when the rms of F has reached `until`.
     """
     alpha = s / sqrt(net.layout.tensors[-2].shape[0])
     loss = mn.Hinge(alpha) if until is None else UntilOutput(alpha, until)
@@ -99,9 +99,9 @@ def flowing(
 def trained(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, **how: Any
 ) -> tuple[mn.Centred, Any]:
-    """Return the model and the final theta (E, P).
+    """Train by the flow, and return the model and the final theta (E, P).
 
-    Raise FloatingPointError if an example is unlearned at t = 1e7.
+    Raise FloatingPointError if an example has not been learned by t = 1e7.
     """
     *_, end = flowing(net, theta0, s, x, y, **how)
     if not end.ended:

@@ -6,8 +6,8 @@ In Samarin et al. 2022, tables 1 and 2, the network of width 1 has P = 60,941 we
 squares is least accurate at N = rank J, the largest N at which every example is still fitted (double descent).  Near
 this N, additional examples reduce the accuracy.  A small LeNet has the paper's ratio P / N = 1.016 on 867 digits or
 1,960 images of MNIST. We compare this network with a network of twice the width on growing numbers of images.  At width
-1 the accuracy dips when N passes the rank of J, which is about two thirds of P because of dead and redundant units.  At
-width 2 the accuracy rises with N throughout.
+1 the accuracy dips when N passes the rank of J. Because of dead and redundant units this rank is about two thirds of P.
+At width 2 the accuracy rises with N throughout.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from minintk.arrays import array_namespace, to_host
 
 SIZES: dict[str, dict[str, Any]] = {"small": {"seeds": 8}, "evening": {"seeds": 16}, "paper": {"seeds": 64}}
 PAPER = {False: {1: 97.8, 2: 99.86}, True: {1: 86.05, 2: 98.7}}
-"""The paper's accuracy of the exact solution in per cent, by width, for shifted (True) and unshifted images (False)."""
+"""The paper's accuracies of the exact solution in per cent, by width, for shifted (True) and unshifted images."""
 SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
 
 
 def reduced(shape: tuple[int, ...], width: int) -> mn.Sequential:
-    """Return a LeNet for small images.
+    """Build a LeNet for small images.
 
     For 8 x 8 images it has 50 k^2 + 20 k + 1 weights with k = 4 width. For 28 x 28 images it has 1,991 weights at width
     1.
@@ -74,7 +74,7 @@ def rows(net: mn.Network, theta0: mn.Array, x: mn.Array) -> mn.Array:
 
 
 def curve(data: str, n_train: int, shift: int, width: int, seed: int) -> dict[str, Any]:
-    """Return the solver's test accuracy on each fraction of the images, and at width 1 the rank of J on all images."""
+    """Return the test accuracy after solving on each fraction of the images, and at width 1 the rank of J on all."""
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     lin, found = mn.Linearized(net, theta0), []
     for n in (int(share * n_train) for share in SHARES):
@@ -87,7 +87,7 @@ def curve(data: str, n_train: int, shift: int, width: int, seed: int) -> dict[st
 def main(
     s: Setting, widths: tuple[int, ...] = (1, 2), shifts: tuple[int, ...] = (), n_train: int = 0, seeds: int = 16
 ) -> Found:
-    """Return test accuracy against the number of images for each width."""
+    """Return the test accuracy for each width and number of images."""
     shifts = shifts or (0, 2 if s.data == "digits" else 7)
     n_train = n_train or (867 if s.data == "digits" else 1960)
     s = replace(s, sizes={**s.sizes, "n_train": n_train}, papers={**s.papers, "n_train": 60_000})

@@ -5,9 +5,9 @@
 The script runs gradient descent on a LeNet that is linearised again every K steps (Iterative linearised training, 2022,
 algorithm 1, figures 1 and 2).  K = 1 is the network itself, and with K = infinity features are never learned.  Training
 uses full batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training with finite K
-reaches the same accuracy as the network.  Each new linearisation lowers the accuracy, because the last step was right
-only for the old features.  At higher rates K = 1 and K = infinity converge, whereas finite K > 1 diverges. The module
-windows.py derives the plotted bounds.
+reaches the same accuracy as the network.  Each new linearisation lowers the accuracy, because the last step was
+computed with the old features.  At higher rates K = 1 and K = infinity converge, whereas finite K > 1 diverges.  The
+module windows.py derives the plotted bounds.
 
 Rates refer to a loss that is a mean over examples.  If the paper's loss is a sum, its rates 1e-4 and 1e-5 are 5 and .5
 here.  Every run lasts for a time t = lr x steps, but for at least three windows.  The sizes "small" and "evening" use
@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"n_train": 60_000, "channels": 50, "seeds": 3},
 }
 LOWEST = {"digits": (0.01, 30.0), "mnist": (0.003, 8.0), "cifar10": (0.003, 12.0)}
-"""The lowest rate, and the time t of all runs. At the lowest rate a run has a few thousand steps."""
+"""The lowest rate, and the time t of all runs, for each data set. At the lowest rate a run has a few thousand steps."""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # FloatingPointError reports divergence

@@ -5,8 +5,8 @@
 Networks with two hidden layers of width n learn eight examples by gradient flow until t = 2.  The targets are
 f(theta_0) + 1 and f(theta_0) - 1, so that all networks start with the same residual.  `mn.hierarchy` of order 2 (Theta
 frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with the flow of the weights.  The distances are |Theta_T - theory|
-/ |Theta_0| and |f_T - theory|, averaged geometrically over seeds.  Each pair of widths has a local exponent, with a 95
-% interval over seeds.
+/ |Theta_0| and |f_T - theory|, averaged geometrically over seeds.  Each pair of neighbouring widths gives a local
+exponent, with a 95 % interval over seeds.
 
 For ReLU, O3 and O4 are derivatives of a single linear piece of the network.  Training moves about sqrt(n) units across
 their kinks, and each of these units changes the kernel by 1/n with random sign.  The total change is n^-3/4, which no
@@ -52,7 +52,7 @@ def errors(phi: mn.Activation, n: int, seed: int) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds: int = 16) -> dict[str, float]:
-    """Return {activation, order, what, widths: exponent}, and the interval of each exponent under "±"."""
+    """Return {"activation, order: quantity, widths": exponent}, and half the interval of each exponent under "±"."""
     results, measured = dict[str, float](), {}
     for name, phi in PHI.items():
         here = [n for n in widths if phi != mn.ReLU() or n <= KINKED]

@@ -47,7 +47,7 @@ def moved(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return the relative changes of kernel and weights, the rms output, and each layer's gain and |W_l - W_l(0)|.
 
-    Unused layers have zeros.
+    The entries for layers that a network lacks are zero.
     """
     (x, y), (x_test, _) = task(data, n_train, 100, "float64")
     arrays = placed(x, y, x_test[:100])
@@ -107,7 +107,7 @@ def main(
 
                 f"outputs grow as s falls: where all have the same, b = {falling([fit], 3)}",
             ))  # fmt: skip
-    layers = np.moveaxis(runs["gains"][:, -1], -1, 0)  # for L = 5
+    layers = np.moveaxis(runs["gains"][:, -1], -1, 0)  # (layer, s, seed) for L = 5
     gains = [exponent(scales, layer, fitted) for layer in layers]
     change = runs["layers"][-1, -1].mean(0)
     spread = float(change.max() / change.min() - 1)

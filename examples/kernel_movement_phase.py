@@ -8,9 +8,9 @@ the curves of all widths coincide as functions of s.  In the lazy regime the rel
 which the network moves from one linear piece to the next.  `kernel_movement_exponents.py` measures the exponents of the
 feature regime.
 
-One claim is not true as printed.  In the lazy regime the change of the kernel should depend only on s, but its
-first-order part is odd in the outgoing weights.  Averaged over many neurons, this part is of order 1/(sqrt(h) s) = 1/(h
-alpha).  At a fixed, large s the change should therefore fall as h^(-1/2) once h is large.
+One claim of the paper is false as printed.  In the lazy regime the change of the kernel should depend only on s, but
+its first-order part is odd in the outgoing weights.  Averaged over many neurons, this part is of order 1/(sqrt(h) s) =
+1/(h alpha).  At a fixed, large s the change should therefore fall as h^(-1/2) once h is large.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ REGIMES = {"lazy": 100.0, "feature": 0.1}  # s = sqrt(h) alpha
 
 
 def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> KernelPath:
-    """Return the kernels of `networks` networks along their flow, at 4 moments per decade.
+    """Return the kernels of `networks` networks along their flow, at 4 times per decade.
 
     Times are in units of t1, the time at which the loss halves.
     """
@@ -51,7 +51,7 @@ def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> Kerne
 
 
 def draw(panels: Any, p: KernelPath, name: str) -> None:
-    """Plot movement, alignment, rank, overlap and the layers' shares on five panels, as means over networks."""
+    """Plot means over networks on five panels: movement, alignment, rank, overlap, and shares of the layers."""
     titles = "movement of the kernel", "alignment with the labels", "effective rank", "overlap of the top eigenvectors"
     lines = [*zip(panels, titles, [name] * 4, (p.movement, p.alignment, p.effective_rank, p.overlap[..., -1]))]
     lines += [(panels[-1], f"share of the trace, {name}", f"layer {layer}", share) for layer, share in p.share.items()]

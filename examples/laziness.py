@@ -2,7 +2,7 @@
 
     python3 make.py python examples/laziness.py [--out FILE.png]
 
-The script measures how two measures of laziness depend on width, for networks of two and three layers.  If outputs are
+The script computes two measures of laziness at several widths, for networks with two and three layers.  If outputs are
 divided by another factor sqrt(n), networks leave the lazy regime (Chizat, Oyallon and Bach 2019).
 
 The first measure is kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, computed in Taylor mode
@@ -12,7 +12,7 @@ of n independent numbers.  This maximum grows slowly with n, and adds about .1 t
 widths.
 
 The second measure is the movement of the kernel until the loss has fallen to a tenth. kappa bounds the first-order
-movement, which averages out over many neurons with random signs.  The exponents of the movement are therefore -1 and 0.
+movement, which averages out over many neurons with random signs.  The movement therefore has the exponents -1 and 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Host = np.ndarray[Any, Any]
 
 
 def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host:
-    """Return |Theta_T - Theta_0| / |Theta_0| of each network at the time T when its loss has fallen to a tenth."""
+    """Return |Theta_T - Theta_0| / |Theta_0| for each network at the time T when its loss has fallen to a tenth."""
     found = np.full(len(theta0), np.nan)
     before = None
     for moment in mn.flow(model, theta0, x, y, loss=mn.mse, times=np.geomspace(0.1, 300, 60) / alpha**2):
@@ -47,7 +47,7 @@ def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host
 def main(
     out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8, deep: tuple[int, ...] = (1, 2)
 ) -> dict[str, float]:
-    """Return the exponents of kappa and of kernel movement in width, in both scalings, with errors over networks."""
+    """Return the exponents of kappa and of kernel movement in the width, with errors, for both scalings."""
     rng, laws = np.random.default_rng(0), {}
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, rng).parity()
     for hidden in deep:

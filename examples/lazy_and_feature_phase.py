@@ -8,9 +8,9 @@ initial kernel.  Feature-learning networks should be more accurate, but only sli
 on MNIST. In both regimes the variance over initialisations should fall as 1/h, and the error of an averaged network
 should hardly depend on h.
 
-There are two tasks.  In the first task, y = sign(x_1 x_2) of ten normal inputs, features help.  With --data, the second
-task is the parity of real digits, for which features hardly help. The crossover alpha* is the alpha at which the error
-is halfway between the errors of the two regimes, interpolated in log s.
+There are two tasks.  Features help in the first task, which is y = sign(x_1 x_2) of ten normal inputs.  With --data,
+the second task is the parity of real digits, for which features hardly help.  The crossover alpha* is the alpha at
+which the error is halfway between the errors of the two regimes, interpolated in log s.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-GAP = 0.05  # alpha* is computed only if the regimes' errors differ by more than this
+GAP = 0.05  # compute alpha* only if the errors of the regimes differ by more than this
 
 
 def outputs(
@@ -60,7 +60,7 @@ def outputs(
 def crossing(scales: tuple[float, ...], error: Any) -> float:
     """Return the s at which the error is halfway between its first and last values.
 
-    error : (K + 1,), of which the last is the lazy limit.
+    error : (K + 1,); the last entry is the error in the lazy limit.
     """
     share = np.maximum.accumulate((error - error[0]) / (error[-1] - error[0]))
     return float(np.exp(np.interp(0.5, share[:-1], np.log(scales))))

@@ -2,10 +2,10 @@
 
     python3 make.py python examples/learning_curves.py [--out FILE.png]
 
-Random-feature models with n parameters learn a power law from N = 4n noisy examples.  The figure shows their mean test
-loss and the formula at eight widths and eight times.  The relative distance between the two falls as 1/n.  On digits,
-the spectrum of the tangent kernel on all images predicts what gradient flow learns from a subset.  The last panel shows
-the loss against width x time.
+Random-feature models with n parameters learn a power-law target from N = 4n noisy examples.  The figure shows their
+mean test loss and the formula at eight widths and eight times.  The relative distance between loss and formula falls as
+1/n.  On digits, the spectrum of the tangent kernel on all images predicts the test loss of gradient flow on a subset.
+The last panel shows the loss against width x time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def losses(lam: Host, v2: Host, n: int, rng: np.random.Generator) -> Host:
     features, z = np.sqrt(lam / n)[:, None] * rng.standard_normal((len(lam), n)), rng.standard_normal((4 * n, len(lam)))
     x = z @ features
     mu, Q = np.linalg.eigh(x.T @ x / (4 * n))
-    out, of = features @ Q, Q.T @ (x.T @ z) / (4 * n)  # used in the residual v - out diag(learned) of (v + noise)
+    out, of = features @ Q, Q.T @ (x.T @ z) / (4 * n)  # the residual is v - out diag(learned) of (v + noise)
     gram, found = out.T @ out, []
     for learned in -np.expm1(-np.outer(TIMES, mu)) / mu:
         step = learned[:, None] * of
@@ -58,14 +58,14 @@ def digits(sizes: tuple[int, ...], draws: int = 20) -> Host:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 16384) -> dict[str, float]:
-    """Return relative distances of simulated losses from theory, and the exponent of the loss in the compute budget."""
+    """Return relative distances of measured losses from theory, and the exponent of the loss in the compute budget."""
     k, rng, apart, theory, late = np.arange(1, 1001.0), np.random.default_rng(1), [], [], []
     for n in widths:
         curve = an.learning_curve(an.Modes(k**-1.5, k**0), k**-1.8, width=n, examples=4 * n, noise=NOISE)
         theory.append(curve.flow(TIMES))
         sample = np.array([losses(k**-1.5, k**-1.8, n, rng) for _ in range(work // n)]) / theory[-1] - 1
         apart.append(mean_and_error(sample))
-        weights = apart[-1][1] ** -2  # late times have the most weight
+        weights = apart[-1][1] ** -2  # by inverse variance, so mostly from late times
         late.append(mean_and_error(sample @ weights / weights.sum()))
     found, at = dict[str, float](), np.array(widths)
     for name, far in (("widths >= 64", np.array(apart)[at >= 64]), ("digits", digits(sizes := (16, 64, 256)))):

@@ -1,4 +1,4 @@
-"""Write the ledger of docs/papers: our sizes beside the paper's, and estimates of the time for the paper's size."""
+"""Write the ledger of docs/papers: our sizes, the papers' sizes, and the estimated times for the papers' sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POWER_OF_N = {
 """The exponent of the number of training images in a script's time, if it is not 1. The exponent is 0 for mini-batches,
 and 2 or 3 for kernels and solves."""
 UNDER_WAY = Path(__file__).resolve().parents[1] / "docs" / "papers" / "under-way"
-"""Unfinished runs at the paper's size, in the folders that `sweep` makes."""
+"""The folder of unfinished runs at the papers' sizes, with the subfolders that `sweep` writes."""
 LEDGER = """
 ## The ledger of sizes
 
@@ -49,7 +49,7 @@ sizes above, run the script with `--seeds SEEDS --first-seed 40000`.
 
 
 def work(script: str, sizes: Mapping[str, Any]) -> float:
-    """Return a number proportional to a run's time.
+    """Return a number that is proportional to the expected time of a run.
 
     >>> work("one", {"widths": (10, 20), "seeds": 3, "eta": 0.1})
     1500.0
@@ -67,7 +67,7 @@ def work(script: str, sizes: Mapping[str, Any]) -> float:
 
 
 def hours(found: Mapping[str, Any]) -> float:
-    """Estimate the hours that the paper's size would take on one core, from the time of our run."""
+    """Estimate the hours on one core for the paper's size from the time of our run."""
     sizes = {name: value or found["papers"][name] for name, value in found["sizes"].items()}  # 0 means unknown
     ratio = work(found["script"], found["papers"]) / work(found["script"], sizes)
     return float(found["core seconds"]) / 3600 * ratio
@@ -84,7 +84,7 @@ def beside(found: Mapping[str, Any], kind: str) -> str:
 
 
 def ledger(results: Mapping[str, dict[str, Any]]) -> str:
-    """Return the section of the page, with the cheapest scripts first.
+    """Return the page's section on sizes and times, with the cheapest scripts first.
 
     results : {key: the result that `keep` wrote}.
     """
@@ -101,7 +101,7 @@ def ledger(results: Mapping[str, dict[str, Any]]) -> str:
 
 
 def undecided(results: Mapping[str, dict[str, Any]]) -> str:
-    """Return the page's section on undecided rows, with the cheapest first.
+    """Return the page's section on undecided rows, with the rows that are cheapest to decide first.
 
     results : as in `ledger`.
     """

@@ -34,7 +34,7 @@ def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> t
     """Return (x, y, x_test, y_test) in float64, with images as standardised vectors.
 
     task : "classes" or "binary". The ten outputs of "classes" have the target 9/10 for the right class and -1/10 for
-    the others. The targets of "binary" are +-1 for the parity of digits, and for horse against aeroplane in CIFAR-10.
+    the others. The targets of "binary" are +-1 for the parity of digits, or for horses and aeroplanes in CIFAR-10.
 
     Every call returns the same arrays.
     """
@@ -58,7 +58,7 @@ def spec(phi: str, depth: int, width: int, outputs: int = 1, b_std: float = 0.0)
 
 
 def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> Any:
-    """Draw initial weights (E, P), one network per seed, on the device that --device names."""
+    """Draw initial weights (E, P), one network per seed, on the device selected by --device."""
     return placed(np.stack([net.init(np.random.default_rng(seed), dtype=dtype) for seed in seeds]))[0]
 
 
@@ -115,7 +115,7 @@ def at_steps(
 
 
 def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: float, steps: Sequence[int]) -> Host:
-    """Return f_lin (T, len(points), C) of theta0 (P,) after `steps`.
+    """Return f_lin (T, len(points), C), the outputs of the linearisation at theta0 (P,), after `steps`.
 
     The outputs follow from eqs. (9) to (11), with powers of I - lr Theta / N in place of the exponential.
     """

@@ -3,10 +3,10 @@
     python3 make.py python examples/lee_cnn.py [--out DIR] [--data DIR --set cifar10] [--scale evening]
 
 The network has three 3 x 3 convolutions with tanh, average pooling over the image and a dense layer, with sigma_w^2 = 2
-and sigma_b^2 = .1.  Training uses momentum .9 and eta = .1.  The task is to separate horses from aeroplanes on
-CIFAR-10, or even from odd numbers on the packaged digits.  With one output, eta is the lr of `mn.mse`.  The
-linearisation is not trained, because `an.gradient_descent(momentum=)` gives its outputs after any number of steps in
-closed form, from the network's initial tangent kernel.
+and sigma_b^2 = .1.  Training uses momentum .9 and eta = .1.  The task is to distinguish horses and aeroplanes on
+CIFAR-10, or even and odd numbers on the packaged digits.  With one output, eta is the lr of `mn.mse`.  The
+linearisation is not trained.  Its outputs after any number of steps have a closed form, which
+`an.gradient_descent(momentum=)` computes from the network's initial tangent kernel.
 
 The control applies the same closed form to the kernel of another random draw of the network.
 """
@@ -41,7 +41,7 @@ def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
 
 
 def work(data: str, channels: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Return test outputs of network and linearisation after `marks(steps)`, and the distance between them."""
+    """Return test outputs of network and linearisation at the steps `marks(steps)`, and their distance."""
     side = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "cifar10": (32, 32, 3)}[data]
     x, y, x_test, y_test = (a.astype(np.float32) for a in problem(data, "binary", n, n))
     x, x_test = x.reshape(-1, *side), x_test.reshape(-1, *side)
@@ -68,7 +68,7 @@ def work(data: str, channels: int, n: int, steps: int, seed: int) -> dict[str, A
 
 
 def main(s: Setting, channels: tuple[int, ...], steps: int, seeds: int, n: int) -> Found:
-    """Return the largest distance for each number of channels, and the test losses of both models.
+    """Return the models' largest distance for each number of channels, and the test losses of both models.
 
     Plot outputs, losses and distances.
     """

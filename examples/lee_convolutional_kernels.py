@@ -5,8 +5,8 @@
 The untrained networks have two 3 x 3 convolutions with ReLU, then Flatten or GlobalAvgPool, and a dense layer.  For
 networks with n channels we measure the relative error |mean of M kernels - Theta| / |Theta| of the tangent kernel and
 of the NNGP kernel.  By the law of large numbers over channels and networks, the error falls as (n M)^(-1/2).  With
-Flatten, the kernel uses only pairs of equal pixels, whereas with pooling it averages over all pairs (Novak et al. 2019;
-Arora et al. 2019).  The control compares each network with the analytic kernel for the other ending.
+Flatten, the kernel uses only pairs of equal pixels.  With pooling, it averages over all pairs of pixels (Novak et al.
+2019; Arora et al. 2019).  The control compares each network with the analytic kernel for the other ending.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def theory(data: str, n: int) -> tuple[Any, dict[str, Any]]:
 
 
 def work(data: str, end: str, n: int, channels: int, draws: int, repeat: int) -> dict[str, Any]:
-    """Return the errors of the means of 1, 4, 16, ... `draws` kernels, for both kinds.
+    """Return the errors of the means of 1, 4, 16, ... `draws` NTK and NNGP kernels.
 
-    Also return the error of the last mean against the kernel of the other ending.
+    Also return the error of the last mean against the analytic kernel for the other ending.
     """
     x, limits = theory(data, n)
     other = next(name for name in ENDS if name != end)
@@ -68,12 +68,12 @@ def work(data: str, end: str, n: int, channels: int, draws: int, repeat: int) ->
 
 
 def off(found: Any, exact: Any) -> float:
-    """Return the relative error of a kernel."""
+    """Return the relative error of a kernel in the Frobenius norm."""
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
 
 
 def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int) -> Found:
-    """Return exponents in channels and draws, with 95 % intervals, and plot the errors against the channels."""
+    """Return the exponents of the errors in n M, with 95 % intervals, and plot the errors against the channels."""
     grid = {"end": tuple(ENDS), "channels": channels, "repeat": range(repeats)}
     runs = s.sweep(work, grid, data=s.data, draws=draws, n=n)
     many = powers(draws, 4)[1:]

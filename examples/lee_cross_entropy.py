@@ -7,9 +7,9 @@ trained on batches of 64 with momentum .9 and eta = 1, which is lr = .1 for `mn.
 `lee_training.py`).  Network and linearisation share their initial weights and batches.
 
 A squared loss pulls outputs to their targets, which removes any deviation.  With cross-entropy the logits of a
-separated class grow without bound, and so does the deviation between the two models.  A network that deviates early
-therefore ends far from its linearisation, as in the paper's figure S4.  We measure the deviation early and at the end
-of training, at several widths.
+separated class grow without bound, and so does the deviation.  A network that deviates early is therefore far from its
+linearisation at the end, as in the paper's figure S4.  We measure the deviation early and at the end of training, at
+several widths.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOMENTUM, BATCH, ETA, EARLY = 0.9, 64, 1.0, 10
 
 
 def pair(data: str, width: int, steps: int, n_train: int, n_test: int, seed: int) -> dict[str, Any]:
-    """Train the network and its linearisation on the same batches."""
+    """Train the network and its linearisation on the same batches, as in `side_by_side`."""
     train, test = ten_classes(data, n_train, n_test, flat=True)
     net = two_layers(width, train[0].shape[1:])
     loss = mn.softmax_cross_entropy
@@ -42,7 +42,7 @@ def pair(data: str, width: int, steps: int, n_train: int, n_test: int, seed: int
 
 
 def times(steps: int) -> list[int]:
-    """Return the steps at which to measure, including EARLY."""
+    """Return the steps at which the models are compared, including EARLY."""
     return sorted({*marks(steps, 16), EARLY})
 
 

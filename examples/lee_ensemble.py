@@ -9,10 +9,10 @@ only the top layer is trained, eqs. (22) and (23) give the mean and the variance
 posterior of eq. (13).  A single network follows f_0 + A_t (y - f_0(X)) from its own initial outputs up to O(n^(-1/2))
 (figure S1).
 
-Each network gives one number for the mean and one for the variance.  The first number is <f, mean> / <mean, mean> over
-the line and the steps.  The second number is the average of (f - mean)^2 / variance.  Both numbers are 1 on average if
-the theory is right.  The theory neglects terms of order N / n.  If only the top layer is trained on 128 images of MNIST
-for 256 steps, the mean is .84, .90 and .93 times the predicted mean at n = 128, 256 and 1024.
+Each network gives one number for the mean and one for the variance.  The first is <f, mean> / <mean, mean> over the
+line and the steps, and the second is the average of (f - mean)^2 / variance.  Both numbers are 1 on average if the
+theory holds.  The theory neglects terms of order N / n.  If only the top layer is trained on 128 images of MNIST for
+256 steps, the mean is .84, .90 and .93 times the predicted mean at n = 128, 256 and 1024.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tupl
 
 
 def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: float, at: list[int]) -> Any:
-    """Return f(points), (T, M), of a network of which only the last layer is trained.
+    """Return f(points), (T, M), for a network in which only the last layer is trained.
 
-    Training the last layer is linear descent on the kernel of its features.
+    This training is gradient descent of a linear model, with the kernel of the last layer's inputs.
     """
     trunk = mn.Network(mn.Sequential(*net.spec.layers[:-1]), x.shape[1:])
     both = [lee.TANH**2 * to_host(mn.nngp(trunk, theta[: trunk.size], *lee.like(theta, a, x))) for a in (x, points)]
@@ -82,7 +82,7 @@ def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: floa
 def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Host]:
     """Return the ratios of mean and of variance for each network, (E,) and (E,), from outputs (E, T, M).
 
-    Initial outputs are not counted.
+    The initial outputs are left out.
     """
     f, mean, sd = f[:, 1:], mean[1:], sd[1:]
     where = sd > 0.1 * sd.max()  # f - mean and sd vanish at training points
@@ -92,7 +92,7 @@ def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Hos
 def main(s: Setting, width: int, members: int, n_train: int, steps: int, eta: float = 0.5) -> Found:
     """Return the ratios of means and variances to the theory's values, with intervals over networks.
 
-    Plot both figures.
+    Plot figures 2 and S1.
     """
     x, y, *_ = lee.problem(s.data, "binary", n_train, 32)
     at = lee.powers(steps, 4)

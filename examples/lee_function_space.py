@@ -11,10 +11,10 @@ to an error that decreases with width:
     cross-entropy               the differential equation f' = -Theta (softmax(f) - y) / N, at time lr steps
     cross-entropy in batches    descent on the coefficients a in f = f_0 + Theta a, `mn.kernel_descent`
 
-We compare training with each prediction on test points, using the network's own kernel and that of the infinitely wide
-network.  At fixed tau, 1 - m falls as lr^(1/2), and so does the distance between discrete steps and the flow.  Without
-momentum this distance falls as lr.  The control is gradient descent in closed form at the rate lr / (1 - m), which is
-the effective rate of momentum late in training.
+We compare training with each prediction on test points, for the network's own kernel and for the infinitely wide
+network's kernel.  At fixed tau, 1 - m falls as lr^(1/2), and so does the distance between discrete steps and the flow.
+Without momentum this distance falls as lr.  The control is gradient descent in closed form at the rate lr / (1 - m),
+which is the effective rate of momentum late in training.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str
     plain = p.closed(p.kernel, at, lr / (1 - MOMENTUM))
     tau, t = lr / (1 - MOMENTUM) ** 2, steps // 8
     flow = p.flow(p.kernel, [lr * t / (1 - MOMENTUM)], mn.mse, tau)
-    rates = [p.closed(p.kernel, [t * j], lr / j**2, 1 - (1 - MOMENTUM) / j) for j in (1, 2, 4)]  # equal tau and end
+    rates = [p.closed(p.kernel, [t * j], lr / j**2, 1 - (1 - MOMENTUM) / j) for j in (1, 2, 4)]  # equal tau, final time
     return {
         "distance": rms(net - form, (1, 2)).tolist(), "limit": float(rms((net - limit)[-1])),
         "linearised": float(abs(lin - form[: len(few)]).max() / abs(form).max()),
@@ -81,7 +81,7 @@ def cross_entropy(data: str, width: int, n: int, steps: int, seed: int) -> dict[
 
 
 def on_kernel(p: Frozen, steps: int, loss: mn.Loss, lr: float, momentum: float, batch: int) -> Any:
-    """Return test outputs after training on only the kernel, with the same batches as `Frozen.trained`."""
+    """Return test outputs after training with only the kernel, on the same batches as in `Frozen.trained`."""
     how: dict[str, Any] = {
         "loss": loss,
         "optimizer": mn.SGD(lr, momentum=momentum),
@@ -93,7 +93,7 @@ def on_kernel(p: Frozen, steps: int, loss: mn.Loss, lr: float, momentum: float, 
 
 
 def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) -> Found:
-    """Return distances between training and theory at each width, and between steps and flows.
+    """Return distances between training and theory at each width, and between discrete steps and flows.
 
     Plot outputs and distances.
     """

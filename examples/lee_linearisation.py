@@ -4,8 +4,8 @@
 
 Networks with five hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn a binary task by full-batch descent.  The
 classes are horses and aeroplanes of CIFAR-10, or even and odd digits.  Eqs. (8) to (11) predict weights and outputs
-from the network's initial tangent kernel.  The analytic kernel also predicts the outputs, but less accurately, because
-a network's initial kernel differs from the analytic kernel by O(n^(-1/2)) and moves by less in training.
+from the network's initial tangent kernel.  The analytic kernel also predicts the outputs, but less accurately.  A
+network's initial kernel differs from the analytic kernel by O(n^(-1/2)), and changes by less in training.
 
 The weights follow their linearisation less closely than the outputs.  A fraction n^(-1/2) of the ReLU units changes
 sign, and each of these units changes its whole part of the Jacobian.  The Jacobian therefore moves by n^(-1/4), and the
@@ -13,7 +13,7 @@ weights deviate by the same order.  The theorem's n^(-1/2) assumes smooth activa
 = 256 to 2048, the exponents of Jacobian and weights are -.33 and -.30 +- .09 for ReLU, and -.51 and -.51 +- .10 for
 tanh.
 
-The paper's eta = .01 is stable for the mean over the examples (the bound is .38 for 256 images), but not for their sum
+The paper's eta = .01 is stable for the mean over the examples (the bound is .38 for 256 images), but not for the sum
 (.0015).  The sizes "small" and "evening" take fewer steps at a larger rate.  The closed form is valid at any stable
 rate.
 """
@@ -43,7 +43,7 @@ KINDS = ("empirical", "analytic")
 def work(
     data: str, n_train: int, steps: int, eta: float, width: int, seed: tuple[int, ...], phi: str = "relu"
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return distances from the predictions of both kernels after 0, 1, 2, 4, ... steps.
+    """Return the network's distances from the predictions of both kernels after 0, 1, 2, 4, ... steps.
 
     Also return the curves of the figure.
     """
@@ -83,7 +83,7 @@ def work(
 
 
 def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int, steps: int, eta: float) -> Found:
-    """Return the network's distance from each prediction by width, with intervals over seeds, and plot four panels."""
+    """Return the network's distance from each prediction for each width, with intervals, and plot four panels."""
     at, n = lee.powers(steps), np.array(widths)
     how: dict[str, Any] = {"data": s.data, "n_train": n_train, "steps": steps, "eta": eta}
     runs = s.sweep(work, {"width": widths, "seed": range(seeds)}, together="seed", batch=1, **how)

@@ -4,8 +4,8 @@
 
 The untrained networks have three hidden ReLU layers of width n.  We measure the relative error |mean of M kernels -
 Theta| / |Theta| of the tangent kernel and of the NNGP kernel.  By the law of large numbers over n units and M networks,
-the error falls as (n M)^(-1/2), unless the finite-width bias of order 1/n is larger.  For ReLU networks without bias
-terms, the kernels have no such bias.
+the error falls as (n M)^(-1/2).  A finite-width bias of order 1/n could be larger, but kernels of ReLU networks without
+bias terms have no such bias.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS = ("NTK", "NNGP")
 
 
 def work(data: str, width: int, draws: int, repeat: int) -> dict[str, Any]:
-    """Return the errors of the means of 1, 4, 16, ... `draws` kernels, for both kinds."""
+    """Return the errors of the means of 1, 4, 16, ... `draws` NTK and NNGP kernels."""
     x = lee.problem(data, "binary", N, 32)[0]
     limit = an.kernel(lee.spec("relu", 3, 1)).both(x)
     net = mn.Network(lee.spec("relu", 3, width), x.shape[1:])
@@ -49,7 +49,7 @@ def work(data: str, width: int, draws: int, repeat: int) -> dict[str, Any]:
 
 
 def main(s: Setting, widths: tuple[int, ...], draws: tuple[int, ...], repeats: int) -> Found:
-    """Return exponents in the width and in the number of draws, with 95 % intervals.
+    """Return the error's exponents in the width and in the number of draws, with 95 % intervals.
 
     Plot the errors against n M.
     """

@@ -49,7 +49,7 @@ CLAIMS = {
 def work(
     data: str, phi: str, depth: int, n_train: int, steps: int, eta: float, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Return the movements after 0, 1, 2, 4, ... steps, as one list for each of KINDS."""
+    """Return the movements after 0, 1, 2, 4, ... steps, with a list for each of KINDS."""
     x, y, x_test, _ = lee.problem(data, "classes", n_train, 32)
     C, at = y.shape[1], lee.powers(steps)
     lr, points = eta / C, np.concatenate([x, x_test])
@@ -68,7 +68,7 @@ def work(
     def read(snap: mn.Snapshot) -> dict[str, Any]:
         moved = {name: to_host(v) for name, v in weight_movement(net, theta0, snap.theta).items()}
         now = {"input weights": moved[weights[0]], "output weights": moved[weights[-1]]}
-        if depth > 1:  # layers of equal size, so the rms is the joint movement
+        if depth > 1:  # the rms is the joint movement, because these layers have equal size
             now["middle weights"] = lee.rms([moved[name] for name in weights[1:-1]], axis=0)
         now |= {name: to_host(relative_distance(k, first[name])) for name, k in kernels(snap.theta).items()}
         now["all weights"] = lee.distance(snap.theta, theta0) / width**0.5
@@ -86,7 +86,7 @@ def main(
     s: Setting, widths: tuple[int, ...], seeds: int, steps: int, n_train: int, eta: float = 1.0,
     cases: tuple[str, ...] = tuple(CASES),
 ) -> Found:  # fmt: skip
-    """Return exponents of the maxima over the wider half of the widths, with 95 % intervals.
+    """Return the exponents of the maxima over time, fitted to the wider half of the widths, with 95 % intervals.
 
     Plot the maxima against width.
     """

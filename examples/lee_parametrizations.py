@@ -73,7 +73,7 @@ def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[
 
 
 def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
-    """Compare test losses with theory in all four ways, and return test errors and the steps needed to learn.
+    """Compare the test losses of all four ways with theory, and return test errors and the steps needed to learn.
 
     Plot the losses against steps.
     """

@@ -46,7 +46,7 @@ def two_layers(width: int, shape: tuple[int, ...]) -> mn.Network:
 
 
 def marks(steps: int, number: int = 9) -> list[int]:
-    """Return the steps at which to measure, evenly spaced on a logarithmic axis and including the last step."""
+    """Return steps evenly spaced on a logarithmic axis, including the last step."""
     return sorted({round(step) for step in np.geomspace(1, steps, number)})
 
 
@@ -59,7 +59,7 @@ def trained(
     model: mn.Model, theta0: mn.Array, train: tuple[mn.Array, mn.Array], x_test: mn.Array, at: Sequence[int], *,
     loss: mn.Loss, optimizer: mn.SGD, batch: int | None = None, seed: int = 0,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return the losses of all batches, (at[-1] + 1,), and f(x_test) after the steps `at`, (len(at), M, C)."""
+    """Train, and return the losses of all batches (at[-1] + 1,) and f(x_test) after the steps `at` (len(at), M, C)."""
     how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch_size": batch}
 
     def run(resume: Any) -> Iterator[mn.Snapshot]:
@@ -101,7 +101,7 @@ def side_by_side(
 
 
 class Frozen:
-    """A network with two hidden layers, and the outputs for `n` images that its initial kernel predicts, in float64.
+    """A network with two hidden layers, and the predictions of its initial kernel on `n` images, in float64.
 
     kernel : (M, C, N, C) initial kernel between all points (training points first) and the training points.
     limit : (M, N) infinite-width kernel between the same points.
@@ -128,7 +128,7 @@ class Frozen:
         momentum: float = 0.0,
         batch: int | None = None,
     ) -> Array:
-        """Return test outputs after the steps `at`, trained on full batches or on mini-batches from generator 0."""
+        """Return the model's test outputs after the steps `at`, trained on full batches or mini-batches with seed 0."""
         how: dict[str, Any] = {"loss": loss, "optimizer": mn.SGD(lr, momentum=momentum), "batch": batch}
         return trained(model, self.theta0, self.train, self.x_test, at, **how)[1]
 

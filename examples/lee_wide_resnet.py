@@ -2,11 +2,11 @@
 
     python3 make.py python examples/lee_wide_resnet.py [--out DIR] [--data DIR --set cifar10] [--scale evening]
 
-The network is the one in table S1.  The network has three groups of one residual block, the same number of channels in
-every layer, ReLU, sigma_w = 1, and sigma_b = 0 even in the head.  There is no normalisation, because the linearisation
-at one example must not depend on the others.  Both models start from the same weights and are trained on the same
-batches of 8 with momentum.  The models differ most while the initial outputs are still being unlearned.  Short runs
-measure this largest distance for each number of channels, and long runs give the curves.
+The network of table S1 has three groups of one residual block, the same number of channels in every layer, ReLU,
+sigma_w = 1, and sigma_b = 0 even in the head.  There is no normalisation, because the linearisation at one example must
+not depend on the others.  Both models start from the same weights and are trained on the same batches of 8 with
+momentum.  The models differ most while the initial outputs are still being unlearned.  Short runs measure the largest
+distance for each number of channels, and long runs give the curves.
 
 The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (see `lee_training.py`).  To test this
 interpretation, both models are also trained at eta = 10, which is lr = 1.  We count the runs whose final loss exceeds
@@ -44,7 +44,7 @@ def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
 
 
 def pair(data: str, channels: int, steps: int, n_train: int, n_test: int, seed: int) -> dict[str, Any]:
-    """Train the network and its linearisation at the paper's rate."""
+    """Train the network and its linearisation at the paper's rate, as in `side_by_side`."""
     train, test = ten_classes(data, n_train, n_test, zero_mean=True)
     net = network(channels, train[0].shape[1:])
     how: dict[str, Any] = {"loss": mn.mse, "lr": ETA / CLASSES, "momentum": MOMENTUM, "batch": BATCH, "seed": seed}
@@ -54,7 +54,7 @@ def pair(data: str, channels: int, steps: int, n_train: int, n_test: int, seed: 
 def stays(data: str, channels: int, eta: float, model: str, steps: int, n_train: int, seed: int) -> dict[str, float]:
     """Return the mean losses over the first and the last tenth of a run.
 
-    Raise if the final loss is not finite.
+    Raise FloatingPointError if the run diverges.
     """
     train, test = ten_classes(data, n_train, 1, zero_mean=True)
     net = network(channels, train[0].shape[1:])
@@ -74,7 +74,7 @@ def main(
     s: Setting, channels: tuple[int, ...], early: int, steps: int, seeds: int, long: int = 32, n_train: int = 10_000,
     n_test: int = 300,
 ) -> Found:  # fmt: skip
-    """Return distances by channels, losses and accuracies of a longer run, and which runs diverge.
+    """Return distances by channels, losses and accuracies of a longer run, and the numbers of runs that diverge.
 
     Plot distances, losses and accuracies.
     """

@@ -9,8 +9,7 @@ must move further to fit more examples equally well.  At a given loss, the dista
 time eta x steps, the distance hardly grows.
 
 The distance is measured at two times.  At the first time, the infinitely wide network trained on the same N examples
-has a tenth of its initial loss.  The second time is the same for all N, and is the time at which the smallest N reaches
-this loss.
+has a tenth of its initial loss.  The second time is the same for all N: the first time of the smallest N.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def length(data: str, N: int, share: float) -> tuple[float, int]:
 
 
 def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return distances from the linearisation at both times, and how far the weights have moved by then.
+    """Return the network's distances from the linearisation at both times, and the distances of theta from theta_0.
 
     first : the smallest number of examples.
     """
@@ -74,7 +73,7 @@ def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[in
 
 
 def main(s: Setting, widths: tuple[int, ...], numbers: tuple[int, ...], seeds: int, share: float = 0.25) -> Found:
-    """Return how distances scale with width and number of examples at both stopping times, and plot them."""
+    """Return the distances' exponents in width and number of examples at both times, and plot the distances."""
     runs = s.sweep(
         work, {"N": numbers, "width": widths, "seed": range(seeds)}, together="seed", data=s.data, first=numbers[0],
         share=share,

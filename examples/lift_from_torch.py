@@ -3,9 +3,9 @@
     python3 make.py python examples/lift_from_torch.py [--out FILE.png]
 
 If torch is installed, its own modules compute the reference outputs and gradients.  Otherwise NumPy computes the
-outputs with channels-first sums, and the derivatives by finite differences.  The weights were trained here and
-converted to torch's axes by `mn.unlift`, which tests the opposite direction as well.  The tangent kernel at these
-weights then classifies other digits.
+outputs with channels-first sums, and the derivatives by finite differences.  The weights are trained by minintk and
+converted to torch's axes by `mn.unlift`, so both directions are tested.  The tangent kernel at these weights then
+classifies other digits.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def there(state: dict[str, Host], x: Host, u: Host, d: dict[str, Host]) -> tuple
 
 
 def main(out: str | None = None, steps: int = 400) -> dict[str, float]:
-    """Return the largest relative differences in both precisions, and accuracies of the network and of its kernel."""
+    """Return the largest relative differences in both precisions, and the accuracies of network and kernel."""
     rng, found, drawn = np.random.default_rng(0), dict[str, float](), dict[str, tuple[Host, Host]]()
     x, y = mn.datasets.digits().subset(600, rng).one_hot()
     x, net = x.reshape(-1, 8, 8, 1), mn.Network(SPEC, (8, 8, 1), mn.PyTorch())
@@ -88,7 +88,7 @@ def main(out: str | None = None, steps: int = 400) -> dict[str, float]:
         plt.style.use("analytic.verify.look")
         figure, axes = plt.subplots(layout="constrained")
         for i, (dtype, (size, apart)) in enumerate(drawn.items()):
-            shown, eps = apart > 0, float(np.finfo(dtype).eps)  # the other values agree to all digits
+            shown, eps = apart > 0, float(np.finfo(dtype).eps)  # the other outputs agree in all digits
             axes.loglog(size[shown], apart[shown], f"C{i}.", ms=2, label=f"{dtype}: {shown.mean():.0%} of outputs")
             axes.axhline(eps, color=f"C{i}", ls="--", label=f"{dtype}: rounding of 1")
         axes.set(xlabel="size of an output", ylabel="difference between the two libraries")

@@ -2,11 +2,11 @@
 
     python3 make.py python examples/linear_until_t1.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-At t1 the loss has halved.  The claims concern the feature regime, s = sqrt(h) alpha << 1.  With two layers, |f_t - f_0|
-should grow linearly in t up to about t1, for all s and h.  At a given fraction of t1, |f_t - f_0| should be of order
-sqrt(h), not 1, because the sum over the last layer's neurons no longer averages out.  The paper's explanation is that
-the pre-activations of every layer move at the rate 1/(sqrt(h) alpha).  At t = 0 in five layers, |dz/dt| at alpha = 1
-should fall as h^(-1/2).
+At the time t1 the loss has halved.  The claims concern the feature regime, s = sqrt(h) alpha << 1.  With two layers,
+|f_t - f_0| should grow linearly in t up to about t1, for all s and h.  At a given fraction of t1, |f_t - f_0| should be
+of order sqrt(h), not 1, because the sum over the last layer's neurons no longer averages out.  The paper's explanation
+is that the pre-activations of every layer move at the rate 1/(sqrt(h) alpha).  At t = 0 in five layers, |dz/dt| at
+alpha = 1 should fall as h^(-1/2).
 
 The paper measures |f| on the test set, whereas we measure it on the training set.
 """
@@ -30,14 +30,14 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (100, 200, 400, 800), "scales": (1e-4, 1e-3, 1e-2, 1e-1), "seeds": 10, "n_train": 5000},
 }
 PARTS = np.geomspace(0.01, 1.0, 13)
-"""Values of t / t1."""
+"""The values of t / t1 at which outputs are compared."""
 EARLY = slice(0, 7)
-"""Values of t / t1 up to 1/10, over which the exponent in t is fitted."""
+"""The slice of PARTS up to t / t1 = 1/10, over which the exponent in t is fitted."""
 TIMES = np.concatenate([np.geomspace(1e-3, 0.1, 40), np.geomspace(0.1, 20.0, 350)[1:]])
 
 
 def growth(data: str, n_train: int, width: int, s: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return |f_t - f_0|, the root mean square over the training set, at PARTS of each network's t1, for two layers."""
+    """Return the rms of f_t - f_0 over the training set, at t / t1 in PARTS for each network with two hidden layers."""
     x, y = placed(*task(data, n_train, 100)[0])
     net = network(width, 2)
     sizes, losses = [], []
@@ -55,7 +55,7 @@ def speed(data: str, n_train: int, depth: int, width: int, seed: tuple[int, ...]
     """Return |dz/dt| of each layer's pre-activations at t = 0 and alpha = 1, from a small step of gradient descent."""
     x, y = (a.astype(np.float64) for a in task(data, n_train, 100)[0])
     net, step, found = network(width, depth), 1e-5, []
-    for e in seed:  # one network at a time: the outputs of all layers are large
+    for e in seed:  # one network at a time, because the outputs of all layers need much memory
         theta0 = net.init(np.random.default_rng(e))
         f, J = net.linearize(theta0, x)
         z, z0 = (net.layer_outputs(t, x) for t in (theta0 - step * J.vjp(mn.Hinge().cotangent(0 * f, y)), theta0))
@@ -75,7 +75,7 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
     in_h = {f"{PARTS[i]:.2g} t1": exponent(widths, by_h[:, :, i]) for i in (0, 6, 12)}
     layers = [exponent(widths, layer) for layer in np.moveaxis(z, -1, 0)]
     logs = np.log(by_h).mean(1) - 0.5 * np.log(widths)[:, None]
-    apart = np.exp(np.ptp(logs, axis=0)) - 1  # the range over h at each fraction of t1
+    apart = np.exp(np.ptp(logs, axis=0)) - 1  # largest over smallest among the widths, less 1, at each t / t1
     found: Found = {
         "widths": widths, "scales": scales, "in t": in_t, "in h": in_h, "layers": layers,
         "size": [[interval(v) for v in np.moveaxis(h, -1, 0)] for h in by_h], "apart": apart.tolist(),

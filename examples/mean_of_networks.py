@@ -1,10 +1,10 @@
-"""Predict the mean of 10,000 trained networks of width n: kernel regression plus c / n, with c computed, not fitted.
+"""Predict the mean output of 10,000 trained networks of width n: kernel regression plus c / n, with computed c.
 
     python3 make.py python examples/mean_of_networks.py [--widths 128 256] [--out FILE.png]
 
 Networks learn the parity of five digits by gradient flow, and predict the parity of a sixth digit.  The tangent kernel
-at finite width is random and moves, so the mean of the networks differs from the infinite-width limit by c / n.
-`analytic.width_correction` computes c.
+at finite width is random and changes in training, so the mean of the networks differs from the infinite-width limit by
+c / n.  `analytic.width_correction` computes c.
 
 The networks come in pairs with opposite output weights, so that the initial outputs cancel.  Trained networks are
 compared with their linearisations, and the mean of the linearisations is estimated from 40 times as many untrained
@@ -59,9 +59,9 @@ def mean_of_networks(case: str, n: int, x: Host, y: Host, pairs: int) -> tuple[H
 def main(
     out: str | None = None, cases: tuple[str, ...] = tuple(CASES), widths: tuple[int, ...] = WIDTHS, pairs: int = 5000
 ) -> dict[str, tuple[float, float, float]]:
-    """Return c or n (mean - limit), its standard error and z against c, by case and time.
+    """Return c and n (mean - limit) for each case and time, each with its standard error and its z-score against c.
 
-    The values are also extrapolated to 1/n = 0.
+    The values of n (mean - limit) are also extrapolated to 1/n = 0.
     """
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(6, np.random.default_rng(0)).parity()
     found, inverse = {}, 1 / np.array(widths)

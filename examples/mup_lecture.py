@@ -5,11 +5,11 @@
 Section 2 treats a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D. The standard deviations
 are 1/sqrt(P), 1/sqrt(D), 1/D, and the rates are D/P, 1, 1/D. The section gives the norms of weights and features, and
 of their first updates.  Section 1 derives kappa = |D^2 f| / |D f|^2 for two layers: D^-1/2 in the NTK scaling, which is
-lazy, and 1 in the mean-field scaling.  The other rows are measured on images, for networks with two hidden tanh layers.
-Features move by the same amount at every width in muP, and by n^-1/2 in the NTK parametrization.  In muP, the best rate
-for narrow networks is also suitable for wide networks.  We train f - f_0, because f_0 in muP falls as n^-1/2 and is
-comparable to y at n = 64.  If f itself is trained, features move 1.6 times as far at n = 64 as at n = 512.  If f - f_0
-is trained, they move .9 times as far.
+lazy, and 1 in the mean-field scaling.  The other rows of the table are measured on images, for networks with two hidden
+tanh layers.  Features move by the same amount at every width in muP, and by n^-1/2 in the NTK parametrization.  In muP,
+the best rate for narrow networks is also suitable for wide networks.  We train f - f_0, because f_0 in muP falls as
+n^-1/2 and is comparable to y at n = 64.  If f itself is trained, features move 1.6 times as far at n = 64 as at n =
+512.  If f - f_0 is trained, they move .9 times as far.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def linear(width: int, seed: int) -> dict[str, float]:
 
 
 def lazy(rule: str, width: int, seed: int) -> dict[str, float]:
-    """Return kappa of a two-layer tanh network on four inputs of 16 numbers."""
+    """Return kappa of a two-layer tanh network on four inputs in 16 dimensions."""
     net = mn.Network(mn.zoo.mlp(1, width, 1, activation=mn.Tanh(), b_std=0.0), (16,), RULES[rule])
     x = np.random.default_rng([seed, 1]).standard_normal((4, 16))
     return {"kappa": kappa(net, net.init(np.random.default_rng(seed)), x, scales=ones(net)).kappa}
 
 
 def ones(net: mn.Network) -> dict[str, float]:
-    """Return a rate of 1 for all weights, because the lecture's kappa refers to f as a function of theta."""
+    """Return the rate 1 for each tensor, because the lecture's kappa refers to f as a function of theta."""
     return dict.fromkeys(net.layout.slices, 1.0)
 
 
@@ -86,7 +86,7 @@ def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]
     start, found = mn.mse(model(theta, x), y), []
     for adam in map(mn.Adam, RATES):
         try:
-            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # large rates may diverge
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # training may diverge
                 *_, end = mn.train(model, theta, x, y, loss=mn.mse, optimizer=adam, steps=STEPS, every=STEPS)
             found.append(np.minimum(end.loss, start))
         except FloatingPointError:
@@ -111,7 +111,7 @@ def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int = 128) ->
     of_width = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(linear, of_width)
     P = 16
-    small = (np.sqrt(widths) / (np.sqrt(widths) + np.sqrt(P)))[:, None]  # |W1| is close to sqrt(D) + sqrt(P)
+    small = (np.sqrt(widths) / (np.sqrt(widths) + np.sqrt(P)))[:, None]  # |W1| is about sigma (sqrt(D) + sqrt(P))
     table = {name: exponents(widths, runs[name] * (small if name == "|W1|" else 1)) for name in THEORY}
     found: Found = {"widths": widths, "exponents": table}
     size, rows = f"D = {widths[0]} to {widths[-1]}", []

@@ -30,7 +30,7 @@ def spec(phi: Any, n: int) -> mn.Sequential:
 
 
 def networks(phi: Any, by: Any, n: int, x: Host, y: Host, neurons: int) -> tuple[Host, Host]:
-    """Return the margins of neurons / n networks, as (STEPS + 1, networks).
+    """Train about neurons / n networks, and return their margins (STEPS + 1, networks).
 
     Also return the mean diagonals of some of their tangent kernels.
     """
@@ -54,7 +54,7 @@ def exponent(widths: Host, distance: Host, error: Host) -> tuple[float, float]:
 
 
 def main(out: str | None = None, neurons: int = 150_000, samples: int = 80_000) -> dict[str, float]:
-    """Return exponents of the distance from the limit, for means and for one network, with standard errors."""
+    """Return the exponents of the distance from the limit with errors, for single networks and for their mean."""
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()
     n, found, drawn = np.array(WIDTHS), dict[str, float](), {}
     for name, (phi, by) in CASES.items():
@@ -75,7 +75,7 @@ def main(out: str | None = None, neurons: int = 150_000, samples: int = 80_000) 
 
 
 def draw(out: str, n: Host, drawn: dict[str, Any]) -> None:
-    """Plot margins, kernels and distances."""
+    """Plot the margins, the kernels, and the distances from the limit."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

@@ -1,4 +1,4 @@
-"""Write the pages of docs/papers from the rows that table.py keeps there: index.md, a page per paper, and digits.md."""
+"""Write docs/papers from the rows that table.py stores there: index.md, a page for each paper, and digits.md."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PAPERS = {
     "terative linearis": "Iterative linearised training",
     "Pleiss": "Pleiss, lecture 11: spectral muP",
 }
-"""The mapping {phrase in the docstring of a script: title of the paper}."""
+"""A mapping {phrase in a script's docstring: title of the paper}."""
 PAGES = dict(zip(PAPERS.values(), ("lee", "geiger", "samarin", "iterative", "mup"), strict=True)) | {
     "Other claims": "other"
 }
-"""The mapping {title of the paper: name of its page}."""
+"""A mapping {title of the paper: name of its page}."""
 DATA = {"digits": "8 x 8 digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 OF = {"seeds": "seeds", "images": "test images", "both": "seeds and test images", "": ""}
 NEAR = 4.0
@@ -102,7 +102,7 @@ def paper_pages(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dic
 
 
 def added(folder: Path) -> dict[str, Any]:
-    """Sum the counts of the results in a folder, to which replicate.py writes one file per script."""
+    """Sum the counts in the files of a folder, where replicate.py writes one file for each result."""
     total: dict[str, Any] = {"scripts": 0, "numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text("utf-8"))["counts"]
@@ -111,7 +111,7 @@ def added(folder: Path) -> dict[str, Any]:
 
 
 def replicated(again: dict[str, Any] | None) -> str:
-    """Return the sentences about rows that ran twice, or "" if there are none."""
+    """Return the sentences about rows that ran twice, or "" if no row ran twice."""
     if not again or not again["scripts"]:
         return ""
     share = again["beyond"] / max(1, again["numbers"])
@@ -127,7 +127,7 @@ def replicated(again: dict[str, Any] | None) -> str:
 def judged(found: dict[str, Any]) -> bool:
     """Return True if a result has rules.
 
-    Older results have none, because the margins were set after their networks had been seen.
+    Older results have no rules, because the margins were chosen after these results were known.
     """
     return "factors" in found
 
@@ -185,7 +185,7 @@ def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str], level: st
 
 
 def says_so(row: dict[str, Any]) -> str:
-    """Return the text of the last column, or "" if the paper makes no claim."""
+    """Return the verdict for the last column, or "" if the paper makes no claim."""
     return {True: "yes", False: "no", None: "undecided" if row["rule"] else ""}[row["agrees"]]
 
 

@@ -2,11 +2,11 @@
 
     python3 make.py python examples/rates_in_the_kernel.py [--out FILE.png]
 
-If each tensor has a rate lr S, gradient descent moves f according to the kernel J S J', which `mn.ntk` computes.  After
-one tiny step, J S J' predicts df / lr, whereas J J' is wrong by a power of the width. kappa, the change of the Jacobian
-on the way to a solution, also includes S. kappa falls with the width only if features do not move.  At infinite width J
-S J' is the NTK of `analytic.kernel`, which does not depend on the width in the spec.  The kernels of networks of width
-n differ from this limit by n^-1/2.
+If each tensor has a rate lr S, gradient descent moves f according to the kernel J S J', which `mn.ntk` computes.  The
+change df of f in one tiny step agrees with J S J', whereas J J' is wrong by a power of the width. kappa, the change of
+the Jacobian on the way to a solution, also includes S. kappa falls with the width only if features do not move.  At
+infinite width J S J' is the NTK of `analytic.kernel`, which does not depend on the width in the spec.  The kernels of
+networks of width n differ from this limit by n^-1/2.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minintk.diagnostics import kappa, power_law
 
 WIDTHS, LR = (64, 128, 256, 512, 1024), 1e-7
 WAYS: dict[str, Any] = {"NTK": mn.NTK(), "muP": mn.SpectralMuP(), "mean field": mn.MeanField()}
-ABC = mn.exponents(mn.SpectralMuP())  # muP given by its exponents, with and without rates
+ABC = mn.exponents(mn.SpectralMuP())  # muP given by its exponents a, b and c
 PAIR = {"muP as ABC": ABC, "muP as ABC, c = 0": ABC.shifted(-0.5, 0, 0.5)}
 Host = np.ndarray[Any, Any]
 
@@ -33,9 +33,9 @@ def spec(n: int) -> mn.Sequential:
 
 
 def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
-    """Return the errors of a step against J S J' and J J', and kappa with S and without.
+    """Return the errors of J S J' and J J' for one step, and kappa with S and without S.
 
-    Also return the distance of the kernel from infinite width.
+    Also return the distance of the kernel from the infinite-width kernel.
     """
     net = mn.Network(spec(n), x.shape[1:], way)
     theta, plain = net.init(np.random.default_rng([seed, n])), dict.fromkeys(net.layout.slices, 1.0)
@@ -53,7 +53,7 @@ def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 3) -> dict[str, float]:
-    """Return the step's errors at the first and last width, and exponents in width with errors, and plot them."""
+    """Return the step's errors at the first and last width, and the exponents in the width, and plot them."""
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, np.random.default_rng(0)).parity()
     found, values = dict[str, float](), dict[str, dict[str, list[Host]]]()
     for name, way in (WAYS | PAIR).items():
@@ -76,7 +76,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, widths: tuple[int, ...], values: dict[str, dict[str, list[Host]]]) -> None:
-    """Plot the factor of J J', kappa with S and without, and the distance from infinite width.
+    """Plot the factor of J J', kappa with S and without S, and the distance from infinite width.
 
     Lines show the theory.
     """

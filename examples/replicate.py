@@ -3,12 +3,12 @@
     python3 make.py replicate [KEY ...] [--rows K] [--minutes M] [--data DIR] [--out DIR] [--first-seed S]
 
 The script reruns judged results that took at most M minutes on one core, or the named results of docs/papers (e.g.
-lee_cnn-cifar10).  The cheapest results are rerun first, and the script stops when K rows are reached.  Each result is
-computed again with its recorded settings and with seeds from S on.  Two numbers are compared if both have an interval,
-written as ± half or (low to high).  If the intervals are right, 95 % of the differences lie within the root of the sum
-of squares of the two half-widths.  Numbers of one script share networks, so the count varies more than a binomial
-count.  A verdict flips if "yes" becomes "no" or the reverse.  Results are stored in
-docs/papers/replicated/SCRIPT-DATA.json, and the page of the papers shows the total.
+lee_cnn-cifar10).  The cheapest results are rerun first, and the script stops after K rows.  Each result is computed
+again with its recorded settings and with seeds from S on.  Two numbers are compared if both have an interval, written
+as ± half or (low to high).  If the intervals are valid, 95 % of the differences lie within the root of the sum of
+squares of the two half-widths.  Numbers of one script share networks, so the count varies more than a binomial count.
+A verdict flips if "yes" becomes "no" or the reverse.  Counts are stored in docs/papers/replicated/KEY.json, and
+docs/papers/index.md shows the total.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def intervals(text: str) -> list[tuple[float, float]]:
 
 
 def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, Any]:
-    """Count numbers with two intervals, differences beyond these intervals, verdicts and flips in one script's rows."""
+    """Count numbers with intervals in both runs, larger differences, verdicts and flips in the rows of one result."""
     found: dict[str, Any] = {"numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
     for old, new in zip(before, after, strict=True):
         pairs = zip(intervals(old["here"]), intervals(new["here"]), strict=False)
         halves = [((a - b) ** 2, half**2 + other**2) for (a, half), (b, other) in pairs]
-        found["numbers"] += sum(spread > 0 for _, spread in halves)  # a spread that rounds to 0 is not counted
+        found["numbers"] += sum(spread > 0 for _, spread in halves)  # intervals that round to 0 are not counted
         found["beyond"] += sum(off > spread > 0 for off, spread in halves)
         if not old.get("rule"):
             continue
@@ -58,7 +58,7 @@ def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[
 
 
 def main() -> None:
-    """Rerun the results, compare and store them, and print the total."""
+    """Rerun the results, compare them, store the counts, and print the total."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("keys", nargs="*", metavar="KEY", help="results of docs/papers, without .json (all)")
     parser.add_argument("--rows", type=int, default=1000, metavar="K", help="rows that are enough")

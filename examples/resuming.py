@@ -1,8 +1,8 @@
-"""Resume within a run: killed training continues from its last snapshot with all seeds.
+"""Resume within a run: a killed training run continues from its last snapshot with all seeds.
 
-A sweep resumes only between runs of `work`, and a killed run starts again.  For runs that take hours, `fit` saves its
-state in the folder of `unfinished`.  `collected` saves the state of any sequence of snapshots together with the values
-read from them.
+A sweep resumes only between runs of `work`, and a killed run restarts from its beginning.  For runs that take hours,
+`fit` saves its state in the folder that `unfinished` yields.  `collected` saves the latest snapshot of a run together
+with the values computed from all snapshots.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minintk.files.writing import digest
 from minintk.training.checkpoints import load, save
 
 PLACE = "MININTK_UNFINISHED"
-"""The environment variable in which running.py passes the folder. If this variable is not set, nothing is saved."""
+"""The environment variable in which running.py passes the folder. If it is not set, nothing is saved."""
 SECONDS = 120.0
 """The number of seconds between two snapshots on disk."""
 
@@ -48,7 +48,7 @@ def unfinished(*arguments: Any) -> Iterator[Path | None]:
         folder.mkdir(exist_ok=True)
         try:
             yield folder
-        except FloatingPointError:  # the run diverged, and has therefore ended
+        except FloatingPointError:  # the run has diverged, so it has ended
             remove()
             raise
         remove()
@@ -61,7 +61,7 @@ def collected(
 
     run : `mn.train` or `mn.flow` with all arguments except resume=.
     read : a function that returns arrays, numbers or text.
-    theta0 : an array of the library in which the state is restored.
+    theta0 : an array of the library (NumPy or CuPy) in which the state is restored.
     """
     with unfinished(*arguments) as folder:
         path, state, rows = folder and folder / "run.npz", None, []
@@ -70,7 +70,7 @@ def collected(
             rows = about["rows"]
         saved, seen = perf_counter(), state is None
         for snap in run(state):
-            if not seen:  # the saved snapshot is yielded again
+            if not seen:  # run() yields the saved snapshot again
                 seen = True
                 continue
             rows.append(read(snap))

@@ -33,21 +33,21 @@ SIZE = {
     "steps": ("steps", "epochs"),
     "seeds": ("seeds", "members", "repeats"),
 }
-"""The kinds of sizes that we compare with the paper's, and the arguments of `main` that set each of them."""
+"""The kinds of sizes that we compare with the paper, and for each kind the arguments of `main` that set it."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings from the command line. With the defaults, a script runs as in a test and leaves no files.
+    """Settings from the command line. With the defaults, a script runs as in the tests, and writes no files.
 
     name : the script's name.
     out : the folder for results, or None.
     data : "digits" (inside the package), "mnist" or "cifar10".
     part : (i, n) to compute only part i of n of the runs, for job arrays.
     workers : the number of processes; 1 means only this process.
-    first_seed : the first value of the axes "seed" and "repeat".  Another value tests the claims on other networks.
-    sizes : the arguments of main.
-    papers : the arguments of main at the paper's own size.
+    first_seed : the first value of the axes "seed" and "repeat".  Another value draws other networks.
+    sizes : the arguments of main in this run.
+    papers : the arguments of main at the paper's size.
     """
 
     name: str = ""
@@ -68,7 +68,7 @@ class Setting:
 
     @property
     def factors(self) -> dict[str, float]:
-        """Return the ratios of the paper's sizes to ours for each kind in `SIZE`, without unknown ones."""
+        """Return the ratio of the paper's size to ours for each kind in `SIZE` for which both are known."""
         found: dict[str, float] = {}
         for name, keys in SIZE.items():
             for key in keys:
@@ -114,7 +114,7 @@ def _die_with_stdin() -> None:
     """End this process when `minintk reproduce`, the process at the other end of stdin, has ended."""
 
     def wait() -> None:
-        while os.read(0, 1):  # not sys.stdin, whose lock would be held when this process ends by itself
+        while os.read(0, 1):  # reading sys.stdin would hold its lock when this process exits by itself
             pass
         os._exit(1)
 
@@ -133,7 +133,7 @@ def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
 
 
 def kind_of(parameter: Parameter) -> dict[str, Any]:
-    """Return the keywords with which argparse reads a number, or the numbers of a tuple."""
+    """Return the keywords with which argparse parses the parameter, a number or a tuple of numbers."""
     many, kind = str(parameter.annotation).startswith("tuple"), str(parameter.annotation).removeprefix("tuple[")
     read = {"int": int, "float": float}.get(kind.partition(",")[0].partition(" ")[0], str)
     return {"type": read, "metavar": parameter.name[:1].upper()} | ({"nargs": "+"} if many else {})
@@ -169,7 +169,7 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
         return defaults | dict(sizes.get(scale, {})) | dict(given)
 
     out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)  # fail now rather than at the end
+    out.mkdir(parents=True, exist_ok=True)  # raises now, not after the runs
     s = Setting(
         name, out, args.set or ("mnist" if args.data else "digits"), args.scale, (i, n),
         cores() if device == "cpu" else 1, True, args.first_seed, whole(args.scale, given), whole("paper", {}),
@@ -177,9 +177,9 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     start, busy = perf_counter(), sum(os.times()[:4])
     try:
         found = main(s, **{**sizes[args.scale], **given})
-    finally:  # minutes are stored beside the numbers, which do not depend on them
+    finally:  # the time has its own file, because the numbers do not depend on it
         path = out / f"{s.key}.time.json"
-        with Claim(path.with_suffix(".lock"), wait=True):  # other parts of the runs add their minutes
+        with Claim(path.with_suffix(".lock"), wait=True):  # the processes of other parts add their times
             spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "core seconds": 0.0}
             spent["seconds"] += perf_counter() - start
             spent["core seconds"] += sum(os.times()[:4]) - busy

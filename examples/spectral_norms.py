@@ -5,7 +5,7 @@
 The network is f(x) = W3 W2 W1 x with W1 : D x P, W2 : D x D and W3 : 1 x D, and learns one example.  With
 `mn.SpectralMuP` the standard deviations sigma are 1/sqrt(P), 1/sqrt(D), 1/D, and the learning rates are D/P, 1, 1/D.
 The norms of weights, features and their first updates grow with D as in the lecture's table.  One entry of the table is
-a bound that is not attained at initialisation: f has |h3| ~ D^-1/2, because W3 and h2 are still independent.  The first
+a bound that is not attained at initialisation: |h3| falls as D^-1/2, because W3 and h2 are independent.  The first
 update of f is of order one.  The norm of a Gaussian matrix is at the edge of the Marchenko-Pastur law.
 """
 
@@ -48,7 +48,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int
     """Return {norm: exponent in D}, half the 95 % intervals, and the largest deviation from the edge at D >= 512."""
     measured = [norms(D, networks) for D in widths]
     fits, results = {}, dict[str, float]()
-    # W1 grows as sqrt(D) + sqrt(P), which is close to sqrt(D) only for D >> P
+    # |W1| grows as sqrt(D) + sqrt(P), which is close to sqrt(D) only for D >> P
     correction = np.sqrt(widths) / (np.sqrt(widths) + np.sqrt(P))
     for name in THEORY:
         values = [found[name] for found, _ in measured]

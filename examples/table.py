@@ -42,7 +42,7 @@ PLAN = {
         "reduced_alexnet": ("evening", 4), "iterative_linearisation": ("evening", 2),
     },
 }  # fmt: skip
-"""The results that the pages show, {images: {script: (scale, seeds)}}, with cheap runs first."""
+"""The results on the pages, {images: {script: (scale, seeds)}}, with the cheapest runs first."""
 PAGE = EXAMPLES.parent / "docs" / "papers" / "index.md"
 
 

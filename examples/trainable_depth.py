@@ -3,13 +3,13 @@
     python3 make.py python examples/trainable_depth.py [--seed 1] [--out FILE.png]
 
 Networks in the ordered phase, in which the outputs for different inputs converge as e^(-depth / xi), learn 150 digits
-in 150 steps.  With b_std^2 = .05, w_std determines xi.  We interpolate the depth at which half the digits are learned.
-Intervals are by Student's t.
+in 150 steps.  With b_std^2 = .05, w_std determines xi.  The trainable depth is the depth at which half the digits are
+learned, by interpolation.  Intervals use Student's t.
 
 Width, rate, steps and depths were chosen on other seeds.  Seed 1 was run once, after the following predictions were
 written down (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).  (1) The mean of depth / xi over all settings is 6
 +- 1.5.  (2) For each activation, doubling xi multiplies the number of trainable layers by at least 1.2.  (3) At a depth
-of 12 times the smaller xi, networks at the edge of chaos, where xi = infinity, learn .2 more of the digits.
+of 12 times the smaller xi, the training accuracy is higher by .2 at the edge of chaos, where xi = infinity.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def accuracies(phi: Any, w: float, depths: Host, width: int, networks: int, step
 
 def half(accuracy: Host, depths: Host) -> float:
     """Return the depth at which the accuracy first falls below 1/2, interpolated linearly between depths."""
-    if (at := int(np.argmax(accuracy < 0.5))) == 0:  # below 1/2 already at the first depth, or at no depth
+    if (at := int(np.argmax(accuracy < 0.5))) == 0:  # below 1/2 at the first depth, or at no depth
         return float(depths[0] if accuracy[0] < 0.5 else depths[-1])
     return float(np.interp(0.5, accuracy[[at, at - 1]], depths[[at, at - 1]]))
 

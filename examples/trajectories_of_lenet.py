@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def apart(f: Any, lin: Any) -> dict[str, float]:
-    """Return the distances of statistics and of paths between two sets of outputs (T, M), over time and images."""
+    """Return the distances of statistics and of paths between two sets of outputs (T, M) at T epochs for M images."""
     moments = [np.stack([each.mean(1), each.std(1)]) for each in (f, lin)]
     places = [(each - m[:, None]) / s[:, None] for each, (m, s) in zip((f, lin), moments)]
     statistics = np.mean(np.sum((moments[0] - moments[1]) ** 2, axis=0))
@@ -44,7 +44,7 @@ def apart(f: Any, lin: Any) -> dict[str, float]:
 def trained(
     data: str, n_train: int, n_test: int, epochs: int, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return both distances for each seed, and the mean m and the deviation s of both models after each epoch."""
+    """Return both distances for each seed, and m and s of both models' outputs after each epoch."""
     train, test = images(data, n_train, n_test)
     (x, y), (x_test, y_test) = placed(*train.standardise().one_hot()), test.standardise(fit=train).one_hot()
     net = mn.Network(lenet(x.shape[1:], width), x.shape[1:], mn.PyTorch())
@@ -67,7 +67,7 @@ def trained(
             return run(resume=state)
 
         rows = collected(go_on, of_the_right_class, theta0, data, n_train, epochs, width, seed, towards is not None)
-        outputs.append(np.array(rows)[1:])  # (T, E, M), without the equal initial outputs
+        outputs.append(np.array(rows)[1:])  # (T, E, M), without the initial outputs, which are equal
     both = [(f, lin) for f, lin in zip(*(np.moveaxis(each, 1, 0) for each in outputs))]
     curves = [[[each.mean(1).tolist(), each.std(1).tolist()] for each in pair] for pair in both]
     return [apart(*pair) | {"curves": curve} for pair, curve in zip(both, curves)]
@@ -76,7 +76,7 @@ def trained(
 def main(
     s: Setting, widths: tuple[int, ...], n_train: int = 2000, n_test: int = 1000, epochs: int = 10, seeds: int = 6
 ) -> Found:
-    """Return the distances of statistics and of paths at each width, and plot means and deviations over training."""
+    """Return the distances of statistics and of paths at each width, and plot m and s against epochs."""
     grid: dict[str, Any] = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(trained, grid, together="seed", data=s.data, n_train=n_train, n_test=n_test, epochs=epochs)
     found: Found = {name: [interval(v) for v in runs[name]] for name in ("statistics", "paths")}

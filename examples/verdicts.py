@@ -1,9 +1,9 @@
 """Decide whether measured numbers agree with a paper, by two one-sided tests with fixed margins.
 
 A row "agrees" only if the whole interval of each number lies inside the paper's range plus a margin.  A row "differs"
-if one interval lies outside, and is otherwise undecided.  More networks therefore narrow an interval, but never turn a
-correct number into a wrong one.  Without a margin they would, because no number at finite width equals the paper's
-exactly.
+if one interval lies outside, and is otherwise undecided.  More networks therefore narrow an interval, but do not turn a
+correct number into a wrong one.  Without a margin they would do so, because no number at finite width equals the
+paper's exactly.
 
     kind of number          margin          why
     exponent                .1              A relative correction c / n to a power law shifts the exponent fitted over
@@ -32,7 +32,7 @@ from intervals import LEVEL, Measured
 from scipy.special import ndtri, stdtr, stdtrit
 
 EXPONENT, RATIO, LOSS, POINTS, MUCH = 0.1, 0.1, 0.05, 0.02, 0.5
-"""The margins of the table in the module's docstring. MUCH is a factor."""
+"""The margins in the table of the module's docstring. MUCH is a factor."""
 
 
 class Claim(NamedTuple):
@@ -50,13 +50,13 @@ class Claim(NamedTuple):
         """True if all numbers lie inside, False if one lies outside, None if the tests show neither at LEVEL."""
         p, q = np.array(self.tests).T
         most = (1 - LEVEL) / 2 / np.arange(len(p), 0, -1)
-        if np.all(np.sort(p) <= most):  # False for NaN, which marks a number without an interval
+        if np.all(np.sort(p) <= most):  # False for NaN: a number without an interval
             return True
         return False if np.any(q <= most[0]) else None
 
     @property
     def more(self) -> float:
-        """Return the factor in seeds that a decision needs if no mean moves.
+        """Return the factor by which the number of seeds must grow for a decision if no mean moves.
 
         The factor is (a / b)^2, where a standard errors are needed and b standard errors separate the mean from the
         margin.
@@ -175,7 +175,7 @@ def percent_of(claim: Claim) -> Claim:
 
 
 def sure(holds: bool, rule: str) -> Claim:
-    """Claim something without random error, such as a count, a limit, or numbers equal up to rounding.
+    """Claim a fact without random error, such as a count, a limit, or numbers that are equal up to rounding.
 
     >>> sure(1e-15 < 1e-10, "< 1e-10").agrees
     True
@@ -184,7 +184,7 @@ def sure(holds: bool, rule: str) -> Claim:
 
 
 def unfinished(why: str) -> Claim:
-    """Give no verdict, because runs have not reached the point at which the paper compares them.
+    """Return a claim without a verdict, because runs have not reached the point at which the paper compares them.
 
     >>> unfinished("2 of 8 runs have not converged").agrees is None
     True

@@ -2,8 +2,8 @@
 
     python3 make.py python examples/weight_space_linearisation.py [--data DIR] [--out FILE.png]
 
-A network with one hidden erf layer of width 512 is trained for five epochs with momentum 0.9, cross-entropy and batches
-of 128.  The training images are the packaged digits, or with --data the 60,000 images of MNIST, as in the notebook.
+A network with one hidden erf layer of width 512 is trained for five epochs with momentum 0.9 and cross-entropy.  The
+training data are the packaged digits in batches of 32, or with --data, as in the notebook, MNIST in batches of 128.
 The notebook's loss is a mean over examples and ten outputs, whereas our loss is a mean over only the examples.  The
 notebook's rate of 1 is therefore 0.1 here, and our losses are divided by ten.
 """
@@ -22,7 +22,7 @@ THEIRS = (
     (0.2529, 0.0750, 0.0498, 0.0585, 0.0514, 0.0446, 0.0408),
     (0.2529, 0.0759, 0.0513, 0.0595, 0.0530, 0.0467, 0.0423),
 )
-"""The notebook's output on MNIST: losses on batches 0, 390, 780, ... of the network and its linearisation."""
+"""The notebook's losses on MNIST, on batches 0, 390, 780, ..., for the network and for its linearisation."""
 
 
 def examples(data: str | None) -> tuple[Array, Array]:
@@ -33,7 +33,7 @@ def examples(data: str | None) -> tuple[Array, Array]:
 
 
 def main(out: str | None = None, data: str | None = None, width: int = 512, epochs: int = 5) -> dict[str, float]:
-    """Return the losses per output of both models on seven batches of the run, and the distance between the models."""
+    """Return the losses per output of both models on seven batches, and the ratio of their mean losses at the end."""
     x, y = examples(data)
     size = 128 if data else 32
     spec = mn.Sequential(mn.Dense(width, b_std=0.05), mn.Erf(), mn.Dense(10, b_std=0.05))

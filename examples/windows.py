@@ -2,13 +2,13 @@
 
 A window of K steps from theta_0 moves theta by -lr J' sum_j L'(f_j), where f_j are the linear model's outputs.  To
 first order in the gradient g this is -A g with A = (1 - (1 - lr G)^K) / G, where G is the Gauss-Newton curvature.  A
-window is therefore a step of descent in another metric.  Training can fail in two ways, and `along_the_path` measures
-both along gradient flow.
+window is therefore a step of descent in another metric.  Training can fail in two ways.  The function `along_the_path`
+measures both along gradient flow.
 
 Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, which is 2 for
                 even K.  Here lambda is the largest curvature on the path.  In a LeNet with PyTorch's initial weights,
-                lambda is 100 times the initial curvature.  The growth takes many windows, so that a single window that
-                starts on the flow does not show it.
+                lambda is 100 times the initial curvature.  The growth takes many windows.  A single window that starts
+                on the flow does not show it.
 Long windows    After a time K lr the linear model leaves the region in which it is valid, and a window no longer
                 lowers the network's own loss.  The length of the longest window that lowers the loss from every point
                 falls as 1 / lr.
@@ -33,8 +33,8 @@ import minintk as mn
 from minintk.arrays import array_namespace
 
 ROWS, LONGEST, POINTS, TEST = 2000, 2**14, 8, 500
-"""The largest number of rows of J for which windows use J J', the longest window to test, and the numbers of points on
-a curve and of test images."""
+"""The largest number of rows of J for which windows use J J', the longest window to test, the number of points on a
+curve, and the number of test images."""
 CrossEntropy = mn.softmax_cross_entropy
 
 
@@ -61,7 +61,7 @@ class Window:
         self.gram: mn.Array | None = None
 
     def product(self, u: mn.Array, often: bool = True) -> mn.Array:
-        """Return J J' u, computed from the Gram matrix if this is small and will be used often."""
+        """Return J J' u, computed from the Gram matrix J J' if it is small and is used often."""
         if self.gram is None and often and u.size <= ROWS:
             self.gram = self.J.gram().reshape((u.size, u.size))
         return self.J.jvp(self.J.vjp(u)) if self.gram is None else (self.gram @ u.reshape(-1)).reshape(u.shape)
@@ -98,7 +98,7 @@ class Window:
 def descend(
     net: mn.Network, theta: mn.Array, x: mn.Array, y: mn.Array, lr: float, K: float, steps: int
 ) -> Iterator[Window]:
-    """Yield each window of a run at its end.
+    """Yield each window of a run after its last step.
 
     With K = inf, yield a single window at the end of each of twenty parts.
     """
@@ -144,9 +144,9 @@ def along_the_path(
 
 
 def beside_it(data: str, n_train: int, channels: int, t: float, lr: float, seed: int) -> dict[str, Any]:
-    """Return the test accuracy of SGD, and the mean accuracies of two relinearisation rules during training.
+    """Return the test accuracy of SGD, and the mean test accuracies of two relinearisation rules during training.
 
-    The rules are the adaptive rule, and a fixed K with as many windows.
+    One rule is adaptive. The other has a fixed K and the same number of windows.
     """
     net, theta, (x, y, x_test, y_test) = problem(data, n_train, channels, seed)
     steps, every = ceil(t / lr), None
