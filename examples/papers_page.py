@@ -103,7 +103,7 @@ def paper_pages(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dic
 
 def added(folder: Path) -> dict[str, Any]:
     """Sum the counts in the files of a folder, where replicate.py writes one file for each result."""
-    total: dict[str, Any] = {"scripts": 0, "numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
+    total: dict[str, Any] = {"results": 0, "numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text("utf-8"))["counts"]
         total = {name: value + found.get(name, 1) for name, value in total.items()}
@@ -112,11 +112,11 @@ def added(folder: Path) -> dict[str, Any]:
 
 def replicated(again: dict[str, Any] | None) -> str:
     """Return the sentences about rows that ran twice, or "" if no row ran twice."""
-    if not again or not again["scripts"]:
+    if not again or not again["results"]:
         return ""
     share = again["beyond"] / max(1, again["numbers"])
     return (
-        f"\nWe ran {again['scripts']} scripts again with other networks (`python3 make.py replicate --data DIR`). Of "
+        f"\nWe repeated {again['results']} results with other networks (`python3 make.py replicate --data DIR`). Of "
         f"{again['numbers']} numbers, {again['beyond']} ({share:.1%}) differ by more than the root of the sum of "
         "squares of both half-widths. Of independent numbers 5 % would. "
         f'Of {again["verdicts"]} verdicts, {len(again["flips"])} changed from "yes" to "no" or back, '
