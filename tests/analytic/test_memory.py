@@ -1,7 +1,7 @@
 """Test that `memory=` bounds what a warm call adds to the process's resident size, whatever is installed.
 
-Each case runs in a process of its own. A small call loads and compiles code first, outside the bound. Then a call with
-the smallest bound that is accepted is measured by the peak that the system records.
+Each case runs in a process of its own. A small call loads and compiles code first, outside the bound. Then the test
+reads the peak that the system records during a call with the smallest bound that is accepted.
 """
 
 from __future__ import annotations

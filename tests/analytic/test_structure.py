@@ -44,7 +44,7 @@ def expected(kind: str, parts: list[an.Both]) -> tuple[Array, Array]:
 @pytest.mark.parametrize("kind", ["Sum", "Product", "Concat"])
 @pytest.mark.parametrize("b_std", [0.3, 0.0])
 def test_the_formula_on_degenerate_rows(kind: str, b_std: float) -> None:
-    """The diagonal, one matrix beside another, and kernels after one more layer are right to a few roundings."""
+    """The diagonal, the kernel of x1 with x2, and kernels after one more layer are right to a few roundings."""
     x, before = degenerate(), (dense(8, b_std), mn.Erf())
     branches = (mn.Identity(), dense(8, 0.0), mn.Sequential(dense(8, b_std), mn.ReLU(), dense(8, b_std)))
     parts = [an.kernel(mn.Sequential(*before, one)).both(x) for one in branches]
@@ -90,9 +90,9 @@ def test_images_against_all_pairs_of_pixels(name: str, b_std: float, end: mn.spe
 
 @pytest.mark.parametrize("kind", ["Sum", "Product", "Concat"])
 def test_networks_have_these_kernels_on_average(kind: str) -> None:
-    """Branches that start at the inputs are independent, so networks have these kernels at every width, by z-scores.
+    """Branches that start at the inputs are independent, so networks have these kernels on average at every width.
 
-    Negative control: the kernels of another kind are refused.
+    Negative control: the check fails on the kernels of another kind.
     """
     x = inputs()
     branches: tuple[mn.spec.Layer, ...] = (
@@ -116,7 +116,7 @@ def test_networks_have_these_kernels_on_average(kind: str) -> None:
 def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Layer, ...], on: str) -> None:
     """Branches need neither end in weights nor have mean 0, because independence is enough.
 
-    Negative control: the kernels of their sum are refused.
+    Negative control: the check fails on the kernels of their sum.
     """
     x, first, end = (inputs(3), dense, ()) if on == "vectors" else (images()[:3, :2, :2], conv, (mn.GlobalAvgPool(),))
     branches = [mn.Sequential(first(4), phi) for phi in phis]
@@ -168,7 +168,7 @@ def test_what_is_correlated_is_refused() -> None:
 
 
 def test_products_of_features_that_differ_in_variance() -> None:
-    """A product whose parts both have features of different variance is refused.
+    """A product whose parts both have features of different variance raises an error.
 
     If only one part does, the kernel is right.
     """
@@ -230,11 +230,11 @@ def test_masks_on_vectors() -> None:
             with ThreadPoolExecutor(2) as pool:
                 assert np.array_equal(k.ntk(x, executor=pool), k.ntk(x))
         plain = an.kernel(mn.Sequential(*(layer for layer in layers if layer != DROP)))
-        assert max(image_errors(plain.both(x), truth)) > 0.1  # negative control: a kernel without masks is refused
+        assert max(image_errors(plain.both(x), truth)) > 0.1  # negative control: a kernel without masks
 
 
 def test_a_second_array_has_masks_of_its_own() -> None:
-    """E f(x) f(x2) over two draws of masks is k(x, x) and k(x, x.copy()). The kernel of one draw, k(x), is refused."""
+    """E f(x) f(x2) over two draws of masks is k(x, x) and k(x, x.copy()). k(x), the kernel of one draw, fails."""
     x, end = inputs(3), mn.Dense(4, w_std=1.3, b_std=0.2)
     spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), end)
     k, net, rng, drawn = an.kernel(spec), mn.Network(spec, (3,)), np.random.default_rng(0), []

@@ -1,4 +1,4 @@
-"""Test the textbook's formulas against the engine, 70 digits and small steps, and refuse wrong formulas."""
+"""Test the textbook's formulas against the engine, 70 digits and small steps, and that wrong formulas fail."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def window(draw: st.DrawFn, shape: tuple[int, ...], make: Callable[..., mn.spec.
 
 @st.composite
 def image_chains(draw: st.DrawFn, shape: tuple[int, ...] = (3, 4, 3)) -> mn.Sequential:
-    """Draw convolutions, activations and pooling behind some ReLUs, whose output is flattened, pooled or an image."""
+    """Draw convolutions, activations and poolings behind some ReLUs. The output is flattened, pooled or an image."""
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 2))):
         scales = draw(weights())

@@ -94,7 +94,7 @@ def test_rows_that_one_tile_needs_are_not_copied() -> None:
 
 @pytest.mark.parametrize(("n", "m", "tiles"), [(8000, 8, 8), (8000, 100, 9), (300, 8, 2), (60, 8, 1)])
 def test_tiles_of_few_columns_are_taller(n: int, m: int, tiles: int) -> None:
-    """There are at least eight tiles, unless they would be so small that starting a pass costs more than the pass."""
+    """There are at least eight tiles if a pass over a tile costs more than starting the pass."""
     x = np.random.default_rng(0).normal(size=(n, 5))
     with counted(vectors.VectorEngine, "angles") as taken:
         an.kernel(fully_connected(mn.ReLU())).both(x, x[:m].copy())
@@ -114,7 +114,7 @@ def test_a_closed_form_takes_no_quadrature(phi: mn.spec.Layer) -> None:
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.Sin(), mn.GELU()], ids=lambda phi: type(phi).__name__)
 def test_what_different_norms_add_is_prepared_once(phi: mn.spec.Layer) -> None:
-    """Norms are prepared once for rows of similar norms, and once more for others."""
+    """Interpolations over norms are prepared once for rows of similar norms, and once more for others."""
     x = np.random.default_rng(0).uniform(1, 1.1, size=(12, 40))
     kernel = an.kernel(fully_connected(phi))
     kernel.both(x[:6])
@@ -131,7 +131,7 @@ def outer_products(x: Array) -> int:
 
 
 def test_rows_of_one_norm_share_the_coefficients_of_a_quadrature() -> None:
-    """A degree of the series then needs a number in place of a product of two rows of coefficients for every tile."""
+    """Each degree of the series then needs one number per tile, not an outer product of two rows of coefficients."""
     x = np.sign(np.random.default_rng(0).normal(size=(30, 16)))
     assert outer_products(x) == 0
     x[0] *= 2
@@ -139,7 +139,7 @@ def test_rows_of_one_norm_share_the_coefficients_of_a_quadrature() -> None:
 
 
 def test_vectors_of_a_quadrature_are_short() -> None:
-    """Distances between the curves phi(s z) need a few principal axes, where a series has a hundred terms."""
+    """Distances between the curves phi(s z) need a few principal axes. A series has a hundred terms."""
     s = np.linspace(0.5, 3, 50)
     found = quadrature.mismatch(lambda xp, x: np.tanh(x), lambda xp, q: quadrature.mean_square(np.tanh, np.sqrt(q)), s)
     assert found is not None
@@ -164,7 +164,7 @@ X = np.random.default_rng(0).normal(size=(5, 8, 8, 2))
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.LayerNorm()], ids=lambda phi: type(phi).__name__)
 def test_an_image_in_strips_is_the_image(phi: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large images go through an activation strip by strip, each with its own rows of coefficients."""
+    """Activations process large images strip by strip. Each strip has its own rows of coefficients."""
     kernel = an.kernel(convolutional(phi))
     x, strips = X[:, :5, :5], []
     want = kernel.both(x[:3], x[3:])
@@ -197,7 +197,7 @@ def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
 def test_each_pair_of_images_is_followed_once(phi: mn.spec.Layer, selves: int) -> None:
     """Half of the matrix is evaluated.
 
-    Each image with itself is evaluated once before if an activation needs it behind a pooling.
+    Each image with itself is evaluated once more, first, if an activation follows a pooling.
     """
     net = mn.Sequential(mn.Conv2d(4, 3, b_std=0.1), mn.AvgPool(2), mn.Conv2d(4, 3), phi, mn.GlobalAvgPool())
     with counted(
@@ -240,7 +240,7 @@ def test_short_sequences_go_through_the_layers_hundreds_of_pairs_at_a_time() -> 
 def test_windows_inside_the_image_have_no_shares(pool: mn.spec.Layer, shares: bool) -> None:
     """Weights of windows inside the image sum to 1 up to rounding.
 
-    No pass over the field corrects for outside pixels.
+    Therefore no pass over the field corrects for outside pixels.
     """
     step = an.kernel(mn.Sequential(mn.Conv2d(4, 3), pool, mn.Flatten()))._program((8, 8, 2))[1]
     plan = image_plan.plan_images((step,), Examples(X))

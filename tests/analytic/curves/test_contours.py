@@ -1,4 +1,4 @@
-"""Test integrals around a spectrum against exponentials and powers."""
+"""Test inverse Laplace transforms by contour integrals against exponentials."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ T = np.array([0.3, 3.0, 30.0, 300.0])
 
 
 def simulated(n: int, N: int, noise: float, draws: int = 60) -> tuple[Host, Host]:
-    """Return means and standard errors of the flow at times T and of ridge 0.5, over random features and examples."""
+    """Return means and standard errors, over random problems, of the losses of flow (at times T) and of ridge 0.5."""
     rng, found = np.random.default_rng(0), []
     for _ in range(draws):
         H = np.sqrt(LAM)[:, None] * rng.standard_normal((300, n)) / np.sqrt(n)
@@ -44,7 +44,7 @@ def law_of_models() -> None:
 
 
 def by_eigenvalues(H: Host, steps: int) -> list[float]:
-    """Return mean losses of SGD (rate 0.3, batches of two, noise 0.1) for given features H, by the recursion."""
+    """Return mean losses of SGD (rate 0.3, batches of two, noise 0.1) for features H, by recursion over eigenvalues."""
     v2, (z, Q) = V2[: len(H)], np.linalg.eigh(H.T @ H)
     R = (Q.T @ (H.T @ np.sqrt(v2))) ** 2 / z
     still, row = v2.sum() - R.sum() + 0.1, list[float]()
@@ -55,7 +55,7 @@ def by_eigenvalues(H: Host, steps: int) -> list[float]:
 
 
 def law_of_steps() -> None:
-    """Check the mean of 20,000 SGD runs on Gaussian inputs to 4 standard errors, and that it is not the flow's."""
+    """Check the mean of 20,000 SGD runs on Gaussian inputs to 4 standard errors; it exceeds the flow's final loss."""
     rng, v = np.random.default_rng(0), np.sqrt(V2[:20])
     H, e, losses = rng.standard_normal((20, 8)) / 3, np.tile(-v, (20_000, 1)), []
     for _ in range(5):
@@ -69,7 +69,7 @@ def law_of_steps() -> None:
 
 
 def law_of_sgd() -> None:
-    """The formula agrees with the recursion of every eigenvalue, for 40 draws of W."""
+    """The formula agrees with the recursion over eigenvalues, averaged over 40 draws of W."""
     W = np.random.default_rng(0).standard_normal((40, 300, 80)) / np.sqrt(80)
     found, steps = [by_eigenvalues(np.sqrt(LAM)[:, None] * one, 100) for one in W], [1, 10, 100]
     mean, error = np.mean(found, axis=0)[steps], np.std(found, axis=0)[steps] / np.sqrt(40)
@@ -97,7 +97,7 @@ def law_of_one_resolvent() -> None:
 def features(n: int, draws: int = 2000) -> tuple[Host, Host]:
     """Return times that grow as n^alpha, and the losses at these times.
 
-    Losses are means over random features, and exact over the signs of v.
+    Losses are means over random features and exact means over the signs of v.
     """
     rng, t, found = np.random.default_rng(0), np.geomspace(0.03, 30, 8) * n**1.5, []
     for _ in range(draws):
@@ -108,7 +108,7 @@ def features(n: int, draws: int = 2000) -> tuple[Host, Host]:
 
 
 def law_of_width() -> None:
-    """The distance from simulated models (root mean square over times) falls as 1 / width.
+    """The curve's distance from simulated models (root mean square over times) falls as 1 / width.
 
     The exponent between widths 16 and 64 has a standard error of 0.05. Without the variance of the features, the
     exponent is -0.1.

@@ -17,7 +17,7 @@ def test_the_distance_falls_as_one_over_the_size() -> None:
 
 
 def test_width_and_data_without_ridge_are_exact() -> None:
-    """For equal modes, n features leave 1 - n / K, which acts as noise.
+    """For K equal modes, n features leave an error of 1 - n / K, which acts as noise.
 
     N examples multiply this noise by (N - 1) / (N - n - 1).
     """

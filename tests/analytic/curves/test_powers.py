@@ -15,7 +15,7 @@ Host = np.ndarray[Any, Any]
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.5, 1.8), (2.0, 3.5), (1.5, 3.8), (2.5, 2.0)])
 def test_exponents(alpha: float, beta: float) -> None:
-    """Check that flow, width and example exponents agree within 0.02, and that an exponent off by 0.1 is refused."""
+    """Check that flow, width and example exponents agree within 0.02, and that an exponent off by 0.1 does not."""
     want, spectrum = an.exponents(alpha, beta), an.power_law(alpha, beta, 10**11)
     flow = an.learning_curve(*spectrum).flow([1e4, 1e5])
     width = [an.learning_curve(*spectrum, width=n).ridge() for n in (10**5, 10**6)]
@@ -26,7 +26,7 @@ def test_exponents(alpha: float, beta: float) -> None:
 
 
 def binned(alpha: float, beta: float) -> tuple[Host, Host, Host]:
-    """Return eigenvalues, multiplicities and powers up to k = 1e14, with integrals in place of sums beyond 200."""
+    """Return eigenvalues, multiplicities and powers up to k = 1e14, with integrals in place of sums beyond k = 200."""
     edge = np.concatenate([np.arange(1, 201.0), 200 * np.exp(np.arange(0.05, np.log(1e14 / 200), 0.05))])
     k = np.concatenate([edge[:199], np.sqrt(edge[199:-1] * edge[200:])])
     powers = (edge[199:-1] ** (1 - beta) - edge[200:] ** (1 - beta)) / (beta - 1)
@@ -34,7 +34,7 @@ def binned(alpha: float, beta: float) -> tuple[Host, Host, Host]:
 
 
 def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict[str, float]:
-    """Measure exponents from sums over modes, with an independent bisection for kappa and recursion of one-pass SGD.
+    """Measure exponents from sums over modes, with its own bisection for kappa and recursion for one-pass SGD.
 
     lr : in units of 1 / sum lambda. With a large rate, the noise that dominates phase III dominates earlier.
     """
@@ -54,9 +54,9 @@ def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict
 
 
 def at_the_best_width(alpha: float, beta: float, noise: float) -> dict[str, float]:
-    """Return the exponents of the least loss and of its width, between budgets of 1e8 and 1e10.
+    """Return the exponents of the least loss and of the best width, between budgets of 1e8 and 1e10.
 
-    noise : include the noise of SGD beside the flow.
+    noise : the weight of SGD's noise, which is added to the flow's loss.
     """
     spectrum, found = an.power_law(alpha, beta, 10**11), []
     lam, h = spectrum[0].eigenvalue, spectrum[0].multiplicity
@@ -75,7 +75,7 @@ def at_the_best_width(alpha: float, beta: float, noise: float) -> dict[str, floa
 
 @pytest.mark.parametrize(("alpha", "beta", "phase"), [(1.5, 1.8, "Ia"), (2.5, 4.0, "II"), (1.5, 3.8, "III")])
 def test_exponents_of_each_phase(alpha: float, beta: float, phase: str) -> None:
-    """Check six exponents within 0.02 of independent sums, and refuse the budget exponents of other phases."""
+    """Check that six exponents are within 0.02 of independent sums, and other phases' budget exponents are not."""
     want = an.exponents(alpha, beta)
     assert want.phase == phase
     noisy = phase == "III"

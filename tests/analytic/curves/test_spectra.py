@@ -35,15 +35,15 @@ def test_the_poisson_kernel_has_powers_for_eigenvalues(d: int) -> None:
 
 
 def test_the_sphere_of_another_dimension_is_refused() -> None:
-    """Negative control: the Poisson kernel of d = 3 is refused on the sphere in d = 4."""
+    """Negative control: the Poisson kernel of d = 3 fails the check on the sphere in d = 4."""
     assert poisson(3, 0.4, on=4) > 0.1
 
 
 @pytest.mark.parametrize("d", [3, 784, 3000])
 def test_exponential_kernel_in_high_dimensions(d: int) -> None:
-    """Eigenvalues of exp(t) are Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1), to the digits that are left.
+    """Eigenvalues of exp(t) are Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1), up to rounding.
 
-    Eigenvalues below rounding are 0 and are counted in `rest`.
+    Eigenvalues below rounding are 0, and `rest` includes them.
     """
     modes, a = an.sphere_modes(np.exp, d, 8), mpmath.mpf(d) / 2 - 1
     exact = np.array([float(mpmath.gamma(a + 1) * 2**a * mpmath.besseli(a + level, 1)) for level in range(9)])
@@ -86,7 +86,7 @@ def test_the_circle_is_a_fourier_series() -> None:
 def test_eigenvalues_of_relu_decay_as_powers_of_the_degree(d: int) -> None:
     """NTK eigenvalues fall as l^-d and NNGP eigenvalues as l^-(d+2), with odd degrees above 1 exactly zero.
 
-    The source is Bietti and Mairal 2019. Each check refuses the other kernel's exponent.
+    Source: Bietti and Mairal 2019. Each check fails on the other kernel's exponent.
     """
     degree = np.arange(61)
     slope = {}
@@ -110,7 +110,7 @@ def test_harmonics_are_counted() -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_modes_of_the_cube_are_those_of_its_whole_matrix(kind: Any) -> None:
-    """Check all 1024 eigenvalues, and that a product of coordinates of every level is an eigenfunction."""
+    """Check all 1024 eigenvalues, and that the product of `level` coordinates is an eigenfunction for every level."""
     K = getattr(an.kernel(SPEC), kind)(CUBE) / 1024
     modes = an.cube_modes(an.kernel(SPEC), 10, kind=kind)
     np.testing.assert_allclose(
@@ -125,7 +125,7 @@ def test_modes_of_the_cube_are_those_of_its_whole_matrix(kind: Any) -> None:
 
 
 def draws(n: int, ridge: float, count: int = 25) -> tuple[Array, Array]:
-    """Return learnabilities (draws, 4) of products of 1 to 4 coordinates on the cube, and the sum over modes."""
+    """Return learnabilities (draws, 4) of products of 1 to 4 coordinates on the cube, and their sum over all modes."""
     K, rng = an.kernel(SPEC).ntk(CUBE), np.random.default_rng(0)
     modes = np.stack([CUBE[:, level : 2 * level].prod(axis=1) for level in range(1, 5)], axis=1)
     learned, total = [], []
@@ -172,7 +172,7 @@ def test_learnability_on_the_cube(n: int, ridge: float) -> None:
 
 
 def test_a_wrong_threshold_is_refused() -> None:
-    """Negative controls: twice the examples, and eigenvalues counted once per level, are refused."""
+    """Negative controls: the check fails for twice the examples, and for eigenvalues counted once per level."""
     with pytest.raises(AssertionError):
         learnability_law(theory(128), 64)
     modes = an.cube_modes(an.kernel(SPEC), 10)
@@ -201,7 +201,7 @@ def test_learnabilities_add_up_to_the_number_of_examples() -> None:
 def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
     """Check test and training errors over 100 draws to 4 standard errors and 2 %.
 
-    Errors without the factor E0 are refused.
+    Without the factor E0, the test error is off by more than 4 standard errors.
     """
     test, train = errors_on_sphere(n, ridge, noise)
     found = an.eigenlearning(an.sphere_modes(an.kernel(SPEC), 6, 40), n, ridge=ridge)
@@ -212,7 +212,7 @@ def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
 
 
 def test_noise_alone_on_equal_modes() -> None:
-    """Check E0 = 5 for 10 modes and n = 8. At p = 16, the mean error over draws is 1 + n / (p - n - 1), not E0."""
+    """Check E0 = 5 for 10 modes and n = 8. For p = 16 modes, the mean error is 1 + n / (p - n - 1), not E0."""
     assert an.eigenlearning(an.Modes(np.ones(1), np.array([10])), 8).overfitting == pytest.approx(5)
     Z, noise = np.random.default_rng(0).standard_normal((4000, 8, 16)), np.random.default_rng(1)
     w = np.linalg.pinv(Z) @ noise.standard_normal((4000, 8, 1))
@@ -223,7 +223,7 @@ def test_noise_alone_on_equal_modes() -> None:
 
 
 def test_modes_of_a_data_set() -> None:
-    """On the whole cube, the modes and a target's power by level are those of `cube_modes`.
+    """On the whole cube, `data_modes` returns the eigenvalues of `cube_modes` and the target's power by level.
 
     On digits, the modes predict the errors.
     """
@@ -281,7 +281,7 @@ def test_the_limit_of_few_examples_and_errors() -> None:
 
 @pytest.mark.parametrize("d", [5, 10])
 def test_every_level_of_the_cube_is_that_of_its_matrix(d: int) -> None:
-    """Check the eigenfunctions of the last levels too, against products of coordinates on all 2^d corners."""
+    """Check the eigenvalues of all levels, the last included, with products of coordinates on all 2^d corners."""
     corners = 1.0 - 2 * ((np.arange(2**d)[:, None] >> np.arange(d)) & 1)
     row = np.exp(corners @ corners[0] / d)  # k(x, corner 0)
     products = [np.prod(corners[:, :level], axis=1) for level in range(d + 1)]

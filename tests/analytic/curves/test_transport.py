@@ -1,4 +1,4 @@
-"""Test losses at other numbers of examples against models, cross-validation and digits, with planted errors."""
+"""Test losses predicted at other numbers of examples against models, cross-validation and digits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAM, V = np.arange(1, 301.0) ** -1.5, np.arange(1, 301.0) ** -0.8
 
 
 def law_of_models() -> None:
-    """Check that the mean over samples of 150 is the learning curve at 600, 150 and 100 examples."""
+    """Check that the mean over samples of 150 examples is the learning curve at 100 to 2400 examples."""
     rng, cells, found = np.random.default_rng(0), ((600, 3.0), (600, 20.0), (150, 1.0), (100, 1.0), (2400, 30.0)), []
     for _ in range(30):
         z = rng.standard_normal((150, 300))
@@ -39,7 +39,7 @@ def law_of_cross_validation() -> None:
 
 
 def law_of_digits() -> None:
-    """Check predictions from samples of 50 digits against regression of their parity on 200, at four ridges."""
+    """Check predictions from samples of 50 digits against regression of parity on 200 digits, for four ridges."""
     x, y = mn.datasets.digits().on_sphere().parity()
     K = an.kernel(mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))).ntk(x)
     rng, pairs = np.random.default_rng(0), []

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on thi
 
 
 def by(edit: Callable[[str], str]) -> By:
-    """Run the blocks of an edited source."""
+    """Return a context that runs blocks of the edited source, if wanted, and counts their launches."""
 
     @contextmanager
     def context(wanted: bool) -> Iterator[list[int]]:
@@ -95,7 +95,7 @@ def test_kernels_by_blocks_are_the_kernels(dtype: str, name: str) -> None:
 
 
 def replaced(old: str, new: str, count: int = 1) -> Callable[[str], str]:
-    """Edit the source at the first occurrences of the old text only."""
+    """Return an edit that replaces the first `count` occurrences of the old text."""
     return lambda text: text.replace(old, new, count)
 
 
@@ -141,8 +141,8 @@ def test_planes_that_a_block_cannot_hold_stay_fields(
 ) -> None:
     """Planes too large for a block stay fields.
 
-    For 4 x 5 pixels with margins of two lines, a plane has 80 numbers. There are two kinds of planes, for one slot and
-    for windows, and 128 totals.
+    For 4 x 5 pixels with margins of two lines, a plane has 80 numbers. A block holds planes for one slot and for
+    window sums, and the totals of 128 threads.
     """
     monkeypatch.setattr(plan, "block_memory", lambda xp: memory)
     program = an.kernel(DEEP)._program((4, 5, 2))
@@ -153,7 +153,7 @@ def test_planes_that_a_block_cannot_hold_stay_fields(
 def test_the_selves_are_fields_where_their_planes_fit_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planes of images with themselves (float64) are twice as large as those of pairs (float32).
 
-    The kernel does not change.
+    If only the planes of pairs fit a block, the kernel does not change.
     """
     pytest.importorskip("numba", reason="needs the extra fast")
     monkeypatch.setattr(plan, "BYTES_WORTH_NUMBA", 0)

@@ -30,7 +30,7 @@ test_degenerate_closed_forms = closed_forms.test_degenerate_rows
 
 @pytest.fixture(autouse=True)
 def _by_blocks_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile kernels of few rows too, and compare those imported above with their oracles."""
+    """Compile kernels of any number of rows, also in the tests imported above."""
     monkeypatch.setattr(plan, "ROWS_WORTH_COMPILED", 0)
     use_pairs(monkeypatch)
 
@@ -58,7 +58,7 @@ def test_every_shape_of_a_tile(shape: tuple[int, int]) -> None:
 
 
 def replaced(old: str, new: str) -> Callable[[str], str]:
-    """Return the edited source, and check that the old text occurs in it."""
+    """Return an edit that replaces the old text, and fails if the source lacks it."""
 
     def edit(text: str) -> str:
         assert old in text
@@ -77,7 +77,7 @@ PLANTED = {
     "the last column is left out": replaced("column >= m", "column >= m - 1"),
     "lines beyond the grid are left out": replaced("line += gridDim.y", "line += n"),
 }
-"""{error: edit}. The last edit is for more lines than blocks."""
+"""{error: edit}. The last edit has an effect only on tiles with more lines than blocks."""
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_source_is_found_out(
     edit: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, few_blocks: None
 ) -> None:
-    """Negative controls: each planted error is refused, and the unedited source is not."""
+    """Negative controls: the check fails on each planted error and passes on the unedited source."""
     use_pairs(monkeypatch, edit)
     worst = apart(network(mn.LeakyReLU(0.3)), *inputs("many", "float64"))
     assert (worst < ROUNDINGS) == (edit not in PLANTED.values())

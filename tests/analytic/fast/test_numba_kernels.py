@@ -1,4 +1,4 @@
-"""Test planes in Numba against NumPy on whole kernels. `test_forms` tests them entry by entry."""
+"""Test planes in Numba against NumPy on whole kernels. `test_scalar_forms` tests their formulas entry by entry."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def numba(wanted: bool) -> Iterator[list[int]]:
-    """Use Numba at any size or never, and count the requests for it."""
+    """Use Numba at any size if wanted, otherwise never, and count its calls."""
     asked, plain = [0], numba_kernels.follow
 
     def follow(*arguments: Any) -> None:
@@ -70,7 +70,7 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
 def test_a_sum_carries_theta_if_its_shortcut_alone_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows behind a sum transform its Theta.
 
-    The planted error is an `encode` of sums that omits Theta.
+    The planted error is a `Steps.add` that drops Theta at sums.
     """
     name, right = "a sum whose shortcut alone has weights", Steps.add
 
@@ -162,8 +162,8 @@ def test_kernels_with_planes_are_the_kernels(dtype: str, name: str) -> None:
 def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only large kernels are compiled: four images of 16 x 16 with four ReLUs, or three with other activations.
 
-    Three with ReLUs are not, nor five in float32, whether or not Numba is loaded. Nothing is compiled without Numba,
-    without a closed form, or with strides.
+    Three images with ReLUs are too few, and so are five in float32. Nothing is compiled without Numba, without a
+    closed form, or with strides.
     """
 
     def large(phi: mn.spec.Layer, images: int, item: int = 8, **how: Any) -> bool:
@@ -189,7 +189,7 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_pairs_with_other_images_all_count() -> None:
     """Three images with three others make nine pairs, enough for planes.
 
-    Four pairs of images with themselves are too few.
+    The four pairs counted for three images with themselves are too few.
     """
     net = mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 4, mn.GlobalAvgPool(), mn.Dense(1))
     steps, x = an.kernel(net)._program((16, 16, 3)), np.ones((3, 16, 16, 3))
@@ -208,9 +208,9 @@ def test_tiles_by_planes_hold_more_images() -> None:
 
 
 def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Numba, nothing happens.
+    """Without Numba, NumPy runs without a warning.
 
-    If Numba is broken, e.g. by an unknown NumPy, a warning is raised and NumPy runs.
+    If Numba fails to load, e.g. with an unsupported NumPy, a warning is raised and NumPy runs.
     """
     works = plan.numba_works.__wrapped__
     assert works()

@@ -1,4 +1,4 @@
-"""Test planes in Numba on images of every scale, on degenerate images, and at the ends of the range."""
+"""Test planes in Numba on images of every scale, on degenerate images, and at the ends of the float range."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def least_memory(program: Any, shape: tuple[int, ...], item: int, monkeypatch: p
 def test_planes_that_are_said_to_fit_a_block_do(
     kernel: tuple[int, int], depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The least memory is at most three times the size of the planes.
+    """The least memory that is reported to fit is one to three times what a block needs.
 
-    The planes' size includes lines, margins, and sums within sums.
+    A block needs lines, margins, and slots for sums within sums.
     """
     conv, shape = mn.Conv2d(4, kernel), (6, 9, 2)
     body: mn.spec.Layer = mn.ReLU()
@@ -116,7 +116,7 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 def test_a_call_takes_what_it_is_said_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of a call is within its bound.
 
-    Bounds that omit images, layers or the weights of a long sequence are refused.
+    A bound that omits images, layers or the weights of a long sequence would be exceeded.
     """
     monkeypatch.setattr(plan, "cores", lambda: 1)
     assert 0.1 < taken(*CASES[name], "float32" if name == "many channels" else "float64") <= 1

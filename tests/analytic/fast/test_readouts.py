@@ -64,7 +64,7 @@ def drawn(rng: np.random.Generator) -> tuple[mn.Sequential, Array]:
 def distance(spec: mn.Sequential, x: Array) -> float:
     """Return the largest difference in K and Theta, relative to the largest entry.
 
-    The matrices are K(x, x) and the kernels of two images with others.
+    The kernels are those of x with x, and of x[:2] with x[1:].
     """
     kernel = an.kernel(spec)
     found = [*kernel.both(x), *kernel.both(x[:2], x[1:])]
@@ -74,7 +74,7 @@ def distance(spec: mn.Sequential, x: Array) -> float:
 
 
 def law(specs: int, seed: int) -> float:
-    """Return the largest distance over this many specs, for each of which weighted sums suffice."""
+    """Return the largest distance over this many random specs, and check that weighted sums suffice for each."""
     rng, worst = np.random.default_rng(seed), 0.0
     for _ in range(specs):
         spec, x = drawn(rng)
@@ -97,7 +97,7 @@ TWICE = mn.Sequential(
 
 
 def wrong_weights(change: Callable[[Array, Array, float], Any]) -> Any:
-    """Return changed `Readout.weights`."""
+    """Return `Readout.weights` with its result changed."""
     right = vars(Readout)["weights"].func
     return property(lambda self: change(*right(self)))
 

@@ -23,7 +23,7 @@ from tests.kit.row_laws import CLOSED, ROUNDINGS, TWO_PARTS, apart, between, inp
 
 
 def evaluated(found: list[Text], begin: bool) -> Part:
-    """Evaluate formulas on whole blocks as they are written."""
+    """Return a part that evaluates the formulas on whole blocks as they are written."""
 
     def run(block: Block) -> None:
         m, p, tau = Arithmetic(np, block.p.dtype), block.p, block.tau
@@ -67,7 +67,7 @@ def test_layers_of_two_parts(layer: Any) -> None:
 
 @pytest.mark.parametrize("name", ["dense", "homogeneous", "end"])
 def test_a_wrong_text_is_found_out(name: str) -> None:
-    """Negative control: numbers of a step that are off by one float32 rounding are refused."""
+    """Negative control: the check fails if a step's numbers are off by one float32 rounding."""
     right, x = row_formulas.texts, inputs("many", "float64")
 
     def texts(*of: Any) -> Any:

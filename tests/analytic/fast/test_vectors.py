@@ -31,7 +31,7 @@ test_degenerate_closed_forms = closed_forms.test_degenerate_rows
 
 @pytest.fixture(autouse=True)
 def _however_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile kernels of few rows too, and compare those imported above with their oracles."""
+    """Compile kernels of any number of rows, also in the tests imported above."""
     monkeypatch.setattr(plan, "ROWS_WORTH_COMPILED", 0)
 
 
@@ -45,7 +45,7 @@ def test_a_pass_is_what_numpy_does(phi: Any, norms: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layer", TWO_PARTS, ids=lambda layer: type(layer).__name__)
 def test_layers_of_two_parts(layer: Any, dtype: str) -> None:
-    """Check that both parts are compiled and that NumPy combines them."""
+    """Check layers of two compiled parts that NumPy combines."""
     kernel = between(layer)
     for norms in ("many", "zeros"):
         assert apart(kernel, *inputs(norms, dtype)) < ROUNDINGS

@@ -37,7 +37,7 @@ class BiasesOnly(Parametrization):
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.1), mn.Abs(), mn.Erf(), mn.Tanh()], ids=repr)
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Layer) -> None:
-    """With one hidden layer, the mean over networks is Theta at every width. Theta without the biases is refused."""
+    """With one hidden layer, the mean over networks is Theta at every width. The check fails without the biases."""
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 2))
     spec = mn.Sequential(mn.Conv2d(4, w_std=2**0.5, b_std=0.7), phi, end, mn.Dense(4))
     k, upper = an.kernel(spec, BiasesOnly()), np.triu_indices(2)
@@ -66,7 +66,7 @@ def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.Tanh(), mn.Softplus(), mn.Swish()], ids=repr)
 def test_behind_one_convolution_images_are_means_over_their_patches(phi: mn.spec.Layer) -> None:
-    """Check pixels of any brightness, and opposite and black ones. Weights that are 1e-6 larger are refused."""
+    """Check bright, dim, opposite and black pixels. Weights that are 1e-6 larger give larger errors."""
     assert patches_apart(phi) < 1e-9
     assert patches_apart(phi, 1 + 1e-6) > 1e-8
 
@@ -84,7 +84,7 @@ def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tiny images tanh(u) = u. A larger number in place of a root of 0 is refused."""
+    """For tiny images tanh(u) = u. The check fails if the number that replaces a root of 0 is larger."""
     x, conv = images(4, (4, 3, 2)), mn.Conv2d(4)
 
     def error(scale: float) -> float:
@@ -99,7 +99,7 @@ def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: 
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus(), mn.Erf()], ids=repr)
 def test_pixels_on_a_line_are_vectors_on_it(phi: mn.spec.Layer) -> None:
-    """Pixels at an angle of 0 or pi with different norms remain distinct behind an inhomogeneous curve."""
+    """Pixels at an angle of 0 or pi with different norms remain distinct behind an inhomogeneous activation."""
     pixels = np.array([[1.0], [2.0], [-1.0], [0.5], [1.0], [-0.25]]) * np.random.default_rng(0).standard_normal((1, 3))
     vectors = an.kernel(mn.Sequential(mn.Dense(4), phi)).both(pixels)
     image, conv = pixels.reshape((1, 2, 3, 3)), mn.Sequential(mn.Conv2d(4, 1), phi)

@@ -23,7 +23,7 @@ def activated(phi: mn.spec.Layer, K: Any, T: Any) -> tuple[Any, Any]:
 
 
 def attending(layer: mn.GlobalSelfAttention, K: Any, N: int) -> Any:
-    """Return A of N examples, as a matrix with a block for each example."""
+    """Return the attention matrix A of N examples, with one block per example."""
     L = K.rows // N
     A = mp.matrix(N * L, N * L)
     for n, s in np.ndindex(N, L):
@@ -51,7 +51,7 @@ def cubed(K: Any, T: Any, gain: Any, N: int) -> tuple[Any, Any]:
 
 
 def exact(phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array) -> tuple[Any, Any]:
-    """Return NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense) for rows of pairs j >= i, in DIGITS digits."""
+    """Return NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense) as rows of pairs j >= i, in DIGITS digits."""
     N, L, C = x.shape
     with mp.workdps(DIGITS):
         rows = mp.matrix([[mp.mpf(float(v)) for v in row] for row in x.reshape(N * L, C)])
@@ -104,7 +104,7 @@ def largest(
 
 @pytest.mark.parametrize("name", ["identity", "padding left out", "random weights"])
 def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
-    """Check errors below 1e-11, and that a w_std off by 1e-9 is refused."""
+    """Check that errors are below 1e-11, and above it if w_std is off by 1e-9."""
     x = degenerate(np.random.default_rng(1), near=False)
     assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-11
     assert max(largest(mn.ReLU(), LAYERS[name], x, 1 + 1e-9)) > 1e-11
@@ -143,7 +143,7 @@ def test_cubes_of_large_variances_in_single_precision() -> None:
 def test_single_precision_blocks_and_diagonals() -> None:
     """Float32 kernels are right to the precision of float32.
 
-    Kernels of x and x2, diagonals, and kernels of images (H, W, C) agree.
+    Kernels of x with x2, diagonals, and kernels of images (H, W, C) agree with the kernel of x.
     """
     x = degenerate(np.random.default_rng(1), near=False)
     spec = mn.Sequential(mn.Conv1d(4, 3), mn.ReLU(), LAYERS["softmax"], mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
@@ -174,7 +174,7 @@ def test_without_activations_sums_over_positions_keep_their_digits() -> None:
 
 
 def missing_pixels(ones: bool) -> tuple[Array, list[Array]]:
-    """Return images with some pixels set to 0, and the other pixels as a row.
+    """Return images with some pixels set to 0, and each image's other pixels as a row.
 
     One of the other pixels is 0 except in its channel of ones.
     """
@@ -186,7 +186,7 @@ def missing_pixels(ones: bool) -> tuple[Array, list[Array]]:
 
 
 def pixelwise(conv: Any) -> mn.Sequential:
-    """Return attention and a mean over the pixels that are present."""
+    """Return a network with attention and a mean over the pixels that are present."""
     layers = (conv(8, 1, w_std=1.5), mn.ReLU(), mn.GlobalSelfAttention(8, masked=True), mn.Tanh())
     return mn.Sequential(*layers, mn.MaskedAvgPool(), mn.Dense(1))
 
@@ -220,7 +220,7 @@ def test_a_pixel_of_value_0_counts_as_missing_without_a_channel_of_ones() -> Non
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("grid", [(3, 2), (6, 1)], ids=repr)
 def test_positions_of_images_are_those_of_sequences(name: str, grid: tuple[int, int]) -> None:
-    """Check rows, columns and both, and that a mean over one position is that position."""
+    """Check grids of 3 x 2 and 6 x 1 positions, and that a masked mean over one position is that position."""
     x = np.random.default_rng(0).standard_normal((3, 6, 2))
     x[1:, 1:] *= [[[0.0]], [[1.0]]]
     mean = mn.MaskedAvgPool() if LAYERS[name].masked else mn.GlobalAvgPool()

@@ -1,4 +1,4 @@
-"""Test infinite convolutional networks by reference values, brute force, laws and bad input."""
+"""Test infinite convolutional networks against reference values and brute force, and with laws and bad input."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def windows(draw: st.DrawFn, shape: tuple[int, ...], pool: bool = False) -> mn.s
 
 @st.composite
 def image_specs(draw: st.DrawFn, shape: tuple[int, ...]) -> mn.Sequential:
-    """Draw convolutions, activations, poolings, normalisations and sums.
+    """Draw a network of convolutions, activations, poolings, normalisations and sums.
 
-    Their output is flattened, pooled or an image.
+    Its output is flattened, pooled or an image.
     """
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 3))):
@@ -123,7 +123,7 @@ def image_specs(draw: st.DrawFn, shape: tuple[int, ...]) -> mn.Sequential:
 
 @st.composite
 def image_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
-    """Draw a spec and three images, two of which are nearly equal."""
+    """Draw a spec and three images: arbitrary, two of them (nearly) equal, one black, or all with black borders."""
     shape = draw(st.sampled_from([(3, 4, 2), (2, 2, 1), (1, 1, 3), (1, 5, 1), (4, 2), (3, 3, 1)]))
     spec = draw(image_specs(shape))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -187,7 +187,7 @@ def test_matrix(case: tuple[mn.Sequential, Array]) -> None:
 
 
 def test_opposite_windows_keep_their_digits() -> None:
-    """Check the NNGP against brute force at angles near pi, where a rounded sin(a/2)^2 determines it only to 1e-8."""
+    """Check the NNGP against brute force at angles near pi, which a rounded sin(a/2)^2 determines only to 1e-8."""
     x = images(2, (3, 4, 1))
     x = np.concatenate([x, -x, -x + 1e-5 * x[::-1]])
     spec = mn.Sequential(mn.Conv2d(4, w_std=1.4), mn.Abs(), mn.Conv2d(4), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
@@ -223,7 +223,7 @@ def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 @pytest.mark.parametrize("black", [2, 6], ids=["an image", "all images"])
 def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
-    """Numbers left in a tile can be too small to be squared."""
+    """Numbers left in a tile can underflow when squared."""
     x = images(6, (6, 6, 2)).astype(np.float32)
     x[:, :3] = 0
     x[6 - black :] = 0
@@ -275,7 +275,7 @@ def test_square_images_of_one_size_before_and_after_pooling() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
-    """With more images than fit a tile or a batch, all pairs equal those computed one by one."""
+    """With more images than fit a tile or a batch, kernels equal those of blocks and of single pairs."""
     x = images(21, (4, 5, 2)).astype(np.float32)
     for phi in (mn.ReLU(), mn.Erf()):
         kernel = an.kernel(mn.Sequential(conv(), phi, conv(padding=1), end, D))
@@ -303,7 +303,7 @@ def test_opposite_images_of_any_size(phi: mn.spec.Layer, sign: int, scale: float
 
 
 def test_an_inexact_quadrature_warns() -> None:
-    """Check that a saturated tanh warns, and that another tanh does not."""
+    """Check that a saturated tanh warns, and that an unsaturated tanh does not."""
     x = images(3, (3, 4, 2))
     kernel, exact = (an.kernel(mn.Sequential(mn.Conv2d(6, w_std=w), mn.Tanh(), mn.Flatten(), D)) for w in (300.0, 1.0))
     with pytest.warns(UserWarning, match="is by quadrature and exact to .* only"):
@@ -314,7 +314,7 @@ def test_an_inexact_quadrature_warns() -> None:
 def test_activations_by_quadrature() -> None:
     """By quadrature, tanh is linear for small inputs.
 
-    At large inputs, erf by quadrature equals the brute-force kernel.
+    With GELU and softplus, kernels of one pixel equal those of vectors.
     """
     x = images(3, (3, 4, 2))
     for end in (mn.Flatten(), mn.GlobalAvgPool()):
@@ -373,9 +373,9 @@ def test_degenerate_images(end: mn.spec.Layer) -> None:
 
 
 def test_black_images_stay_equal_through_a_pooling() -> None:
-    """Black images stay equal at any place among others.
+    """Black images stay equal at any index among others.
 
-    The kink behind them takes the root of an angle's rounding error.
+    The kink of ReLU would increase an angle's rounding error to its square root.
     """
     first = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
     kernel = an.kernel(mn.Sequential(first, mn.Tanh(), mn.AvgPool(2), first, mn.ReLU(), mn.Flatten()))
@@ -402,7 +402,7 @@ def test_black_images_stay_equal_through_a_pooling() -> None:
     ],
 )
 def test_refusals(spec: mn.Sequential, message: str) -> None:
-    """Check that bad specs are refused before any data are passed."""
+    """Check that bad specs are rejected before any data are passed."""
     with pytest.raises(mn.UnsupportedLayer, match=message):
         an.kernel(spec)
 
@@ -428,7 +428,7 @@ def test_bad_input() -> None:
 @pytest.mark.parametrize("scales", [(1e3, 1e-3), (1e6, 1.0), (1e6, 0.0), (1e12, 1e12), (1e-9, 1e-9)])
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, float]) -> None:
-    """Large images next to small ones, and very large or small ones, are as accurate as float64."""
+    """Kernels of large images next to small ones, and of very large or small ones, are right to 1e-6."""
     x = (images(2, (4, 5, 2)) * np.array(scales)[:, None, None, None]).astype(np.float32)
     small = mn.Sequential(mn.Conv2d(3, 3), mn.Erf(), end, mn.Dense(1))
     large = mn.Sequential(conv(), mn.ReLU(), conv(), mn.ReLU(), end, D)
@@ -442,7 +442,7 @@ def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.3)], ids=repr)
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 def test_black_pixels_stay_black_through_pooling(end: mn.spec.Layer, phi: mn.spec.Layer) -> None:
-    """Rounding gives black pixels no variance.
+    """Rounding must not give black pixels a variance.
 
     Their Theta depends only on phi'(0) and on phi' of the other pixel.
     """
@@ -456,7 +456,7 @@ def test_black_pixels_stay_black_through_pooling(end: mn.spec.Layer, phi: mn.spe
 
 @pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.GlobalAvgPool(), mn.Dense(4), mn.ReLU())], ids=["flat", "pooled"])
 def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.Layer, ...]) -> None:
-    """Check a black image without biases, and windows that read only padding."""
+    """Check a black image without biases, and windows that contain only padding."""
     black = images(3, (4, 4, 2)) * np.array([1.0, 0.0, 1.0])[:, None, None, None]
     plain, strided = mn.Conv2d(4, 3), mn.Conv2d(4, 1, stride=4, padding=1)
     for layers, x, zero in ((plain, black, [1]), (strided, images(2, (2, 2, 2)), [0, 1])):

@@ -51,7 +51,7 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 
 
 def taken(spec: mn.Sequential, shape: tuple[int, ...], dtype: str = "float64", pixels: int = 1) -> float:
-    """Return the peak of a warm call on one core beyond its results, relative to its bound.
+    """Return the peak memory of a warm call on one core, without its results, relative to its bound.
 
     pixels : number of pixels per image in the results.
     """
@@ -108,7 +108,7 @@ PLACES: dict[str, tuple[mn.spec.Layer, ...]] = {
 
 
 def made(spec: mn.Sequential, n: int) -> int:
-    """Count the arrays that a kernel of n images makes, pair by pair, in strips."""
+    """Count the arrays that kernels of n images allocate, pair by pair, in strips."""
     kernel, x = an.kernel(spec), images(n, 4, 5, 2)
     with counted(Workspace, "new") as arrays:
         alone(kernel.both, x)
@@ -132,7 +132,7 @@ def test_what_is_taken_is_given_back(name: str, monkeypatch: pytest.MonkeyPatch)
 def test_a_workspace_hands_out_what_is_free(dtype: Any) -> None:
     """A workspace returns the smallest array that fits and is at least a cache line long.
 
-    A larger array replaces the largest free one.
+    If none fits, a new array replaces the largest free one.
     """
     space, shapes = Workspace(np, dtype), [(3, 5), (40,), (7, 2, 2)]
     first: list[Any] = [space.take(shape) for shape in shapes]

@@ -1,4 +1,4 @@
-"""Test kernels per pixel against extended precision, finite networks, and the values of their means."""
+"""Test kernels per pixel against extended precision and finite networks, and their means against image kernels."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def exact(spec: mn.Sequential, x: Array) -> tuple[Array, ...]:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_pair_of_pixels_is_right(name: str) -> None:
-    """Kernels of x with x2, of equal pixels, and means over equal or all pairs are right to a few roundings."""
+    """Check kernels of x with x2, of equal pixels, and means over equal or all pairs, to 1e-14 or to 1e-8."""
     x, spec = images(), SPECS[name]
     k, pooled = an.kernel(spec), an.kernel(mn.Sequential(*spec, mn.GlobalAvgPool()))
     for kind, want in zip(("nngp", "ntk"), exact(spec, x), strict=True):

@@ -59,7 +59,7 @@ def test_batches_hold_every_pair_of_a_tile_once(
 ) -> None:
     """A batch has at most `most` pairs and no room for another line.
 
-    If half of its pairs go unread, a batch has at least four lines.
+    In a symmetric tile or with planes, a batch has at most a quarter of the tile's lines.
     """
     monkeypatch.setattr(engine, "pairs_at_once", lambda plan: most)
     m = n if same else m
@@ -89,7 +89,7 @@ def seconds(plan: ImagePlan, size: int) -> float:
 def test_tiles_are_as_small_as_is_worth_it(
     end: mn.spec.Layer, host: bool, summed: int, most: int, planes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twelve tiles make a side, or fewer if these tiles would be too short.
+    """A side has twelve tiles, or fewer if twelve would take too little time each.
 
     On a GPU, a tile has as many images as fit.
     """
@@ -163,9 +163,9 @@ def test_memory_grows_by_what_is_recorded_of_each_image() -> None:
 
 @pytest.mark.parametrize(("n", "cores", "threads"), [(900, 1, 1), (900, 3, 3), (3, 8, 3), (0, 2, 1)])
 def test_memory_is_of_each_thread(n: int, cores: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is counted once for each thread, of which there are at most as many as images.
+    """Memory is counted once for each thread.
 
-    A GPU has one thread.
+    There are at most as many threads as images, and one thread on a GPU.
     """
     x = blank(n, 8, 6, 1)
     plan = planned(network(FLAT), x)
@@ -200,7 +200,7 @@ def test_memory_of_fields_is_of_whole_ones_and_of_pieces(
 
 
 def test_memory_of_a_tile_grows_with_its_images() -> None:
-    """Prepared images count in proportion, and a quadrature counts once for each pixel.
+    """Memory is proportional to the prepared images, and a quadrature adds some for each pixel.
 
     Results per pixel count eight times.
     """
@@ -229,7 +229,7 @@ def test_memory_of_a_block_counts_what_is_recorded(monkeypatch: pytest.MonkeyPat
 
 
 def test_planes_end_before_a_pooling_that_comes_first() -> None:
-    """Planes without steps add up no windows, and only K(x, x') of whole images is requested."""
+    """If no step runs by planes, no pooling is added up, and the field has the grid of the images."""
     plan = planned(mn.Sequential(mn.AvgPool(2), CONV, mn.ReLU(), FLAT), blank(3, 8, 8, 1))
     assert plan.pool is None
     assert plan.field_grid == (8, 8)
@@ -249,7 +249,7 @@ def test_progress_counts_the_tiles(end: mn.spec.Layer, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("end", "most"), [(FLAT, 128 * 128), (POOL, 16 * 16)], ids=repr)
 def test_small_kernels_stay_on_one_thread(end: mn.spec.Layer, most: int) -> None:
-    """Kernels of at most a million pairs of pixels use one thread, unless they have slow planes or quadratures."""
+    """Kernels of at most 2^20 pairs of pixels use one thread. Kernels with planes or quadratures use more."""
     one, plan = Examples(blank(1, 8, 8, 1), blank(most, 8, 8, 1)), planned(network(end), blank(1, 8, 8, 1))
     assert engine.is_small(plan, one)
     assert not engine.is_small(plan, Examples(blank(most + 1, 8, 8, 1), blank(1, 8, 8, 1)))

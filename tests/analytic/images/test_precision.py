@@ -75,7 +75,7 @@ def test_opposite_images_are_opposite(dtype: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def repeated_error() -> float:
-    """Return the error of Theta(image, copy) in float32, relative to the diagonal. Float32 fields round differently."""
+    """Return the error of Theta(image, copy) in float32, relative to the diagonal."""
     x = np.repeat(some()[:3], 2, axis=0).astype(np.float32)
     k = an.kernel(network("pool between")).ntk(x)
     return float(np.max(np.abs(k[::2, 1::2].diagonal() / k[::2, ::2].diagonal() - 1)))
@@ -120,9 +120,9 @@ def test_bright_next_to_dim_images(ratio: float) -> None:
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6, 1e10])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_black_image_that_a_later_bias_lifts(ratio: float, dtype: str) -> None:
-    """A bias lifts a black image, and its variance counts from there on.
+    """A later bias gives a black image a variance that the kernel must resolve beside the others' variances.
 
-    Beside an image of 1e6 the kernel is right, and beside one of 1e10 it is refused.
+    If the other images are 1e6 times larger, the kernel is right. If they are 1e10 times larger, an error is raised.
     """
     x = ratio * some()
     x[1] = 0
@@ -138,7 +138,7 @@ def test_a_black_image_that_a_later_bias_lifts(ratio: float, dtype: str) -> None
 @pytest.mark.parametrize("head", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Abs()], ids=repr)
 def test_kernels_at_the_end_of_the_range_are_right_or_refused(phi: mn.Layer, head: mn.Layer) -> None:
-    """Check sums that leave the range on the way.
+    """Check kernels in which intermediate sums leave the float range.
 
     Clipping such sums makes Theta wrong by up to 100 %.
     """
@@ -259,7 +259,7 @@ def test_where_zeros_stand_does_not_tell_opposites() -> None:
 
 
 def test_black_images_that_stay_black_keep_float32() -> None:
-    """Without a bias that lifts them, black images stay in float32, whatever the others' size."""
+    """If no bias gives them a variance, black images stay in float32, whatever the size of the others."""
     kernel, x = (
         an.kernel(mn.Sequential(CONV, mn.Erf(), CONV, mn.Erf(), mn.Flatten())),
         np.ones((3, 4, 4, 1), np.float32),
@@ -289,7 +289,7 @@ def test_networks_without_biases_and_scales_are_scale_free(layers: tuple[mn.spec
 
 
 def test_the_ends_of_what_is_taken() -> None:
-    """Size ratios up to 1e8 and variances from 1e-270 are accepted, and others are refused."""
+    """Size ratios up to 1e8 and variances from 1e-270 are accepted. Others raise an error."""
     kernel, x = an.kernel(mn.Sequential(CONV, mn.Erf(), mn.Flatten())), np.ones((2, 4, 4, 1))
     for ratio, size, right in ((0.95e8, 1.0, True), (1.05e8, 1.0, False), (1, 1.2e-135, True), (1, 0.8e-135, False)):
         scaled = x * np.array([size, ratio * size])[:, None, None, None]

@@ -1,4 +1,4 @@
-"""Test which steps of image networks do nothing, and which average."""
+"""Test rules of image networks: windows of one pixel, windows of whole images, recorded steps, and nested sums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DENSE = mn.Dense(1, b_std=0.2)
 def test_one_pixel_that_is_flattened_is_that_pixel() -> None:
     """Check a single flattened pixel behind an activation.
 
-    Flatten in front of an activation is refused whatever the image size.
+    `Flatten` in front of an activation is rejected whatever the image size.
     """
     whole, phi = mn.Conv2d(4, (3, 4), padding="valid", b_std=0.3), mn.ReLU()
     one, other = (
@@ -30,7 +30,7 @@ def test_one_pixel_that_is_flattened_is_that_pixel() -> None:
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_windows_of_one_pixel_average_nothing(size: int) -> None:
-    """Poolings that read every pixel exactly once, in size and stride, are removed. Poolings with strides are kept."""
+    """Poolings with windows and strides of one pixel are removed. Poolings with larger strides are kept."""
     body, end = (mn.Conv2d(4, 3), mn.ReLU()), (mn.Conv2d(4, 3), mn.Erf(), mn.Flatten(), DENSE)
     plain = an.kernel(mn.Sequential(*body, *end)).both(X)
     pooled = an.kernel(mn.Sequential(*body, mn.AvgPool(size, stride=1, padding="same"), *end)).both(X)
@@ -69,7 +69,7 @@ LINEAR = {
 
 @pytest.mark.parametrize("name", [*NONLINEAR, *LINEAR])
 def test_images_meet_themselves_first_if_something_nonlinear_mixes_their_pixels(name: str) -> None:
-    """Images meet themselves first for masks, for attention, and for nonlinear layers behind a pooling."""
+    """K(x, x) is recorded first for masks, attention and products, and for nonlinear layers behind a pooling."""
     spec = mn.Sequential(CONV, *(NONLINEAR | LINEAR)[name], DENSE)
     assert plan_images(an.kernel(spec)._program((4, 4, 2)), Examples(X)).recorded == (name in NONLINEAR)
 

@@ -33,7 +33,7 @@ def inside(axis: Axis, p: int, s: int) -> int | None:
 def test_windows_read_each_pixel_that_is_inside(axis: Axis) -> None:
     """Each shift reads one run for each stretch of pixels without a jump.
 
-    A window's matrix counts its pixels.
+    `window_matrix` counts how often each window contains each pixel.
     """
     counts = np.zeros((axis.out, axis.size))
     for s in range(axis.kernel):
@@ -113,9 +113,9 @@ def test_sums_across_and_along_the_lines_may_overwrite_the_field(
 
 
 def test_an_activation_takes_a_field_in_pieces() -> None:
-    """By default, an activation takes the whole field in one piece.
+    """For equal pixels, a piece has a `finer`-th of the images, but at least one.
 
-    With k pieces, each piece has a k-th of the images of equal pixels, but at least one.
+    A piece of other fields has at most BYTES_PER_PIECE / finer bytes, up to a line.
     """
 
     def field(kind: type[Square | Diagonal], grid: tuple[int, int]) -> Field:

@@ -1,4 +1,4 @@
-"""Test kernels by blocks on an executor: the numbers do not change, and errors and kills lose nothing."""
+"""Test kernels by blocks on an executor: the numbers do not change, and errors and kills lose no finished block."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_processes_find_what_one_process_finds(name: str, processes: Executor) -
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_wrong_block_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: the comparison above refuses swapped blocks."""
+    """Negative control: swapped blocks change the kernel."""
     right = streaming.begin_block
 
     def swapped(inputs: Any, place: Any, evaluate: Any, executor: Any) -> Any:
@@ -118,7 +118,7 @@ def stop_at(count: int) -> Any:
 
 
 class Counting(Executor):
-    """An executor that works only when a result is requested and counts the calls it was given."""
+    """An executor that records its calls, runs none of them, and fails the first."""
 
     def __init__(self) -> None:
         self.given: list[Future[Any]] = []

@@ -162,7 +162,7 @@ def test_float32_and_coinciding_landmarks_have_an_answer() -> None:
 
 @pytest.mark.parametrize("writes", [2, 7])
 def test_a_killed_solve_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
-    """Kill a solve after two steps or sums, or later, with the kernel read from the store."""
+    """Kill a solve after its second or seventh write, with the kernel read from the store."""
     x, y, _, _ = data()
     monkeypatch.setattr(landmarks, "KEPT", -1.0)
     how: Any = {"ridge": RIDGE, "by": "landmarks", "landmarks": 20, "store": tmp_path / "killed"}

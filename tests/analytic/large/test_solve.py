@@ -92,7 +92,7 @@ def test_the_residual_tells_wrong_from_right(wrong: str, monkeypatch: pytest.Mon
 
 
 def test_the_factor_in_float32_alone_is_not_enough(tmp_path: Path) -> None:
-    """With a float32 factor, the first residual is far above tol, unlike with float64. More steps reach any tol."""
+    """With a float32 factor, the first residual is above 1e-10, unlike with float64. More steps reduce it below."""
     for dtype, enough in (("float64", True), ("float32", False)):
         x, y, _ = data(dtype=dtype)
         first = an.solve(KERNEL, x, y, ridge=RIDGE, tol=0.1, store=tmp_path / dtype)
@@ -341,7 +341,7 @@ def test_an_executor_computes_the_kernel(tmp_path: Path) -> None:
 
 
 class Shifted:
-    """The kernel of KERNEL less `by` times the identity, which is not positive definite."""
+    """The NTK of KERNEL minus `by` times the identity. It is indefinite for large `by`."""
 
     def __init__(self, by: float) -> None:
         self.by = by
@@ -359,7 +359,7 @@ class Shifted:
 
 
 def test_an_indefinite_kernel_is_refused_with_its_pivot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pivot is the first leading minor that is not positive."""
+    """The pivot in the message is the index of the first leading minor that is not positive."""
     x, y, _ = data(100)
     shift = float(np.linalg.eigvalsh(KERNEL.ntk(x[:50]))[0] + np.linalg.eigvalsh(KERNEL.ntk(x[:60]))[0]) / 2
     lowest = [float(np.linalg.eigvalsh(KERNEL.ntk(x[:n]))[0]) for n in range(50, 61)]
@@ -435,7 +435,7 @@ def test_wrong_arguments_are_refused(change: dict[str, Any], error: str) -> None
 
 
 def test_a_kernel_that_does_not_say_what_it_is_has_no_store(tmp_path: Path) -> None:
-    """The repr is an address, which can belong to another kernel in the next process."""
+    """The default repr contains an address. In the next process, another kernel can have that address."""
     x, y, _ = data(40)
     with pytest.raises(TypeError, match="which say what they are"):
         an.solve(Shifted(0.0), x, y, ridge=RIDGE, store=tmp_path)

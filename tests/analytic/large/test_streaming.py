@@ -1,4 +1,4 @@
-"""Test that stores that are killed, damaged, shared, or on a full disk end with the same bytes."""
+"""Test that stores end with the same bytes after kills, damage, sharing, and full disks."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class Counted:
     def after(self, record: bytes) -> int:
         """Count the blocks computed by a call that finds this record.
 
-        Raise AssertionError unless it ends with the right bytes.
+        Raise AssertionError unless the call ends with the right bytes.
         """
         place, self.computed = self.folder / "copy", 0
         shutil.rmtree(place, ignore_errors=True)
@@ -244,7 +244,7 @@ def flipped(record: bytes, bit: int) -> bytes:
 
 
 def affected(record: bytes, at: int) -> int:
-    """Count the blocks with lines that contain a byte. Each line end, except the last, belongs to two lines."""
+    """Count the blocks whose lines contain the byte at `at`. Each line end, except the last, belongs to two lines."""
     return 1 + (record[at] == ord("\n") and at + 1 < len(record))
 
 
@@ -275,9 +275,9 @@ def test_where_all_bits_are_lost_all_blocks_are_computed(store: Counted) -> None
 
 
 def test_a_record_of_another_kernel_is_refused(store: Counted) -> None:
-    """Records of other kernels are refused, whatever they contain.
+    """A store with the record of another kernel is rejected, whatever the record contains.
 
-    Under the expected name, their lines match no block.
+    Under the expected name, the lines of such a record match no block.
     """
     other = store.folder / "other"
     mine = store.kernel.both(store.x + 1, store=other)
@@ -421,7 +421,7 @@ def test_a_record_that_another_starter_begins_meanwhile_is_no_stranger(
 @pytest.mark.parametrize(
     ("shape", "most", "cost", "rows"),
     [
-        ((4000, 4000), 2048, 3.5e-8, range(3, 4)),  # two rows of blocks before
+        ((4000, 4000), 2048, 3.5e-8, range(3, 4)),  # formerly two rows of blocks
         ((200, 200), 80, 2.6e-3, range(12, 13)),  # 16 x 16 pixels, pooled
         ((100, 100), 45, 4.2e-2, range(12, 20)),  # 32 x 32
         ((100_000, 100_000), 2048, 3.5e-8, range(48, 60)),

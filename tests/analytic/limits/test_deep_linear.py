@@ -1,4 +1,4 @@
-"""Test limits in which features move against networks exactly at the limit, the NTK, one another and wide networks."""
+"""Test linear networks' feature-learning limits against networks exactly at the limit, the NTK and wide networks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def spec(*hidden: int, outputs: int = 2) -> mn.Sequential:
 def moment_matched(n: int = 6) -> tuple[mn.Network, mn.Array]:
     """Return a network of d + C neurons with the limit's moments E[w w'] = I, E[a a'] = I, E[w a'] = 0.
 
-    The limit's equations apply to any neurons with these moments. This network of width 6 follows it up to rounding.
+    The limit's equations apply to any neurons with these moments. This network follows the limit up to rounding.
     """
     net = mn.Network(spec(n), (4,))
     neurons = np.linalg.qr(np.random.default_rng(1).standard_normal((n, n)))[0] * sqrt(n)
@@ -192,7 +192,7 @@ def test_gamma0_zero_is_descent_with_the_tangent_kernel(hidden: int) -> None:
 
 
 def distances(hidden: int, widths: tuple[int, ...], seeds: int) -> tuple[list[Array], list[Array]]:
-    """Return distances of width-n networks from the limit and the NTK's training, root mean square over all steps."""
+    """Return distances of width-n networks from the limit and from NTK training, as root mean squares over steps."""
     x, y, gamma0, lr, steps = X[:3], Y[:3], 3.0, 0.1, 15
     limit, ntk = (
         an.deep_linear_limit(spec(*[1] * hidden), x, y, gamma0=g, lr=lr, steps=steps).predict() for g in (gamma0, 0.0)
@@ -258,7 +258,7 @@ def test_kernels_of_wide_deep_networks_approach_the_limits() -> None:
 
 
 def test_echoes_between_layers_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: without the responses B, the kernels do not determine the limit."""
+    """Negative control: without the responses B, the limit differs."""
     right = an.deep_linear_limit(spec(1, 1), X, Y, gamma0=1.5, lr=0.1, steps=15).predict()
     advance = deep_linear.Signal.advance
 
@@ -364,7 +364,7 @@ def test_inputs_without_features_are_refused() -> None:
 
 
 def test_the_end_of_the_flow_is_reached_at_once() -> None:
-    """An explicit solver would need short steps for ever.
+    """Check predictions at t = 1e9, for which an explicit solver would need too many short steps.
 
     At the end, the network interpolates the targets that its inputs span.
     """

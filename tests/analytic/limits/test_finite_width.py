@@ -1,4 +1,4 @@
-"""Test exact moments of finite networks at initialisation by z-scores over networks, and refuse wrong formulas."""
+"""Test exact moments of finite networks at initialisation by z-scores over networks; wrong formulas fail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def spec(phi: mn.spec.Layer, widths: tuple[int, ...]) -> mn.Sequential:
 
 @cache
 def drawn(net: mn.Sequential, members: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the networks once for the right claim and the wrong ones."""
+    """Return f^2 and hatTheta of random networks, drawn once for the right and the wrong claims."""
     squares, thetas = kernels(net, X, members, seed)
     return squares[:, 0], thetas[:, 0]
 
@@ -58,14 +58,14 @@ def test_moments_are_exact_at_every_width(name: str) -> None:
 
 
 def test_n_times_the_variance_of_one_layer_is_three() -> None:
-    """n Var is 3 for ReLU and 1 for linear layers, whatever w_std. A linear kernel is a mean of 2n squares."""
+    """n Var hatTheta / Theta^2 is 3 for ReLU and 1 for linear layers. A linear kernel is a mean of 2n squares."""
     for n in (1, 2, 10, 10_000):
         assert n * an.finite_width(spec(mn.ReLU(), (n,))).relative == pytest.approx(3, rel=1e-10)
         assert n * an.finite_width(spec(mn.Identity(), (n,))).relative == pytest.approx(1, rel=1e-10)
 
 
 def test_a_wrong_variance_is_refused() -> None:
-    """Negative controls: 2 or 4 in place of 3, gates that are not random, and independent terms of layers."""
+    """Negative controls: 2 or 4 in place of 3."""
     net = spec(mn.ReLU(), (7,))
     right = an.finite_width(net)
     for wrong in (2 / 7, 4 / 7):
@@ -94,7 +94,7 @@ def test_a_wrong_recursion_is_refused(name: str, monkeypatch: pytest.MonkeyPatch
 def test_deep_and_wide_networks_tend_to_the_closed_form(phi: mn.spec.Layer, gate: float) -> None:
     """At fixed depth / width, the distance from the closed form falls as 1 / width.
 
-    The factor e^(5 beta) alone is not the limit.
+    The factor e^((3 gate - 1) beta) alone is not the limit.
     """
     for beta in (0.125, 0.5, 1.0):
         limit, off = an.depth_over_width(beta, gate), []

@@ -1,4 +1,4 @@
-"""Test the nonlinear feature-learning limit: a network at every width, and mean-field theory as the width grows."""
+"""Test the nonlinear feature-learning limit against a network at every width, and mean-field theory at large widths."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_many_short_steps_meet_few_directions() -> None:
 
 
 def reveal(seed: int) -> Array:
-    """Reveal a 4 x 4 matrix by four products, each depending on earlier results, with changes that are taken back."""
+    """Reveal a 4 x 4 matrix by four products that depend on earlier results. Subtract the changes made to it since."""
     rng = np.random.default_rng(seed)
     W, v, moved = DeferredGaussian(4, lambda *shape: rng.standard_normal(shape)), np.ones((4, 1)), np.zeros((4, 4))
     for _ in range(2):
@@ -140,10 +140,10 @@ def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
 
 
 def width_law(phi: Activation, hidden: int, total: int, widths: tuple[int, ...] = (16, 32, 64)) -> None:
-    """The mean over total / n networks is c / n from the limit.
+    """The mean over total / n networks differs from the limit by c / n.
 
-    A single network is n^(-1/2) from this mean. The quantity is the mean of y f over four digits, one of them odd,
-    after twenty steps in which features move.
+    A single network differs from this mean by O(n^(-1/2)). The quantity is the mean of y f over four digits, one of
+    them odd, after twenty steps in which features move.
     """
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()
     lr, steps = 0.1 if isinstance(phi, mn.ReLU) else 0.2, 20
@@ -173,12 +173,12 @@ def test_means_of_networks_are_c_over_n_from_the_limit() -> None:
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.Tanh(), mn.ReLU()], ids=lambda a: type(a).__name__)
 @pytest.mark.parametrize("hidden", [1, 2, 3])
 def test_means_are_c_over_n_from_the_limit_for_each_activation_and_depth(phi: Activation, hidden: int) -> None:
-    """For ReLU, the next order, c_2 / n^2, is a quarter of c / n at width 16, so its networks are wider."""
+    """For ReLU, the next order, c_2 / n^2, is a quarter of c / n at width 16. ReLU networks are therefore wider."""
     width_law(phi, hidden, 480_000 // hidden, (32, 64, 128) if isinstance(phi, mn.ReLU) else (16, 32, 64))
 
 
 def test_flow_is_the_limit_of_short_steps() -> None:
-    """With one hidden layer, all steps have the same samples, and halving the step halves the distance."""
+    """With one hidden layer, all step sizes use the same samples, and halving the step halves the distance."""
     f = [limit(spec(mn.Tanh()), y=Y[:, :1], lr=2.0 / many, steps=many).f[-1] for many in (10, 20, 40)]
     apart = [float(np.abs(a - b).max()) for a, b in pairwise(f)]
     assert 1.7 < apart[0] / apart[1] < 2.3, apart

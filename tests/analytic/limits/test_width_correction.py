@@ -101,7 +101,7 @@ def test_training_and_test_points_have_one_theory() -> None:
 def test_the_error_is_the_scatter_and_falls_with_samples() -> None:
     """Estimates from other shifts agree within their errors.
 
-    Sixteen times the samples reduce the error to less than a third; an error of 1/sqrt would be 1/4.
+    Sixteen times the samples reduce the error to less than a third. An error of 1/sqrt(samples) would fall to 1/4.
     """
     coarse, fine = (theory(spec(2), samples=S, rng=np.random.default_rng(3)).predict([1.0, 9.0]) for S in (128, 2048))
     assert np.all(np.abs(coarse.correction - fine.correction) < 8 * np.hypot(coarse.error, fine.error))
@@ -198,7 +198,7 @@ def difference(f: Any, u: int, h: float = 4e-3) -> Any:
 
 
 def above_law(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that the derivatives of K and T in the first layer are those of the kernel of the layers above it.
+    """Check that the first layer's derivatives of K and T are those of the kernel of the layers above it.
 
     Two inputs with the Gram matrix [[p, c], [c, q]] represent the means of a layer, and T(c, p, q, rho) = T(c, p, q, 0)
     + rho K_c.
@@ -281,7 +281,7 @@ def kernels_at_start(n: int, members: int = 500_000) -> Array:
 
 
 def start_law() -> None:
-    """E Theta and Var Theta are extrapolated from widths 16 and 32 to 1/n = 0: 2 m(2n) - m(n) = m + O(1/n^2)."""
+    """E Theta and Var Theta equal those of networks, extrapolated from n = 16: 2 m(2n) - m(n) = m + O(1/n^2)."""
     found = an.width_correction(ONE, np.ones((1, 1)), np.ones((1, 1))).moments
     claims = np.stack([found.theta.ravel(), found.cov.ravel()], axis=1)
     narrow, wide = kernels_at_start(16), kernels_at_start(32)
@@ -296,8 +296,8 @@ def start_law() -> None:
 def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels at the start agree with the theory.
 
-    A theory without the correlation of backward signals, the noise of the kernels above, or one of the layers is
-    refused.
+    The check fails on a theory without the correlation of backward signals, the noise of the kernels above, or one of
+    the layers.
     """
 
     def planted(phi: list[Array], kappa: Array, K: Jet, T: Jet, N: int) -> FiniteLayer:
@@ -321,7 +321,7 @@ def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.Mo
 def test_trained_networks() -> None:
     """Check 16,000 of the example's networks at each width, extrapolated from widths 32 and 64.
 
-    A theory without any one of the moments is refused.
+    The check fails on a theory that lacks one of the moments cov, o3f and o4.
     """
     case, pairs = "1 hidden, tanh", 8000
     path = Path(__file__).resolve().parents[3] / "examples" / "mean_of_networks.py"
@@ -379,7 +379,7 @@ def test_times_and_samples_are_checked() -> None:
 
 
 def test_huge_targets_have_the_correction_that_is_cubic_in_y() -> None:
-    """Above 1e8, y is negligible beside y^3. With tolerances in units of y, the solver did not end there."""
+    """Above 1e8, y is negligible beside y^3. With tolerances in units of y, the solver would not end."""
     one, huge = (an.width_correction(spec(1), X, np.full((4, 1), y), samples=64).predict(2.0) for y in (1e8, 1e80))
     np.testing.assert_allclose(huge.correction / 1e240, one.correction / 1e24, rtol=1e-5)
     with pytest.raises(ValueError, match="y expects targets below 1e90"):

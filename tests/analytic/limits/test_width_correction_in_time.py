@@ -1,4 +1,4 @@
-"""Test how `width_correction` sums its moments in time against ensembles whose means are exact at every t.
+"""Test how `width_correction` depends on t, for given moments, against ensembles whose means are exact at every t.
 
 Each ensemble has few members. Their f_0 are the 27 nodes of a rule that is exact for Gaussian moments up to the fifth.
 One moment is planted at size e. The hierarchy of f, Theta, O3, O4 is integrated for each member without an expansion,
@@ -101,7 +101,7 @@ def flow(Theta: Array, O3: Array, O4: Array) -> tuple[Array, Array]:
 
 @cache
 def measured(moment: str) -> tuple[Array, Array]:
-    """Return d / de of the mean f and the mean Theta."""
+    """Return the derivatives of mean f and mean Theta with respect to the size e of the moment."""
     T, no3, no4 = theory().T, np.zeros((P, N, N)), np.zeros((P, N, N, N))
     K_inverse_f = np.linalg.solve(in_examples(theory().K, 2), starts()[0].T).T  # E f_c (K^-1 f)_d = 1 if c = d
     members: dict[str, Callable[[float], tuple[Array, Array, Array]]] = {
@@ -119,7 +119,7 @@ def measured(moment: str) -> tuple[Array, Array]:
 
 
 def law(moment: str) -> None:
-    """Both corrections are those of an ensemble with only this moment, on the examples and between them."""
+    """The corrections of f and Theta are those of an ensemble with only this moment, on training and test points."""
     Q = theory().Q
     planted = {"theta": B, "cov": np.multiply.outer(A, A[:N]), "o3f": C, "o4": D}[moment]
     turned = planted @ Q if moment == "theta" else np.einsum("abcd,bi,cj,dk->aijk", planted, Q, Q, Q)
@@ -157,6 +157,6 @@ def test_an_error_of_the_assembly_is_refused(error: str, monkeypatch: pytest.Mon
 
 
 def test_no_moment_no_correction() -> None:
-    """Both corrections are 0 if all moments are."""
+    """Both corrections are 0 if all moments are 0."""
     assert not theory().predict(TIMES).correction.any()
     assert not theory().kernel(2.0).correction.any()

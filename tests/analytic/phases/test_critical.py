@@ -50,8 +50,8 @@ def test_points_where_variances_keep_in_40_digits(
 ) -> None:
     """At points with E phi phi'' = 0, dQ/dq = chi_1.
 
-    There, w^2 = 1 / E phi'^2 and b^2 = q - E phi^2 / E phi'^2. The error of the trapezoid rule falls exponentially in
-    the number of nodes per unit of z, because phi has no pole near the axis.
+    There, w^2 = 1 / E phi'^2 and b^2 = q - E phi^2 / E phi'^2. The error of the trapezoid rule falls exponentially
+    with the number of nodes per unit of z, because phi has no pole near the axis.
     """
     with mp.workdps(40):
         nodes = [

@@ -30,7 +30,7 @@ def test_maps_of_erf() -> None:
 
 
 def chaotic(phi: mn.spec.Activation, depth: int) -> tuple[an.Kernel, np.ndarray[Any, Any]]:
-    """Return a deep chaotic kernel, and rows: two at a small angle, and two with other norms."""
+    """Return a deep chaotic kernel and four rows: two at a small angle, and two with other norms."""
     layers = (mn.Dense(1, w_std=3.0), phi) * depth
     x = 0.1 * np.random.default_rng(0).standard_normal((4, 5))
     u = np.random.default_rng(1).standard_normal(5)
@@ -63,7 +63,7 @@ def deep_tanh(x: np.ndarray[Any, Any], depth: int) -> tuple[float, float]:
 def test_the_error_is_a_bound_in_the_chaotic_phase() -> None:
     """Errors exceed the sum of the layers' own errors.
 
-    The stated error also includes amplified roundings and is a bound.
+    `Kernel.error` also includes amplified roundings and is a bound.
     """
     k, x = chaotic(mn.Tanh(), 50)
     with mp.workdps(40):

@@ -155,7 +155,7 @@ def critical_tanh() -> tuple[float, float]:
 
 
 def law_of_the_edge() -> None:
-    """Critical tanh is right to 25 digits, and tanh, ReLU, GELU and Swish agree with published points."""
+    """Critical tanh is right to 1e-12, and tanh, ReLU, GELU and Swish agree with published points."""
     q, w2 = critical_tanh()
     at = an.critical(mn.Tanh(), b_std=0.05**0.5)
     assert at.q == pytest.approx(q, rel=1e-12)
@@ -170,7 +170,7 @@ def law_of_the_edge() -> None:
 
 
 def law_of_ntk() -> None:
-    """Theta of many blocks is bounded, and linear at the edge."""
+    """Theta of many blocks is bounded, or grows linearly at the edge, and equals `Phase.ntk`."""
     for w, growth in ((0.9, "bounded"), (2**0.5, "linear")):
         layers = mn.Sequential(mn.Dense(9, w_std=w, b_std=0.5 if w < 1 else 0.0), mn.ReLU())
         found = phase_module.phase(layers)

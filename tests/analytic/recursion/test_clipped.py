@@ -1,4 +1,4 @@
-"""Test activations that are constant beyond their kinks against 40 digits, limits, networks and images."""
+"""Test activations that are constant beyond their kinks against 40-digit values, limits, networks and images."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def spec(phi: mn.Activation, width: int = 40) -> mn.Sequential:
 
 @pytest.mark.parametrize("phi", [more.Hardtanh(-0.5, 1.0), more.Hardsigmoid()], ids=str)
 def test_networks_have_the_kernels_on_average(phi: mn.Activation) -> None:
-    """With one hidden layer, the mean kernel does not depend on the width. Kernels that are 0.3 larger are refused."""
+    """With one hidden layer, the mean kernel does not depend on the width. Kernels 30 % larger fail the check."""
     one, x = mn.Sequential(mn.Dense(30, w_std=2.0, b_std=0.4), phi, mn.Dense(1)), inputs()
     upper = np.triu_indices(len(x))
     samples = kernels(one, x, 2000)

@@ -1,4 +1,4 @@
-"""Test closed forms against quadrature, in 70 digits for degenerate rows, and on images."""
+"""Test closed forms against quadrature, against 70 digits on degenerate rows, and on images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MORE = [mn.Sin(), mn.Cos(), mn.Rbf(0.6), mn.Gaussian(1.3, -0.2), mn.Monomial(3),
 EACH = [*KINDS, *(pytest.param(phi, marks=pytest.mark.slow) for phi in MORE)]
 FOUND = [examples(kind)[0][0] for kind in layers() if issubclass(kind, mn.Activation)]
 SMOOTH = [phi for phi in FOUND if isinstance(closed_form(phi), ClosedForm) and not pointwise(phi).kinks]
-"""One of every class with a closed form. The series of a kink does not reach 1e-12."""
+"""One activation of every class with a closed form and no kinks. The series of a kink does not converge to 1e-12."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def test_images(phi: mn.Activation) -> None:
 
 
 def test_sign_has_an_nngp_and_no_ntk() -> None:
-    """The NNGP is 1 - 2 a / pi, right to rounding at every angle. Theta is refused, also inside a residual branch."""
+    """The NNGP is 1 - 2 a / pi, right to rounding at every angle. Theta raises an error, also in a residual branch."""
     spec = network(mn.Sign(), b_std=0.0)
     x = degenerate_rows(np.random.default_rng(1))
     kernel = an.kernel(spec)
@@ -171,7 +171,7 @@ def test_sign_has_an_nngp_and_no_ntk() -> None:
 
 
 def test_networks_of_signs_have_the_nngp_on_average() -> None:
-    """Check z-scores of 8000 networks. A kernel that is a fifth larger is refused."""
+    """Check z-scores of 8000 networks. The check fails on a kernel that is a fifth larger."""
     spec, x = mn.Sequential(mn.Dense(20, b_std=0.4), mn.Sign(), mn.Dense(1, b_std=0.4)), inputs()
     net, upper = mn.Network(spec, x.shape[1:]), np.triu_indices(len(x))
     samples = mn.nngp(net, net.init(np.random.default_rng(0), ensemble=8000), x)[:, *upper]
@@ -194,7 +194,7 @@ def test_a_kernel_of_gaussian_shape() -> None:
 
 
 def test_a_sine_of_frequency_zero() -> None:
-    """The kernels of frequency 0 are constants, as are those of the smallest frequency."""
+    """The kernels are constant at frequency 0 and at frequency 1e-100."""
     x = np.random.default_rng(0).standard_normal((3, 4))
     for b in (0.0, 1e-100):
         got = an.kernel(mn.Sequential(mn.Dense(8), mn.Sin(2.0, b, 1.0), mn.Dense(1))).both(x)
@@ -214,7 +214,7 @@ def test_the_error_of_a_constant_is_none() -> None:
 def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> None:
     """Compare relu^2 by quadrature with its closed form.
 
-    The error is at most error |c|^1024, and close to that near c = 1.
+    The error is at most `Kernel.error` times |c|^1024, and close to this bound near c = 1.
     """
     phi = mn.RectifiedMonomial(2)
     c = np.array([0.6, 0.99, 0.999, 0.9999, 0.99999])
@@ -264,7 +264,7 @@ def series(coef: list[Any], q: Any) -> list[Any]:
 
 
 def polynomial_kernels(coef: list[Any], x: Array) -> tuple[Array, Array]:
-    """Return K and Theta of Dense, the polynomial, Dense, relative to sqrt(k(x, x) k(x', x')), and their diagonals."""
+    """Return K and Theta of the network (Dense, the polynomial, Dense) from Hermite series."""
     k = [[mp.fsum(mp.mpf(float(a)) * mp.mpf(float(b)) for a, b in zip(u, v)) / len(u) for v in x] for u in x]
     found = []
     for c in (coef, [n * c for n, c in enumerate(coef)][1:]):

@@ -218,10 +218,10 @@ def tanh_kernels(q: float, c: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("w_std", [3.0, 10.0, 30.0, 100.0])
 def test_large_preactivations_state_their_error(w_std: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error is at most error |c|^1024, and close to this near c = 1.
+    """The error is at most `Kernel.error` times |c|^1024, and close to this bound near c = 1.
 
-    For angles above 0.27 from a line, the error is rounding. This test uses only the series, as for rows of several
-    norms. `test_steep` tests rows of one norm.
+    For rows at angles of at least 0.27 to a line, the error is rounding. This test uses only the series, as for rows of
+    several norms. `test_steep` tests rows of one norm.
     """
     monkeypatch.setattr(Steep, "of", staticmethod(lambda *_: None))
     angles = np.array([1e-3, 0.01, 0.03, 0.1, 0.27, 1.0, np.pi - 0.27, np.pi - 0.03, np.pi - 1e-3])

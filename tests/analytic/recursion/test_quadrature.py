@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def distances(s: Array) -> Array:
-    """Return E (tanh(s_i z) / sqrt v_i - tanh(s_j z) / sqrt v_j)^2 of all pairs, on one axis for all."""
+    """Return E (tanh(s_i z) / sqrt v_i - tanh(s_j z) / sqrt v_j)^2 for all pairs i, j, on one grid for all."""
     z, w = axis(np, s, (), panels(np.tanh, s), 40)
     y = np.tanh(s[:, None] * z)
     y /= np.sqrt((y**2 * w).sum(axis=1))[:, None]
@@ -32,7 +32,7 @@ def square_of_tanh(xp: Any, q: Any) -> Any:
 @pytest.mark.parametrize("grid", [0.0, 0.25])
 @pytest.mark.parametrize("s", [[0.5, 0.6, 3.0], [1.0, 1.001, 1.002, 1.01], [1e-3, 1.0, 2.0, 400.0]])
 def test_the_curve_of_norms_keeps_the_distances(s: list[float], grid: float) -> None:
-    """The order of the norms does not matter, nor how unevenly they lie between the smallest and the largest."""
+    """Neither the order of the norms nor their spacing matters."""
     scales = np.array(s)
     found = mismatch(lambda xp, x: np.tanh(x), square_of_tanh, scales, grid)
     assert found is not None
@@ -57,9 +57,9 @@ def test_vectors_far_from_the_origin_are_centred_before_their_distances_are_take
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus()])
 def test_float32_takes_a_shorter_series_and_loses_nothing(phi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Float32 uses fewer terms, and its kernels are float64's to rounding.
+    """Float32 uses fewer terms, and its kernels equal those of float64 up to rounding.
 
-    Series that end too early are refused.
+    The check fails on series that end too early.
     """
     kernel = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.5, b_std=0.1), phi, mn.Dense(8), phi, mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((40, 20))
@@ -89,7 +89,7 @@ def test_float32_takes_a_shorter_series_and_loses_nothing(phi: Any, monkeypatch:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_of_one_norm_up_to_roundings_share_a_series(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results equal those beside a row of another norm, where every row has its own series.
+    """Results equal those of a call with one more row of another norm, in which every row has its own series.
 
     Rows of different norms are detected.
     """
@@ -97,7 +97,7 @@ def test_rows_of_one_norm_up_to_roundings_share_a_series(dtype: str, monkeypatch
     x = np.random.default_rng(0).standard_normal((40, 20))
 
     def error(x: Array) -> tuple[float, int]:
-        """Return the largest difference, in roundings, and the products of coefficients of two rows."""
+        """Return the largest difference, in roundings, and the number of products of two rows' coefficients."""
         with counted(Block, "outer") as products:
             both = kernel.both(x)
         apart = kernel.both(np.concatenate((x, 2 * x[:1])))

@@ -1,4 +1,4 @@
-"""Test rows of every scale beside ordinary ones against mpmath, and the names of refused rows."""
+"""Test rows of every scale beside ordinary ones against mpmath, and errors that name rows out of range."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def errors(spec: mn.Sequential, x: Array, monkeypatch: pytest.MonkeyPatch) -> fl
 
 
 def bound(phi: mn.spec.Layer, scale: float) -> float:
-    """Return a few roundings. For sigmoids, Theta of pairs at angles below 1 / |u| is accurate to eps |u|."""
+    """Return a few roundings, or eps |u| for Erf and Sin, whose Theta has this accuracy at angles below 1 / |u|."""
     steep = isinstance(phi, (mn.Erf, mn.Sin)) and 1e5 < scale < 1e40
     return 1e-14 + (4e-16 * min(scale, 1e14) if steep else 0.0)
 
@@ -96,7 +96,7 @@ def test_variances_that_float32_cannot_hold_are_taken_in_float64(
 
 
 def test_one_row_at_each_of_many_scales(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind the kink, angles between collinear rows of different norms count.
+    """ReLU depends on the small angles that GELU creates between collinear rows of different norms.
 
     A single interpolation loses these angles.
     """

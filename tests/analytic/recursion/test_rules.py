@@ -1,4 +1,4 @@
-"""Test the kernels of analytic.kernel by reference values, laws and bad input."""
+"""Test the kernels of analytic.kernel against reference values, and with laws and bad input."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ D = mn.Dense(4)
     ],
 )
 def test_limits_that_are_another(spec: Any, message: str) -> None:
-    """Refuse networks with another limit before any data are passed."""
+    """Check that networks with another limit are rejected before any data are passed."""
     with pytest.raises(mn.UnsupportedLayer, match=message):
         an.kernel(spec)
 

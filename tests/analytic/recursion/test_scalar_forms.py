@@ -32,7 +32,7 @@ def by_numpy(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: 
 
 
 def by_numba(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: Numbers, k: Array) -> Any:
-    """Run compiled steps on whole vectors of entries, and check that the other entries do not change."""
+    """Run compiled steps on whole vectors of entries, and check that D' is equal with and without Theta."""
     from analytic.fast.compiled import steps_of_form
 
     n = -(-D.size // 16) * 16
@@ -107,7 +107,7 @@ LAYERS: dict[str, mn.spec.Layer] = {
     "rectified square": mn.RectifiedMonomial(2),
 }
 FROM_D = {"exponential"}
-"""Forms that take k directly from D. The others take the angle from A."""
+"""Forms that compute k directly from D. The others compute the angle from A."""
 
 
 def form_for(name: str) -> Form:
@@ -131,7 +131,7 @@ def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
             k = (q + q2) / 2 - D0 if form.name in FROM_D else mp.mpf(r) * r2 - a
             (v, dv), (v2, dv2), (e, de) = (dual(layer, *three) for three in ((q, q, q), (q2, q2, q2), (q, q2, k)))
             top = (dv + dv2) / 2 * (t + 2 * r * r2 + 0.5)
-            top = mp.inf if top < 1e-20 else top  # for black pixels, the slope is the rounding of pi/2
+            top = mp.inf if top < 1e-20 else top  # for black pixels of cos, only the rounding of pi/2
             for one, number in zip(found, ((v + v2) / 2 - e, (t + 2 * k + 0.5) * de, (v + v2) / 2, top), strict=True):
                 one.append(mp.nstr(number, 30))
     after, slope, *scales = (np.array([np.longdouble(number) for number in one]) for one in found)
@@ -158,9 +158,9 @@ def test_formulas_are_right_to_rounding(name: str, dtype: str, run: Run) -> None
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_number_of_a_pixel_counts(name: str) -> None:
-    """Negative control: a number of one pixel that is 1e-9 too large is refused.
+    """Negative control: the check fails if a number of one pixel is 1e-9 too large.
 
-    For Rbf, whose phase is pi/4, only the first number counts.
+    For Rbf, whose phase is pi/4, only the first number matters.
     """
     for number in range(1 if name == "rbf" else len(form_for(name).numbers(np, np.ones(1)))):
 
@@ -178,7 +178,7 @@ def test_outside_the_image(name: str, run: Run) -> None:
     zero, theta = tuple(0 * v for v in one), np.ones(16)
     k = np.array([1.0, 0.5, 1.0, *form.constants])
     for sides in ((one, zero), (zero, one)):
-        with np.errstate(invalid="ignore"):  # NumPy has no pixels outside
+        with np.errstate(invalid="ignore"):  # NumPy's path never gets pixels outside
             d, t = run(form, "float64", q / 2, theta, *sides, k)
         np.testing.assert_array_equal(d, q)
         np.testing.assert_array_equal(t, 0)

@@ -1,4 +1,4 @@
-"""Test nearly parallel and nearly opposite pairs of steep activations against integrals over u, and u' given u."""
+"""Test nearly parallel and nearly opposite pairs of steep activations against integrals over u and, given u, u'."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_kernels_at_every_angle(phi: Any, w_std: float) -> None:
 
 @pytest.mark.parametrize("w_std", [0.5, 1.0, 2.0])
 def test_a_narrow_step_at_small_variances(w_std: float) -> None:
-    """The unit of p, 0.1 / q, is then equal to the largest p."""
+    """At these variances, the unit of p, 0.1 / q, exceeds the largest p."""
     phi = mn.Softplus(beta=5.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -139,7 +139,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: each planted error is refused."""
+    """Negative controls: each planted error gives a large error."""
     right = Steep.of
     monkeypatch.setattr(Steep, "of", staticmethod(lambda *of: PLANTED[name](right(*of))))
     assert off(mn.Softplus(), 30.0) > 1e-6

@@ -1,4 +1,4 @@
-"""Test equal, opposite, nearly parallel, collinear and zero rows against mpmath, where other kernels lose digits."""
+"""Test equal, opposite, nearly parallel, collinear and zero rows against mpmath. Naive kernels lose digits on these."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_angle_to_a_rounding_of_one_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_mixed_activations_of_tiny_rows() -> None:
-    """The erf bends two tiny collinear rows apart by 1e-12. The next ReLU depends on the angle, not on its square."""
+    """Erf separates two tiny collinear rows by an angle of 1e-12. ReLU depends on the angle, not on its square."""
     spec = mn.Sequential(mn.Dense(8), mn.Erf(), mn.Dense(8, w_std=2.0), mn.ReLU(), mn.Dense(1))
     x = np.array([[1.0, 2.0], [1e-6, 2e-6], [2e-6, 4e-6], [0.03, 0.06], [-1e-6, -2e-6]])
     assert max(largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))) < BOUND[np.float64]
@@ -123,7 +123,7 @@ def test_mixed_activations_of_tiny_rows() -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("activation", [mn.Erf, mn.Sin, mn.GELU])
 def test_one_image_at_many_brightnesses(activation: type[mn.spec.Activation], dtype: Any) -> None:
-    """Rows of one direction and many, partly equal, norms are bent apart, and a kink then depends on their angles."""
+    """The activation separates collinear rows of many, partly equal, norms, and ReLU depends on their angles."""
     rng = np.random.default_rng(1)
     x = np.linspace(0.1, 3, 16)[:, None] * rng.standard_normal(5)
     alike = np.concatenate([x, x[::4], x[::2] * (1 + 1e-7 * rng.standard_normal((8, 5)))]).astype(dtype)
@@ -136,7 +136,7 @@ def test_one_image_at_many_brightnesses(activation: type[mn.spec.Activation], dt
 
 @pytest.mark.parametrize("activation", WEIGHTS)
 def test_zero_initialised_biases(activation: type[mn.spec.Activation]) -> None:
-    """A row of zeros keeps K = 0. Its biases train, so Theta > 0."""
+    """A row of zeros keeps K = 0. The biases train, so its Theta is positive."""
     zeros = mn.Dense(8, b_std=0.5, b_init="zeros")
     for last in (mn.Dense(1), mn.Dense(1, b_std=0.1)):
         spec = mn.Sequential(zeros, activation(), zeros, activation(), last)
@@ -148,7 +148,7 @@ def test_zero_initialised_biases(activation: type[mn.spec.Activation]) -> None:
 def test_a_row_of_zeros_beside_others(activation: mn.spec.Activation, more: bool) -> None:
     """Check Theta(0, x) = w^2 Theta_0(0, x) phi'(0) E phi'(u), u ~ N(0, q), also for activations by quadrature.
 
-    If phi' of the row of zeros is taken at another scale, tanh's Theta is wrong by a third.
+    If phi' of the row of zeros were evaluated at another scale, tanh's Theta would be wrong by a third.
     """
     z, weight = np.polynomial.hermite_e.hermegauss(200)
     point, x = pointwise(activation), np.array([[0.36, -0.6], [0.0, 0.0], [0.81, 1.07]])

@@ -1,4 +1,4 @@
-"""Test closed-form dynamics against training: small steps, literal loops, limits, and reference values."""
+"""Test closed-form dynamics against training: small steps, explicit loops, limits, and reference values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.kit.two_layer_erf import erf_ntk, spread
 
 # ------------------------------------------------------------------------------------- reference values
 
-C = 2  # the reference's loss is 1/(2 N C) sum (f - y)^2, so its learning rate is C times ours
+C = 2  # the reference's loss is 1/(2 N C) sum (f - y)^2, so its learning rate is C times minintk's
 
 
 def test_one_function_matches_the_reference() -> None:
@@ -155,7 +155,7 @@ DESCENT_MISTAKES = {
 
 
 def test_planted_right_formulas_pass_and_mistakes_do_not() -> None:
-    """The check that the laws use refuses every planted mistake by a wide margin."""
+    """The laws' check fails on every planted mistake by a wide margin."""
     p = problem(seed=0, P=20, ridge=0.3)
     flowed, descended = p.flowed(7), p.descended(7)
     assert p.error(7, flowed, planted(lambda t, mu, rate: np.exp(-rate * t * mu), p, 0.3)) < 1e-9
@@ -183,7 +183,7 @@ def test_a_linearised_network_trains_as_predicted_in_weight_space() -> None:
         theta -= 0.3 / len(y) * J.vjp(f0 + J.jvp(theta - theta0) - y)
     assert np.abs(theta0 + J.vjp(descent.coefficients(60, f0=f0)) - theta).max() < 1e-12
     assert np.abs(descent.predict(60, f0=f0) - (f0 + J.jvp(theta - theta0))).max() < 1e-12
-    assert np.abs(theta - theta0).max() > 0.1  # it has moved
+    assert np.abs(theta - theta0).max() > 0.1  # the weights moved
 
 
 # -------------------------------------------------------------------------------------------------- limits
@@ -209,7 +209,7 @@ def test_ridge_gives_kernel_ridge_regression() -> None:
 
 
 def test_descent_tends_to_flow_to_first_order_in_the_learning_rate() -> None:
-    """At one lr * steps, the difference is c lr + O(lr^2), so halving lr halves it."""
+    """At a fixed lr * steps, the difference is c lr + O(lr^2), so halving lr halves it."""
     k, k_test, y, _ = spread()
     flow = gradient_flow(k, y).predict(4.0, k_test)
     rates = 2.0 ** -np.arange(5, 12)
@@ -295,7 +295,7 @@ def test_the_critical_learning_rate_is_the_theorems() -> None:
 
 @pytest.mark.parametrize("size", [0.0, 5e-324, 1e-310])
 def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
-    """Zero is refused, as are kernels so small that the bound is infinite. The kernel 1e-300 has a bound."""
+    """Zero raises an error, as do kernels so small that the bound is infinite. The kernel 1e-300 I has a bound."""
     for bound in (max_learning_rate, critical_learning_rate):
         with pytest.raises(ValueError, match=r"expects an eigenvalue .*, got .* as its largest: .*; scale the inputs"):
             bound(size * np.eye(3))
@@ -303,7 +303,7 @@ def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
 
 
 def test_the_mean_over_outputs_has_another_rate() -> None:
-    """The docstring warns of this trap: descent on the full kernel diverges at the rate of its mean over outputs."""
+    """As the docstring warns, descent with the full kernel diverges at the largest rate of its mean over outputs."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(32), mn.ReLU(), mn.Dense(4)), (5,))
     theta, x = net.init(rng), rng.standard_normal((10, 5))

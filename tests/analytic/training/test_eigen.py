@@ -1,4 +1,4 @@
-"""Test closed-form dynamics on singular and nearly singular kernels: exact limits, and refusals if no limit exists."""
+"""Test closed-form dynamics on singular and nearly singular kernels: exact limits, and errors if no limit exists."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_kernel_of_low_rank_ends_at_least_squares() -> None:
 
 
 def test_a_limit_that_does_not_exist_is_refused() -> None:
-    """k is singular along (1, -1). A test kernel with a part along it grows for ever, so large t is refused."""
+    """k is singular along (1, -1). Predictions with a part along it grow without bound: large t raises an error."""
     k, k_test, y = np.ones((2, 2)), np.array([[1.0, 0.5]]), np.array([[1.0], [0.0]])
     flow = gradient_flow(k, y)
     # da/dt = -(k a - y)/2: the sum of a tends to 1/2 as 1 - e^-t, and the difference is t/2
@@ -92,7 +92,7 @@ def test_a_limit_that_does_not_exist_is_refused() -> None:
 
 
 def smooth(N: int = 24) -> tuple[A, A, A]:
-    """Return inputs on a short line. The eigenvalues of a smooth kernel fall below 1e-16 without a gap."""
+    """Return kernels and targets of inputs on a short line. The eigenvalues fall below 1e-16 without a gap."""
     x, x_test = np.linspace(-0.5, 0.5, N)[:, None], np.array([[0.3], [0.7]])
     return erf_ntk(x, x), erf_ntk(x_test, x), np.random.default_rng(2).standard_normal((N, 1))
 
@@ -116,7 +116,7 @@ def test_eigenvalues_lost_in_rounding_are_reported_not_guessed(dtype: type) -> N
 
 
 def test_a_smooth_kernel_in_float32_is_right_or_refused() -> None:
-    """With enough examples on a short line, a float32 kernel loses eigenvalues, and training is refused."""
+    """With enough examples on a short line, a float32 kernel loses eigenvalues, and t = inf raises an error."""
     refused = []
     for N in range(4, 24):
         k, k_test, y = smooth(N)

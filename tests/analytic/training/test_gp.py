@@ -116,7 +116,7 @@ def largest_z(draws: A, mean: A, cov: A) -> float:
     return float(max(np.abs(z_mean).max(), np.abs(z_cov).max()))
 
 
-BOUND = 5.0  # 14 numbers a case, a dozen cases: a right formula fails once in 10,000 seeds
+BOUND = 5.0  # 14 numbers per case, a dozen cases: a right formula fails once in 10,000 seeds
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -310,7 +310,7 @@ def test_float32_in_is_float32_out(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_repeated_example_is_the_limit_of_its_two_copies(kind: Kind) -> None:
-    """Without a ridge, one example with the mean of both labels has the same mean and covariance despite rounding."""
+    """Without a ridge, one example with the mean of both labels gives the same mean and covariance despite rounding."""
     for seed in range(20):
         x, y, x_test = data(seed=seed)
         x2, y2 = np.concatenate([x, x[:1]]), np.concatenate([y, [[4.0, -4.0]]])

@@ -112,7 +112,7 @@ def test_every_eigenvalue_keeps_its_digits(m: float) -> None:
 
 
 def test_a_direction_that_is_zero_and_not_dropped_moves_as_far_as_it_can() -> None:
-    """At mu = 0, every step adds 1 + m + ... + m^(j - 1)."""
+    """At mu = 0, step j adds 1 + m + ... + m^(j - 1)."""
     for t in (1, 2, 3, 50):
         want = sum((1 - 0.9**j) / (1 - 0.9) for j in range(1, t + 1))
         assert gains([0.0, 1.0], 0.9, [t])[0, 0] == pytest.approx(want, rel=1e-13)
@@ -150,7 +150,7 @@ def test_momentum_out_of_range(m: Any) -> None:
 
 
 def test_a_linearised_network_trains_as_predicted() -> None:
-    """Check outputs to 2e-14 of the largest after 100 steps, and the weights by J'a."""
+    """Check outputs, and weights theta_0 + J' a, to 2e-14 of the largest during 100 steps."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((8, 5)), rng.standard_normal((8, 2))
     net = mn.Network(mn.Sequential(mn.Dense(32, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(2)), (5,))

@@ -40,7 +40,7 @@ def data(N: int, M: int = 7) -> tuple[A, A, A]:
 
 @pytest.mark.parametrize("kind", ["nngp", "ntk"])
 def test_the_answers_are_those_of_the_matrices(kind: Kind) -> None:
-    """The mean is computed before the spreads, and the kernel's matrix is evaluated once and freed by then."""
+    """The first mean frees the kernel's matrix. Later means and covariances are those of the explicit matrices."""
     x, y, x_test = data(300)
     K, T = DENSE.both(x)
     gp = posterior(DENSE, x, y, ridge=0.01, kind=kind)
@@ -89,7 +89,7 @@ def test_without_a_factor_the_kernel_is_what_it_was(at: int, monkeypatch: pytest
 
 
 def test_an_interrupted_factorisation_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C is raised when LAPACK returns, and the next call computes the kernel again."""
+    """Raise KeyboardInterrupt when LAPACK returns. The next call computes the kernel again."""
     x, y, x_test = data(60)
     gp = posterior(DENSE, x, y, ridge=0.01)
 
@@ -115,7 +115,7 @@ def test_the_factor_leaves_the_lower_triangle() -> None:
 
 @pytest.mark.parametrize("place", [(0, 1), (700, 3), (255, 256), (999, 998), (400, 400)])
 def test_asymmetry_is_found_block_by_block(place: tuple[int, int]) -> None:
-    """A thousand rows make four blocks, and the largest entry counts in any of them."""
+    """A thousand rows make four blocks, and the largest entry is found in any of them."""
     z: Any = np.random.default_rng(0).standard_normal((1000, 20))
     k = z @ z.T
     assert asymmetry(k) == (0.0, np.abs(k).max())

@@ -46,9 +46,9 @@ def worst(found: Any, wanted: Any) -> float:
 
 
 def recursion(spec: mn.Sequential, x1: Any, x2: Any) -> Any:
-    """Return K and Theta, (2, N, M), as functions of (log factor of w_std, of b_std).
+    """Return a function of (log factor of w_std, log factor of b_std) that returns K and Theta, (2, N, M).
 
-    The papers' recursion in cosines gives them.
+    It uses the papers' recursion in cosines.
     """
 
     def kernels(logs: Any) -> Any:
@@ -79,7 +79,7 @@ def recursion(spec: mn.Sequential, x1: Any, x2: Any) -> Any:
 
 
 def by_autograd(spec: mn.Sequential, x1: np.ndarray, x2: np.ndarray) -> Any:
-    """Return [in log w_std, in log b_std][K, Theta], (2, 2, N, M)."""
+    """Return derivatives with respect to (log w_std, log b_std) of (K, Theta), (2, 2, N, M)."""
     return np.moveaxis(jacobian(recursion(spec, x1, x2))(np.zeros(2)), -1, 0)
 
 
@@ -94,7 +94,7 @@ def test_they_are_those_of_the_recursion(name: str) -> None:
 
 @pytest.mark.parametrize("wrong", [1e-2, 1e-9])
 def test_a_wrong_step_is_noticed(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: a step whose square is noticeable, and a step that leaves few digits."""
+    """Negative controls: a step with a large truncation error, and a step with a large rounding error."""
     monkeypatch.setattr(d, "STEP", wrong)
     assert worst(an.kernel(SPECS["relu"]).derivatives(*APART), by_autograd(SPECS["relu"], *APART)) > 1e-8
 
@@ -120,7 +120,7 @@ def test_rows_that_are_equal_have_those_of_their_variances(name: str) -> None:
     ids=["quadrature", "images"],
 )
 def test_other_kernels_by_differences(spec: mn.Sequential) -> None:
-    """Check these kernels by a power law: K is homogeneous of degree 2 in the last layer's w_std."""
+    """Compare a kernel by quadrature and a kernel of images with differences of a larger step."""
     x = np.random.default_rng(0).standard_normal((3, 5) if isinstance(spec.layers[0], mn.Dense) else (3, 4, 4, 2))
     kernel = an.kernel(spec)
     found = kernel.derivatives(x)
@@ -184,7 +184,7 @@ SCALES = 1e-140, 1e5, 1e9, 1e20, 1e35, 1e100, 1e150, 1e152
 
 @pytest.mark.parametrize(("name", "scale", "dtype"), thinned(product(SPECS, SCALES, ("float32", "float64"))))
 def test_rows_of_any_size_are_right_or_refused(name: str, scale: float, dtype: str) -> None:
-    """Derivatives are right to 64 roundings of K / h, or they are refused.
+    """Derivatives are right to 256 roundings of K / h, or an error is raised.
 
     The reference differences have a step 100 times larger.
     """

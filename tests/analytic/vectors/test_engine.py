@@ -1,4 +1,4 @@
-"""Test the tile engine with any size, any tile and any place for the result, and its refusals."""
+"""Test the tile engine with any size, tile and destination of the result, and its errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def data(n: int, d: int = 5, seed: int = 0) -> Any:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("size", [1, 7, 16, 64])
 def test_tile_sizes(size: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles divide the matrix or do not, and have one entry or all of them."""
+    """Check tiles that divide the matrix or do not, and have one entry or all entries."""
     x1, x2 = data(40).astype(dtype), data(23, seed=1).astype(dtype)
     kernel = an.kernel(SPEC)
     want = [*kernel.both(x1), *kernel.both(x1, x2)]
@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_refused_before_work() -> None:
 
 
 def test_memory_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For ten million rows, quadratures alone take minutes and gigabytes."""
+    """For ten million rows, even the quadratures would take minutes and gigabytes."""
 
     def worked(*arguments: Any) -> None:
         raise AssertionError("the rows went through the layers")
@@ -135,7 +135,7 @@ def test_memory_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_memory_stays_within_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the result and a copy of the rows, no memory grows with N^2."""
+    """Beyond the result, a call needs memory for tiles and a copy of the rows, but no N^2 numbers."""
     import tracemalloc
 
     for module in ("minintk.threads", "analytic.vectors.engine"):
@@ -176,7 +176,7 @@ PHIS = mn.ReLU(), mn.Erf(), mn.Sin(), mn.Tanh(), mn.Sigmoid(), mn.Softplus()
 @pytest.mark.filterwarnings("ignore:.*is by quadrature and exact to:UserWarning")
 @pytest.mark.parametrize(("phi", "w_std", "others"), thinned(product(PHIS, (1.0, 4.0), OTHERS), every=5), ids=repr)
 def test_a_pair_depends_on_other_rows_within_its_error(phi: mn.Activation, w_std: float, others: str) -> None:
-    """Series, interpolations and tiles depend on all rows, but a pair's kernels stay within both errors."""
+    """Series, interpolations and tiles depend on all rows, but change a pair's kernels within the stated errors."""
     pytest.importorskip("analytic.phases", reason="Kernel.error knows no roundings without it")
     rng = np.random.default_rng(0)
     pair = rng.standard_normal((2, 9))

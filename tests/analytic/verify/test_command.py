@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 QUICK: dict[str, Any] = {"widths": (32, 64, 128, 256), "depth": 1, "activations": ("erf",), "seeds": 16}
 LESS = QUICK | {"widths": (32, 64, 128), "seeds": 8}
-"""Enough for large errors."""
+"""Enough to detect large errors."""
 
 
 # ------------------------------------------------------------------------------------------ diagnostics
@@ -56,7 +56,7 @@ def test_weight_movement_of_tensors_that_start_at_zero() -> None:
 
 
 def test_movement_of_kernels_at_the_edges() -> None:
-    """Distances from 0 and between kernels whose squares overflow are right. NaN and other shapes are refused."""
+    """Distances from 0 and between kernels whose squares overflow are right. NaN and other shapes raise errors."""
     one, zero = np.ones((2, 3, 3)), np.zeros((3, 3))
     assert relative_distance(one, zero).tolist() == [np.inf] * 2
     assert relative_distance(zero, zero) == 0
@@ -132,7 +132,7 @@ def given() -> Any:
 
 
 def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> None:
-    """The bound includes 16 networks of 4 units, some with a smaller bound, and excludes those of 256 units."""
+    """The minimum includes 16 networks of 4 units, some with a smaller bound, but no networks of 256 units."""
     bench = experiment._Bench("relu", 1, given, np, 0, lambda part: None)
     ntk = an.kernel(network_spec("relu", 4, 1)).ntk(given.x)
     limit = experiment.LR * an.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])
@@ -143,14 +143,14 @@ def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> N
 
 
 def trained(K: Array, Theta: Array, y: Array, lr: float) -> Ensemble:
-    """Train infinitely wide networks with these kernels in steps."""
+    """Return infinitely wide networks with these kernels, trained in steps."""
     return ensemble((K, Theta), np.arange(N_TRAIN), y, lr=lr, by="descent")
 
 
 def test_moments_are_those_of_gradient_descent_step_by_step(given: Any) -> None:
-    """Check A_t of eqs. (14), (15) against `t` steps f <- f - lr/N Theta (f - y) on every draw.
+    """Check the moments of eqs. (14), (15) against 20 steps f <- f - lr/N Theta (f - y).
 
-    The sum K + A ... is written out.
+    The steps are composed into one affine map of f_0.
     """
     K, Theta = an.kernel(network_spec("erf", 8, 2)).both(given.points)
     N, lr = N_TRAIN, 0.3
@@ -166,7 +166,7 @@ def test_moments_are_those_of_gradient_descent_step_by_step(given: Any) -> None:
 
 
 def test_moments_of_the_last_layer_alone(given: Any) -> None:
-    """Check the map with K in place of Theta, for fixed features and a last layer drawn from K."""
+    """Check the moments with K in place of Theta, for fixed features and a trained last layer."""
     K, Theta = an.kernel(network_spec("erf", 8, 2)).both(given.points)
     N, lr = N_TRAIN, 0.3
     update = np.eye(len(K))
@@ -331,7 +331,7 @@ def wrong_kernel(self: Kernel, x: Array) -> Both:
 
 
 def wrong_dynamics(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> Array:
-    """Run time at half speed, as a wrong factor in the loss would."""
+    """Halve the learning rate, as a wrong factor in the loss would."""
     return right_descend(ntk, y, f0, steps, lr / 2)
 
 
@@ -367,7 +367,7 @@ def test_a_wrong_theory_fails(
 
 
 def test_networks_of_another_parametrization_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In PyTorch's own scaling, one spec gives another network than the kernels describe."""
+    """In PyTorch's own scaling, a spec gives other networks than those that the kernels describe."""
 
     def naive(spec: Any, input_shape: Any) -> mn.Network:
         return mn.Network(spec, input_shape, mn.PyTorch())

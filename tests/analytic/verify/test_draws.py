@@ -81,7 +81,7 @@ def spending(critical: float, rounds: int, nodes: int = 1001) -> Array:
 
 
 def test_the_critical_value_spends_the_level() -> None:
-    """The level is spent look by look as in the module's docstring. An error of 3e-7 is 1e-5 of the critical value."""
+    """The level is spent look by look as in the module's docstring. An error of 3e-7 is 1e-5 in the critical value."""
     spent = spending(CRITICAL, ROUNDS)
     assert spent.round(4).tolist() == [0.0022, 0.0018, 0.0014, 0.0012, 0.0010, 0.0009, 0.0008, 0.0007]
     assert spent.sum() == pytest.approx(LEVEL, abs=3e-7)
@@ -95,7 +95,7 @@ def errors_at(exponent: float, trials: int, scatter: float, rng: np.random.Gener
 
 
 def test_refusals_at_the_boundary_are_binomial() -> None:
-    """Negative control: repeated looks at 2.33 each, without spending, are rejected."""
+    """Negative control: with a critical value of 2.33 at every look, the refusals exceed the level."""
     trials = 10_000
     z = z_scores(errors_at(REFUSED_ABOVE, trials, 0.5, np.random.default_rng(0)), REFUSED_ABOVE)
     assert within(int((z >= CRITICAL).any(axis=1).sum()), trials, LEVEL)
@@ -218,7 +218,7 @@ def test_gradients_that_go_straight_through_are_refused(monkeypatch: pytest.Monk
 
 @UNSTABLE
 def test_the_gate_refuses_what_both_models_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """f and f_lin follow one wrong gradient and approach each other as n^-1/2."""
+    """f and f_lin use the same wrong gradient and approach each other as n^-1/2."""
     draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
     right = NetworkJacobian.vjp
 
@@ -254,7 +254,7 @@ def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
 @settings(max_examples=20, derandomize=False, phases=[Phase.explicit, Phase.generate])
 @given(draw=random_draws())
 def test_the_distance_from_the_linearisation_falls_with_the_width(draw: Draw) -> None:
-    """Check twenty networks that no earlier run has used. The slow test below uses wider ones."""
+    """Check twenty networks that no earlier run has used. The slow test below uses wider networks."""
     holds_once_in_four(draw, NARROW)
 
 
@@ -268,7 +268,7 @@ def test_the_distance_falls_in_wider_networks(draw: Draw) -> None:
 
 @UNSTABLE
 def test_a_wrong_kernel_is_refused_where_the_linearisation_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: the analytic kernel of a network with biases is refused if computed without them."""
+    """Negative control: the analytic kernel of a network with biases is refused if computed without biases."""
     draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
 
     def without(spec: mn.spec.Layer) -> an.Kernel:
@@ -291,7 +291,7 @@ def test_a_kernel_that_moves_as_far_in_wide_networks_is_refused() -> None:
 @UNSTABLE
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_control_is_refused(control: str) -> None:
-    """Each control is refused on one network that hypothesis does not choose, so that all five are comparable."""
+    """Each control is refused on a network that hypothesis does not choose. All five are therefore comparable."""
     draw = replace(drawn(by(np.random.default_rng(0)), control), depth=2, phi=mn.Tanh(), body="dense", residual=False)
     assert gate(draw, NARROW)["gate"] == "refused"
 
@@ -301,7 +301,7 @@ def test_a_control_is_refused(control: str) -> None:
 @given(draw=random_draws(), control=st.sampled_from(CONTROLS))
 @settings(max_examples=5, phases=[Phase.explicit, Phase.generate])
 def test_every_control_is_refused(draw: Draw, control: str) -> None:
-    """On any network, a control is never accepted and is undecided at most once."""
+    """On any network, a control is refused in at least one of two attempts."""
     other = drawn(by(np.random.default_rng(draw.seed)), control)
     assert "refused" in (gate(other)["gate"], gate(replace(other, seed=other.seed + 1))["gate"])
 

@@ -30,9 +30,9 @@ def test_z_scores_reject_what_is_wrong() -> None:
 
 
 def test_few_members_do_not_see_one_over_the_width() -> None:
-    """Means that are off by 1/n are refused as often as right ones if sqrt(E) << n.
+    """If sqrt(E) << n, means that are off by 1/n are rejected as often as right means.
 
-    Otherwise, they are always refused.
+    If sqrt(E) >> n, they are always rejected.
     """
     rng = np.random.default_rng(0)
     for E, n, seen in ((16, 256, False), (4096, 8, True)):
@@ -42,7 +42,7 @@ def test_few_members_do_not_see_one_over_the_width() -> None:
 
 @pytest.mark.parametrize("tests", [1, 8, 40])
 def test_the_critical_value_is_bonferronis(tests: int) -> None:
-    """The two-sided probabilities of all tests add up to the family-wise error, under any dependence a bound."""
+    """The two-sided probabilities of all tests add up to the family-wise error, a bound under any dependence."""
     assert 2 * tests * norm.sf(critical_z(tests)) == pytest.approx(FAMILY_WISE_ERROR, rel=1e-9)
 
 
