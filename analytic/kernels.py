@@ -47,21 +47,21 @@ LARGEST_SILENT_ERROR = 1e-8
 
 
 class Both(NamedTuple):
-    """Hold the two kernels of one evaluation."""
+    """Arrays for NNGP and NTK."""
 
     nngp: Array
     ntk: Array
 
 
 class Derivatives(NamedTuple):
-    """Hold both kernels' derivatives with respect to log w_std and log b_std, each jointly for all layers."""
+    """Derivatives of both kernels with respect to log w_std and log b_std, each changed in all layers at once."""
 
     w_std: Both
     b_std: Both
 
 
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
-    """Return the steps of the recursion for examples of `shape`.  UnsupportedLayer if the spec has no recursion."""
+    """Return the recursion's steps for examples of `shape`, or raise UnsupportedLayer if the spec has no recursion."""
     by = tuple((lower.dispatch(type(layer)), pointwise.dispatch(type(layer))) for layer in every(spec))
     return _program(spec, parametrization, shape, by)
 
@@ -125,20 +125,20 @@ class Kernel:
 
     All methods take NumPy or CuPy examples x : (N, *shape), float32 or float64, and return arrays of that library and
     precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, or a few 1e-7 in float32, even for nearly
-    parallel, equal, opposite and zero rows.  `error` bounds larger errors, of activations without closed forms and of
-    layers that amplify rounding errors of small angles (chaotic phase: erf, tanh at w_std >= 3).  After saturated
-    sigmoids (erf, sin) with pre-activations u, Theta depends on angles as small as 1 / |u|.  Its error reaches |u|
-    times the precision if all rows (for sin, two rows) are nearly parallel.
+    parallel, equal, opposite and zero rows.  `error` bounds the larger errors of activations without closed forms, and
+    of layers that amplify rounding errors of small angles (chaotic phase: erf, tanh at w_std >= 3).  After saturated
+    sigmoids (erf, sin) with pre-activations u, Theta depends on angles as small as 1 / |u|.  Its error can be |u| times
+    the precision if all rows (for sin, two rows) are nearly parallel.
 
     Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306.  The inputs' |x| / sqrt(d) must lie
-    between 1e-153 and 1e153, and results must fit the inputs' precision.  If there is a random bias, smaller rows are
+    between 1e-153 and 1e153, and results must fit the inputs' precision.  With a random bias, rows below this range are
     treated as 0.  Float32 results below 1e-38 have fewer digits.  Outside these ranges, a ValueError names the row.
 
     If the network has convolutions or pooling, the recursion runs pixel by pixel on images (N, H, W, C) and sequences
     (N, L, C).  The NNGP is as accurate as for vectors, and so is the NTK of images that are equal, opposite or black.
     For other images, the NTK depends on angles that are known only to the square root of the precision.  These are
     angles between pixels that are nearly opposite before a kink, nearly parallel after pooling, or in collinear windows
-    of very different size.  Many such angles cause errors of up to 1e-8 in the NTK (1e-3 in float32), and of up to 1e-9
+    of very different norm.  Many such angles cause errors of up to 1e-8 in the NTK (1e-3 in float32), and of up to 1e-9
     (1e-4 in float32) in the NNGP of later layers.  Before a saturated sigmoid, opposite images shifted by a bias have
     errors of |u|^2 times the precision. If the images' root mean squares differ by a factor R, errors grow by R times
     float64's precision, unless the network is ReLU-like without biases.  A ValueError is raised if R > 1e8, or if a
@@ -152,7 +152,7 @@ class Kernel:
 
     x2 : M examples; defaults to x1.  With `minintk.Dropout`, x2 always has its own masks, so K(x, x) of an example with
         itself appears only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
-    memory : bound in bytes on what the call adds to the process, results included; by default all free memory within
+    memory : bound, in bytes, on the memory that the call adds, including results; by default all free memory within
         the control group's limit.  Loading Numba takes another 130 MB once, and compiling for its disk cache takes 40
         MB.  MemoryError is raised before the pairs are computed if the result and the working arrays do not fit.
     out : an array (for `both`, a pair) of the result's shape and precision, for instance a numpy.memmap.
@@ -211,7 +211,7 @@ class Kernel:
 
         equal : True to compute only equal pixels, (N, M, H, W), which is fast if no earlier layer mixes pixels.
         memory : as for `nngp`.   For sequences the shapes are (N, M, L, L') and (N, M, L).   Raises ValueError if the
-        network ends in vectors, and UnsupportedLayer if it has masks, because K(p, p) of x with itself then differs.
+        network ends in vectors, and UnsupportedLayer if it has masks, because masks change K(p, p) of x with itself.
 
         >>> import numpy as np, minintk as mn
         >>> x = np.arange(6.0).reshape(1, 2, 3, 1)
@@ -255,7 +255,7 @@ class Kernel:
     def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
         """Compute both kernels' derivatives with respect to log w_std and log b_std, jointly in all layers, (N, M).
 
-        Central differences in float64 take the time of four kernels and have relative errors of about 1e-9.
+        Central differences in float64 take as long as four kernels and have relative errors of about 1e-9.
         Raises MemoryError before any work if the result does not fit, and ValueError, naming the examples, if a
         derivative overflows the inputs' precision.
 
@@ -354,7 +354,7 @@ class Kernel:
         return program(self.spec, self.parametrization, shape)
 
     def _inputs(self, x1: Array, x2: Array | None) -> tuple[Examples, Program]:
-        """Check the inputs, and return them with their steps.  With masks, x2 counts as new data even if x2 is x1."""
+        """Check the inputs; return them with their steps.  With masks, x2 is treated as new data even if x2 is x1."""
         inputs = Examples(x1, x2)
         steps = self._program(inputs.example)
         return (inputs if x2 is None or not has_masks(steps) else Examples(x1, x2[:])), steps
@@ -366,7 +366,7 @@ class Kernel:
     def _kernels(
         self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None
     ) -> list[Any]:  # one entry per kernel, None unless wanted
-        """Check the inputs, and compute the kernels by blocks, as images, or as vectors."""
+        """Check the inputs, and compute the kernels of images or vectors, by blocks for a store or an executor."""
         inputs, steps = self._inputs(x1, x2)
         if wanted.asked[1]:
             check_rates(self.spec, self.parametrization, inputs.example)
@@ -410,11 +410,11 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZA
     """Return the `Kernel` (NNGP and NTK) of `spec` at infinite width.
 
     parametrization : provides Theta's learning-rate scales.  Theta depends only on the ratios of hidden widths; if the
-    scales make it depend on the widths, computing Theta raises UnsupportedLayer.  Without scales, the standard
-    parametrization and PyTorch's have no limit.  Theta is then computed for the spec's own widths, to first order, and
-    grows with them, as in neural-tangents.  If features move (`SpectralMuP`, `MeanField`), these are the kernels at
-    initialisation, and training changes Theta by order one.  The outputs' variance K is O(1/n), computed for the spec's
-    widths n.  Raises UnsupportedLayer, with the reason, if a layer has no rule or the limit is not this recursion.
+    scales make it depend on the widths, computing Theta raises UnsupportedLayer.  Without scales, Theta has no limit in
+    the standard and PyTorch parametrizations.  We then compute Theta for the spec's own widths, to first order; it
+    grows with the widths, as in neural-tangents.  If features move (`SpectralMuP`, `MeanField`), these are the kernels
+    at initialisation, and training changes Theta by order one.  The outputs' variance K is O(1/n), computed for the
+    spec's widths n.  Raises UnsupportedLayer if a layer has no rule or the limit is not this recursion.
 
     >>> import minintk as mn
     >>> kernel(mn.Sequential(mn.ReLU(), mn.Dense(1)))
@@ -425,6 +425,6 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZA
     if not isinstance(parametrization, Parametrization):
         raise TypeError(f"parametrization expects an object such as mn.NTK(), got {parametrization!r}")
     for shape in ((1,), (512, 512, 1), (512, 1)):
-        with suppress(ValueError):  # the shape is unknown here, but specs without a limit are refused already
+        with suppress(ValueError):  # shapes are unknown here, but specs without a limit can be rejected
             program(spec, parametrization, shape)
     return Kernel(spec, parametrization)

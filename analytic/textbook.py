@@ -6,8 +6,8 @@ Here z is a channel's value at pixel (h, w) of x_n, and z' at pixel (h', w') of 
 
 `analytic.kernel` is more accurate for nearly parallel vectors.  Here the angle a is the arccos of a cosine rounded to
 1e-16.  A small a is known only to 1e-8, because cos a is about 1 - a^2/2.  K depends on a^2 and is not affected.  Theta
-depends on a itself and has a relative error of about 3e-9 per ReLU.  The engine takes p = (1 - cos a)/2 from the
-difference of the vectors and propagates it through the layers: its K and Theta are exact up to rounding.
+depends on a itself and has a relative error of about 3e-9 per ReLU.  `analytic.kernel` computes p = (1 - cos a)/2
+from the vectors' difference and propagates p through the layers: its K and Theta are exact up to rounding.
 """
 
 from itertools import pairwise, product
@@ -82,7 +82,7 @@ def dense(layer: s.Dense | s.Conv2d, K: Array, Theta: Array) -> tuple[Array, Arr
 
 
 def relu_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
-    """Use E relu(u) relu(u') = sqrt(q q') (sin a + (pi - a) cos a) / 2 pi,   E relu'(u) relu'(u') = (pi - a) / 2 pi.
+    """Return E relu(u) relu(u') = sqrt(q q') (sin a + (pi - a) cos a) / 2 pi,   E relu'(u) relu'(u') = (pi - a) / 2 pi.
 
     a = arccos(K / sqrt(q q')).  Both results are 0 if q q' = 0.  K, q, q' broadcast.  Lee et al. 2019, supplement C.
 
@@ -95,7 +95,7 @@ def relu_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
 
 
 def erf_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
-    """Use E erf(u) erf(u') = (2/pi) arcsin(2K / sqrt(r)),   E erf'(u) erf'(u') = (4/pi) / sqrt(r - 4K^2).
+    """Return E erf(u) erf(u') = (2/pi) arcsin(2K / sqrt(r)),   E erf'(u) erf'(u') = (4/pi) / sqrt(r - 4K^2).
 
     r = (1 + 2q) (1 + 2q').  K, q and q' broadcast.  Lee et al. 2019, supplement C; Williams 1997.
 

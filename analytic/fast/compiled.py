@@ -1,4 +1,4 @@
-"""Compile the Numba loops of kernels (`pip install minintk[fast]`) and the formulas that the loops call."""
+"""Compile kernels' Numba loops (`pip install minintk[fast]`) and the formulas that the loops call."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stri
 
 @cache
 def version(module: str) -> int:
-    """Return a hash of a module's loops and all code they use, because Numba's cache checks only this file."""
+    """Return a hash of a module's loops and of all code they use, because Numba's cache checks only this file."""
     return crc32("".join(map(getsource, (arcs, scalar_forms, symbols, llvm, modules[module]))).encode())
 
 

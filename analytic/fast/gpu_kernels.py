@@ -51,7 +51,7 @@ def entries(dtype: Any, form: tuple[str, int, int], *, tangent: bool) -> str:
     name, numbers, factors = form
     code = Text(dtype)
     k = tuple(code.declare(f"v[{i}]") for i in range(factors))
-    before, code.statements = code.statements, []  # constants are read once and not for each entry
+    before, code.statements = code.statements, []  # constants are read once, not for each entry
     one, two = (tuple(code.declare(f"values[{x} + at + {i} * plane]") for i in range(numbers)) for x in ("x", "x2"))
     theta = code.declare("theta[m]") if tangent else None
     after, slope = FORMS[name].through(code, code.declare("d[m]"), theta, one, two, k)

@@ -1,7 +1,7 @@
 """Carry planes of pixel pairs at one offset through all layers with Numba (`pip install minintk[fast]`).
 
 `follow` takes the steps, and the numbers of the pixels for every step, from `analytic.fast.offsets`.  It is compiled
-once for each precision.  It contains no networks or activations, but calls activations by address
+once for each precision.  It contains no networks or activations; it calls activations by address
 (`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, and its lines of pixels follow each other.
 Each line has `width` pairs.  All loops vectorise because `width` is a multiple of 16.
 """
@@ -18,7 +18,7 @@ WINDOW, FORM, COPY, ADD = range(4)
 
 @jit
 def margin(D: Any, T: Any, half: Any, half2: Any) -> None:
-    """Set D of a pair with one pixel outside the image to half the variance of the pixel inside."""
+    """Set D of a pair with one pixel outside the image to half the variance of the pixel inside, and Theta to 0."""
     for n in range(D.size):
         D[n], T[n] = half[n] + half2[n], 0
 
@@ -124,7 +124,7 @@ def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any,
 def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts: Any, offsets: Any, across: Any,
            shape: Any, start: Any, lefts: Any, rights: Any, work: Any, total: Any, into: Any, field: Any, tangent: Any
            ) -> None:  # fmt: skip
-    """Set total[0, b] and total[1, b] to the sums of D and Theta over the planes of images `one` and `two` + b `some`.
+    """Add to total[0, b] and total[1, b] the sums of D and Theta over planes of images `one` and `two` + b `some`.
 
     forms : addresses of the activations.   pairs : (one, two, some, each, row).  If `each` is set, images `one` + b
         `some` replace image `one`.  The field is filled starting at line `row`.
@@ -140,7 +140,7 @@ def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts:
         if b == 0 or each > 0:
             lift(values, one + each * b * some, each, parts, 4, lefts)
         lift(values, two + b * some, 1, parts, 3, rights)
-        twice = each > 0 or (some == 1 and two + b == one)  # offsets o and -o of an image with itself have equal sums
+        twice = each > 0 or (some == 1 and two + b == one)  # for an image with itself, offsets o and -o have equal sums
         for k in range(offsets.size):
             offset = offsets[k]
             if twice and offset < 0:

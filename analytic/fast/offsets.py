@@ -1,8 +1,8 @@
 """Compute pixel pairs offset by offset: a plane of pairs (p, p + o) stays in cache through all layers.
 
 A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  Pairs at different offsets o
-therefore do not mix before a pooling, which needs only the sum of all pairs.  `Field` carries all pairs through one
-layer; `sums` carries the pairs at some offsets through all layers.
+therefore do not mix before a pooling.  A pooling needs only the sum of all pairs.  `Field` carries all pairs through
+one layer; `sums` carries the pairs at some offsets through all layers.
 
     plane    all pairs at one offset o_y across the lines, with one line for each y such that y + o_y is inside
     line     the pairs at several offsets o_x along the lines, in sequence; small images share a line
@@ -62,7 +62,7 @@ def sums_suffice(program: Program, grid: tuple[int, int]) -> Readout | None:
 
 
 PIXELS_ADDED_UP = 4
-"""Maximum number of pixels in a window that planes sum.  The 16 terms have half a rounding each, see `fields`."""
+"""Maximum number of pixels in a window that planes sum: its 16 pairs have half a rounding each (`fields.ROUNDINGS`)."""
 
 
 def added_up(step: Pool, xp: Any) -> bool:
@@ -314,7 +314,7 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """Return the read-out of D and Theta, (2, n, m), float64, of n images and m from `first` on (half if same)."""
+        """Return the read-out of D and Theta, (2, n, m), float64, of n images and m from `first` on; j >= i if same."""
         assert self.readout is not None
         unit = self.readout.weights[2]
         if not on_host(self.xp):

@@ -1,7 +1,7 @@
-"""Read out planes: poolings followed by a mean over equal pixels or by one window form a weighted sum over pixel pairs.
+"""Read out planes: poolings and then a mean over equal pixels, or one window, form a weighted sum over pixel pairs.
 
 Poolings average with T_1, ..., T_K, one matrix per axis, and A = T_K ... T_1 : (out, H) is their product.  The next
-step reads the mean over equal outputs, or the only output that remains:
+step uses the mean over equal outputs, or the only output that remains:
 
     D'' = sum_pp' (A' A / out)_pp' D_pp',  minus what each pooling subtracts, as in `steps.pooled_difference`
 
@@ -59,7 +59,7 @@ class Readout:
         return rows, columns, largest / counts
 
     def averaged(self, number: int, row: PoolCoefficients, layout: FieldLayout) -> PoolCoefficients:
-        """Return the part that this pooling subtracts, averaged over the later steps; equal shares drop out."""
+        """Return the part that this pooling subtracts, averaged by the later steps.  Equal shares cancel."""
         own = row.own.right.reshape((-1, *row.grid))
         for k, axis in ((0, 1), (1, 2)):
             A = np.eye(row.grid[k])

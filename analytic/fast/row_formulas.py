@@ -1,6 +1,6 @@
 """Convert a program for pairs of vectors into a list of formulas, which are compiled for the host or for a GPU.
 
-The formulas resemble those of `analytic.recursion.scalar_forms`, and read numbers of the left row and of the right row.
+The formulas resemble those of `analytic.recursion.scalar_forms`, and use numbers of the left row and of the right row.
 Programs are cut into parts.  Steps without a formula, user-defined steps and rows of zeros run in NumPy or CuPy.
 """
 

@@ -27,7 +27,7 @@ def follow(steps: Any, constants: Any, table: Any, p: Any, tau: Any, i: Any, j: 
     """Carry the pairs of rows i, i + 1, ... with rows j, j + 1, ... through the steps.
 
     steps : (address, first line in the table for the left rows, first line for the right rows).   tau : empty if not
-    requested.   begin : 1 if tau starts at 0.   work : two lines of whole vectors, so no write exceeds them.
+    requested.   begin : 1 if tau starts at 0.   work : lines for p and tau, long enough for whole vectors.
     """
     m, tangent = p.shape[1], tau.shape[0] > 0
     x, y = work[0], work[1]

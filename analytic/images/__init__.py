@@ -4,14 +4,14 @@ Reading order:
 
     rules          convolutions, pooling and flattening of pixel covariances
     fields         a variance for every pixel, a distance for every pair of pixels
-    pixel_pairs    the pairs that a field holds, and windows on them
+    pixel_pairs    the pairs that a field contains, and window sums over the pairs
     window_sums    sums over windows, as a few shifted sums
     steps          linear steps on a field
     attention      sums over positions, weighted by each image's attention
     activations    activations and normalisations on a field
     precision      scale and precision of images, and their range
-    plan           which pixel pairs to compute, in what precision, and which steps run offset by offset
-    engine         carries pairs of images, one or a few at a time, through all layers
+    plan           the pixel pairs to compute, the precision, and the steps that run offset by offset
+    engine         all layers for one or a few pairs of images at a time
     memory         the memory layout of fields, and the arrays that a thread reuses for them
 """
 

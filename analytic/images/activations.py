@@ -16,11 +16,11 @@ from analytic.recursion.state import Block, Distances, Dual, Pairs, RowState, Sc
 from minintk.arrays import Array
 
 TINY_ROOT = {4: 1e-16, 8: 1e-140}
-"""{bytes per number: replacement of sqrt(q) at q = 0}.  Quotients by its square are finite."""
+"""{bytes per number: replacement for sqrt(q) at q = 0}.  Quotients by the square of this number are finite."""
 
 
 LARGE = 1e36
-"""A finite replacement of tan(pi/2)^2."""
+"""A finite replacement for tan(pi/2)^2."""
 
 
 class KinkedCoefficients(NamedTuple):
@@ -30,7 +30,7 @@ class KinkedCoefficients(NamedTuple):
     floor : lower bound of X, against division by 0: a quarter of a rounding error at the angle pi, for the largest U.
     opposite : pixels with A / X above this number are treated as opposite; inf if no two images are opposite.
     scale : factor of D and Theta, which differs from 1 only if their unit is too small or too large.
-    zero : 1 for pixels with q = 0.   slope : phi'(0) for these, alpha for others.   Both are None if their Theta is 0.
+    zero : 1 for pixels with q = 0.   slope : phi'(0) if q = 0, else alpha.   Both are None if Theta is 0 where q = 0.
     """
 
     half: PixelValues
@@ -70,9 +70,9 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
 
 @apply.register
 def _(step: Homogeneous, row: Any, field: Field) -> None:
-    """With U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), X = 2U - A = U (1 + cos a), K = U - A:
+    """Apply alpha x + beta |x|, with U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), K = U - A:
 
-    t      = tan(a/2) = sqrt(A / X)              X t = U sin a           X = 0 if only rounding is left
+    X      = 2U - A = U (1 + cos a), 0 if only rounding is left       t = tan(a/2) = sqrt(A / X)       X t = U sin a
     D'     = gain (2 b2 / pi) [pi / (2 b2) D + a K - U sin a]
     Theta' = gain (2 b2 / pi) [pi / (2 b2) - a] Theta
     """
@@ -143,7 +143,7 @@ def prepare_form(
 
 
 FINER = 16
-"""Formulas process pieces that are smaller by this factor, to keep their temporaries in cache."""
+"""Formulas process pieces smaller by this factor, so that their temporary arrays stay in cache."""
 
 
 def apply_form(row: FormCoefficients, field: Field) -> None:
@@ -187,7 +187,7 @@ def _(step: Any, pixels: Pixels, tile: Tile) -> tuple[Pixels, FormCoefficients |
 
 @apply.register
 def _(step: Dual, row: Any, field: Field) -> None:
-    """Convert D to p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')) -> p' -> D', or use its formula."""
+    """Convert D to p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')), p to p' and p' to D', or use the formula."""
     if isinstance(row, FormCoefficients):
         apply_form(row, field)
         return

@@ -2,14 +2,14 @@
 
     K' = A(x) K A(x')',   Theta' = A(x) Theta A(x')',   A(x) = zeta(w_k^2 K_0(x, x)),   K_0 : the inputs' kernel
 
-These sums replace a pooling's sums over windows, between the affine steps of values and outputs.  They require the
-scaling d_k^-1 with W_q = W_k.  Then G = k k' / d_k, a mean over d_k features, converges to a constant.  Outputs depend
-on G through h d_v terms of random sign, and each key changes G by 1 / d_k.  Hence neither keys nor earlier layers add
-to Theta through keys (Hron et al. 2020).  A requires all pairs of positions of each image, in float64 (`Mixing`).
+These sums replace a pooling's sums over windows, between the affine steps of values and outputs.  The scaling is d_k^-1
+with W_q = W_k.  Then G = k k' / d_k, a mean over d_k features, converges to a constant.  Outputs depend on G through h
+d_v terms of random sign, and each key changes G by 1 / d_k.  Hence Theta has no term for the keys, nor for earlier
+layers through the keys (Hron et al. 2020).  A requires all pairs of positions of each image, in float64 (`Mixing`).
 
 With d_k^-1/2 and independent W_q, G stays Gaussian as the number of heads also grows: mean 0, E G_as G'_bt = K_q(a, b)
 K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians.  It has a closed
-form for the identity, but not for softmax (Hron et al. 2020, eq. (16)).  With the values' K_v:
+form for the identity, but not for softmax (Hron et al. 2020, eq. (16)).  With the kernel K_v of the values:
     K'(a, b) = K_q(a, b) sum_st K_k(s, t) K_v(s, t)        Theta' by the product rule, as in a `Product`
 """
 

@@ -34,7 +34,7 @@ from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2), if needed after each image with itself.  Errors are as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2), if needed after those of each image with itself.  Errors as in `Wanted`."""
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
@@ -43,7 +43,7 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
 
 
 def image_engine(plan: ImagePlan, inputs: Examples, asked: tuple[bool, bool]) -> ImageEngine:
-    """Return an engine; if needed, first carry each image with itself through all layers.   asked : (NNGP, NTK)."""
+    """Return an engine.  If needed, first compute kernels of each image with itself.   asked : (NNGP, NTK)."""
     firsts = (0, inputs.shape[0])[: len(inputs.x)] if plan.recorded else ()
     each = map(partial(self_kernels, plan, inputs), firsts)
     with single_threaded_blas():
@@ -64,17 +64,17 @@ def image_diagonals(program: Program, inputs: Examples) -> RowState:
 
 
 NUMBERS_OF_ONE_THREAD = 2**20
-"""Fields up to this size use one thread: switching threads between short NumPy calls would cost more."""
+"""Fields up to this size use one thread: switching threads between short NumPy calls takes more time than it saves."""
 
 
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
-    """Return True if a second thread would cost more than it saves."""
+    """Return True if a second thread would take more time than it saves."""
     numbers = prod(inputs.shape) * prod(plan.grid) ** (1 if plan.layout.diagonal else 2)
     return not plan.by_offsets and not by_quadrature(plan.program) and numbers <= NUMBERS_OF_ONE_THREAD
 
 
 BYTES_PER_GPU_BATCH = 2**27
-"""Bytes of D of the image pairs that a GPU processes at once; Theta takes as many bytes."""
+"""Bytes of D for the image pairs that a GPU processes at once.  Theta takes as many bytes."""
 
 
 def pairs_at_once(plan: ImagePlan) -> int:
@@ -84,11 +84,11 @@ def pairs_at_once(plan: ImagePlan) -> int:
 
 
 NUMBERS_IN_TILE = 2**10
-"""If all pairs of pixels are requested, a tile's results of up to this many pixels a side are assembled in float64."""
+"""Maximum number of pixels per side of a tile if all pairs of pixels are requested; its results are in float64."""
 
 
 SHORTEST_TILE = 0.02
-"""Approximate minimum seconds of a tile on one core.  Preparing the images would take as long as a shorter tile."""
+"""Approximate minimum seconds of a tile on one core: preparing a shorter tile's images takes as long as its pairs."""
 
 SHORTEST_SUMMED = 5
 """Tiles of summed planes take at least this many times as long, because all cores share one tile."""
@@ -126,7 +126,7 @@ BYTES_OF_A_SERIES = 80_000
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Return the bytes of all threads besides the results, from measured maxima.   size : images per side of a tile."""
+    """Return the bytes all threads need besides results, from measured maxima.   size : images per side of a tile."""
     n, host = max(inputs.shape), on_host(plan.layout.xp)
     size = min(size or images_per_tile(plan, n), n)
     shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
@@ -158,7 +158,7 @@ def field_bytes(plan: ImagePlan, pairs: int) -> int:
 
 
 def by_quadrature(program: Program) -> int:
-    """Return the number of activations without a formula, whose number of coefficients is unknown."""
+    """Return the number of activations without a formula for pixels; each can have many coefficients."""
     duals = (step for step in all_steps(program) if isinstance(step, Dual))
     return sum(not isinstance(step, Homogeneous) and form_of(step) is None for step in duals)
 
@@ -205,7 +205,7 @@ class SelfKernels:
 
 
 def selves_at_once(double: ImagePlan, n: int) -> int:
-    """Return how many of n images, each with itself, pass through the layers at a time.  `Selves` take more memory."""
+    """Return how many of n images, each with itself, pass through the layers at a time; `Selves` need more memory."""
     if by_quadrature(double.program):  # each image has its own coefficients
         return 1
     most = pairs_at_once(double)
@@ -213,7 +213,7 @@ def selves_at_once(double: ImagePlan, n: int) -> int:
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
-    """Carry every image of x1, or of x2 from `first` on if `first` > 0, with itself through all layers, in float64."""
+    """Carry each image of x1, or of x2 if `first` = N, with itself through all layers, in float64."""
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
@@ -261,7 +261,7 @@ def rows_of(images: slice, F: int) -> slice:
 class ImageEngine:
     """Evaluate the kernels, or a block of them.
 
-    inputs : if symmetric (x2 = x1), only the upper triangle is computed.   pools : the pools recorded for x1 and x2.
+    inputs : if symmetric (x2 = x1), only the upper triangle is computed.   pools : `SelfKernels.pools` of x1 and x2.
     own : the diagonals, if known and x2 = x1.   asked : (NNGP, NTK).   size : images on a tile's side.
     out, workspace : the results (NNGP, NTK) and the threads' arrays, set during the run.
     """
@@ -281,7 +281,7 @@ class ImageEngine:
         return others + working_memory(self.plan, inputs, self.size)
 
     def at(self, place: Place) -> ImageEngine:
-        """Return the engine for a block of whole tiles, without program and library.  The results are unchanged."""
+        """Return the engine for a block of whole tiles, without program and library.  The results do not change."""
         (i, j), inputs, plan = place, self.inputs.at(*place), self.plan
         sides = [(self.pools[0], i), (self.pools[-1], j)][: len(inputs.x)] if self.pools else []
         pools = [[(d[at], theta[at]) for d, theta in pool] for pool, at in sides]
@@ -387,7 +387,7 @@ class ImageEngine:
     def through_fields(
         self, images: PreparedImages, tile: Tile, pairs: tuple[int, int, int, bool]
     ) -> tuple[Pixels, Array, Array]:
-        """Return the final pixels, and D and Theta of the pairs, processing all pixels of a few images at a time."""
+        """Return the final pixels, and D and Theta of the pairs.  Process all pixels of a few image pairs at a time."""
         plan, xp, (n, first, m, same), ntk = self.plan, self.plan.layout.xp, pairs, self.asked[1]
         E, F = plan.pixels
         pixels, prepared = images.pixels, None
@@ -416,7 +416,7 @@ class ImageEngine:
         return after, d, theta
 
     def write(self, out: Array | None, i: slice, j: slice, values: Array) -> None:
-        """Write results and, if symmetric, their transpose.  On the diagonal, mirror the upper triangle."""
+        """Write results and, if symmetric, their transpose.  For a tile on the diagonal, mirror its upper triangle."""
         if out is None:
             return
         xp, symmetric = self.plan.layout.xp, self.inputs.symmetric
@@ -434,7 +434,7 @@ class ImageEngine:
         most = pairs_at_once(self.plan)
         wide = min(m, most)
         deep = most // wide
-        if same or self.plan.by_offsets:  # half of a square tile is discarded; planes share the cores
+        if same or self.plan.by_offsets:  # deep batches compute many pairs below the diagonal; planes share the cores
             deep = min(deep, -(-n // 4))
         for a in range(0, n, deep):
             for b in range(a if same else 0, m, wide):

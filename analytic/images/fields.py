@@ -65,7 +65,7 @@ class Field(ABC):
     i, j : the images x and x', as slices of the tile's images.   grid : (H, W).   asked : True if Theta is requested.
     live : the number of arrays in use, 1 or 2.
     pending : (ratio, rest) if ratio K + rest must still be added to Theta; rest is in the unit.
-    roundings : D's error, in rounding errors.   added_up : True if the next pooling's windows are already summed.
+    roundings : the error of D, in roundings.   added_up : True if the next pooling's windows are already summed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Define the memory layout of fields, and manage the arrays that a thread reuses."""
+"""Define the memory layout of fields, and lend arrays that each thread reuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CACHE_LINE_BYTES = 64
 
 
 class PixelValues(NamedTuple):
-    """Numbers per pixel, shaped for the two sides of a field: x on the left, x' on the right."""
+    """One number per pixel, in shapes that broadcast to a field: x on the left, x' on the right."""
 
     left: Array
     right: Array
@@ -29,7 +29,7 @@ class Workspace(local):
         self.taken: dict[int, Array] = {}
 
     def take(self, shape: tuple[int, ...]) -> Array:
-        """Borrow an array of `shape` that contains arbitrary finite numbers."""
+        """Lend an array of `shape` that contains arbitrary finite numbers."""
         size = prod(shape)
         numbers = min((one for one in self.free if one.size >= size), key=lambda one: one.size, default=None)
         if numbers is not None:
@@ -54,7 +54,7 @@ class Workspace(local):
         return whole[first : first + size]
 
     def give(self, *arrays: Array) -> None:
-        """Return arrays that were borrowed by `take`."""
+        """Take back arrays that were lent by `take`."""
         self.free.extend(self.taken.pop(id(a)) for a in arrays)
 
 

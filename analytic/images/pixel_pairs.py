@@ -1,4 +1,4 @@
-"""Arrange pairs of pixels in a field, and apply window sums, pooling and flattening to the pairs.
+"""Arrange pairs of pixels in a field, and apply window sums, pooling and flattening to the field.
 
 Square     all pairs of pixels of some images x and x', as a matrix (pixels of all x, pixels of all x')
 Selves     all pairs of pixels of each image with itself
@@ -17,8 +17,8 @@ from minintk.arrays import Array, on_host
 from minintk.spec.windows import Axis
 
 BYTES_PER_PIECE = 1_200_000
-"""Bytes of a field that an activation processes at a time.  They fit a core's cache together with a formula's
-temporaries.  They are large enough that threads seldom wait for the interpreter lock between two NumPy calls."""
+"""Bytes of a field that an activation processes at a time.  Such a piece fits a core's cache together with a formula's
+temporaries, and is so large that threads seldom wait for the interpreter lock between two NumPy calls."""
 
 
 class Square(Field):
@@ -34,7 +34,7 @@ class Square(Field):
         return values.right[self.j].reshape((1, -1))
 
     def pixels_of_x(self, v: Array) -> Array:
-        """Return v : (2, n, H, W) as (live, A, H, W, 1 or B, 1, 1), to broadcast with the pixels of all x'."""
+        """Reshape v : (2, n, H, W) to (live, A, H, W, 1 or B, 1, 1), to broadcast with the pixels of all x'."""
         return v[: self.live, self.i, ..., None, None, None]
 
     def pieces(self, finer: int = 1) -> Iterator[slice]:
@@ -47,7 +47,7 @@ class Square(Field):
         yield from (slice(start, min(start + step, n)) for start in range(0, n, step))
 
     def images(self, a: Array, W: int) -> Array:
-        """Return a : (..., A H W, B H' W) as (..., A, H, W, B, H', W)."""
+        """Reshape a : (..., A H W, B H' W) to (..., A, H, W, B, H', W)."""
         lines, lines2 = (a.shape[k - 2] // (count * W) for k, count in enumerate(self.sizes))
         return a.reshape((*a.shape[:-2], self.sizes[0], lines, W, self.sizes[1], lines2, W))
 
@@ -59,7 +59,7 @@ class Square(Field):
         h, w = rows.out, columns.out
         whole = [(p.start, p.stop) for p in self.split(h, A * W * B * h * W)] if plain(rows) else [(0, h)]
         alone = len(whole) == 1 and (h, w) == (H, W) and not trivial(rows) and not trivial(columns)
-        out = self.a if alone else self.new((h, w))  # a single piece can overwrite its input
+        out = self.a if alone else self.new((h, w))  # a single piece overwrites its input
         if trivial(rows):
             self.along(self.a, out, columns, edges, (0, h))
         else:
@@ -82,7 +82,7 @@ class Square(Field):
         add_windows(source, target, axis, (2, 5), outside, piece[0])
 
     def along(self, a: Array, out: Array, axis: Axis, edges: Edges, piece: tuple[int, int]) -> None:
-        """Write the sums along the lines into `out`, for the lines of x in a."""
+        """Write the sums along the lines of `a` into `out`, for the lines `piece` of x."""
         live, W = self.live, edges.half_sum.shape[3]
         outside = self.pixels_of_x(edges.half_sum)[:, :, slice(*piece)], edges.half_sum[:live, None, None, None, self.j]
         source, target = self.images(a[:live], W), self.images(out[:live], axis.out)[:, :, slice(*piece)]

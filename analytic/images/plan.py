@@ -48,7 +48,7 @@ class ImagePlan:
 
     @property
     def pool(self) -> Pool | None:
-        """Return the pooling whose windows the leading steps already sum, so that no field contains all pixels."""
+        """Return the pooling, if any, whose windows the leading steps sum; no field then contains all pixels."""
         end = self.program[self.by_offsets] if 0 < self.by_offsets < len(self.program) else None
         return end if isinstance(end, Pool) and planes().added_up(end, self.layout.xp) else None
 
@@ -64,12 +64,12 @@ class ImagePlan:
 
     @property
     def pooled(self) -> list[tuple[int, int]]:
-        """Return the grids after each pooling, in the order of recording."""
+        """Return the shapes recorded at each pooling or attention, in the order of recording."""
         return list(pool_grids(self.program))
 
 
 def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
-    """Yield the grids after each pooling; a shortcut precedes its branch."""
+    """Yield the shapes recorded at each pooling or attention; a shortcut precedes its branch."""
     for step in program:
         if isinstance(step, Fork):
             yield from pool_grids(step.shortcut)
@@ -81,7 +81,7 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
 def plan_images(
     program: Program, inputs: Examples, *, each: bool = False, pixels: tuple[int, int] = (1, 1)
 ) -> ImagePlan:
-    """Plan the kernel of x1 with x2 or x1, or with `each`, of each image with itself.   pixels : as in `ImagePlan`."""
+    """Plan the kernel of x1 with x2 or x1, or, if `each`, of each image with itself.   pixels : as in `ImagePlan`."""
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
     dtype = inputs.dtype if each else field_precision(program, inputs)
     pairs = N if each else N * M // (2 if inputs.symmetric else 1)

@@ -25,7 +25,7 @@ FLOAT64_MAX_RATIO = 1e16
 """Largest ratio for fields in float64, which corresponds to R = 1e8 and an error of 1e-8."""
 
 SMALLEST_OF_IMAGES = 1e-270
-"""Smallest variance unless images are scaled first.  Smaller ones are too close to the number that replaces 0."""
+"""Smallest variance, unless images are scaled first.  Smaller variances are too close to the number that replaces 0."""
 
 FLOAT32_MAX_VARIANCE = 1e14
 """Largest variance for float32.  Squares of larger variances, or of variances below its inverse, are out of range."""
@@ -45,7 +45,7 @@ def scale_free(program: Program) -> bool:
 
 
 def first_variances(program: Program, inputs: Examples) -> Array:
-    """Return all images' mean squares plus the first layer's bias, (N + M,); ValueError if a sum is out of range."""
+    """Return the images' mean squares plus the first bias, (N + M,); raise ValueError if a sum is out of range."""
     affine = next(affine_steps(program), None)
     bias = 0.0 if affine is None else affine.beta2 / affine.w2
     parts = tuple(flat(x) for x in inputs.x)
@@ -64,7 +64,7 @@ def field_precision(program: Program, inputs: Examples) -> Any:
     if scale_free(program) or not bool(xp.any(q > 0)):
         return inputs.dtype
     later = next((a.beta2 / a.w2 for a in affine_steps(program) if a.beta2 > 0), 0.0)
-    q = xp.where(q > 0, q, min(later, float(xp.max(q))))  # black images have the bias's variance
+    q = xp.where(q > 0, q, min(later, float(xp.max(q))))  # black images have the first bias's variance
     small, large = int(xp.argmin(xp.where(q > 0, q, xp.inf))), int(xp.argmax(q))
     low, high = float(q[small]), float(q[large])
     if high > FLOAT64_MAX_RATIO * low:

@@ -26,7 +26,7 @@ from minintk.spec.windows import Axis, axes
 
 
 class ImageStep(Step):
-    """Base class of steps that need the pixels.  `analytic.images.engine` applies these steps."""
+    """Base class of steps that need the pixels; `analytic.images.engine` applies them."""
 
     def rows(self, rows: RowState) -> tuple[RowState, Any]:
         raise TypeError(f"{type(self).__name__} acts on images, not on vectors")
@@ -47,7 +47,7 @@ class Window(ImageStep):
 
 
 class Mixing(ImageStep):
-    """Base class of steps that sum pairs of different pixels, which need each image's kernel with itself."""
+    """Base class of steps that sum pairs of different pixels.  These steps need each image's kernel with itself."""
 
     @property
     @abstractmethod
@@ -111,7 +111,7 @@ def all_steps(program: Program) -> Iterator[Step]:
 
 
 def depth(program: Program) -> int:
-    """Return the nesting depth of sums."""
+    """Return the nesting depth of sums and products."""
     sums = [step for step in program if isinstance(step, Fork)]
     return max((1 + max(depth(one.branch), depth(one.shortcut)) for one in sums), default=0)
 

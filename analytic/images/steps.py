@@ -68,7 +68,7 @@ def prepare_all(program: Program, pixels: Pixels, tile: Tile) -> tuple[Pixels, t
     for step in program:
         if not isinstance(step, Window | Affine | Pool | Flat):
             tile.check(pixels)
-        with np.errstate(over="ignore", invalid="ignore"):  # `check` reports overflow before it is used
+        with np.errstate(over="ignore", invalid="ignore"):  # `check` reports overflow before results are used
             pixels, one = prepare(step, pixels, tile)
         coefficients.append(one)
     tile.check(pixels)
@@ -85,7 +85,7 @@ def apply_all(program: Program, coefficients: tuple[Any, ...], field: Field) -> 
 
 
 def half_variances(pixels: Pixels, layout: FieldLayout) -> PixelValues | None:
-    """Return the pixels' q / 2, in the unit, if Theta has a pending term, because it needs K = half + half' - D."""
+    """Return q / 2 in the unit, or None if Theta has no pending term.  This term needs K = half + half' - D."""
     return layout.spread(pixels.q / (2 * pixels.unit)) if pixels.pending else None
 
 
@@ -138,7 +138,7 @@ def _(step: Window, pixels: Pixels, tile: Tile) -> tuple[Pixels, WindowCoefficie
     q = 2 * unit * line_sum(half_sum, columns) + step.affine.beta2
     theta = mean * line_sum(across_sum(pixels.theta, rows), columns) + step.affine.ratio * q + step.affine.rest
     edges, xp = Edges(half[None], half_sum[None]), tile.layout.xp
-    if not tile.layout.diagonal:  # on a diagonal, either both pixels are outside or none
+    if not tile.layout.diagonal:  # if `diagonal`, either both pixels are outside or neither
         edges = Edges(*(xp.astype(xp.concat((v, xp.zeros_like(v)), axis=0), tile.layout.dtype) for v in edges))
     before, pending = half_variances(pixels, tile.layout), (step.affine.ratio, step.affine.rest / unit)
     return Pixels(q, theta, unit, pixels.error, pending=True), WindowCoefficients(before, edges, pending)
@@ -228,7 +228,7 @@ def join_fields(step: Fork, field: Field, other: Field, row: ForkCoefficients) -
 
 
 def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
-    """Multiply: K' = K1 K2; with h = q / 2, K = h + h' - D:  D' = (h1 - h1')(h2 - h2') + K1 D2 + (h2 + h2') D1;
+    """Multiply fields: K' = K1 K2; with h = q / 2, K = h + h' - D:  D' = (h1 - h1')(h2 - h2') + K1 D2 + (h2 + h2') D1;
     Theta' = Theta1 K2 + K1 Theta2.
     """
     assert row.after_branch is not None
@@ -251,7 +251,7 @@ def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
 
 
 class MaskCoefficients(NamedTuple):
-    """half : q / 2 in the unit.   gain : 1 / keep - 1.   Only variances grow, so D' = D + gain (half + half')."""
+    """half : q / 2 in the unit.   gain : 1 / keep - 1.   Variances grow, K does not: D' = D + gain (half + half')."""
 
     half: PixelValues
     gain: float
@@ -266,7 +266,7 @@ def _(step: Masks, pixels: Pixels, tile: Tile) -> tuple[Pixels, MaskCoefficients
 
 @apply.register
 def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
-    """Treat all pixels as different, since their masks are independent."""
+    """Treat all pixels as different, because their masks are independent."""
     add_pending(field, row.half)
     for piece in field.pieces():
         field.d[piece] += row.gain * sum(field.pick(row.half, piece))
@@ -276,9 +276,9 @@ def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
 
 
 class PoolCoefficients(NamedTuple):
-    """T_H and T_W on both sides; own : half of D of each pooled pixel's window with itself, in the unit.
+    """T : T_H and T_W for both images.   own : half of D of each pooled pixel's window with itself, in the unit.
 
-    share : sum of a window's weights, 1 away from edges.   mean : of q / 2 over it.   Both are None if shares are 1.
+    share : sum of a window's weights, 1 away from edges.   mean : its mean of q / 2.   Both are None if shares are 1.
     """
 
     before: PixelValues | None
@@ -373,7 +373,7 @@ def follow(
             join_fields(step, field, other, row)
         elif isinstance(step, Pool):
             apply(step, pooled(step, pixels, tile, None)[1], field)
-            xp, bound = tile.layout.xp, pooled(step, pixels, tile, None)[0]  # 0 for black windows: D is exactly 0
+            xp, bound = tile.layout.xp, pooled(step, pixels, tile, None)[0]  # 0 for black windows, so D is exactly 0
             own = xp.clip(diagonal(field, field.d), 0, bound.q / pixels.unit)
             theta = 0 * own if field.theta is None else diagonal(field, field.theta) * (pixels.unit / 2)
             theta = xp.clip(theta, 0, bound.theta)

@@ -20,7 +20,7 @@ from minintk.spec.windows import Axis
 
 @lru_cache(maxsize=1024)
 def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
-    """Return slices (outputs, inputs): output p reads input stride p - before + s.  Wrapping needs several pairs."""
+    """Return slices (outputs, inputs), several pairs if the axis wraps: output p uses input stride p - before + s."""
     places = [axis.stride * p - axis.before + s for p in range(axis.out)]
     if axis.circular:
         places = [place % axis.size for place in places]
@@ -33,7 +33,7 @@ def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
 
 
 def plain(axis: Axis) -> bool:
-    """Return True if there is one output per pixel and zeros outside."""
+    """Return True if there is one output per pixel, and zeros surround the image."""
     return axis.stride == 1 and axis.out == axis.size and not axis.circular
 
 
@@ -70,7 +70,7 @@ def add_windows(
 ) -> None:
     """Write out = sum_s a[S p + s, S p' + s] along two axes that are shifted together.  `out` must not be `a`.
 
-    outside : contributions of a pixel inside paired with a pixel outside, left and right, which broadcast to a.
+    outside : contributions of pairs with one pixel outside, for x inside and for x' inside; they broadcast to a.
     start : the first output along the first axis, for a plain axis.
     """
     if plain(axis):
@@ -110,9 +110,9 @@ def shifted_sum(
 ) -> None:
     """Compute `joint_sum` for a plain axis: outputs from `start` along the first axis, and all along the second.
 
-    For each shift, all axes after the first form one contiguous run, which is faster than separate lines.  Entries that
-    received a neighbouring line's numbers are then recomputed.  Positive shifts come first, so that the first write to
-    `out` starts on a cache line.  Otherwise, NumPy takes three times as long.
+    For each shift, all axes after the first are added as one contiguous run, which is faster than line by line.  This
+    adds numbers of a neighbouring line to some entries, which are then recomputed.  Positive shifts come first, so that
+    the first write to `out` starts on a cache line.  Otherwise, NumPy takes three times as long.
     """
     (first, second), n, stop = along, a.shape[along[1]], start + out.shape[along[0]]
     run, step = prod(a.shape[first + 1 :]), prod(a.shape[second + 1 :])

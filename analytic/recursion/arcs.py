@@ -28,7 +28,7 @@ def power_series(terms: int = 64) -> tuple[Polynomial, Polynomial]:
 
 
 def short_series(series: Polynomial, terms: int) -> list[float]:
-    """Fit a polynomial in z = 4p - 1 to the series at 400 Chebyshev nodes of [0, 1/2]; return the highest power first.
+    """Fit a polynomial in z = 4p - 1 to the series at 400 nodes of [0, 1/2]; return coefficients, highest power first.
 
     >>> p = np.linspace(0, 0.5, 1001)
     >>> P = short_series(power_series()[0], TERMS[8][0])

@@ -73,7 +73,7 @@ def clipped(point: Pointwise) -> Form:
         return *(xp.clip((t + (q == 0) * 1e-99) / xp.maximum(s, 1e-160), -FAR, FAR) for t in kinks.tolist()), s
 
     def norms(xp: Any, sign: float, one: Numbers, two: Numbers) -> Any:
-        """Return E (phi(s z) / sqrt v - phi(+-s' z) / sqrt v')^2 / 4, which is linear between all kinks."""
+        """Return E e(z)^2 / 4, where e(z) = phi(s z) / sqrt v - phi(+-s' z) / sqrt v' is linear between all kinks."""
         (*h, s, gain), (*h2, s2, gain2) = one, two
         root, root2 = (g / xp.where(v > 0, v, 1.0) for g, v in ((gain, s), (gain2, s2)))
         ends = *h, *(sign * v for v in h2), -END, 0.0, END

@@ -4,10 +4,10 @@
 
 The formulas hold for Gaussian u, u' of variances q, q' and covariance k. They are written in p = (1 - c)/2 and r = (1 +
 c)/2 instead of k, because these stay exact for nearly parallel and nearly opposite rows.  Every formula for p' is a sum
-of terms that vanish with p and with q - q', so rounding changes no angle.  Computing p' as v - E phi phi' would lose
-digits.  `scalar_forms` contains the part from the angle, also for images.  `tests/oracles` contains the papers' own
-forms, in 50 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019 (sin, Rbf), Cho and Saul 2009 (rectified
-monomials, Sign), Tsuchida et al. 2020 (GELU).
+of terms that vanish with p and with q - q', so p' of nearly parallel rows keeps its digits.  Computing p' as v - E phi
+phi' would lose digits.  `scalar_forms` defines the part from the angle, and the formulas for images.  `tests/oracles`
+evaluates the papers' own formulas with 50 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019 (sin, Rbf), Cho and
+Saul 2009 (rectified monomials, Sign), Tsuchida et al. 2020 (GELU).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ SATURATION = 40.0
 def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
     """Return the step of phi(x) = a sin(b x + c), with V = 1 - C e^(-2q) = 2 v / a^2 (see `scalar_forms.sine`).
 
-    Let d and s be D and S at p = 0.  Different norms contribute to p'
+    Let d and s be D and S at p = 0.  Different norms add this part to p':
 
         [(1 - e^-d)(1 + C e^-s) - C (e^-q - e^-q')^2 / 2 - (sqrt V - sqrt V')^2 / 2] / (2 sqrt(V V'))
 
@@ -196,7 +196,7 @@ def closed_form(layer: s.Activation) -> Dual:
             return Homogeneous(name, 0.0, 1.0, 0.0)
         case s.RectifiedMonomial(2):
             return ClosedForm(name, lambda xp, q: 1.5 * q * q, RECTIFIED_SQUARE)
-        case s.Sign():  # E phi'^2 is infinite: `analytic.kernel` refuses Theta; for only K, it is set to 0
+        case s.Sign():  # `analytic.kernel` rejects Theta, because E phi'^2 is infinite; the slope 0 is unused
             return ClosedForm(name, lambda xp, q: xp.astype(q > 0, q.dtype), SIGN, odd=True)
         case s.Erf():
             return ClosedForm(name, erf_variance, ERF, odd=True, norms=pointwise(layer).phi)

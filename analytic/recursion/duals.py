@@ -33,7 +33,7 @@ LARGEST_SCALE = 1e33
 
 
 NORM_GRID = 0.25
-"""Spacing in log sqrt(q) of the ends of the cached curves of `mismatch`."""
+"""Spacing, in log sqrt(q), of the possible ends of the curves that `mismatch` caches."""
 
 
 def seen(xp: Any, q: Array) -> Array:
@@ -45,7 +45,7 @@ def seen(xp: Any, q: Array) -> Array:
 
 
 class HomogeneousRow(NamedTuple):
-    """Factors for rows with q = 0, None if there are none (`RowState.has_zero_rows`).   nonzero : 0 if q = 0, else 1.
+    """Factors for rows with q = 0, or None if all q > 0 (`RowState.has_zero_rows`).   nonzero : 0 if q = 0, else 1.
 
     factor : if one of two rows has q = 0, their factors' product is E phi' phi' divided by the other row's sqrt(v / q).
     """
@@ -62,7 +62,7 @@ def folded(xp: Any, s: Array) -> Array:
 
 @dataclass(frozen=True)
 class Homogeneous(Dual):
-    """Compute the step of phi(x) = alpha x + beta |x|.
+    """Step of phi(x) = alpha x + beta |x|.
 
     With a the angle, b2 = beta^2 / (alpha^2 + beta^2) (1/2 for ReLU) and variances v = (alpha^2 + beta^2) q,
 
@@ -71,7 +71,7 @@ class Homogeneous(Dual):
 
     and with h = a/2 = asin(sqrt p), w = sin(a)/2 = sqrt(p (1 - p)):   p' = k0 p + (2 b2 / pi) (h - w).
 
-    NumPy has its own in-place code, because the compiled code's formula, `scalar_forms.bent`, would take 7 (float64) to
+    NumPy has its own in-place code, because `scalar_forms.bent`, the compiled code's formula, would take 7 (float64) to
     10 times as long on a block.  The relative rounding error of h - w is eps / h^2, at most the error of p from a
     product.  Single pairs, whose p is exact to rounding, use `folded`.
 

@@ -15,7 +15,7 @@ LARGEST_DEGREE = 1024
 """The largest degree of an interpolation, and of a Hermite series (`analytic.recursion.quadrature`)."""
 
 NARROW = 1e-3
-"""Shorter stretches of log s are extended to twice this length, so that interpolation nodes stay apart."""
+"""Minimum half-length of an interval in log s, so that interpolation nodes stay apart.  Shorter ones are extended."""
 
 NUMBERS_AT_ONCE = 2**21
 """Numbers that the integrals process at a time on a GPU."""
@@ -40,7 +40,7 @@ def chebyshev(xp: Any, curve: Function, low: float, high: float) -> Array:
     """Return coefficients, (degree + 1, K), of the Chebyshev interpolation of curve(s), (K,), in log s."""
     middle, half = (low + high) / 2, max((high - low) / 2, NARROW)
     degree, lost, before = 8, 1.0, inf
-    while lost > 4e-15 and degree < LARGEST_DEGREE and (lost > 1e-3 or lost < before / 2):  # else it is f's rounding
+    while lost > 4e-15 and degree < LARGEST_DEGREE and (lost > 1e-3 or lost < before / 2):  # else only rounding is left
         degree, before = degree * 2, lost
         k = xp.arange(degree + 1, dtype=xp.float64)
         angles = (k + 0.5) * (pi / (degree + 1))

@@ -44,7 +44,7 @@ NODES_PER_PANEL = 20
 """Gauss-Legendre nodes per panel."""
 
 END_OF_AXIS, LAST_END = 9.5, 38.0
-"""The z axis ends at a density of 1e-20, or for a fast-growing f as late as LAST_END, where the density becomes 0."""
+"""The z axis ends at a density of 1e-20.  If f grows fast, it ends at up to LAST_END, where the density becomes 0."""
 
 MANY_DEGREES = 256
 """A degree that suffices for most series; LARGEST_DEGREE is the largest n_max."""
@@ -142,7 +142,7 @@ def mismatch(phi: Phi, variance: Phi, s: Array, grid: float = 0.0) -> Distances 
     """Return vectors y_i for phi(s_i z) / sqrt v_i: |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
 
     Return None if all s are equal.  phi is smooth, or has its only kink at 0.  variance : (xp, s^2) -> v.
-    grid : spacing in log s of the ends of a `norm_curve`, so that other rows can reuse it; 0 to end at these s.
+    grid : spacing, in log s, of possible ends of a `norm_curve`, so that other rows can reuse the curve; 0: no reuse.
 
     The vectors have one entry per quadrature node and form a smooth curve in log s.  On each stretch of log s, we
     interpolate the curve (Chebyshev) and rotate it to its first principal axes.
@@ -186,7 +186,7 @@ def norm_curve(phi: Phi, variance: Phi, low: float, high: float) -> list[np.ndar
 
 
 kept_curve = lru_cache(maxsize=64)(norm_curve)
-"""The curve depends only on phi, not on the rows."""
+"""Cached `norm_curve`: the curve depends only on phi and its ends, not on the rows."""
 
 
 def of_norms(curve: Function, s: Array) -> Array:
@@ -208,7 +208,7 @@ def principal(vectors: Array) -> Array:
 
 
 class QuadratureRow(NamedTuple):
-    """Coefficients per row: a_n and b_n sqrt(q / v), (n_max + 2, N).  The last one represents all higher degrees.
+    """Coefficients per row: a_n and b_n sqrt(q / v), (n_max + 2, N).  The last degree represents all higher degrees.
 
     one_variance : True if all q are equal up to `RowState.spread`; a and b then have one column, for the middle q.
     distances : `Distances` between the a(s), or None if one_variance.
@@ -240,7 +240,7 @@ class Quadrature(Dual):
     """Step of any activation, from phi and phi' only.  `RowState.error` is relative to sqrt(k(x, x) k(x', x')).
 
     Rows of equal norm, up to rounding, share one series.  Their q differ from the middle q by at most half of `spread`,
-    which is four roundings of the inputs' precision.  The error is this times the slope of W_k in log q, of order 1.
+    which is four roundings of the inputs' precision.  The error is this difference times dW_k / d log q, of order 1.
     """
 
     pointwise: Pointwise
@@ -265,7 +265,7 @@ class Quadrature(Dual):
             part = (q - low) / (high - low if high > low else 1.0)
             every_v, every_dv = (first + part * (last - first) for first, last in (v[:2], dv[:2]))
             s, v, dv = s[2:], v[2:], dv[2:]
-        zero = v == 0  # for a zero row with phi(0) = 0, the kernel is 0 for any coefficients
+        zero = v == 0  # for a zero row with phi(0) = 0, any coefficients give the kernel 0
         safe_s, safe_dv = xp.where(zero, 1.0, s), xp.where(dv == 0, 1.0, dv)
         ordered = xp.sort(s)
         degree, least, left, lost = self.degree(phi, dphi, ordered[:: max(1, s.shape[0] // 20)], ordered[-1:])
@@ -293,11 +293,11 @@ class Quadrature(Dual):
             distances = mismatch(self.pointwise.phi, self.variance, xp.maximum(safe_s, SMALLEST_SCALE))
 
         def series(n: int, short: QuadratureRow | None) -> QuadratureRow:
-            """Return the terms up to degree n, plus one term for all others."""
+            """Return the coefficients up to degree n, plus one that represents all higher degrees."""
             first = [xp.concatenate((h[:, : n + 1], remainder(xp, h[:, : n + 1])), axis=1) for h in (a, b)]
             first[1] *= slope
             odd = not bool(xp.any(xp.abs(first[0][:, ::2]) > 1e-16))
-            if odd:  # then phi' is even, and so is n
+            if odd:  # then phi' and n are even
                 first[1][:, n], first[1][:, n + 1] = xp.hypot(first[1][:, n], first[1][:, n + 1]), 0
             used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in first)
             one, two = (xp.asarray(h.T, copy=True) for h in first)
@@ -318,7 +318,7 @@ class Quadrature(Dual):
         for f, v in zip((phi, dphi), squares):
             coarse = mean_square(f, few, self.pointwise.kinks, NODES_PER_PANEL - 4)
             end = panels(f, few)[-1]
-            cut = exp(-(end**2) / 2) * (f(few * end) ** 2 + f(-few * end) ** 2)  # estimate of the part beyond the axis
+            cut = exp(-(end**2) / 2) * (f(few * end) ** 2 + f(-few * end) ** 2)  # estimates the part beyond the axis
             noise = mean_square(partial(rounding, f), few, self.pointwise.kinks)
             missed = xp.abs(v - coarse) + cut + 2 * xp.sqrt(noise * v)
             lost = max(lost, float(xp.max(missed / xp.where(v > 0, v, 1.0))))
@@ -400,5 +400,5 @@ def term(pairs: Pairs, row: QuadratureRow, a: Array, n: int, out: Array) -> Any:
 
 
 def remainder(xp: Any, a: Array) -> Array:
-    """Return sqrt(1 - sum a_n^2), the coefficient of the term for all higher degrees."""
+    """Return sqrt(1 - sum a_n^2), the coefficient that represents all higher degrees."""
     return xp.sqrt(xp.maximum(1 - xp.sum(a * a, axis=1, keepdims=True), 0))

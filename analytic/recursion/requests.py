@@ -23,11 +23,11 @@ FEWEST = 12
 """Minimum number of rows of blocks.  At least this many workers can share the blocks."""
 
 ALWAYS_FREE = 2**25
-"""Calls that need fewer bytes skip the check of free memory, which costs as much as a small kernel."""
+"""Calls that need fewer bytes skip the check of free memory, which takes as long as a small kernel."""
 
 
 class Examples:
-    """Hold a kernel's inputs: x1 and x2, or only x1 for its kernel with itself.  Only this class checks inputs.
+    """Inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  Only this class checks inputs.
 
     x : (x1, x2) or (x1,).   xp, dtype : their library and precision.   example : the shape of one example.
     shape : (N, M) of the kernel.   symmetric : True if x2 is x1.   begins : (name, first example) of each side.
@@ -58,7 +58,7 @@ class Examples:
         return array_namespace(self.x[0])
 
     def at(self, i: slice, j: slice) -> Examples:
-        """Select examples of each side, which keep their names in messages."""
+        """Select examples of each side.  Messages still name them by their index among all inputs."""
         part, (name, first), (other, second) = copy(self), self.begins[0], self.begins[0 if self.symmetric else 1]
         part.symmetric, part.begins = self.symmetric and i == j, ((name, first + i.start), (other, second + j.start))
         part.x = (self.x[0][i],) if part.symmetric else (self.x[0][i], self.x[-1][j])
@@ -127,7 +127,7 @@ class Wanted:
 
     @property
     def new(self) -> list[bool]:
-        """Return True for each of NNGP and NTK whose array must be allocated."""
+        """Return, for NNGP and NTK, True if the kernel's array must be allocated."""
         return [a and o is None for a, o in zip(self.asked, self.out, strict=True)]
 
 

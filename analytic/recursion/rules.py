@@ -29,7 +29,7 @@ from minintk.spec.shapes import Site, UnsupportedLayer, out_shape, sites
 
 @singledispatch
 def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Program:
-    """Return the steps of `layer` at `site`; UnsupportedLayer, with the reason, if no infinite-width limit is known.
+    """Return the steps of `layer` at `site`, or raise UnsupportedLayer if no infinite-width limit is known.
 
     `lower` is a `functools.singledispatch` function: ``lower.register`` adds a rule for your own layer.  A rule returns
     steps as defined in `analytic.recursion.state`.
@@ -50,7 +50,7 @@ def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Progr
 class Mix(NamedTuple):
     """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as a point (cos psi, sin psi) on a circle.
 
-    turn . back = sin((psi_i - psi_j)/2), computed from the difference between two rows' mixtures.
+    turn . back = sin((psi_i - psi_j)/2) for two rows i and j.
     tau_a, tau_b : factors of tau that replace A and B if some q = 0 (`RowState.has_zero_rows`), else None.
     """
 
@@ -63,7 +63,7 @@ class Mix(NamedTuple):
 
 
 def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
-    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : tau's, or None."""
+    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : of tau, or None."""
     xp, q = array_namespace(after.q), after.q
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
@@ -138,7 +138,7 @@ class Affine(Step):
     rest: float
 
     def law(self, law: Law) -> Law:
-        """Return the law: sums over many independent weights are Gaussian and fresh for all inputs."""
+        """Return the law: for any inputs, sums over many new, independent weights are Gaussian and fresh."""
         return Law(gaussian=True, fresh=True, alike=True, own=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
@@ -162,7 +162,7 @@ class Affine(Step):
         self.tangents(pairs, row)
 
     def tangents(self, pairs: Pairs, row: AffineRow) -> None:
-        """Compute tau += ratio c' / 2 + rest / (2 scale scale'), with c'/2 = 1/2 - p'."""
+        """Add ratio c' / 2 + rest / (2 scale scale') to tau, with c'/2 = 1/2 - p'."""
         tau = pairs.tau
         if tau is None:
             return
@@ -221,8 +221,8 @@ class Fork(Step):
     shortcut: Program
 
     def law(self, law: Law) -> Law:
-        """Return the law of a sum.  Its cross terms vanish if one part ends in its own weights, of mean 0."""
-        inside = replace(law, fresh=False, own=False)  # the parts know nothing about the origin of their input
+        """Return the law of a sum.  Its cross terms vanish if one part ends in its own weights, which have mean 0."""
+        inside = replace(law, fresh=False, own=False)  # fresh and own refer to a part's own weights
         self.check(run_law(self.branch, inside), run_law(self.shortcut, inside))
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(*(a and b for a, b in zip(astuple(one), astuple(two))))
@@ -276,7 +276,7 @@ class Concatenation(ResidualSum):
     """Add parts that are already weighted by their share of the features."""
 
     def law(self, law: Law) -> Law:
-        """Return the law: no feature is a sum of two parts, so correlations do not matter, but variances differ."""
+        """Return the law: no feature is a sum of two parts, so the parts can be correlated; variances differ."""
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(False, one.fresh and two.fresh, own=one.own and two.own)
 
@@ -287,13 +287,13 @@ Gains = tuple[Array | None, Array | None]
 
 @dataclass(frozen=True)
 class ProductOfParts(Fork):
-    """Multiply two parts: K' = K1 K2,   Theta' = Theta1 K2 + K1 Theta2;   c' = c1 c2, hence, with every term >= 0,
+    """Multiply two parts: K' = K1 K2,   Theta' = Theta1 K2 + K1 Theta2.   Since c' = c1 c2, with every term >= 0,
 
     p' = p1 r2 + r1 p2,   r' = p1 p2 + r1 r2,   tau' = tau1 c2 + tau2 c1
     """
 
     def law(self, law: Law) -> Law:
-        """Return the law: products of Gaussians are not Gaussian; means factorise if one part's features are alike."""
+        """Return the law: products of Gaussians are not Gaussian; means over features factorise if one is alike."""
         if not (run_law(self.branch, law).alike or run_law(self.shortcut, law).alike):
             raise UnsupportedLayer(
                 "Product multiplies two parts whose features differ in variance (inputs, a Concat, or flattened "
@@ -430,7 +430,7 @@ class Normalise(Step):
     pixels: tuple[int, ...] = ()
 
     def law(self, law: Law) -> Law:
-        """Check that the features have mean 0."""
+        """Check that the features are Gaussian, so that their mean is 0."""
         if not law.gaussian:
             raise UnsupportedLayer(
                 "LayerNorm acts on features that are not Gaussian with mean 0 at infinite width (the inputs "

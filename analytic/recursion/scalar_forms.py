@@ -4,16 +4,16 @@ For pixels with Gaussian u, u' of variances q, q' and covariance k,
 
     D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
 
-A pixel's numbers depend only on its own u.  A formula takes those of both and D.  With s = sqrt(q), most start from
+A pixel's numbers depend only on its u.  A formula takes D and both pixels' numbers.  With s = sqrt(q), most start from
 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 
 Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel pixels keep their angle.
 The parts from different norms are squares of differences of numbers.
 
-For vectors the same formulas take A and B from p and r, which keeps the angle exact at every ratio of norms; A computed
-as above has an error of eps times that ratio.  Vectors therefore have a second formula for the part from different
-norms in `closed_forms`, which also lists the sources.
+For vectors, the same formulas take A and B from p and r.  This keeps the angle exact at every ratio of norms; A
+computed as above has an error of eps times that ratio.  Vectors therefore need a second formula for the part from
+different norms, in `closed_forms`.  That module also lists the sources.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def turns(m: Any, U: Any, A: Any, B: Any, one: Numbers, two: Numbers) -> tuple[A
 
 
 def erf_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Use (pi/2) D' = (z_1 - z) + mu,   slope = (4/pi) kappa kappa' / cos z."""
+    """Return D', slope and 2k:   (pi/2) D' = (z_1 - z) + mu,   slope = (4/pi) kappa kappa' / cos z."""
     _, U, A, B = sides(m, D, one[0], two[0])
     h, _, mu, _, cosz, _, kk = turns(m, U, A, B, one[1:], two[1:])
     return (h + h + mu) * (2 / pi), kk * (4 / pi) / m.largest(cosz, m.tiny), B - A
@@ -229,7 +229,7 @@ def erf_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
 
 
 def erf_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Use (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x')),   sin z = sqrt(u u') c."""
+    """Return (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x')), sin z = sqrt(u u') c, and the slope."""
     (kappa, u, root, _), (kappa2, u2, root2, _) = one, two
     h, _, cosz, _ = arc(m, kappa, kappa2, u * u2, p + p, r + r)
     return h * (root * root2), kappa * kappa2 * (4 / pi) / m.largest(cosz, m.tiny)
@@ -263,7 +263,7 @@ def gelu_arc(
 
 
 def gelu_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """phi(x) = x Phi(x), by `gelu_arc`, sin z = k kk, and the part from different norms, with `part` of `gelu_numbers`,
+    """Return D', slope and 2k of phi(x) = x Phi(x): `gelu_arc` for sin z = k kk, and a part from different norms:
 
     4 pi ((v + v')/2 - E(U)) = (s - s')^2 pi/2 + (s - s') (s x - s' x') + 2 U mu + 2 (part - part')^2
         + 2 U^2 kk / cos z_1 [4 kk sin((x - x')/2)^2 / (root root' (cos z_1 + root root')) - (kappa - kappa')^2]
@@ -354,7 +354,7 @@ def sine_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) ->
 
 
 def exponential(a: float, b: float) -> Form:
-    """phi(x) = a e^(b x), w = |a| e^(b^2 q):  D' = (w - w')^2 / 2 + w w' (1 - e^(-b^2 D)),  slope = b^2 E phi phi'."""
+    """Return the form of a e^bx: w = |a| e^(b^2 q), D' = (w - w')^2/2 + w w' (1 - e^(-b^2 D)), slope b^2 E phi phi'."""
     b2 = b * b
     numbers = lambda xp, q: (q, abs(a) * xp.exp(b2 * q))  # noqa: E731
     return Form("exponential", numbers, exponential_pair, (b2, a * a), exponential_rows, exponential_turn)
@@ -374,7 +374,7 @@ def exponential_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
 
 
 def exponential_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Use c' = e^(-b^2 D), D = (s - s')^2 / 2 + 2 s s' p."""
+    """Return p' = (1 - c') / 2 and the slope, for c' = e^(-b^2 D), D = (s - s')^2 / 2 + 2 s s' p."""
     (s, w, _), (s2, w2, _), (b2, _) = one, two, k
     gap = s - s2
     t = m.expm1((gap * gap * 0.5 + (s * s2) * 2.0 * p) * (0.0 - b2))
@@ -382,9 +382,9 @@ def exponential_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numb
 
 
 def gaussian(a: float, b: float) -> Form:
-    """phi(x) = a e^(b x^2).  With A_ = -2b, w = sqrt(1 + 2 A_ q), v = a^2 / w, X = 1 + A_ (q + q') + A_^2 (q q' - k^2):
+    """Return the form of a e^(b x^2).  With A_ = -2b, w = sqrt(1 + 2 A_ q) and X = 1 + A_ (q + q') + A_^2 (q q' - k^2):
 
-    E phi phi' = a^2 / sqrt X        E phi' phi' = a^2 A_^2 k / X^(3/2)        X / (w w') = 1 + e
+    E phi phi' = a^2 / sqrt X    v = a^2 / w    E phi' phi' = a^2 A_^2 k / X^(3/2)    X / (w w') = 1 + e
     e = [(w - w')^2 / 2 + A_^2 A B] / (w w')        D' = (sqrt v - sqrt v')^2 / 2 + sqrt(v v') (1 - (1 + e)^-1/2)
     """
 
@@ -420,7 +420,7 @@ def gaussian_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
 
 
 def gaussian_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Use c' = (1 + e)^-1/2, where e includes the part from different norms."""
+    """Return p' = (1 - c') / 2 and the slope, for c' = (1 + e)^-1/2, where e includes the part from different norms."""
     (w, inverse, y, root, _), (w2, inverse2, y2, root2, _) = one, two
     gap = w - w2
     turned, slope = widened(m, (gap * inverse) * (gap * inverse2) * 0.5 + (y * y2) * 4.0 * (p * r))
@@ -428,7 +428,7 @@ def gaussian_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers
 
 
 def rectified(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any]:
-    """Compute D' for phi(x) = max(x, 0)^2, the arc-cosine kernel of order 2, with L = sin a - a cos a:
+    """Return the two terms below for phi(x) = max(x, 0)^2, the arc-cosine kernel of order 2.  L = sin a - a cos a:
 
         (2 pi / U^2) (E(U) - E(k)) = (2 pi + a) sin(a)^2 - 3 L cos a        (pi / 2U) dE / dk = L + pi cos a
 
@@ -442,7 +442,7 @@ def rectified(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any]:
 
 
 def rectified_square_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Use D' = 3/4 (q - q')^2 + E(U) - E(k), by `rectified`."""
+    """Return D' = 3/4 (q - q')^2 + E(U) - E(k) by `rectified`, the slope and 2k."""
     (s,), (s2,) = one, two
     gap, U, A, B = sides(m, D, s, s2)
     turned, slope = rectified(m, A, B, U + U)
@@ -451,12 +451,12 @@ def rectified_square_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers
 
 
 def root_of(xp: Any, q: Array, k: Numbers = ()) -> tuple[Array, ...]:
-    """Return s."""
+    """Return s = sqrt(q)."""
     return (xp.sqrt(q),)
 
 
 def rectified_square_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Apply `rectified`."""
+    """Return p' from the angle, and the slope, by `rectified`."""
     turned, slope = rectified(m, p, r)
     return turned * (1 / (6 * pi)), (one[0] * two[0]) * (2 / pi) * slope
 

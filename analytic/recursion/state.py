@@ -3,12 +3,12 @@
 For inputs x, x' and a layer's pre-activations u, u' with E u^2 = q, E u'^2 = q', E u u' = sqrt(q q') c, c = cos a:
 
     p   = (1 - c) / 2 = sin(a/2)^2        replaces c, so that nearly equal inputs keep all their digits
-    r   = (1 + c) / 2 = cos(a/2)^2        likewise for nearly opposite inputs; None if 1 - p is exact enough
+    r   = (1 + c) / 2 = cos(a/2)^2        likewise for nearly opposite inputs; None if 1 - p suffices
     tau = Theta / (2 sqrt(q q'))          the tangent kernel, halved like 1 - c in p; None if not requested
 
 An absolute error eps in c changes a small angle by eps / a; a relative error eps in p changes it by eps * a.  Layers
 receive p, so no layer computes sqrt(1 - c^2) from a rounded c.  There are N variances but N^2 pairs.  The variances
-therefore pass through all layers first, in float64, and each layer keeps its coefficients per row (`Step.rows`).  The
+therefore pass through all layers first, in float64, and each layer returns its coefficients per row (`Step.rows`).  The
 pairs follow tile by tile (`Step.pairs`) and combine two rows' coefficients by short inner products, `dot`.
 
 Pairs form a `Block` (rows against columns) or a `Listing` (one by one); layers accept both.
@@ -59,7 +59,7 @@ class RowState:
 
     @property
     def has_zero_rows(self) -> bool:
-        """True if some q = 0: a row of zeros before any random bias, whose Theta can be nonzero by trained biases."""
+        """True if some q = 0.  Trained biases can make Theta of such a row (zeros, no random bias) nonzero."""
         return self.ends[0] == 0
 
     @property
@@ -90,7 +90,7 @@ class Step(ABC):
 
     @abstractmethod
     def law(self, law: Law) -> Law:
-        """Return the outputs' law, given the inputs' law; UnsupportedLayer if the recursion does not hold for it."""
+        """Return the outputs' law, given the inputs' law; raise UnsupportedLayer if the recursion does not hold."""
 
     @abstractmethod
     def rows(self, rows: RowState) -> tuple[RowState, Any]:
@@ -153,7 +153,7 @@ def columns(xp: Any, *numbers: Array) -> Array:
 class Distances(NamedTuple):
     """Vectors y : (N, k), one for each row, from which `quarter_squared_distance` computes |y_i - y_j|^2 / 4.
 
-    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2, with an error of eps * |y|^2, which centring y keeps small.
+    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2 has an error of eps * |y|^2.  Centring y keeps it small.
     """
 
     y: Array
@@ -235,7 +235,7 @@ class Scratch:
 
 
 class Borrowed:
-    """Hold the buffers of one with statement.  In this innermost loop, a generator would be slower than a class."""
+    """Buffers of one with statement.  This is a class, because a generator would be slower in the innermost loop."""
 
     __slots__ = ("count", "scratch", "shape")
 
@@ -258,7 +258,7 @@ class Borrowed:
 
 
 class Pairs(ABC):
-    """Hold p, r and tau of pairs (i, j) of rows, as arrays of one shape."""
+    """Pairs (i, j) of rows, with p, r and tau as arrays of one shape."""
 
     def __init__(self, scratch: Scratch, p: Array, r: Array | None, tau: Array | None) -> None:
         self.scratch, self.p, self.r, self.tau = scratch, p, r, tau
@@ -285,10 +285,10 @@ class Pairs(ABC):
 
     @abstractmethod
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
-        """Write out = |y_i - y_j|^2 / 4, up to rounding, which can make it negative."""
+        """Write out = |y_i - y_j|^2 / 4.  Rounding can make the result negative."""
 
     def scale_tau(self, factor: Array | None) -> None:
-        """Multiply tau by the inner product of its two rows' factors, unless `factor` is None."""
+        """Multiply tau by the inner product of its two rows' factors; do nothing if `factor` is None."""
         if self.tau is not None and factor is not None:
             with self.borrow(1) as (w,):
                 self.tau *= self.dot(factor, factor, w)
@@ -319,7 +319,7 @@ class Block(Pairs):
         self.i, self.j = i, j
 
     def parts(self, height: int) -> Iterator[Block]:
-        """Yield blocks of rows whose arrays fit a cache together with those that a layer borrows."""
+        """Yield blocks of `height` rows, so that their arrays and those that a layer borrows can fit a cache."""
         for start in range(0, self.p.shape[0], height):
             at = slice(start, min(start + height, self.p.shape[0]))
             rows = slice(self.i.start + at.start, self.i.start + at.stop)

@@ -1,6 +1,6 @@
-"""Compute nearly parallel and nearly opposite pairs of a steep phi, whose Hermite series would need too many terms.
+"""Compute duals of a steep phi for nearly parallel and nearly opposite pairs, where its series needs too many terms.
 
-By Price's theorem dc'/dc = (q / v) S with S(c) = E phi'(u) phi'(u').  For c >= 0, one smoothing gives both ends:
+By Price's theorem, dc'/dc = (q / v) S, S(c) = E phi'(u) phi'(u').  For c >= 0, one smoothed phi' gives S at both ends:
 
     G(m) = E phi'(m + sqrt(q (1 - c)) w),      S(c) = E G(m)^2,   S(-c) = E G(m) G(-m),      m ~ N(0, q c)
 
@@ -8,8 +8,8 @@ With p = (1 - c)/2 and R(p) the mean of S over [0, p], near c = 1 and, for r = (
 
     p' = (q / v) p R(p)                        p' = p'(-1) - (q / v) r R(r)
 
-S and R are smooth in log(1 + p / p_0), p_0 = .1 / q, and are interpolated there.  All rows have the same variance q.
-(Price 1958.)
+S and R are smooth in log(1 + p / p_0), p_0 = .1 / q, so we interpolate them in this variable.  All rows have the same
+variance q.  (Price 1958.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NODES = 10
 """Gauss-Legendre nodes per panel."""
 
 END = 8.5
-"""The axes end at a density of 1e-16."""
+"""The z and w axes end at a density of 1e-16."""
 
 SMALL = 1e-13
 """Pairs whose omitted terms are smaller than this are left to the series."""
@@ -60,7 +60,7 @@ def slopes(phi: Pointwise, s: float, p: float, nodes: int = NODES) -> tuple[floa
 
 
 class Steep(NamedTuple):
-    """Hold an activation's ends.   part : coefficients of R and S, first near c = 1, then near c = -1, times q / v.
+    """Duals near c = 1 and c = -1.   part : coefficients of R and S, first near c = 1, then near c = -1, times q / v.
 
     p0, top : the unit of p, and the largest p to which the ends apply.   opposite : p' at c = -1.   error : relative.
     """
@@ -73,7 +73,7 @@ class Steep(NamedTuple):
 
     @staticmethod
     def of(phi: Pointwise, s: float, v: float, left: float) -> Steep | None:
-        """Return the ends if a series omits more than 100 SMALL, and phi is smooth and grows slowly; otherwise None.
+        """Return the ends if a series omits more than 100 SMALL, and phi is smooth and grows slowly; else None.
 
         left : the sum of the terms that the series omits at c = 1, relative to v = E phi(s z)^2.
         """
@@ -93,7 +93,7 @@ class Steep(NamedTuple):
         S = chebyshev(np, both, 0.0, log1p(top / p0))
 
         def means(e: Array) -> Array:
-            """Return R at p = p0 (e - 1): the integral of S p0 e^x dx, over p."""
+            """Return R at p = p0 (e - 1): the integral of S p0 e^x dx, divided by p."""
             at = np.log(e)[:, None] * (1 + x) / 2
             values = interpolated(S, at.reshape(-1), 0.0, log1p(top / p0)).reshape((*at.shape, 2))
             scale = np.log(e) / 2 / np.maximum(np.expm1(np.log(e)), 1e-300)

@@ -37,7 +37,7 @@ def product_rest(a: Array, b: Array, product: Array) -> Array:
 
 @dataclass(frozen=True)
 class Rows:
-    """Hold the rows of x1, or of x2, ready for the product.
+    """Rows of x1, or of x2, prepared for the product.
 
     x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.   bias : (N, 1), B / sqrt(2).
     centre : (d or d + 1,), a point near the mean of the rows' `unit`.  Scale, bias and centre are float64.
@@ -66,7 +66,7 @@ class Rows:
         return out
 
     def unit_and_rest(self, rows: Array) -> tuple[Array, Array]:
-        """Return `unit` in float64, and the rounding errors of its products, which matter for nearly equal rows."""
+        """Return `unit` in float64, and its products' rounding errors.  These matter for nearly equal rows."""
         xp, d = array_namespace(self.scale), self.x.shape[1]
         high = self.unit(rows, xp.float64)
         rest = xp.zeros_like(high)
@@ -74,7 +74,7 @@ class Rows:
         return high, rest
 
     def pick(self, rows: slice, dtype: Any, out: Array | None = None) -> tuple[Array, Array]:
-        """Return y = `unit` - centre, and |y|^2 / 2, (N,), from the rounded y, so that p of a row with itself is 0."""
+        """Return y = `unit` - centre and |y|^2 / 2, (N,), of the rounded y, so that p of a row with itself is 0."""
         xp = array_namespace(self.scale)
         if self.kept is not None and dtype == self.x.dtype:
             return self.kept[0][rows], self.kept[1][rows]

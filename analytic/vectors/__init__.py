@@ -4,5 +4,5 @@ Reading order:
 
     plan          carries pairs from the first layer to the kernels' entries
     engine        tiles of the Gram matrix, on all cores
-    derivatives   differences in log w_std and log b_std
+    derivatives   differences with respect to log w_std and log b_std
 """

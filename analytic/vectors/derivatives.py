@@ -3,7 +3,7 @@
     f'(0) = (f(h) - f(-h)) / 2h - h^2 f'''(0) / 6 + ...
 
 The kernels are exact to rounding at every angle, so differences have errors of about rounding / h + h^2 = 1e-10.
-Forward mode takes as long above a few hundred rows, and its dTheta of nearly parallel rows after ReLU errs by 1e-8.
+Above a few hundred rows, forward mode takes as long; its dTheta of nearly parallel rows after ReLU has errors of 1e-8.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def scaled(layer: s.Layer, name: str, factor: float) -> s.Layer:
 
 
 STEP = 1e-5
-"""The step h in the logarithm."""
+"""The step h of log w_std or log b_std."""
 
 ROWS_AT_ONCE, BYTES_OF_A_PAIR = 2048, 8 * 6
-"""Rows and columns of a block, and bytes per pair (six numbers) without the result."""
+"""Rows and columns of a block; bytes per pair besides the result, for six numbers."""
 
 
 def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array | None = None) -> list[Array]:

@@ -1,7 +1,7 @@
 """Compute the Gram matrix by tiles, each of which passes through all layers while it is in cache.
 
-Input rows are extended by the first layer's bias as one more coordinate, scaled to norm 1 / sqrt(2), and centred near
-their mean:
+The first layer's bias becomes one more coordinate of each input row.  Rows are scaled to norm 1 / sqrt(2) and centred
+near their mean:
 
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
@@ -39,7 +39,7 @@ def tile_width(xp: Any, n: int) -> int:
     """Return the number of columns of a tile of an n x n matrix.  On the host, a tile has twice as many rows.
 
     A tile and the layers' working arrays fit a core's cache.  A tile must be large enough to amortise BLAS's packing in
-    the product.  Its ufuncs must take tens of microseconds, because waiting for the interpreter lock takes longer.  If
+    the product.  Each ufunc must take tens of microseconds; otherwise, threads wait for the interpreter lock.  If
     a tile is a sixth of the matrix, every core has a tile, and little work lies below the diagonal.  A width of 240
     fills whole vector registers.  With a power of two, the columns of a transposed tile would share a few cache lines.
     """
@@ -78,13 +78,13 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread for large products, because more threads change bits and wait for each other."""
+    """Limit BLAS to one thread for large products, because several would change bits and wait for each other."""
     small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients per row
     return nullcontext() if small else single_threaded_blas()
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
-    """Carry rows through all layers; return rows for the product, diagonals, a plan, and True if its dtype suffices."""
+    """Carry rows through all layers; return prepared rows, diagonals, plan, and True if the inputs' dtype suffices."""
     xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
     norms2 = square_norms(xp, parts)
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
@@ -158,7 +158,7 @@ class VectorEngine:
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
-        """Return the engine for a block of whole tiles, without its program; the result has the same bits."""
+        """Return the engine for a block of whole tiles, without its program.  The results have the same bits."""
         (i, j), same, first = place, self.symmetric and place[0] == place[1], self.first
         xp = array_namespace(self.left.scale)
         parts = [i] if same else [i, slice(first + j.start, first + j.stop)]
@@ -190,7 +190,7 @@ class VectorEngine:
         """Compute all tiles, on all cores, into NNGP and NTK."""
         with one_blas_thread(self.shape, self.left.x):
             right = self.right.keep()
-            once = self.shape[1] <= self.per_tile[1]  # do not keep rows of x1 that only one tile needs
+            once = self.shape[1] <= self.per_tile[1]  # do not keep rows of x1 that only one tile uses
             left = right if self.symmetric else self.left if once else self.left.keep()
             replace(self, left=left, right=right, out=tuple(results)).fill(progress)
 
@@ -215,7 +215,7 @@ class VectorEngine:
     def tiles(self, height: int, width: int) -> Iterator[tuple[slice, slice]]:
         """Yield rows and columns of tiles that cover the matrix, or if symmetric, its upper triangle with the diagonal.
 
-        height : a multiple of width, so that each diagonal square is the lower end of a tile.
+        height : a multiple of width, so that each square on the diagonal is at the lower end of a tile.
         """
         n, m = self.shape
         for j in range(0, m, width):
@@ -300,7 +300,7 @@ class VectorEngine:
             own = xp.arange(p.shape[1])
             p[square + own, own] = 0.5
         size = max(float(n.max()) + float(n2.max()), self.largest_square)  # 1/2 if rows point in all directions
-        limit = ((0.3 if p.dtype.itemsize == 4 else 0.05) * size) ** 2  # what a product resolves in this precision
+        limit = ((0.3 if p.dtype.itemsize == 4 else 0.05) * size) ** 2  # for smaller p, a product is inaccurate
         if float(xp.min(p)) >= limit and float(xp.max(p)) <= 1 - limit:
             none = xp.empty(0, dtype=xp.int64)
             return none, none

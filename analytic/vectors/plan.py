@@ -26,7 +26,7 @@ from minintk.arrays import Array, array_namespace
 from minintk.doors import through
 
 ROWS_WORTH_COMPILED = 64
-"""For fewer rows, compiled passes save no time, and NumPy's traceback shows the file of the formula."""
+"""For fewer rows, compiled passes save no time, and a traceback through NumPy code shows the formula's file."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class End(Step):
 
 @dataclass(frozen=True)
 class VectorPlan:
-    """Hold the program and coefficients that carry pairs through the layers in one precision."""
+    """Program and coefficients that carry pairs through the layers in one precision."""
 
     program: Program
     coefficients: tuple[Any, ...]
