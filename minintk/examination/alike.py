@@ -25,7 +25,7 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
 
     def batch(net: Network, theta: Array, name: str, frozen: dict[str, Array]) -> list[Array]:
         w = net.layout.unpack(theta) | {key: a for key, a in frozen.items() if key.rpartition(".")[0] != name}
-        net.layers(w, one.x)  # a BatchNorm that is not frozen leaves its statistics in w
+        net.layers(w, one.x)  # a BatchNorm that is not frozen stores its statistics in w
         return [w[f"{name}.mean"], w[f"{name}.r"]]
 
     frozen, theirs = dict[str, Array](), one.net.statistics
@@ -46,8 +46,8 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
 def restarted(net: Network, theta: Array, how: Parametrization, fresh: bool) -> Network:
     """Return the network in another parametrization with initial weights that have the same sizes at this width.
 
-    Each tensor keeps multiplier x standard deviation through w_std and b_std of its layer.  If theta is `fresh` from
-    `net.init`, its deviation is used, otherwise the rms in theta.  Raises ValueError for layers without w_std or b_std.
+    w_std and b_std change such that every tensor keeps multiplier x standard deviation.  If theta is `fresh` from
+    `net.init`, the deviation is that of the draw, else the rms.  Raises ValueError for layers without these scales.
     """
     w = net.layout.unpack(theta)
     size = {t.name: t.row.multiplier * (t.row.std if fresh else rms(w[t.name])) for t in net.layout.tensors}

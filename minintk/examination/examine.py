@@ -56,14 +56,14 @@ def examine(
     "between" otherwise.  It is "undecided" if a 95 % interval contains a threshold or the runs do not train.
     findings : each has a kind: "unstable", "dead", "badly scaled" or "short".
 
-    net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape).  y : (N, C).  float32 is
-    used.  loss : the loss of the runs; it needs a `hessian`.  lr : the rate to examine.  Defaults to a quarter of each
-    network's largest stable rate.  steps : the number per run.  Defaults to 200, or fewer if they are expensive.
+    net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape).  y : (N, C).  Runs use
+    float32.  loss : the loss of the runs; it needs a `hessian`.  lr : the rate to examine.  Defaults to a quarter of
+    each network's largest stable rate.  steps : the number per run.  Defaults to 200, or fewer if they are expensive.
     examples : how many to draw at random, at most 256.  replicates : at least 3.  widths : False skips other widths.
     seconds : limit on this thread's CPU time.  Parts that take longer are "undecided: too dear" in the notes; the
-    verdict needs only the steps.  progress : called with a line before each part; the first one estimates the total.
+    verdict needs only the steps.  progress : called with a line before each part; the first line estimates the time.
 
-    Raises TypeError for another model and ValueError for arguments that do not fit.
+    Raises TypeError unless net is a `Network`, and ValueError for arguments that do not fit.
     See Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
 
     >>> import minintk as mn
@@ -173,7 +173,7 @@ def _afforded(
 
 
 def _checked(net: Any, theta: Array, x: Array, y: Array) -> tuple[Network, Array, Array, Array]:
-    """Return the network without masks, and the arrays in float32; raise TypeError or ValueError unless they fit."""
+    """Return the network without masks and the arrays as float32.  Raise TypeError or ValueError if they do not fit."""
     check_model(net, Network)
     net.check_theta(theta, "theta")
     for name, a in (("x", x), ("y", y)):
@@ -256,7 +256,7 @@ def _scaling(one: Problem, rate: float, fresh: bool, say: Callable[[str], None])
                 lambda m: widened(spec, m / width), one.x[:32], one.y[:32], optimizer=SGD(rate / 4),
                 parametrization=one.net.parametrization, loss=one.loss, widths=sizes, seeds=4,
             )  # fmt: skip
-    except (ValueError, TypeError, FloatingPointError, RuntimeError, ModuleNotFoundError):  # the last without the lab
+    except (ValueError, TypeError, FloatingPointError, RuntimeError, ModuleNotFoundError):  # the last: lab is missing
         return {}
     rows = {(row.quantity, row.name): f"{row} {row.verdict}" for row in check.rows}
     names = dict.fromkeys(row.name for row in check.rows if row.quantity == "dh")

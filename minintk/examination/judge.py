@@ -33,7 +33,7 @@ LEARNED = 0.1
 class Statement:
     """A measured number with its 95 % interval.  how : what was measured.  percent : True to show it in %.
 
-    value : the mean over your network and the others, or only yours.  own : yours, nan if the run diverged.
+    value : the mean over your network and the others, or your network's.  own : your network's, nan if it diverged.
     """
 
     name: str

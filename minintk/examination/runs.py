@@ -46,7 +46,7 @@ class Problem:
         return max_learning_rate(self.net, at, self.x, self.loss, y=self.y, rtol=RTOL)
 
     def sharpness(self, theta: Array) -> float:
-        """Return the largest eigenvalue of the loss's Hessian, or 2 / `stable_rate` if a layer has no second order."""
+        """Return the largest eigenvalue of the loss's Hessian, or 2 / `stable_rate` if it is not available."""
         try:
             return sharpness(self.net, theta, self.x, self.y, loss=self.loss, rtol=RTOL)
         except (UnsupportedLayer, RuntimeError):
@@ -58,7 +58,7 @@ class Run:
     """The measurements of one run.
 
     steps : (S,).  loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a loss
-    was not finite or ended above ten times its start.  Other fields are then missing, as for constant kernels.
+    was not finite or ended above ten times its start.  The fields below are then missing, also for constant kernels.
     at : (K,), steps of the measured kernels and rates 2/lambda_max of J S J' L''.  sharpness : at the start and end.
     """
 
@@ -99,7 +99,7 @@ def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]
 
 
 def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: int, hessian: bool) -> Run:
-    """Train both models and measure everything; measure the kernel and the stable rate at `points` points of the run.
+    """Train both models and measure all of `Run`, the kernel and the stable rate at `points` points of the run.
 
     start : the stable rate at the start.  hessian : False skips the sharpness.
     """

@@ -49,7 +49,7 @@ def signals(net: Network, theta: Array, x: Array) -> tuple[dict[str, Signal], fl
 
 
 def apart(f: Array) -> float:
-    """Return |f - mean f| / |f| over examples, which is 0 if the outputs are equal for all examples."""
+    """Return |f - mean f| / |f| over examples: 0 if the outputs are equal for all examples."""
     a = to_host(f).astype(np.float64)
     return float(np.linalg.norm(a - a.mean(axis=0)) / max(float(np.linalg.norm(a)), 1e-300))
 

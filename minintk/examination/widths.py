@@ -60,8 +60,8 @@ def narrowest(spec: s.Layer) -> int:
 class WidthLaw:
     """The gap against width, with gaps[i] : (S,) at widths[i].
 
-    width : the width of the narrowest hidden layer of the examined network, like the `widths`.  fit : None
-    if nothing was measured.  needed : the width for 5 %, or None if it is unknown.  why : the reason.
+    width, widths : widths of the narrowest hidden layer, in the examined network and in those trained.  fit : None if
+    nothing was measured.  needed : the width for 5 %, or None if it is unknown.  why : the reason for None.
     """
 
     parametrization: str
@@ -93,7 +93,7 @@ def gaps_by_width(
     one: Problem, how: Parametrization, fresh: bool, fraction: float, steps: int, factors: tuple[float, ...],
     seeds: int, rng: np.random.Generator,
 ) -> WidthLaw:  # fmt: skip
-    """Train networks of these widths and their linearisations, each at `fraction` of its own stable rate.
+    """Train networks of `factors` times the width and their linearisations, each at `fraction` of its own stable rate.
 
     Initial weights have the sizes of the examined network (`restarted`); examples and BatchNorms are the same.
     """
@@ -119,7 +119,7 @@ def gaps_by_width(
 
 
 def law(parametrization: str, width: int, widths: tuple[int, ...], gaps: tuple[Host, ...]) -> WidthLaw:
-    """Fit gap = A n^b and solve for n*; refuse if the seeds do not determine the exponent or the width."""
+    """Fit gap = A n^b and solve for n*.  `needed` is None if the seeds do not determine the exponent or the width."""
     fit, why, needed = power_law(widths, gaps), "", None
     low, high = fit.interval
     logs = (np.log(TARGET) - fit.draws[:, 0]) / np.minimum(fit.draws[:, 1], -1e-3)

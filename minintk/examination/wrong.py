@@ -12,7 +12,7 @@ from minintk.examination.signals import Signal, apart, rms, uneven
 from minintk.models.network import Network
 
 DEAD, SHARE = 0.5, 0.01
-"""Largest share of constant features, and smallest share of a layer in the kernel, relative to an equal share."""
+"""Largest acceptable share of constant features; smallest of a layer in the kernel, relative to an equal share."""
 LEAST, MOST = 0.05, 20.0
 """The smallest and largest acceptable size of inputs and targets, and of hidden signals relative to the inputs."""
 ROUNDING = 2**-23

@@ -1,7 +1,7 @@
 """Check a layer's jvp, vjp and gram one by one, to find which of them is wrong, and how.
 
 `minintk.testing.check_layer` calls this module when a law is broken.  Its laws relate jvp, vjp and gram, so they cannot
-identify the wrong one; differences of the layer's output can.
+identify which of them is wrong; differences of the layer's output can.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict
 
 
 def _gram(layer: Layer, shape: Any, parametrization: Parametrization, rng: np.random.Generator) -> list[Finding]:
-    """Compare gram with J J' from jvp and vjp, which have passed; find the tensor whose part is missing."""
+    """Compare gram with J J' from jvp and vjp, both found right; find the tensor whose part is missing."""
     end = [Flatten()] if len(out_shape(layer, shape)) > 1 else []
     net = Network(Sequential(layer, *end), shape, parametrization)
     theta, x = rng.standard_normal(net.size), rng.standard_normal((3, *shape))

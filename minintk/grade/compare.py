@@ -1,6 +1,6 @@
 """Compare a result with the right one, and describe an error by a sentence and the name of the mistake.
 
-Kind, shape, dtype and NaN are compared first, then the numbers.  Wrong numbers are compared with typical mistakes.
+Kind, shape, dtype and NaN are compared first, then the numbers.  Wrong numbers are matched to typical mistakes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Diagnosis:
 
     @property
     def passed(self) -> bool:
-        """True if nothing is wrong."""
+        """True if the check found no error."""
         return not self.findings
 
     @property
@@ -66,7 +66,7 @@ def compare(
 ) -> Diagnosis:
     """Diagnose `got` against the right `want`: arrays, numbers, strings, None, or tuples and dicts of them.
 
-    rtol : the largest difference of numbers, relative to the largest number of `want`.  Defaults to 1e-9 in float64 and
+    rtol : the tolerance of numbers, relative to the largest number of `want`.  Defaults to 1e-9 in float64 and
     1e-4 in float32, well above rounding errors.  suspects : {description of a mistake: the wrong result}.
     dtype : True if float32 must stay float32.
 

@@ -1,4 +1,4 @@
-"""Define an assignment: its exercises, cases, hard inputs and variants, all drawn from a secret seed.
+"""Define an assignment of exercises.  Their cases, hard inputs and variants are drawn from a secret seed.
 
 A case specifies a call and its right result.  The results stay on the grader's side.  See
 docs/course/writing-an-exercise.md.
@@ -139,7 +139,7 @@ class Assignment:
     """The exercises, and the variants from which the secret seed draws.
 
     variants : {"activation": ("relu", "erf"), ...}; each seed draws one value per key.  authors : values for the
-    course's own solutions, which no seed draws.  tells : True if submissions import from `variant`.  allowed : packages
+    course's own solutions, which no seed draws.  tells : True if submissions can import `variant`.  allowed : packages
     that submissions can import, with their dependencies, besides NumPy and the standard library.
     seconds : the limit for one call.  memory : the limit of the student's process in bytes.  folder : its folder.
     withheld : the points of exercises that a recording leaves out.
@@ -182,7 +182,7 @@ def stream(*words: str) -> np.random.Generator:
 
 
 def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
-    """Write the public exercises as data with which students check their work; return them as `load` reads them.
+    """Write the public exercises to a file with which students check their work; return what `load` reads from it.
 
     The file contains inputs and right results, but no code that computes them.  Its inputs differ from those of a grade
     with this seed, so a table of the file's results does not pass.  Every `Law` and all cases over 1 MiB are left out.

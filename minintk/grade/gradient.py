@@ -149,7 +149,7 @@ class _Check:
             self.dtypes()
 
     def directions(self) -> None:
-        """Compare the gradients of <u, y> with its slopes along random directions.
+        """Compare the gradients of <u, y> with slopes of <u, y> along random directions.
 
         Directions are drawn after the gradient was returned, so a wrong gradient fails.  Only one of three directions
         has to agree, since there can be a kink between two points of a line.
@@ -308,7 +308,7 @@ class _Check:
                 yield "map transposed", f"right for {name} with axes 0 and 1 swapped", j, a.swapaxes(0, 1)
 
     def kinks(self) -> None:
-        """Check arguments with ties or zeros: gradients must be finite and not exceed the gradient passed in.
+        """Check arguments with ties or zeros: gradients must be finite, and add up to the slope along a shift.
 
         A shift of all entries preserves ties, so y can be smooth along it even at ties.  The entries of the gradient
         must then add up to the derivative along the shift.

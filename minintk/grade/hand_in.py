@@ -19,7 +19,7 @@ COMPLEX = re.compile(r"imag|complex\d*|c(single|double|longdouble)")
 def text_of(path: Path) -> str:
     """Return the file as one script; for a notebook, return the marked cells and the cheap definitions of other cells.
 
-    Lines that begin with % or ! are dropped.  So is code in the student's own cells that prints, plots or trains.
+    Lines that begin with % or ! are dropped.  Code in a student's cells that prints, plots or trains is dropped too.
     """
     with reading(path, "a script or a notebook, in UTF-8", "save it again") as file:
         text = whole_file(file).decode()

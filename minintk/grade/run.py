@@ -23,7 +23,7 @@ from minintk.grade.submission import GraderError, Submission, SubmissionError
 from minintk.grade.worker import UNWRITTEN
 
 CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
-"""Escape sequences in a submission's messages, which must not reach terminals, pages or XML."""
+"""Control characters in a submission's messages.  They must not reach terminals, pages or XML."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Grade:
 
     @property
     def warning(self) -> str:
-        """Return the first line of every report if a part of the sandbox is missing, "" if it is complete."""
+        """Return a warning for the first line of every report if a part of the sandbox is missing, otherwise ""."""
         if not self.isolated:
             return "Run without a process of its own: not for marks."
         if self.wall is None or ("Landlock" in self.wall and "seccomp" in self.wall):
@@ -118,7 +118,7 @@ class Grade:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Return the names of the exercises that are not right."""
+        """Return the names of the exercises without full points."""
         return tuple(graded.exercise.name for graded in self.exercises if graded.score < graded.exercise.points)
 
 
@@ -199,7 +199,7 @@ COLUMNS = ("exercise", "points", "cases", "what is wrong")  # the columns of `ro
 
 
 def rows(grade: Grade) -> list[tuple[str, str, str, str]]:
-    """Return a row for each exercise: its name, points, number of passed cases, and the reasons of failures."""
+    """Return a row for each exercise: its name, its points, the number of passed cases, and reasons for failures."""
     return [
         (f"{e.name}{' (hidden)' * e.hidden}", f"{g.score:g} / {e.points:g}", f"{g.passed} / {g.cases}", g.text)
         for g, e in ((g, g.exercise) for g in grade.exercises)
@@ -207,7 +207,7 @@ def rows(grade: Grade) -> list[tuple[str, str, str, str]]:
 
 
 def junit(grade: Grade) -> str:
-    """Write JUnit XML: a test case for each exercise, with a failure and its reasons if it is not right."""
+    """Return JUnit XML: a test case for each exercise, with a failure and its reasons if any case fails."""
     failed, seconds = sum(bool(g.failures) for g in grade.exercises), sum(g.seconds for g in grade.exercises)
     numbers = {"name": grade.assignment, "tests": f"{len(grade.exercises)}", "failures": f"{failed}", "errors": "0"}
     top = ElementTree.Element("testsuites", numbers := numbers | {"time": f"{seconds:.3f}"})
@@ -223,7 +223,7 @@ def junit(grade: Grade) -> str:
 
 
 def gradescope(grade: Grade) -> str:
-    """Write Gradescope's results.json: scores, reasons, hints; hidden exercises become visible after the due date."""
+    """Return Gradescope's results.json: scores, reasons, hints; hidden exercises become visible after the due date."""
     tests = [
         {
             "name": g.exercise.name, "number": str(number), "score": g.score, "max_score": g.exercise.points,
@@ -247,7 +247,7 @@ def asked(grade: Grade) -> str:
 
 
 def html(grade: Grade) -> str:
-    """Write a self-contained page with the score, and with each exercise and its reasons."""
+    """Return a self-contained page with the score and, for each exercise, the points and the reasons."""
     title = f"{grade.assignment}: {grade.score:g} of {grade.points:g} points"
     known = {"submission": grade.submission, "asked": asked(grade), "warning": grade.warning, "wall": grade.wall}
     return page("minintk.grade", title=title, exercises=rows(grade), **known)

@@ -31,7 +31,7 @@ def exponent(
     """Decide if measure(width, rng) scales as width^theory rather than as width^against.
 
     measure : returns one positive number for a width and a generator.  budget : the most seeds per width.  The first
-    look takes 4 seeds, and each later look doubles their number.  level : the largest probability of a wrong verdict.
+    look uses 4 seeds, and each later look doubles their number.  level : the largest probability of a wrong verdict.
     rng : default_rng(0) if None.
 
     The interval is Student's, around the fit of `minintk.diagnostics.power_law`, and accounts only for scatter.  A

@@ -1,6 +1,6 @@
 """Call a submission in its own process, or in this one if processes cannot start.
 
-If anything goes wrong inside, `Submission.call` raises SubmissionError with a line that a student can use.  This covers
+If the submission fails, `Submission.call` raises SubmissionError with a line that a student can use.  This covers
 an exception, a time limit, a dead process, and a value that cannot be passed on.
 """
 
@@ -26,7 +26,7 @@ from typing import Any
 from minintk.grade import hand_in, worker
 
 LOADING = 30.0
-"""Seconds for loading the file; the last cells of a notebook can take long."""
+"""Time limit for loading the file, in seconds.  The last cells of a notebook can take long."""
 
 
 class SubmissionError(Exception):
@@ -39,7 +39,7 @@ class GraderError(RuntimeError):
 
 @dataclass(eq=False)
 class Submission(AbstractContextManager["Submission"]):
-    """A student's file, which runs at the first call.  As a context manager, it ends its process.
+    """A student's file.  It runs at the first call, and leaving the context ends its process.
 
     path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : if True,
     the file runs in its own process, in the sandbox of wall.py; if False, it runs in this process.  seconds : the limit
@@ -89,7 +89,7 @@ class Submission(AbstractContextManager["Submission"]):
         return self.ask("output", name, args)
 
     def pull(self, forward: str, backward: str, u: Any, *args: Any) -> tuple[Any, list[int]]:
-        """Return the gradients of <u, forward(*args)> from the submission, and the arguments changed in place."""
+        """Return the submission's gradients of <u, forward(*args)>, and the positions of arguments changed in place."""
         return self.ask("pull", forward, args, backward=backward, u=u)
 
     @contextmanager
@@ -108,7 +108,7 @@ class Submission(AbstractContextManager["Submission"]):
         return self._lender.call(name, *args, *(named[key] for key in order if key in named))
 
     def ask(self, do: str, name: str, args: Sequence[Any] = (), **more: Any) -> tuple[Any, list[int]]:
-        """Return the answer to a request of `minintk.grade.worker.answer`, and the arguments changed in place."""
+        """Return the reply of `minintk.grade.worker.answer` to a request, and positions of the arguments changed."""
         asked = {"do": do, "name": name, "args": tuple(args), "lent": tuple(self._lent), **more}
         if {name, more.get("backward")} & {*self._lent}:
             raise SubmissionError(f"{name} is asked for itself: nothing stands in for it")

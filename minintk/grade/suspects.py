@@ -67,7 +67,7 @@ def like(
 
 
 def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float]) -> Said | None:
-    """Return (cause, words) for the number c in got = c right; ("", "") if c = 1, None if there is no such number."""
+    """Find c with got = c right and return (cause, words) for it: ("", "") if c = 1, None if there is no such c."""
     known = ~np.isnan(right)
     a, b = got[known], right[known]
     if min(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0)) <= tolerance:
@@ -99,7 +99,7 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
     """Collect the numbers that factors can consist of: N and C, scalar arguments, numbers of pixels and window entries.
 
-    The number 2 is left out, because many mistakes produce it.
+    The numbers 0, 1 and 2 are left out; many mistakes produce a factor 2.
     """
     found: dict[str, float] = {}
     for name, value in numbers.items():
@@ -158,7 +158,7 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
 
 
 def slid(a: Values, steps: Mapping[int, int]) -> Values:
-    """Shift the entries by {axis: steps}; entries that enter from outside are unknown."""
+    """Shift the entries by {axis: steps}; entries that enter from outside become NaN."""
     a = np.array(a)
     for axis, step in steps.items():
         a = np.roll(a, step, axis)
@@ -295,7 +295,7 @@ def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:
 
 
 def scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -> Said | None:
-    """Find one factor for each output, as when a derivative that multiplies u is missing."""
+    """Return (cause, sentence) if each output lacks one factor, as when a derivative that multiplies u is missing."""
     a, b = np.where(np.isnan(right), 0.0, [g, right]).reshape(2, prod(shape), -1)
     weight = np.sum(a * a, axis=1)
     ratio = np.sum(a * b, axis=1) / np.where(weight > 0, weight, 1.0)

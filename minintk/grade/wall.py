@@ -1,7 +1,7 @@
 """Build the sandbox of the student's process before the submission is read: limits on files, calls and resources.
 
 On Linux the kernel enforces the sandbox, and nothing inside the process can undo it.  Landlock allows the process to
-open files of Python and of the allowed packages, and to write to its own folder.  seccomp refuses the system calls that
+open files of Python and of the allowed packages, and to write to its own folder.  seccomp blocks the system calls that
 reach other processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
 
 All systems limit memory and time, and install a Python audit hook with the same rules.  The hook explains what is
@@ -45,7 +45,7 @@ def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
-    """Close the file system except for these paths; return the version of Landlock, or 0 if the kernel has none.
+    """Restrict the file system to these paths; return the version of Landlock, or 0 if the kernel has none.
 
     Landlock 4 also forbids TCP connections; Landlock 6 also forbids signals and abstract sockets to other processes.
     """
@@ -93,7 +93,7 @@ clocks, modules and other settings of the machine, limits, file notifications, f
 
 
 def seccomp() -> bool:
-    """Refuse the system calls in `CALLS`, new processes and new limits; return True if the filter is installed.
+    """Block the system calls in `CALLS`, new processes and new limits; return True if the filter is installed.
 
     The filter is a program for the kernel's Berkeley packet filter, which can load, compare, skip and return.
     """
@@ -142,7 +142,7 @@ CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.
 
 
 def finder(packages: Sequence[str]) -> Any:
-    """Make an importer that refuses everything except Python's modules and these packages, and explains why."""
+    """Make an importer that blocks everything except Python's modules and these packages, and explains why."""
     known = frozenset(sys.stdlib_module_names) | {*packages}
     says = f"may not be imported in this assignment: the standard library and {', '.join(packages)} may"
     own = "the grader hands over no variant: write what your handout asks for into your functions"

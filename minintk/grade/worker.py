@@ -104,7 +104,7 @@ def execute(name: str, path: str | Path) -> ModuleType:
 
 
 def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
-    """Return the submission as a module, or why it does not load; its `from variant import` reads `variant`."""
+    """Return the submission as a module, or the reason why it fails to load.  It can import `variant` as a module."""
     if variant:
         sys.modules["variant"] = here = ModuleType("variant")
         vars(here).update(variant)
@@ -119,9 +119,9 @@ def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
 def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any] | None = None) -> dict[str, Any]:
     """Return the reply to one request: {"value", "changed"} or {"error"}.
 
-    asked : the request.  Its "do" is "call" (call "function" with "args"), "output" (the same without a cache), "pull"
-    (the gradients from function "backward" for the cotangent "u"), or "parameters" (the names of the arguments).
-    "lent" lists functions of the module that lend(name, args, named) replaces during this call.
+    asked : the request.  Its "do" is "call" (call the function "name" with "args"), "output" (the same without a
+    cache), "pull" (the gradients from the function "backward" for the cotangent "u"), or "parameters" (the names of the
+    arguments).  "lent" lists functions of the module that lend(name, args, named) replaces during this call.
     """
     lent = {name: lambda *args, _name=name, **named: lend(_name, args, named) for name in asked["lent"]} if lend else {}
     kept = {name: vars(module)[name] for name in lent if name in vars(module)}

@@ -1,7 +1,7 @@
 """Convert a function from widths to torch modules into networks whose weights torch draws.
 
-    make(n) -> module                        the module trains all weights at one rate, as a plain torch optimiser does
-    make(n) -> module, {name: factor}        the factors multiply the rates by parameter name, as optimiser groups do
+    make(n) -> module                        all weights train at one rate, as with a plain torch optimiser
+    make(n) -> module, {name: factor}        the factors multiply the rates of named parameters, like optimiser groups
 
 A coordinate check of these networks tests the module in the way its author trains it.
 """

@@ -29,13 +29,13 @@ NEVER = {
     "RNNBase": "is recurrent", "RNNCellBase": "is recurrent", "MultiheadAttention": "attends to other positions",
     "Embedding": "reads integers", "EmbeddingBag": "reads integers",
 }  # fmt: skip
-"""Base classes of modules that have no counterpart here, even if a spec is given."""
+"""Base classes of modules that have no counterpart in minintk, even if a spec is given."""
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def check_module(module: Any) -> None:
-    """Refuse training mode, hooks, tied weights and other dtypes, which have no counterpart, and name their module."""
+    """Raise an error, with the module's name, for training mode, hooks, tied weights, other dtypes and so on."""
     noisy = [m for m in module.modules() if m.training and (hasattr(m, "running_mean") or hasattr(m, "p"))]
     if noisy:
         raise ValueError(f"lift expects a module in evaluation mode, {noisy[0]!r} is in training: model.eval()")
@@ -102,7 +102,7 @@ def check_run(
 
 
 def outputs(twin: Any, x: Host) -> Host:
-    """Return only f, computed by torch."""
+    """Return f, computed by torch."""
     f: Host = twin(next(iter(twin.parameters())).detach().new_tensor(x)).detach().numpy()
     return f
 
@@ -140,7 +140,7 @@ def apart(a: Host, b: Host, size: float | None = None) -> float:
 def departs(
     layers: list[Host], slots: list[tuple[Slot, list[str]]], calls: dict[str, Host], places: Sequence[str | None] | None
 ) -> str:
-    """Return the name of the first module at which the network and torch differ, if it can be found."""
+    """Return text that names the first module at which the network and torch differ, or "" if none is found."""
     owners = [names[0].rpartition(".")[0] for _, names in slots]
     called = [name for name in calls if name in owners]
     for defined, name in zip(owners, called):

@@ -6,7 +6,7 @@ common dominator of the inputs, which is the last node on all paths from the mod
 
     x -> relu(x + bn(conv(x)))      Residual(Sequential(Conv2d, BatchNorm)), ReLU
 
-The graph must therefore be series-parallel.  A module with arrays is refused if it would appear in two places.
+The graph must therefore be series-parallel.  A module with arrays must not appear in two places.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
     try:
         with library.no_grad():
             shapes = shapes_of(fx.Interpreter(graph), like.new_zeros((2, shape[-1], *shape[:-1])))
-    except Exception as error:  # here too
+    except Exception as error:  # from the caller's code, as above
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         what = f"{where} does not run on two examples, {(2, shape[-1], *shape[:-1])} in torch's axes, {why}"
         how = f"mend input_shape={shape}, channels last, that of np.moveaxis(x, 1, -1) for torch's x"
@@ -133,7 +133,7 @@ def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
 
 
 def from_fx(one: Any, found: Mapping[Any, Node], shape: Shape | None, library: Any) -> Node:
-    """Copy a node of torch.fx; for a function that is not torch's, the name includes the function's module."""
+    """Convert a node of torch.fx to a `Node`.  The name of a function that is not torch's includes its module."""
 
     def with_ours(value: Any) -> Any:
         if isinstance(value, (tuple, list)):
@@ -202,7 +202,7 @@ MEMORY = ("Identity", "Dropout", "Dropout1d", "Dropout2d", "Flatten")
 
 
 class Reader:
-    """Converts the nodes of one `forward` to layers.   path : the path of its module in the model."""
+    """Converts the nodes of one `forward` to layers.  path : the path of its module in the model."""
 
     def __init__(self, nodes: list[Node], module: Any, path: str) -> None:
         self.nodes, self.path = nodes, path
@@ -225,7 +225,7 @@ class Reader:
         return self.chain(end.args[0], given[0])
 
     def check_in_place(self) -> None:
-        """Refuse arrays that are changed in place and read again later."""
+        """Raise an error for arrays that are changed in place and read again later."""
         for node in self.nodes:
             if node.target.endswith("setitem"):
                 raise refusal(self.where, "writes into an array", SPEC)

@@ -7,7 +7,7 @@
     by_width  converts a function from widths to modules, for coordinate checks
     unlift    converts weights back
 
-No other library is imported; the module brings its own library.
+Torch is used only for torch modules, which have imported it already.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Piece:
 
 
 AUTODIFF = "take torch.func for its tangent kernel, or lift parts without it"
-"""The remedy for a module that has no counterpart here, even if a spec is given."""
+"""The remedy for a module that has no counterpart in minintk, even if a spec is given."""
 
 
 def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...") -> UnsupportedLayer:
@@ -153,7 +153,7 @@ MODULES: dict[str, Callable[[Any, Shape], s.Layer]] = {
     "Tanh": lambda m, shape: s.Tanh(),
     "Sigmoid": lambda m, shape: s.Sigmoid(),
 }
-"""Modules of torch.nn as layers.  torch's Softplus is the identity above 20 / beta, which is 2e-9 / beta too small."""
+"""Modules of torch.nn as layers.  torch's Softplus is the identity above 20 / beta, up to 2e-9 / beta too small."""
 
 ONLY = {
     "groups": 1, "dilation": 1, "padding_mode": "zeros", "return_indices": False, "divisor_override": None,

@@ -45,8 +45,8 @@ KINDS: dict[type[s.Layer], int] = {s.BatchNorm: 1, s.Dense: 2, s.Conv1d: 3, s.Co
 class Slot:
     """A layer that takes arrays, and its tensors {weight, bias}, which are empty for a BatchNorm.
 
-    features : the last axis of its inputs.  order : the position of each feature in torch's order, or None if the
-    orders are equal.  alone : True for the scale and offset of the LayerNorm or GroupNorm before it.
+    features : the length of the last axis of its inputs.  order : the position of each feature in torch's order, or
+    None if the orders are equal.  alone : True for the scale and offset of the LayerNorm or GroupNorm before it.
     """
 
     name: str
@@ -100,7 +100,7 @@ Group = dict[str, tuple[str, Any]]
 
 
 class Lifted(Network):
-    """A network that was converted from a module.   modules : {layer that takes arrays: path of its module}.
+    """A network that was converted from a module.  modules : {layer that takes arrays: path of its module}.
 
     These paths locate the arrays of its layers.  For other networks, arrays are matched by their order.
     """
@@ -159,7 +159,7 @@ def flat(state: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def filled(state: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return a copy of the dictionary in NumPy, with the arrays in `new`."""
+    """Return a copy of the nested dictionary with NumPy arrays, those in `new` in place of the old ones."""
     return {
         key: filled(a, new, f"{path}{key}.") if isinstance(a, Mapping) else new.get(f"{path}{key}", to_host(array(a)))
         for key, a in state.items()

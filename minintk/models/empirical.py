@@ -39,7 +39,7 @@ def ntk(
     `train`.  Raises ValueError if the parametrization has learning rates only for Adam.
     params : the trained parameters, by names or patterns such as "*.b", by default all.  "last" selects the last layer.
     The result is then the NNGP kernel of the last hidden layer, as for kind="nngp" in `analytic.ensemble`.
-    memory : bytes for the computation, by default half the free memory.  Raises MemoryError, with the bytes needed, if
+    memory : bytes for the computation, by default half the free memory.  Raises MemoryError, with the memory needed, if
     the result does not fit, and ValueError or TypeError if theta or inputs do not fit the model or contain NaN.
 
     >>> import numpy as np, minintk as mn
@@ -94,7 +94,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
 
 
 def contraction(full: bool, model: Model, scales: Mapping[str, float] | None, params: Params = None) -> Contraction:
-    """Return the contraction to J S J' with these scales.  full : True for all pairs of outputs, else the trace."""
+    """Return the contraction for J S J' with these scales.  full : True for all pairs of outputs, else the trace."""
     check_model(model)
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", params=params)
     return Contraction(full, S, model.layout)
@@ -134,7 +134,7 @@ def blocks(
 
 
 def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> None:
-    """Raise unless this model has a kernel at theta and these inputs."""
+    """Raise TypeError or ValueError unless this model has a kernel at theta and these inputs."""
     check_model(model)
     if model.coupled:
         raise ValueError(UNCALIBRATED)
@@ -145,7 +145,7 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
-    """Return the examples per block.  Two blocks' activations and cotangents and three kernel blocks must fit."""
+    """Return the number of examples per block, so that arrays of two blocks and three kernel blocks fit in `budget`."""
     item = theta.dtype.itemsize * prod(theta.shape[:-1])  # bytes of one number per member
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)

@@ -53,7 +53,7 @@ class InputJacobian:
         return dx
 
     def dense(self) -> Array:
-        """Return df_c(x_n)/dx_n : ([E], N, C, *input_shape), the derivatives of outputs by the same example's input."""
+        """Return df_c(x_n)/dx_n : ([E], N, C, *input_shape), of outputs with respect to their own example."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
         N, C = self.outputs

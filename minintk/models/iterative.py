@@ -23,7 +23,7 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moved:
-    """A rule for `IterativelyLinearized`: linearise again when the tangent features have moved by this fraction,
+    """A rule for `IterativelyLinearized`: linearise again when the tangent features have moved by a fraction,
 
         |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) : (n, C), fixed
 
@@ -112,8 +112,8 @@ class IterativelyLinearized(Linearized):
         while 0 < a lambda < 4, or -3 < q < 1.  For even K, q > 1 and a < 0, so the residual and the curvature grow.
 
         The formula applies to linear networks with one hidden layer and is a guide for others.  We measured the largest
-        stable rate at width 256 on eight digits with K = 1.  It is this rate for one tanh layer, 1.1 to 1.5 times this
-        rate for two tanh layers, and up to twice this rate for ReLU.  Raises TypeError unless `every` is a number.
+        stable rate at width 256 on eight digits with K = 1.  It is the formula's rate for one tanh layer, 1.1 to 1.5
+        times that for two tanh layers, and up to twice that for ReLU.  Raises TypeError unless `every` is a number.
 
         >>> import minintk as mn
         >>> net = mn.Network(mn.Dense(1), (2,))

@@ -42,7 +42,7 @@ class Jacobian(ABC):
         """Write J' u to out : ([K], [E], P), for u : ([K], [E], N, C), whose shape and dtype were checked."""
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return J S J_other' through `kernel`, with one backward and one forward sweep per output of `other`."""
+        """Return J S J_other' as `kernel` specifies, with one backward and one forward sweep per output of `other`."""
         (N, C), (M, _), xp = self.outputs, other.outputs, array_namespace(self.like)
         columns = []
         for row in range(M * C):
@@ -74,7 +74,7 @@ class Jacobian(ABC):
         check_finite_by(u, "u", u)
         shape = (*u.shape[:-2], self.size)
         if out is None:
-            out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # shows layers that do not write their part
+            out = array_namespace(u).full(shape, nan, dtype=u.dtype)  # NaN reveals layers that do not write their part
         elif tuple(out.shape) != shape:
             raise ValueError(f"vjp(out=...) expects shape {shape}, got {tuple(out.shape)}")
         self.pull(u, out)
@@ -143,7 +143,7 @@ class Jacobian(ABC):
 class NetworkJacobian(Jacobian):
     """The Jacobian of a network, from its layers' Jacobians and the layout that splits theta into their weights.
 
-    coupled : True if examples depend on each other, so that no kernel exists.  part : returns J of a slice of examples.
+    coupled : True if examples depend on each other; no kernel exists then.  part : returns J of a slice of examples.
     """
 
     root: LayerJacobian
@@ -187,7 +187,7 @@ class NetworkJacobian(Jacobian):
 
 
 def check_argument(name: str, a: Array, like: Array, shape: tuple[int, ...], more: int) -> None:
-    """Raise unless `a` has the dtype of `like` and the last axes `shape`, after at most `more` other axes."""
+    """Raise an error unless `a` has the dtype of `like` and the last axes `shape`, after at most `more` other axes."""
     check_floating(name, a)
     array_namespace(like, a)
     if tuple(a.shape[-len(shape) :]) != shape or a.ndim > len(shape) + more:

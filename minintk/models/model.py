@@ -1,4 +1,4 @@
-"""Define `Model`, the interface of f = model(theta, x) and its Jacobian to training, kernels and diagnostics."""
+"""Define `Model`, the interface through which training, kernels and diagnostics use f = model(theta, x)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Model(ABC):
         raise UnsupportedLayer(f"{self!r} has no Taylor expansion: take mn.Taylor of the network inside")
 
     def advance(self, theta: Array) -> Model:
-        """Return the model after a training step to theta, which is the same model unless its anchor moves."""
+        """Return the model after a training step to theta: this model itself, unless its anchor moves."""
         return self
 
     def anchors(self) -> dict[str, Array]:
@@ -75,7 +75,7 @@ class Model(ABC):
         return {}
 
     def anchored(self, anchors: Mapping[str, Array]) -> Model:
-        """Return the model with these anchors, given the model at the start of the run."""
+        """Return the model with these anchors.  `self` is the model at the start of the run."""
         return self
 
     def members(self, which: slice) -> Model:
@@ -83,12 +83,12 @@ class Model(ABC):
         return self
 
     def fixed(self, x: Array) -> Model:
-        """Return the same model for repeated calls with one x, so that it can store values that depend only on x."""
+        """Return the same model for repeated calls with one x.  It can store values that depend only on x."""
         return self
 
     @property
     def coupled(self) -> bool:
-        """True if an example's output depends on the rest of its batch, so that no kernel exists."""
+        """True if an example's output depends on the rest of its batch.  No kernel exists then."""
         return False
 
     def check_theta(self, theta: Array, name: str = "theta") -> None:
@@ -101,7 +101,7 @@ class Model(ABC):
             raise ValueError(f"{name} expects shape {want}, got {tuple(theta.shape)}: {hint}")
 
     def check(self, theta: Array, x: Array) -> None:
-        """Raise unless theta and x fit this model and each other."""
+        """Raise TypeError or ValueError unless theta and x fit this model and each other."""
         self.check_theta(theta)
         check_examples("x", x, self.input_shape)
         array_namespace(theta, x)
@@ -134,7 +134,7 @@ class Chosen(Jacobian):
 
 
 def check_model(model: Any, kind: type[Model] = Model) -> None:
-    """Raise TypeError unless `model` is a model, or a network without a wrapper if kind=Network."""
+    """Raise TypeError unless `model` is a `Model` or, if kind=Network, an unwrapped network."""
     if not isinstance(model, kind):
         inside = ": give the network inside it" if isinstance(model, Model) else ""
         want = "a network," if kind is not Model else "a model such as"

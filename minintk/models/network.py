@@ -312,7 +312,7 @@ class Network(Model):
 
 
 def short(layer: s.Layer) -> str:
-    """Return the layer's name and first number, or the names of its inner layers.
+    """Return the layer's name, followed by its first number or the names of its inner layers.
 
     >>> short(s.Residual(s.Sequential(s.ReLU(), s.Dense(64, w_std=2.0))))
     'Residual(ReLU, Dense)'

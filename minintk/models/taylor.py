@@ -1,6 +1,6 @@
 """Expand a network along theta_0 + t d as a power series in t, and differentiate the series with respect to d.
 
-    x(t) = x_0 + x_1 t + ... + x_k t^k  enters a layer with weights w_0 + t d, and y(t) leaves it
+    x(t) = x_0 + x_1 t + ... + x_k t^k  is the input of a layer with weights w_0 + t d, and y(t) is its output
 
 linear in weights and input (Dense, convolutions)   y_j = L(w_0) x_j + L(d) x_{j-1}
 activations                                         y = phi(x) as a series (`minintk.models.power_series`)

@@ -4,7 +4,7 @@
     Taylor        sum_{j <= k} D^j f(theta_0)[d, ..., d] / j!,   d = theta - theta_0
     Centred       alpha (f(theta) - f(theta_0))                                      Geiger et al. 2020
 
-They can be nested in any order, and `train`, `ntk` and every diagnostic accept any of them.
+Wrappers can be nested in any order, and `train`, `ntk` and every diagnostic accept any of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Anchored(Model):
         return self.theta0 if same else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
 
     def _moved(self, model: Model, theta0: Array) -> Self:
-        """Return the same wrapper on another model and theta_0, which can be a view because nothing writes to it."""
+        """Return the same wrapper on another model and theta_0.  Nothing writes to theta_0, so it can be a view."""
         other = copy(self)
         other.model, other.theta0 = model, theta0
         return other
@@ -183,7 +183,7 @@ class Scaled(Jacobian):
         return ((i, Scaled(J, self.alpha)) for i, J in self.J.parts())
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return alpha J S J_other', also multiplied by the alpha of `other` if that is `Scaled`."""
+        """Return alpha J S J_other', times the alpha of `other` if that is `Scaled`."""
         alpha, K = (self.alpha * other.alpha, other.J) if isinstance(other, Scaled) else (self.alpha, other)
         k = self.J.gram_by(K, kernel)
         k *= alpha

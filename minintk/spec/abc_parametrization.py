@@ -46,9 +46,9 @@ ROUNDING = 1e-9
 class ABC(Parametrization):
     """The parametrization with exponents a, b, c, each for (input, hidden, output).
 
-    rule : the optimiser for which c is given, "sgd" or "adam".  With "adam", gradient descent has no rates.
+    rule : the optimiser for which c is given, "sgd" or "adam".  "adam" defines no rates for gradient descent.
     The width n is the fan-out of the input layer, and the fan-in (channels, for a convolution) of other layers.
-    Constant  factors of the fan-in enter the standard deviation: std = sigma n^-b / sqrt(fan_in / n), and at the input
+    Constant factors of the fan-in enter the standard deviation: std = sigma n^-b / sqrt(fan_in / n), and at the input
     layer std = sigma n^-b / sqrt(fan_in).  Biases scale like input weights, but the output bias is constant.
 
     >>> ABC(a=(-0.5, 0, 0.5), b=(0.5, 0.5, 0.5), c=(0, 0, 0)).regime             # muP, as Yang and Hu print it

@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Numbered(Activation):
-    """Base class of activations with numeric arguments: 0 or 1e-100 to 1e100 in size, with phi not identically 0."""
+    """Base class of activations with numeric arguments, each 0 or of size 1e-100 to 1e100; phi is not 0 everywhere."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class RectifiedMonomial(Activation):
 class Sign(Activation):
     """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0.  It has an NNGP kernel but no NTK, since E phi'^2 is infinite.
 
-    A small angle becomes a multiple of its square root.  From the second such layer on, so do rounding errors.
+    A small angle becomes a multiple of its square root.  From the second such layer on, rounding errors grow likewise.
     """
 
 

@@ -9,7 +9,7 @@ from minintk.validate import number, whole
 
 Size = int | tuple[int, int]
 SIZES = 1e-100, 1e100
-"""Smallest and largest size of an activation's arguments, whose squares and products fit into float64."""
+"""Smallest and largest size of an activation's arguments.  Their squares and products fit into float64."""
 
 Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
 
@@ -31,7 +31,7 @@ def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def check_numbers(layer: Any) -> None:
-    """Convert each argument to float, so that float32 arrays stay float32.  Raise unless it is 0 or can be squared."""
+    """Convert arguments to float, so float32 arrays stay float32.  Raise ValueError unless each is 0 or in `SIZES`."""
     for name, value in vars(layer).items():
         kind, (low, high) = type(layer).__name__, SIZES
         found = number(f"{kind}({name}=...)", value, negative=True)
@@ -41,7 +41,7 @@ def check_numbers(layer: Any) -> None:
 
 
 def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> None:
-    """Raise unless `value` is a whole number >= 1, or a pair of them if the layer can have two axes."""
+    """Raise an error unless `value` is a whole number >= 1, or a pair of them if the layer can have two axes."""
     if isinstance(value, tuple) and 2 in axes and len(value) != 2:
         raise ValueError(f"{layer}({name}=...) expects a whole number >= 1 or a pair of them, got {value!r}")
     for item in value if isinstance(value, tuple) and 2 in axes else (value,):
@@ -49,7 +49,7 @@ def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> No
 
 
 def check_axes(layer: str, axes: tuple[int, ...]) -> None:
-    """Raise unless the axes are distinct and counted from the end."""
+    """Raise ValueError unless the axes are distinct and counted from the end."""
     whole = all(hasattr(a, "__index__") and a.__index__() < 0 for a in axes)
     if not whole or not axes or len(set(axes)) < len(axes):
         raise ValueError(
@@ -78,7 +78,7 @@ def check_windows(layer: Any, size: str) -> None:
 
 
 def check_scales(layer: str, w_std: float, b_std: float, b_init: str) -> None:
-    """Raise unless w_std > 0, b_std >= 0 and b_init is a known name."""
+    """Raise ValueError unless w_std > 0, b_std >= 0 and b_init is a known name."""
     number(f"{layer}(w_std=...)", w_std)
     number(f"{layer}(b_std=...)", b_std, zero=True)
     if b_init not in ("normal", "zeros"):

@@ -212,8 +212,8 @@ class Conv2d(Convolution):
     channels : the number of output channels.
     kernel_size, stride : a number, or a pair (along H, along W).
     padding : "valid" adds nothing.  "same" adds zeros for an output of ceil(H / stride) pixels, the smaller half before
-        the image.  "circular" is "same" with the image repeated.  Otherwise, the number of zeros to add: one number,
-        one per axis, or (before, after) per axis.
+        the image.  "circular" is "same" with the image repeated.  Otherwise, padding is the number of zeros: one
+        number, one per axis, or (before, after) per axis.
     w_std, b_std, b_init : as for `Dense`.  Sums at the edges, which have fewer terms, are not rescaled.
 
     (N, H, W, C_in) -> (N, H', W', channels).  Raises ValueError for sizes below 1 and for any other padding.

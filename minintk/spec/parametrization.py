@@ -33,8 +33,8 @@ Depth: in a network of L residual branches, SpectralMuP and MeanField scale a br
 | MeanField, its last weights    | 1/sqrt(L)         | 1                        | 1/sqrt(L)                    |
 | both, the weights before these | 1                 | 1                        | 1/sqrt(L)                    |
 
-At the start, branches then add terms of size 1/sqrt(L) with random signs.  A step adds 1/L to each with equal signs
-(Yang, Yu, Zhu, Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  The other rows do not depend on L.
+At the start, branches then add terms of size 1/sqrt(L) with random signs.  A step adds 1/L to each term with equal
+signs (Yang, Yu, Zhu, Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  The other rows do not depend on L.
 
 To add a parametrization, subclass `Parametrization` and define `row`.  `minintk.spec.abc_parametrization` computes how
 its rows scale with the width and how training then behaves.
@@ -75,7 +75,7 @@ class Role:
 
     @property
     def depth(self) -> tuple[float, float]:
-        """Return (1/sqrt(L) for the last weights of a branch, 1/sqrt(L) for any weights in a branch), else 1."""
+        """Return (1/sqrt(L) for the last weights of a branch, 1/sqrt(L) for all weights in a branch); 1 for others."""
         scale = self.branches**-0.5
         return scale if self.end else 1.0, scale
 
@@ -84,8 +84,8 @@ class Role:
 class Row:
     """One row of the table: a tensor's multiplier, its distribution and its learning rates.
 
-    lr : the scale of the learning rate under gradient descent, or None if there is none.  adam : the scale under Adam.
-    None means the value of `lr`.  Raises ValueError for a rate that is not a finite number >= 0.
+    lr : the scale of the learning rate under gradient descent, or None if there is none.  adam : that under Adam,
+    or None for the value of `lr`.  Raises ValueError for a rate that is not a finite number >= 0.
     """
 
     multiplier: float

@@ -1,4 +1,4 @@
-"""Define layers for sequences (L, C).  Images (H, W, C) are read as sequences of H W positions.
+"""Define layers for sequences (L, C).  Images (H, W, C) are treated as sequences of H W positions.
 
 Sequences of unequal length share one array, padded with positions whose channels are all 0.  Layers without a bias and
 with phi(0) = 0 keep the padding at 0.  A convolution does so at positions whose window covers only padding.

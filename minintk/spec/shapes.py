@@ -24,7 +24,7 @@ class Site:
 
     shape : the shape of one example before the layer, ``(d,)`` or ``(H, W, C)``.
     first : True if no weights come before it.  last : True if none come after it.  inputs : True if df/dx is
-    needed, which requires the backward sweep to continue past the first weights.
+    needed; the backward sweep then continues past the first weights.
     residuals : the number of residual branches in the network, or 0 before they are counted.  branches : this number
     for a layer inside a branch, and 1 for other layers.  end : True if no weights come after the layer in its branch.
     """
@@ -60,7 +60,7 @@ def has_weights(layer: s.Layer) -> bool:
 
 
 def count_residuals(layer: s.Layer) -> int:
-    """Count the residual branches of the layer and of the layers inside it, separately for each of `Branches`."""
+    """Count the residual branches of the layer and of the layers inside it, without those inside `Branches`."""
     inside = () if isinstance(layer, s.Branches) else layer.inside
     return isinstance(layer, s.Residual) + sum(map(count_residuals, inside))
 

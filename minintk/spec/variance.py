@@ -1,4 +1,4 @@
-"""Compute the fraction of the inputs' variance that reaches the outputs, which is small in deep ReLU networks."""
+"""Compute the fraction of the inputs' variance that reaches the outputs.  It is small in deep ReLU networks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from minintk import spec as s
 from minintk.spec.parametrization import NTK, Parametrization, Standard
 
 SMALLEST_SILENT_GAIN = 1e-4
-"""Ratio of output to input variance below which to warn.  Fourteen ReLU layers with w_std = 1 have less."""
+"""Ratio of output to input variance below which to warn.  Fourteen ReLU layers with w_std = 1 give less."""
 
 
 def variance_gain(layer: s.Layer) -> float:
     """Return the factor by which the layers scale the variance, or nan unless they are bias-free and ReLU-like.
 
-    Weights contribute w_std^2; an activation with phi(s z) = s phi(z) for s > 0 contributes E phi(z)^2.
+    A layer of weights contributes w_std^2; an activation with phi(s z) = s phi(z) for s > 0 contributes E phi(z)^2.
 
     >>> variance_gain(s.Sequential(s.Dense(8), s.ReLU(), s.Dense(8), s.ReLU(), s.Dense(1)))
     0.25

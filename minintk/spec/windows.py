@@ -2,7 +2,7 @@
 
     output pixel p reads  x[stride p - before + s],  s = 0 ... kernel - 1
 
-Pixels outside the image are zero, or repeat the image if circular.  Infinite networks read pairs of pixels likewise.
+Pixels outside the image are zero, or repeat the image if circular.  Kernels use the same windows for pairs of pixels.
 
 >>> rows = axis("Conv2d", 28, kernel=5, stride=2, padding="same")
 >>> rows, rows.out

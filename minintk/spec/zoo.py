@@ -32,7 +32,7 @@ SQRT2 = 2**0.5
 """The w_std of He et al. 2015, which preserves the variance through ReLU layers."""
 
 RELU, BATCH_NORM = ReLU(), BatchNorm()
-"""Layers between the weights by default."""
+"""The default layers between layers with weights."""
 
 
 def mlp(
@@ -56,7 +56,7 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
     """Return LeNet-5 with ReLU, max-pooling, 5 x 5 convolutions to 6w and 16w channels, and 120w, 84w, C features.
 
     Inputs are 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 images (padding 0, CIFAR-10).  Initialise it with
-    `mn.PyTorch()`.  On MNIST P = 61,706 at w = 1 (all maps connected), "about 60k" in Samarin et al. 2020, who scale
+    `mn.PyTorch()`.  On MNIST P = 61,706 at w = 1 (all maps connected); Samarin et al. 2020 say "about 60k" and scale
     all channels and features by w.  On CIFAR-10, P = 62,006, as in PyTorch's tutorial.
 
     >>> import minintk as mn

@@ -15,7 +15,7 @@ from minintk.validate import check_generator, whole
 class Shift:
     """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, and fill the gaps with `fill`.
 
-    x : (N, H, W, C).  fill : the background value, which is 0 unless the images were standardised.
+    x : (N, H, W, C).  fill : the background value; it is 0 unless the images were standardised.
     Samarin et al. 2020 shift MNIST by up to 7 pixels, a quarter of the image.
 
     >>> x = np.arange(1.0, 10.0).reshape(1, 3, 3, 1)
@@ -59,7 +59,7 @@ class Batches:
     """Return (x, y) for each step: all examples, or mini-batches drawn without replacement, epoch by epoch.
 
     An epoch has `per_epoch` = floor(N / batch_size) steps, and skips the last N mod batch_size examples of its shuffle.
-    A run can resume from the step and the generator's state before the epoch.  Bad arguments: ValueError or TypeError.
+    Runs resume from the step and the generator's state before the epoch.  Bad arguments raise ValueError or TypeError.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Batches:
         self.rng = rng if batch_size is not None or augment is not None else None
         self.size = x.shape[0] if batch_size is None else batch_size
         self.per_epoch = x.shape[0] // self.size
-        self._epoch: dict[str, Any] | None = None  # the generator's state when this epoch was drawn
+        self._epoch: dict[str, Any] | None = None  # the generator's state before it drew this epoch
         self._order: Array | None = None
         self._draws: Array | None = None
 

@@ -1,4 +1,4 @@
-"""Save the state of a run in one file.  If the process is killed, the previous file remains.
+"""Save the state of a run in one file.  If the process is killed while it saves, the previous file remains.
 
 The file is a .npz without pickled objects.  It contains the arrays of the state and a JSON text, `about`.
 
@@ -155,11 +155,11 @@ def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> Stat
 
 GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
-"""The largest numbers in the states of these NumPy generators.  All other numbers have up to 128 bits."""
+"""The largest values of these fields in the states of `GENERATORS`.  All other numbers have up to 128 bits."""
 
 
 def _check_generator(state: Any) -> None:
-    """Raise ValueError unless NumPy's generator accepts this state.  Generators of other libraries check theirs."""
+    """Raise ValueError unless NumPy's generator accepts this state.  Other generators check it themselves."""
     if not isinstance(state, dict) or not isinstance(kind := state.get("bit_generator"), str):
         raise ValueError("its rng is not the state of a generator")
     if kind in GENERATORS and _form(state) != _form(getattr(np.random, kind)(0).state):
@@ -167,7 +167,7 @@ def _check_generator(state: Any) -> None:
 
 
 def _form(value: Any, name: str = "") -> Any:
-    """Return the properties that all states of a generator share: names, types, shapes, and numbers being in range."""
+    """Return the properties that all states of a generator share: names, types, shapes, and if numbers are in range."""
     if isinstance(value, dict):
         return {key: _form(item, key) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -178,7 +178,7 @@ def _form(value: Any, name: str = "") -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert arrays and NumPy numbers, which occur in the states of some generators, for JSON."""
+    """Convert arrays and NumPy numbers for JSON.  They occur in the states of some generators."""
     if isinstance(value, np.ndarray) and value.dtype.name in PLAIN:
         return {"array": value.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, np.generic):
@@ -187,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: dict[str, Any]) -> Any:
-    """Invert `_plain` for every dictionary in JSON.  Raise ValueError for dtypes that are not numeric."""
+    """Convert `_plain`'s dictionary to its array; return others as is.  Raise ValueError for dtypes not in `PLAIN`."""
     if value.keys() != {"array", "dtype"}:
         return value
     if value["dtype"] not in PLAIN:
@@ -196,7 +196,7 @@ def _restored(value: dict[str, Any]) -> Any:
 
 
 def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any) -> dict[str, str]:
-    """Return the text of a run's settings and digests of its arrays, which identify the run."""
+    """Return an identification of a run: the text of its settings, and digests of its arrays."""
     words = {name: identity(value) for name, value in {"model": model, **settings}.items()}
     return words | {"theta0": digest(theta), "data": digest(x, y)}
 

@@ -1,4 +1,4 @@
-"""Run `train` with held-out evaluation, a history, checkpoints and a progress bar: `fit`."""
+"""Define `fit`, which runs `train` with held-out evaluation, a history, checkpoints and a progress bar."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train a model to the end and return the `Run` with its history.  Arguments are those of `train`, and:
+    """Train a model to the end and return the `Run` with its history.  The arguments are those of `train`, and:
 
-    steps, epochs : the length of the run, given by one of the two.  An epoch has floor(N / batch_size) steps.
+    steps, epochs : the length of the run; pass one of the two.  An epoch has floor(N / batch_size) steps.
     every : steps between two rows of the history, by default one epoch, or 1/100 of the run for full batches.
     test : held-out (x, y), evaluated for every row.  BatchNorm is first calibrated on a thousand training examples.
     checkpoint : a folder for ``checkpoint.npz`` and ``history.json``, written with every row and on Ctrl-C.  If it
@@ -163,7 +163,7 @@ class _Folder:
         self.claim = claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
-        """Load (state, `_Record.about`), or (None, {}) if the folder is empty.  Raise ValueError for another run."""
+        """Load (state, `_Record.about`), or (None, {}) without a checkpoint.  Raise ValueError for another run."""
         for name in (CHECKPOINT_FILE, HISTORY_FILE):
             remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE
@@ -180,7 +180,7 @@ class _Folder:
         xp = array_namespace(run.theta)
         if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would reveal this too late
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
-        record.history.save(self.path / HISTORY_FILE)  # first: a finished checkpoint is not written again
+        record.history.save(self.path / HISTORY_FILE)  # first: after the last checkpoint, a new call writes nothing
         save(self.path / CHECKPOINT_FILE, run.state(), {"run": self.identity, **record.about()})
 
 
@@ -204,7 +204,7 @@ def evaluate(
     """Return {"loss": L, "accuracy": fraction of correct predictions}, with lists of E numbers for an ensemble.
 
     Evaluate `batch_size` examples at a time.  The predicted class is the largest output, or the sign of a single
-    output.  "accuracy" requires rows of y that are classes (one-hot, or -1 and 1).  Errors as for `model(theta, x)`.
+    output.  "accuracy" requires rows of y that are classes (one-hot, or -1 and 1).  The errors are those of `model`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Dense(1), (1,))
@@ -239,7 +239,7 @@ def _numbers(scores: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _are_classes(y: Array) -> bool:
-    """True if every row of y encodes a class, by one high entry, or by -1 and 1 in a single column."""
+    """True if every row of y encodes a class, by one high entry, or by -1 or 1 in a single column."""
     xp = array_namespace(y)
     if y.shape[-1] == 1:
         return bool(xp.all(xp.abs(y) == 1))
@@ -249,7 +249,7 @@ def _are_classes(y: Array) -> bool:
 
 
 class _Record:
-    """The history so far, with the sums over the batches since its last row."""
+    """The history so far, and the sums of losses and accuracies over the batches since its last row."""
 
     def __init__(self, history: History, classes: bool, about: Mapping[str, Any], xp: Any) -> None:
         self.history, self.classes = history, classes
@@ -265,7 +265,7 @@ class _Record:
         return {"history": self.history.rows, "running": running, "seconds": perf_counter() - self.start}
 
     def add(self, run: Descent, f: Array, value: Array) -> None:
-        """Add the batch of one step to the sums."""
+        """Add the loss and the accuracy of one step to the sums."""
         scores = _scores(f, run.y, value, self.classes)
         self.sums = {name: self.sums[name] + score if self.sums else score for name, score in scores.items()}
         self.batches += 1

@@ -47,7 +47,7 @@ class WeightSpace:
         return fs[0] if len(fs) == 1 else xp.concat(fs), g
 
     def outputs(self, s: Array, at: Array | None) -> Array:
-        """Return only f."""
+        """Return f for the training examples `at`, without g."""
         x = self.x if at is None else self.x[at]
         N, step = x.shape[0], x.shape[0] if self.model.coupled else 1000
         with np.errstate(over="ignore", invalid="ignore"):
@@ -59,7 +59,7 @@ class WeightSpace:
         return self if model is self.model else WeightSpace(model, self.x, self.scales, self.theta, self.whole)
 
     def after(self, s: Array) -> WeightSpace:
-        """Return the system after a step to s, which is the same system unless the model's anchor moves."""
+        """Return the system after a step to s: this system itself, unless the model's anchor moves."""
         return self.on(self.model.advance(s))
 
 

@@ -7,7 +7,7 @@
     frozen kernel      f' = -K dL/df instead of theta' = -grad L, on training and test points together
 
 t is the time of the theory: gradient descent with t = lr x steps approximates gradient flow.  Gradient flow is the
-limit tau -> 0, and T = 0 means b = N.  See Geiger et al. 2020, eq. (6) and appendices A and C.
+limit tau -> 0 of momentum flow, and T = 0 means b = N.  See Geiger et al. 2020, eq. (6) and appendices A and C.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def flow(
     """Integrate the flow of a model's parameters; yield a `Moment` at t = 0, at each of `times`, and at the end.
 
     theta : (P,) or (E, P), which is not modified.  The members of an ensemble take the same steps.
-    x : (N, *input_shape), y : (N, C), which are read during the run and not copied.
-    times : increasing.  The last can be inf if the loss can reach zero (`Hinge`).  A flow ends when the loss of every
-    member is exactly zero.  Members that reach zero earlier wait.  A flow never ends if no theta classifies every
-    example.  If the gradient then vanishes, the moment has t = inf and is not `ended`.
+    x : (N, *input_shape), y : (N, C).  Both are read during the run and not copied.
+    times : the times to report, increasing.  The last can be inf if the loss can reach zero (`Hinge`).  A flow ends
+    when the loss of every member is exactly zero.  Members that reach zero earlier stay there.  A flow never ends if no
+    theta classifies every example.  If the gradient then vanishes, the moment has t = inf and is not `ended`.
     tau or mu : momentum flow with this tau, or with tau = t/mu.  The default is gradient flow.  At t = 0, v = 0 with
     tau, and v = -grad L with mu.
     temperature : T of the stochastic flow.  `rng` draws batches of b = N / (T/dt (N - 1) + 1) examples (rounded, at
@@ -57,7 +57,7 @@ def flow(
     resume : the state of a moment of the same flow, with the same `times`.  The flow continues with the same bits: it
     yields that moment and all later ones, and resets `rng`.  `minintk.training.checkpoints` saves states.
 
-    Raises ValueError or TypeError for bad arguments.  FloatingPointError: no step is small enough, or f is not finite.
+    Raises ValueError or TypeError for bad arguments, FloatingPointError if no step is small enough or f is not finite.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
@@ -95,14 +95,14 @@ def kernel_flow(
     by: Steps | Solver = Steps(),  # noqa: B008 (frozen)
     resume: State | None = None,
 ) -> Iterator[Moment]:
-    """Integrate the same flows with a frozen kernel: f' = -K dL/df, or f' = v, v' = -(v + K dL/df) / tau.
+    """Integrate a flow with a frozen kernel: f' = -K dL/df, or f' = v, v' = -(v + K dL/df) / tau.
 
     kernel : ([E], M, N), the same for every output, or ([E], M, C, N, C), with a row for each of M points, the N
     training points first, and a column for each training point.  f0 : ([E], M, C), the outputs at t = 0.  y : (N, C).
     Kernel and y are read during the run and not copied.  The other arguments are those of `flow`.
 
     The kernel can be that of a network, `minintk.ntk_full(net, theta, all_points, x)`, or an analytic kernel.  See
-    Geiger et al.  2020, eq. (26).
+    Geiger et al. 2020, eq. (26).
 
     >>> import numpy as np, minintk as mn
     >>> K, y = np.diag([1.0, 3.0]), np.ones((2, 1))

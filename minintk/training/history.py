@@ -72,7 +72,7 @@ class History:
             return cls(json.loads(whole_file(file).decode()))
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Save a plot of the loss, and of the error for classes, against the epoch or step, averaged over members."""
+        """Save a plot of the loss, and for classes of the error, against the epoch or step, averaged over members."""
         if "loss" not in self.names:
             raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
         from matplotlib.figure import Figure

@@ -31,12 +31,12 @@ class Steps:
 
     A step that changes an output by more is rejected, and dt is halved.  If all outputs change by less than `low`, dt
     is doubled.  Otherwise dt is chosen for changes of 0.8 `high`, but grows by at most a tenth per step.  See Geiger et
-    al.  2020, eq. (18).  The f of `Centred` includes alpha.
+    al. 2020, eq. (18).  The f of `Centred` includes alpha.
 
     With a small alpha, weights can grow while outputs hardly change.  The first step therefore changes J' y by at most
-    a fraction 2 `early`.  Then, until the outputs of every network have moved by 0.1 in total, dt grows by a fraction
-    `early` per step, or up to `early` t.  No step moves outputs further than twice their path so far.  By default, a
-    loss in the feature regime halves within 0.6 % of the right time.  With early = 1, it halves much later.
+    a fraction 2 `early`.  Then, until the outputs of every network have moved by 0.1 in total, dt grows by at most a
+    fraction `early` per step, or to `early` t.  No step moves outputs further than twice their path so far.  By
+    default, a loss in the feature regime halves within 0.6 % of the right time.  With early = 1, it halves much later.
 
     One step of length dt keeps the gradient g at its initial value and solves for v exactly: v <- a v - (1 - a) g,
     theta <- theta + dt v.  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
@@ -58,7 +58,7 @@ class Solver:
     """SciPy's adaptive Runge-Kutta solvers with a given accuracy, for smooth losses on full batches.
 
     rtol, atol : the error tolerance of a step, |error| < atol + rtol |value| in every parameter and velocity.
-    States are copied to the host in float64.  tau = t/mu limits steps to about 3 t/mu, so `Steps` is far faster.
+    States are copied to the host in float64.  For tau = t/mu, steps are at most about 3 t/mu; `Steps` is far faster.
     """
 
     rtol: float = 1e-8
@@ -77,7 +77,7 @@ class Moment:
     """The flow at time t.
 
     theta : ([E], P), or None in a kernel flow.  f : ([E], N, C) on the training set, or ([E], M, C) on all points in a
-    kernel flow.  loss : () or (E,), on the training set.  steps : the number of steps so far.  dt : the latest step.
+    kernel flow.  loss : () or (E,), on the training set.  steps : their number so far.  dt : the latest step's length.
     batch_size : the number of examples of that step.  ended : True if every member's loss is exactly zero, which ends
     the flow.  state : for `flow(..., resume=state)`; its memory is the velocity v.  None with by=Solver(...).
     kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`; None elsewhere.
@@ -162,7 +162,7 @@ class FlowSettings:
 
 
 def run_flow(system: System, s: Array, y: Array, settings: FlowSettings) -> Iterator[Moment]:
-    """Yield a flow's moments from s, which can be overwritten.  Raise ValueError if `resume` is from another flow."""
+    """Yield the moments of a flow from s; s can be overwritten.  Raise ValueError if `resume` is from another flow."""
     if isinstance(settings.by, Solver):
         return _by_solver(system, s, y, settings, settings.by)
     return SteppedFlow(system, s, y, settings, settings.by).moments()
@@ -186,7 +186,7 @@ TRAVELLED = 0.1
 
 
 class SteppedFlow:
-    """A flow by `Steps` in progress.
+    """A flow in progress, integrated by `Steps`.
 
     dt : the next step, unless a time to report comes first.  path : () or (E,), the sum of the largest changes of each
     network's outputs.  h, b : the latest step and its number of examples.  seen : examples since a full evaluation.
@@ -203,7 +203,7 @@ class SteppedFlow:
             self._restore(settings.resume)
 
     def state(self) -> State:
-        """Return everything that the flow has changed so far."""
+        """Return the state from which the flow can resume."""
         xp = array_namespace(self.s)
         v = None if isinstance(self.v, float) else xp.asarray(self.v, copy=True)
         clock = np.array([self.t, self.dt, self.h, self.b, self.seen])
@@ -241,7 +241,7 @@ class SteppedFlow:
                     yield self._moment()
 
     def _look(self) -> None:
-        """Evaluate f, g and the loss at s, on all examples."""
+        """Evaluate f and the loss at s on all examples, and g unless the flow is stochastic."""
         self.f: Array
         self.g: Any
         if self.rng is None:
@@ -256,7 +256,7 @@ class SteppedFlow:
         return Moment(self.t, theta, f, self.value, self.steps, self.h, self.b, self.ended, state)
 
     def _step(self, goal: float) -> None:
-        """Make one step, no further than `goal`."""
+        """Take one step that ends at time `goal` or before."""
         loss, system = self.settings.loss, self.system
         at, v, changes = self._choose(goal)
         self.steps, self.seen, self.path = self.steps + 1, self.seen + self.b, self.path + changes
@@ -276,7 +276,7 @@ class SteppedFlow:
             self.value, self.ended = _value(loss, self.f, self.y, self.t)
 
     def _choose(self, goal: float) -> tuple[Array | None, Array, Array]:
-        """Make a step as long as the outputs allow, and return (examples, velocity, changes of the outputs)."""
+        """Take a step as long as the outputs allow, and return (examples, velocity, changes of the outputs)."""
         xp, settings, high = array_namespace(self.s), self.settings, self.by.high
         order = None if self.rng is None else self.rng.permutation(self.N)
         at, y, halvings, growing, cotangent = None, self.y, 0, self.steps == 0, settings.loss.cotangent
@@ -338,7 +338,7 @@ def _by_solver(system: System, s: Array, y: Array, settings: FlowSettings, by: S
         return to_library(z[:size].astype(str(dtype)), xp).reshape(shape)
 
     def motion(t: float, z: Any) -> Any:
-        """Return (s', v') concatenated, or only s'."""
+        """Return (s', v') concatenated, or s' without momentum."""
         g = to_host(system.learn(state(z), None, y, loss.cotangent)[1]).astype(np.float64).ravel()
         return np.concatenate([z[size:], -settings.friction(t) * (z[size:] + g)]) if momentum else -g
 

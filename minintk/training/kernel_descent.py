@@ -37,16 +37,16 @@ def kernel_descent(
     every: int = 1,
     resume: State | None = None,
 ) -> Iterator[Snapshot]:
-    """Run `train` with a kernel instead of a model, and yield the results of a network with this constant kernel.
+    """Run `train` with a kernel instead of a model, and yield snapshots of a network with this constant kernel.
 
     kernel, f0, y : as in `kernel_flow`, ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C); kernel and y are read
     during the run and not copied.  The other arguments are those of `train`; the same `rng` draws the same batches.
-    Weight decay pulls theta to theta_0.
-    A snapshot has f : ([E], M, C) on all points and the loss on all training points.  Its theta : ([E], N, C) is a
-    in f = f_0 + K a, and the network's weights are theta_0 + S J.vjp(a).  t = lr x steps.  With momentum m, the time of
-    the flow is t / (1 - m) (see `analytic.gradient_descent`).
+    Weight decay pulls theta towards theta_0.
+    A snapshot has f : ([E], M, C) on all points and the loss on all training points.  Its theta is a : ([E], N, C),
+    where f = f_0 + K a, and the network's weights are theta_0 + S J.vjp(a).  t = lr x steps.  With momentum m, the time
+    of the flow is t / (1 - m) (see `analytic.gradient_descent`).
 
-    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError for Adam, which no kernel describes.
+    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError for Adam: it is not linear in dL/df.
     See Lee et al. 2019, supplement, for the discrete steps.
 
     >>> import numpy as np, minintk as mn
@@ -72,7 +72,7 @@ def kernel_descent(
 
 
 def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
-    """Return (N, True if the kernel couples outputs).  Raise unless the kernel, f0 and y fit together."""
+    """Return (N, True if the kernel couples outputs).  Raise an error unless the kernel, f0 and y fit together."""
     array_namespace(kernel, f0, y)
     for name, a in (("kernel", kernel), ("f0", f0)):
         check_floating(name, a)
@@ -135,12 +135,12 @@ class FromKernel(Model):
 
 
 class InCoefficients(Jacobian):
-    """J v = K v on the rows `at`, and J' u = u, the gradient in the metric K, so that J J' dL/df = K dL/df."""
+    """The Jacobian in the metric K: J v = K v on the rows `at` and J' u = u, so that J J' dL/df = K dL/df."""
 
     def __init__(self, model: FromKernel, theta: Array, x: Array) -> None:
         self.model, self.size, self.like = model, model.size, theta
         self.outputs, self.ensemble = (x.shape[0], model.outputs), theta.shape[0] if theta.ndim == 2 else None
-        everything = x.shape[0] == model.N and x is model.rows  # true for `rows` or a view of it, but not for a batch
+        everything = x.shape[0] == model.N and x is model.rows  # true for `rows` itself, but not for a batch
         self.at = slice(model.N) if everything else array_namespace(x).astype(x[:, 0], np.int64)
 
     def push(self, v: Array) -> Array:

@@ -16,7 +16,7 @@ COLUMN = ": a single output needs a column, y[:, None]"
 class Loss(ABC):
     """A loss L(f, y) with `cotangent` dL/df.
 
-    NaN in f or y gives a loss of NaN, by which training detects divergence.
+    NaN in f or y gives a loss of NaN.  Training detects divergence by it.
     curvature : c if d2L/df2 = c/N for every output (as for a squared loss), else None.
     hessian_by_targets : False if d2L/df2 does not depend on y.
     ends : True if gradient flow can reach a loss of exactly zero in finite time.
@@ -40,7 +40,7 @@ class Loss(ABC):
         raise NotImplementedError(f"{self!r} has no second derivative: write hessian(f, y, v)")
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
-        """Raise unless y : (N, C) contains valid targets for this loss."""
+        """Raise TypeError or ValueError unless y : (N, C) contains valid targets for this loss."""
         check_not_classes(y, outputs)
         check_floating("y", y)
         if tuple(y.shape) != tuple(outputs):
@@ -92,7 +92,7 @@ def check_problem(model: Model, theta: Array, x: Array, y: Array, loss: Any) -> 
 
 
 def _fitting(f: Array, y: Array) -> Any:
-    """Return the namespace of f : ([E], N, C) and y : (N, C) after the check that every loss starts with.
+    """Check f : ([E], N, C) and y : (N, C), as every loss does first, and return their namespace.
 
     Raises TypeError unless both are unmasked float32 or float64 arrays, because uint8 overflows and float16 is
     imprecise.  Raises ValueError if the shapes differ, because they could broadcast, and if there are no examples.
@@ -228,7 +228,7 @@ class Hinge(_Margin):
     """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) if y f < 1, else 0.
 
     It takes one output and y = -1 or 1.  With ``Centred(net, theta0, alpha)``, it is the loss of Geiger et al. 2020,
-    eq.  (5).  Training then starts in the same way for every alpha, and ends when all margins are at least 1.
+    eq. (5).  Training then starts in the same way for every alpha, and ends when all margins are at least 1.
 
     >>> import numpy as np
     >>> f, y = np.array([[0.5], [2.0]]), np.array([[1.0], [-1.0]])

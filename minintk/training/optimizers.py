@@ -30,10 +30,10 @@ from minintk.validate import number, real
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """theta <- theta + step(gradient).  To define your own, write a frozen dataclass with `init` and `step`.
+    """theta <- theta + step(gradient).  To define another, write a frozen dataclass with `init` and `step`.
 
     lr : the learning rate, a number or a schedule.
-    rule : "sgd" or "adam", which selects learning-rate scales of the parametrization.
+    rule : "sgd" or "adam", the learning-rate scales to use from the parametrization.
     towards : (P,) or (E, P), the point towards which weight decay pulls theta.  None means 0.
 
     Raises ValueError for lr <= 0, momentum, b1 or b2 outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
@@ -64,7 +64,7 @@ class Optimizer(ABC):
 
     @property
     def reach(self) -> float:
-        """Return the bound of lr lambda for stability on a parabola of curvature lambda, or inf if it is unknown."""
+        """Return the bound on lr lambda for stability on a parabola of curvature lambda, or inf if it is unknown."""
         return inf
 
     @property
@@ -85,7 +85,7 @@ class Optimizer(ABC):
         return time(self.lr, steps)
 
     def check(self, theta: Array, steps: int) -> None:
-        """Raise unless `towards` is a point for this theta and the decay of every step shrinks the weights."""
+        """Raise unless `towards` fits theta in shape and dtype, and the decay of every step shrinks the weights."""
         if self.weight_decay and isinstance(self.lr, Schedule):
             _check_decay(self, max(map(self.lr, range(steps)), default=0.0))
         if (a := self.towards) is None:
@@ -175,7 +175,7 @@ class Nesterov(SGD):
 
         g' = s g + weight_decay u,     v <- momentum v + g',     theta <- theta - lr (g' + momentum v)
 
-    See Sutskever et al. 2013.  Here, the gradient is taken at theta.
+    See Sutskever et al. 2013.  Here, the gradient is evaluated at theta.
 
     >>> Nesterov(lr=0.1)
     Nesterov(lr=0.1, momentum=0.9, weight_decay=0.0)

@@ -1,4 +1,4 @@
-"""Train any model, one network or an ensemble, with a generator of snapshots: `train`.
+"""Define `train`, a generator of snapshots that trains any model, one network or an ensemble.
 
 One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  Cores share an ensemble's members.
 """
@@ -37,7 +37,7 @@ GROWN = 1000.0
 class State:
     """The state of training before step `step`, which suffices to resume with the same bits.
 
-    theta, memory : ([E], P).  rng : the generator's state when the current epoch was drawn.  anchors : `Model.anchors`.
+    theta, memory : ([E], P).  rng : the generator's state before it drew the epoch.  anchors : `Model.anchors`.
     """
 
     step: int
@@ -96,17 +96,17 @@ def train(
 ) -> Iterator[Snapshot]:
     """Train a model; yield a snapshot at step 0, then every `every` steps, and at the last step.
 
-    theta : (P,) or (E, P), which is not modified.  x : (N, *input_shape), y : (N, C), which are read during the run and
+    theta : (P,) or (E, P), which is not modified.  x : (N, *input_shape), y : (N, C).  Both are read during the run and
     not copied, as they can be large or a `numpy.memmap`.  Do not change them until the run is over.
     batch_size : examples per step, all N by default, drawn with `rng` without replacement, epoch by epoch.  An epoch
     has floor(N / batch_size) steps, and skips the last N mod batch_size examples of its shuffle.
-    lr_scales : {tensor name: scale}, which replaces the scales of the parametrization.  0 freezes a tensor.
+    lr_scales : {tensor name: scale}, instead of the parametrization's scales.  0 freezes a tensor.
     params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
     resume : the state of a snapshot of the same run.  Training continues with the same bits, and resets `rng`.
     `minintk.training.checkpoints` writes states to disk; `fit` does all of this.
 
-    Warns if a squared loss cannot converge at this learning rate (`warn_if_unstable`), if a loss grows a thousandfold
-    from its value at the start or at f = 0, or if no snapshot is ever requested.  Raises FloatingPointError once the
+    Warns if a squared loss cannot converge at this learning rate (`warn_if_unstable`), if a loss exceeds 1000
+    times its values at the start and at f = 0, or if no snapshot is ever requested.  Raises FloatingPointError once the
     loss is not finite, and ValueError or TypeError for invalid arguments, before step 0.
 
     >>> import numpy as np, minintk as mn
@@ -126,7 +126,7 @@ Result = TypeVar("Result")
 
 
 class OnDemand(Iterator[Result]):
-    """An iterator that warns when it is deleted unused, so that no run took place.  call : the text of the call."""
+    """An iterator that warns if it is deleted before its first use.  call : the text of the call, for the warning."""
 
     def __init__(self, results: Iterator[Result], call: str) -> None:
         self._results = results
@@ -254,7 +254,7 @@ class Descent:
         return f, value
 
     def _check_written(self, gradient: Array, value: Array) -> None:
-        """Raise TypeError for a tensor whose gradient its layer did not write, so that it is NaN.  value : the loss."""
+        """Raise TypeError for a tensor whose gradient is NaN, because its layer did not write it.  value : the loss."""
         xp, layout = array_namespace(gradient), self.model.layout
         for t in layout.tensors if bool(xp.all(xp.isfinite(value))) else ():
             if bool(xp.any(xp.isnan(gradient[..., layout.slices[t.name]]))):
@@ -278,7 +278,7 @@ def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> s
 
 
 def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
-    """Return slices of the ensemble, one per core, small enough for its cache; one slice for a network or on a GPU."""
+    """Return slices of the ensemble, each small enough for a core's cache; one slice for a network or on a GPU."""
     if theta.ndim == 1 or not on_host(array_namespace(theta)):
         return [slice(None)]
     E, P = theta.shape
@@ -291,15 +291,15 @@ def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
 def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
     """Warn if a squared loss cannot converge at this learning rate, given the tangent kernel at the start.
 
-    Full batches diverge for lr > reach N / (c lambda_max), with lambda_max of J S J', the optimiser's reach, 2 (1 +
-    momentum) for the heavy ball, and c the curvature of the loss, 1 for mn.mse.  For mini-batches of b, in a direction
-    of mean curvature lambda, batch curvatures have variance lambda s, and training is stable in mean square up to
+    Full batches diverge for lr > reach N / (c lambda_max), with lambda_max of J S J', the optimiser's reach (2 (1 +
+    momentum) for heavy ball), and the loss's curvature c (1 for mn.mse).  For mini-batches of b, in a direction of mean
+    curvature lambda, batch curvatures have variance lambda s.  Training is stable in mean square up to
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
     at the worst lambda from 0 to lambda_max / N; k and lambda_max are estimated on one batch.  Linearised networks
     diverged at .8 to 1.5 times that rate (b = 2 to 32, momentum 0 and .9), so we warn at 1.5 times.  The cost is 3
-    Lanczos steps (8 above half the rate) on a batch and on four of its examples.  Only a schedule's first rate counts.
+    Lanczos steps (8 above half the rate) on a batch and on four of its examples.  For a schedule, lr is its first rate.
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)
@@ -318,7 +318,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
 
 def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
-    """Return the worst lambda / reach + s / (2 (1 - momentum)) over members and lambda, roughly if lambda is small."""
+    """Return the largest lambda / reach + s / (2 (1 - momentum)) over members and lambda, roughly if below `clear`."""
     b, N, m = run.batches.size, run.batches.x.shape[0], float(getattr(run.optimizer, "momentum", 0.0))
     x = run.batches.x if b == N else run.batches.x[to_library(np.arange(b) * N // b, array_namespace(run.theta))]
 
