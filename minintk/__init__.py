@@ -5,13 +5,13 @@ from pathlib import Path
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # __init__.pyi lists them
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # __init__.pyi lists the names
 
 
 def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
     """Return an error message if the package `analytic` next to minintk is not the shipped one, else None.
 
-    Another package named `analytic` can overwrite our `__init__.py`.  Uninstalling that package deletes the file.
+    Another package named `analytic` can overwrite analytic/__init__.py.  Uninstalling that package deletes the file.
 
     >>> other_analytic() is None
     True
@@ -20,7 +20,7 @@ def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
     there = face.exists()
     try:
         if not face.parent.is_dir() or (there and b"lazy_loader.attach_stub" in face.read_bytes()):
-            return None  # the package is ours, or only minintk was moved
+            return None  # the shipped package, or minintk was moved without it
     except OSError:
         return None  # files cannot be read here, e.g. in a grading process
     what = "is of another distribution, installed over minintk's" if there else "is missing: another one was removed"

@@ -177,7 +177,7 @@ def free_in_groups(root: str | Path = "/") -> int:
 
 @lru_cache
 def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
-    """Return (folder, limit files, usage file, cache name) of each group with a limit.  Cached because this is slow."""
+    """Return (folder, limit files, usage file, cache name) of each group with a limit, cached because this is slow."""
     found = []
     for kind, group in control_groups(root, "memory"):
         limits, usage, cache = LIMITS[kind]
@@ -211,7 +211,7 @@ def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
 
 
 def read_number(path: Path, name: str | None = None) -> int | None:
-    """Return the number in a file, or the number after `name` in a file of pairs.  None for "max" or a missing file."""
+    """Read the number in a file, or after `name` in a file of pairs.  Return None for "max" or a missing file."""
     text = text_of(path)
     try:
         return int(dict(line.split() for line in text.splitlines())[name] if name else text)
@@ -262,14 +262,14 @@ def check_finite(name: str, a: Array) -> None:
 def check_finite_by(result: Array, name: str, a: Array) -> None:
     """Raise ValueError if `result`, computed from `a`, shows that `a` contains a NaN or an infinity.
 
-    Only `result` is checked, because outputs are much fewer than parameters.  An overflow at finite `a` passes.
+    Only `result` is checked first, because it has fewer entries.  If `a` is finite, an overflow raises no error here.
     """
     if on_host(array_namespace(result)) and not finite(result):  # on a GPU, the check would have to wait for the sum
         check_finite(name, a)
 
 
 def finite(a: Array) -> bool:
-    """True if no entry of `a` is NaN or infinite.  A second pass over `a` is needed only if the sum overflows."""
+    """True if no entry of `a` is NaN or infinite.  A second pass over `a` is needed only if its sum is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return isfinite(float(a.sum())) or bool(array_namespace(a).isfinite(a).all())
 
@@ -328,7 +328,7 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
 
 @lru_cache
 def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
-    """Compile CUDA source into kernel((blocks, ...), threads, arguments, shared-memory bytes).  None for NumPy."""
+    """Compile CUDA source to kernel((blocks, ...), threads, arguments, shared bytes).  Return None for NumPy."""
     make = getattr(import_module(library(xp)), "RawKernel", None)
     if make is None:
         return None

@@ -1,4 +1,4 @@
-"""Skip modules whose optional dependency is missing when pytest collects docstring examples.
+"""When pytest collects docstring examples, skip modules whose optional dependency is missing.
 
 `pytest --pyargs minintk analytic --doctest-modules` then works on an installed package, with or without extras.
 """

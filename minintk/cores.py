@@ -16,7 +16,7 @@ def cores() -> int:
 
 @cache
 def threads_asked() -> int:
-    """Return OMP_NUM_THREADS, or the first number of a list with one per nesting level, or 2**30 if it is not set."""
+    """Return OMP_NUM_THREADS (the first number if it lists one per nesting level), or 2**30 if it is not set."""
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(asked) if asked.isdecimal() and int(asked) else 2**30
 
@@ -25,7 +25,7 @@ def threads_asked() -> int:
 def cores_granted(root: str = "/") -> int:
     """Return the number of whole cores that this process's control groups (containers, SLURM) allow, or 2**30.
 
-    With more threads than cores, the system stops all of them for part of each period.  root : the file system's root.
+    If more threads run, the system stops all of them for part of each period.  root : the file system's root.
     """
     granted = 2**30
     for kind, group in control_groups(root, "cpu"):

@@ -6,7 +6,7 @@ and a numpy.random.Generator that draws directions.  Its AssertionError gives th
 
 Tolerances are derived, not chosen.  Let eps be the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
 sizes + N + 8) the number of roundings on a path through the network and back.  A result is off by at most m eps times
-the size of its terms.  It is |u| |J| |v| for <u, J v>, |J_n| |J_m| for an entry of J J', and |f| + |J| |theta| for f.
+the size of its terms.  This is |u| |J| |v| for <u, J v>, |J_n| |J_m| for entries of J J', and |f| + |J| |theta| for f.
 
 To define a layer, write a frozen dataclass and register its shape rule and its finite rule.  The page "Extending" in
 the documentation gives an example and shows how `check_layer` reports a mistake.
@@ -190,7 +190,7 @@ def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that f, J v, J' u and the kernel of a member equal those of a network with its theta.  theta : (E, P)."""
+    """Check that each member's f, J v, J' u and kernel equal those of a network with its theta.  theta : (E, P)."""
     if theta.ndim != 2:
         raise ValueError(f"check_ensemble expects theta of shape (E, P), got {tuple(theta.shape)}")
     f, J = model.linearize(theta, x)
@@ -200,7 +200,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
     for e in range(theta.shape[0]):
         one = slice(e, e + 1)
         part = model.members(one)
-        pick: Any = e if part is model else one  # a model of one network, if theta_0 allows it
+        pick: Any = e if part is model else one  # drops the member axis, unless theta_0 or keys have one
         apart = _results(model, *part.linearize(theta[pick], x), v[pick], u[pick])
         sizes = _sizes(model, _terms(part, theta[pick], x), float(rows[e]), v[e], u[e])
         for name, alone in apart.items():
@@ -231,8 +231,8 @@ def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
     """Check that f, J v, J' u and the kernel in float32 have that dtype and equal those in float64 up to rounding.
 
-    The model must accept both dtypes, as a Network does.  A result can be off by m eps times the sum of the size of its
-    terms and its response to a relative change of theta, the largest response to four random changes of size 2^-12.
+    The model must accept both dtypes, as a Network does.  A result can be off by m eps times (size of its terms + its
+    response to a relative change of theta).  This response is the largest one to four random changes of size 2^-12.
     """
     small = np.float32
     xp = array_namespace(theta, x)
@@ -257,7 +257,7 @@ def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 def _results(model: Model, f: Array, J: Jacobian, v: Array, u: Array) -> dict[str, Host]:
-    """Return the results of J on the host.  Kernels are included only if examples do not interact."""
+    """Return f, J v and J' u on the host, and the kernels if examples do not interact."""
     found = {"f": f, "J v": J.jvp(v), "J' u": J.vjp(u)}
     if not model.coupled:
         found |= {"gram": J.gram(), "trace_gram": J.trace_gram()}
@@ -341,7 +341,7 @@ def _laws(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization
 
 
 def weights(shape: Shape) -> s.Layer:
-    """Return a shape-preserving layer with weights.  The layers after it must then return u dy/dx."""
+    """Return a shape-preserving layer with weights.  Its gradient requires that the layers after it return u dy/dx."""
     if len(shape) == 1:
         return s.Dense(shape[-1], b_std=0.5)
     return (s.Conv1d if len(shape) == 2 else s.Conv2d)(shape[-1], 1, b_std=0.5)

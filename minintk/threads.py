@@ -33,7 +33,7 @@ from minintk.cores import cores
 
 T = TypeVar("T")
 
-PATIENCE = 0.05  # seconds to wait for a thread that restores BLAS's threads and can be interrupted meanwhile
+PATIENCE = 0.05  # longest wait, in seconds, for another thread that restores BLAS's threads and can be interrupted
 _inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
 
 
@@ -134,7 +134,7 @@ _pool, _own = _Pool(), local()
 
 
 def _place() -> tuple[int, int]:
-    """Return (depth, frame) of the caller's caller.  Other frames of at least this depth have ended, even if kept."""
+    """Return (depth, frame) of the caller's caller.  Other frames at least this deep have ended, even if still held."""
     depth, caller = 0, id(frame := sys._getframe(2))
     while frame := frame.f_back:  # type: ignore[assignment]
         depth += 1
@@ -143,7 +143,7 @@ def _place() -> tuple[int, int]:
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """Return [work(item) for item in items], computed on all cores.  An error is raised once all threads have stopped.
-    Inside the pool, for one core or item, or without threads, this is a plain loop.  Otherwise BLAS has one thread.
+    Inside the pool, for one core or for one item, this is a plain loop.  For several items, BLAS has only one thread.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
@@ -222,7 +222,7 @@ class single_threaded_blas(AbstractContextManager[None]):
 
 
 def _leave(key: int) -> None:
-    """Restore the thread counts after the last holder.  A new holder is seen here, or it waits for `_returning`."""
+    """Restore the thread counts once no holder is left.  A new holder is seen here, or it waits for `_returning`."""
     _holders.pop(key, None)
     if _holders:
         return

@@ -16,11 +16,11 @@ class Thresholds:
     products: int = 2**24  # multiplications in a piece of one or several matrix products
     compiled: int = 2**20  # multiplications of a convolution that justify loading Numba
     convolution: int = 2**24  # multiplications of a piece of a convolution,
-    convolution_per_weight: int = 2**8  # plus this many for each weight, since every piece adds to all of them
+    convolution_per_weight: int = 2**8  # plus this many for each weight, since every piece adds to all gradients
     share: int = 2**17  # numbers in a batch's activations, divided by the square of the number of shares,
-    share_per_weight: int = 8  # plus this many in a share for each weight, since every share prepares all of them
+    share_per_weight: int = 8  # plus this many in a share for each weight, since every share prepares all weights
     contraction: int = 2**24  # multiplications of a kernel contraction above which BLAS's own threads are used
-    cotangents: int = 2**19  # numbers in the cotangents of a kernel's outputs that are taken together
+    cotangents: int = 2**19  # numbers in the cotangents of a kernel's outputs that are processed together
     vector: int = 2**20  # numbers in a piece of a vector, in optimisers and copies
     pixels: int = 2**21  # numbers in a piece that BatchNorm sums or scales
     patches_bytes: int = 3 * 2**20  # bytes of patches that are formed and multiplied at a time,

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def undisturbed(work: Callable[[], T]) -> T:
-    """Return work().  The main thread calls it in another thread, and raises its errors.
+    """Return work().  If called in the main thread, run it in another thread and raise its errors here.
 
     While the main thread waits, a handler can call this function again or raise an exception.  The work continues.
 

@@ -103,6 +103,6 @@ def generator(rng: Any) -> np.random.Generator:
 
 
 def check_generator(name: str, rng: Any) -> None:
-    """Raise TypeError for anything except a generator.  None is refused, so that nothing is drawn by accident."""
+    """Raise TypeError for anything except a generator, including None, so that nothing is drawn by accident."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"{name} expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")

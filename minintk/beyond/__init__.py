@@ -1,1 +1,1 @@
-"""Go beyond the fixed kernel in finite networks: the kernel's evolution, and steps of a given spectral norm."""
+"""Go beyond the fixed kernel: compute how a finite network's kernel evolves, and take steps of given spectral norm."""

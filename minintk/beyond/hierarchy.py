@@ -69,8 +69,8 @@ def hierarchy(
     units across their kinks.  Each unit changes the kernel by 1/n with either sign, so together they change it by
     n^-3/4.  This change exceeds the effect of O3 and O4, so here orders 3 and 4 are no more accurate than order 2.
 
-    ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion, and
-    MemoryError, with the required bytes, if M C is too large.
+    Raises ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion,
+    and MemoryError, with the required bytes, if M C is too large.
 
     >>> import numpy as np, minintk as mn
     >>> net, x = mn.Network(mn.Sequential(mn.Dense(99), mn.Tanh(), mn.Dense(1)), (2,)), np.eye(2)

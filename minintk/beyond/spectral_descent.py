@@ -33,7 +33,7 @@ class SpectralDescent(Optimizer):
 
     lr : relative size of a step, a number or a schedule.  Steps do not shrink near a minimum, so use a schedule that
     decays to 0.  The s in the formula is `lr_scales` of `train`, 1 by default, and not the parametrization's scale.  A
-    tensor with zero gradient does not move.  ValueError for lr <= 0 and for momentum outside [0, 1).
+    tensor with zero gradient does not move.  Raises ValueError for lr <= 0 and for momentum outside [0, 1).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))
@@ -80,7 +80,7 @@ class SpectralDescent(Optimizer):
 
 @dataclass(frozen=True, repr=False)
 class Muon(SpectralDescent):
-    """Descend by orthogonalised gradients: all singular values of a step are lr sqrt(fan_out / fan_in).
+    """Descent along orthogonalised gradients: all singular values of a step are lr sqrt(fan_out / fan_in).
 
     Arguments and errors are those of `SpectralDescent`.  Directions with zero gradient do not move.
 

@@ -137,7 +137,7 @@ class Dataset:
     def enlarged(self, factor: int, frame: int = 0) -> Dataset:
         """Repeat every pixel of the images factor x factor times, and add a frame of `frame` zero pixels.
 
-        Call this before `standardise`, after which zero is not black.
+        Call this before `standardise`, because zero is not black afterwards.
 
         >>> from minintk.datasets import digits
         >>> digits().enlarged(3, frame=2)[:5].x.shape
@@ -161,7 +161,7 @@ class Dataset:
         return replace(self, raw=moved.reshape(self.raw.shape))
 
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:
-        """Return x <- (x - mean) / std, with one mean and std per channel of an image, or per feature.
+        """Return the data set of (x - mean) / std, with one mean and std per channel of an image, or per feature.
 
         fit : the data set for mean and std (the training set).  Raises ValueError if a channel is constant.
 
@@ -182,7 +182,7 @@ class Dataset:
         return replace(self, raw=x.reshape(self.raw.shape))
 
     def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
-        """Return x <- (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
+        """Return the data set of (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
 
         fit : the data set for mean, V and the variances (1/N sum), i.e. the training set before its own `pca`.
         The largest loading of each component is positive.  Geiger et al. 2020 use k = 10.  Raises ValueError if the
@@ -210,7 +210,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
 
     def on_sphere(self) -> Dataset:
-        """Scale x <- sqrt(d) x / |x|, so that x x' / d has a unit diagonal.  Raise ValueError for zero examples.
+        """Return the data set of sqrt(d) x / |x|: x x' / d has a unit diagonal.  Raise ValueError for zero examples.
 
         >>> from minintk.datasets import digits
         >>> x = digits().on_sphere().x

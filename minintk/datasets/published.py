@@ -43,7 +43,7 @@ def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
 
 
 def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
-    """Return the first file with one of these names in `folder` or its subfolders `inside`.  Else FileNotFoundError."""
+    """Find a file with one of these names in `folder` or its subfolders `inside`, or raise FileNotFoundError."""
     places = [folder / place / name for place in ("", *inside) for name in names]
     if found := next((path for path in places if path.is_file()), None):
         return found
@@ -186,7 +186,7 @@ LISTS = {"EMPTY_LIST", "MARK", "BININT1", "APPEND", "APPENDS", "BINPUT", "LONG_B
 def read_pickle(content: bytes) -> tuple[bytes, list[int]]:
     """Parse (pixels, labels) of a batch from the instructions of its pickle, without executing them.
 
-    labels : the list after b"labels".  pixels : the bytes of the "u1" array after False.  Raises ValueError otherwise.
+    labels : the list after b"labels".  pixels : the bytes of the "u1" array after False.  Each is empty if missing.
     """
     pixels, labels, last, in_list, is_bytes = b"", list[int](), "", False, False
     for instruction, said, _ in pickletools.genops(content):

@@ -1,6 +1,6 @@
 """Measure networks and their kernels, for one network or an ensemble, on NumPy or CuPy.
 
-Several files use power_laws and layer_io; otherwise they are independent:
+The files are independent, except that several use power_laws and layer_io:
 
     kernels            kernel_movement, weight_movement                   relative change of the kernel and the weights
                        effective_rank                                     the effective number of eigenvalues

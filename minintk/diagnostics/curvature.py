@@ -1,12 +1,12 @@
-"""Compute curvature in the parameters: kappa, the relative change of J on the way to a solution, and the sharpness.
+"""Compute curvature in parameter space: kappa, the relative change of J on the way to a solution, and the sharpness.
 
     kappa = |f - y| |D^2 f| / |D f|^2                            lazy if kappa << 1 (Chizat, Oyallon and Bach 2019)
     H v = J' (d2L/df2) J v + D^2(r . f)[v, .],     r = dL/df held fixed
 
-|D f| and |D^2 f| are the operator norms of the first and second derivatives in the parameters: the maxima of |J v| and
-|D^2 f[v, v]| over |S^-1/2 v| = 1, where S holds the learning-rate scales.  Gradient descent with the rates lr S is
+|D f| and |D^2 f| are the operator norms of the first and second derivatives with respect to theta: the maxima of |J v|
+and |D^2 f[v, v]| over |S^-1/2 v| = 1, where S holds the learning-rate scales.  Gradient descent with the rates lr S is
 descent with the rate lr on S^-1/2 theta, so lengths are measured in S^-1/2 theta.  |D f|^2 and the sharpness are the
-largest eigenvalues of J S J' and S^1/2 H S^1/2.  Both are the same for equivalent parametrizations.
+largest eigenvalues of J S J' and S^1/2 H S^1/2.  Equivalent parametrizations give the same values.
 
 A step of size |f - y| / |D f| solves the problem to first order and changes J by |D^2 f| times that size; kappa is this
 change relative to |D f|.  It falls as n^-1/2 in the NTK scaling and stays of order 1 in muP and mean field.
@@ -52,9 +52,9 @@ def kappa(
 
     ARPACK computes |D f| from J S J'.  |D^2 f| = sup u . D^2 f[v, w] is maximised over u, v and w in turn, `steps`
     times, from `starts` fixed starting points.  The result is the best local maximum found, at most |D^2 f|.
-    scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's scales.  Raises ValueError for arguments
-    that do not fit or if J is zero, FloatingPointError if J' J overflows, and UnsupportedLayer for a
-    model without an expansion.
+    scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's scales.  Raises ValueError for invalid
+    arguments or if J is zero, FloatingPointError if J' J overflows, and UnsupportedLayer for a model without an
+    expansion.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x
@@ -140,7 +140,7 @@ def sharpness(
 
     x : (N, *input_shape).  y : (N, C).  loss : `mn.mse` or another loss with a `hessian`.  scales : as for `kappa`.
     rtol : relative tolerance of the eigenvalue.  ARPACK computes it on the host by Lanczos steps with exact products.
-    Raises ValueError or TypeError for arguments that do not fit, UnsupportedLayer for a model without an expansion,
+    Raises ValueError or TypeError for invalid arguments, UnsupportedLayer for a model without an expansion,
     FloatingPointError if products with H overflow, and RuntimeError if ARPACK does not converge.
 
     >>> import minintk as mn
@@ -177,12 +177,12 @@ def max_learning_rate(
     averages over outputs, can be C times smaller.  Above the returned rate, the model linearised at theta diverges.
 
     theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another loss with a `hessian`.  y : (N, C).  Needed only
-    if L'' depends on the targets, which is the case for no loss of minintk.  momentum : the momentum m in [0, 1) of the
-    heavy ball, as in `mn.SGD`.  scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's scales.
-    rtol : the relative tolerance of the eigenvalue.  ARPACK computes it by Lanczos steps, without forming a kernel.  It
+    if L'' depends on the targets; minintk has no such loss.  momentum : the momentum m in [0, 1) of the heavy ball, as
+    in `mn.SGD`.  scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's scales.
+    rtol : the relative tolerance of the eigenvalue.  ARPACK computes it by Lanczos steps, without forming a kernel, and
     keeps 20 vectors on the host, of length N C for a squared loss and P otherwise.
 
-    Raises ValueError or TypeError for arguments that do not fit, ValueError if J S J' L'' is zero,
+    Raises ValueError or TypeError for invalid arguments, ValueError if J S J' L'' is zero,
     FloatingPointError if products overflow, and RuntimeError if ARPACK does not converge to rtol.
 
     >>> import minintk as mn
@@ -218,7 +218,7 @@ def max_learning_rate(
 
 
 def _check_descent(model: Model, theta: Array, x: Array, loss: Any, scales: Mapping[str, float] | None) -> Any:
-    """Return S, (P,) or 1.0; raise TypeError or ValueError unless the network, the examples and the loss fit."""
+    """Return S, (P,) or 1.0; raise TypeError or ValueError for an invalid network, batch or loss."""
     _check_one(model, theta, x)
     if isinstance(loss, type) or not hasattr(loss, "hessian"):
         raise TypeError(f"loss expects one with hessian(f, y, v), such as mn.mse, got {loss!r}")

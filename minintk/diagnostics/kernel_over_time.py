@@ -46,7 +46,7 @@ def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k:
     model's anchor moves, each snapshot's model is used.  k : the number of eigenvectors, at most N.
 
     Each of the S times needs a kernel on N examples for every layer with weights, and two decompositions of an N x N
-    matrix.  Choose a few hundred examples, and snapshots at increasing distances.
+    matrix.  Choose a few hundred examples, and snapshots at increasing intervals.
     Raises TypeError for a run without theta, ValueError for an empty run, and errors of `ntk` or `target_alignment`.
 
     >>> import minintk as mn

@@ -72,9 +72,9 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
 def effective_rank(k: Array) -> Array:
     """Return exp(H(p)), where H is the entropy and p = sigma / sum sigma: () or (E,), from 1 to min(N, M).
 
-    k : ([E], N, M), or a full kernel ([E], N, C, M, C), read as (N C, M C).  sigma : its singular values.  If n of them
-    are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For J J', they are the squared singular
-    values of the Jacobian; compare Samarin et al. 2020, figure 6.  Raises ValueError for a zero matrix.
+    k : ([E], N, M), or a full kernel ([E], N, C, M, C), as a matrix (N C, M C).  sigma : its singular values.  If n of
+    them are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For J J', sigma contains the squared
+    singular values of J; compare Samarin et al. 2020, figure 6.  Raises ValueError for a zero matrix.
 
     >>> import numpy as np
     >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)

@@ -70,7 +70,7 @@ def power_law(
 
         log v_ns = A + b log n + e_ns,    least squares over all widths n and seeds s
 
-    Each width is thus weighted by its number of seeds.  The interval is a bootstrap over seeds.  The deviations e from
+    Each width is thus weighted by its number of seeds.  The interval is bootstrapped over seeds.  The deviations e from
     the mean of each width are scaled by sqrt(S/(S-1)), because the mean is estimated.  They are pooled and resampled
     for every width and seed, and the line is refitted.  The scatter of a few seeds is itself uncertain, so the spread
     of the lines is multiplied by the ratio of Student's t, with sum_n (S_n - 1) degrees of freedom, to the normal

@@ -4,7 +4,7 @@
 created inside `accelerate.shut` keep the plain layers.  Reading order:
 
     accelerate       the replacement of layers: ReLU after pooling, the fastest path for each convolution
-    dense            large products, split over the cores, and thin products in compiled loops
+    dense            large products, split over the cores
     patches, gather, conv    convolutions on patches of several windows, a few examples at a time
     norm             BatchNorm in few passes
     fused_relu       ReLU and BatchNorm, applied while a convolution reads its input

@@ -3,7 +3,7 @@
 A network calls `faster` once, when it is created, to get layers that compute the same functions.  It receives one bound
 layer for outputs and sweeps, and one for kernels:
 
-    max(relu(x)) = relu(max(x))    ReLU is moved after the pooling, which leaves a quarter of the numbers
+    max(relu(x)) = relu(max(x))    ReLU is moved after the pooling, where it acts on fewer numbers
     convolutions                   on patches of several windows, or without patches if Numba is installed
     BatchNorm                      in two passes forward and two back, if Numba is installed
     BatchNorm, ReLU, convolution   in one pass, which normalises and rectifies the numbers that it reads
@@ -55,7 +55,7 @@ def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: 
 
 
 def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundChain:
-    """Return the layers on images, up to Flatten or GlobalAvgPool, with the batch split over the cores."""
+    """Return the chain with the batch split over the cores in its layers on images, up to Flatten or GlobalAvgPool."""
     before, count, numbers = shape, 0, 0
     while count < len(layers.layers) and len(shape) > 1:
         after = out_shape(spec.layers[count], shape)
@@ -71,7 +71,7 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundCh
 
 
 def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
-    """Return the chain with faster pieces; with `kernels`, use only pieces that have a fast gram, in their order."""
+    """Return the chain with faster pieces.  With `kernels`, keep the order and use only pieces with a fast gram."""
     if kernels:
         return BoundChain(tuple(cheaper(inner, kernels=True) for inner in chain.layers))
     found = tuple(cheaper(inner, kernels=False) for inner in relu_after_pooling(chain.layers))
@@ -79,7 +79,7 @@ def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
 
 
 def cheaper(layer: Bound, *, kernels: bool) -> Bound:
-    """Replace a layer and its inner layers by faster pieces; subclasses of our layers keep their own methods."""
+    """Replace a layer and its inner layers by faster pieces.  Subclasses of these layers keep their own methods."""
     if type(layer) is BoundChain:
         return cheaper_chain(layer, kernels=kernels)
     if isinstance(layer, BoundBranches):

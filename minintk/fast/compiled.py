@@ -1,6 +1,6 @@
 """Compile loops with Numba, and cache them on disk with a checksum of all bytes (`pip install minintk[fast]`).
 
-Numba trusts its cache, so a damaged file raises obscure errors or crashes the process.  Here each compiled loop has its
+Numba does not verify its cache, so a damaged file causes obscure errors or a crash.  Here each compiled loop has its
 own file, [SHA-256 of (key, code)] [code].  A loop whose file does not match is compiled again.  The key includes the
 loop's source, the types of its arguments, Numba's version and the processor, so that no other version or machine uses
 the file.  If the folder is not writable, a warning appears and each process compiles again.
@@ -27,7 +27,7 @@ from numba.extending import intrinsic as typed_intrinsic
 from minintk.undisturbed import undisturbed
 
 NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
-"""A division by 0 raises no exception.  The compiler can fuse a b + c into one rounding, but must not reorder sums."""
+"""A division by 0 raises no exception.  The compiler may round a b + c only once, but must not reorder sums."""
 
 PATIENCE = 1.0
 """Seconds of compiling after which a message informs the user."""

@@ -50,7 +50,7 @@ def kernels(parts: Sequence[Patches], x: Array) -> Any:
 
 
 def pieces(work: int, x: Array, weights: int = 0) -> list[slice]:
-    """Cut the examples in x : (..., N, H, W, C) into pieces, from the work per example and the `weights` of a sum."""
+    """Cut the examples in x : (..., N, H, W, C) into pieces.  work : per example.  weights : size of a summed dW."""
     N, each = x.shape[-4], max(THRESHOLDS.convolution, THRESHOLDS.convolution_per_weight * weights, 1)
     return cut(N, N * work if on_host(array_namespace(x)) else 0, each)
 
@@ -65,7 +65,7 @@ def chunks(piece: slice, step: int) -> list[slice]:
 def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
     """Compute P(x) V + b : (..., N, *windows.out, n) by chunks of examples, for b : (..., 1, B n).
 
-    before : a map that compiled loops apply to x while they copy it into their frames; needs these loops (`kernels`).
+    before : a map that compiled loops apply to x while they copy it into their frames.  It requires these loops.
     """
     windows, R, N = patches.windows, patches.R, x.shape[-4]
     lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])

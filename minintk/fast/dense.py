@@ -2,7 +2,7 @@
 
     y = [y_1, y_2]     columns of W         dW = [dW_1, dW_2]   columns of u         dx = [dx_1; dx_2]   rows of u
 
-BLAS is limited to one thread during these products, so that its threads do not compete with ours.
+BLAS is limited to one thread during these products, so that its threads do not compete with the pool's threads.
 """
 
 from __future__ import annotations

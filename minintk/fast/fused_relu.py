@@ -1,4 +1,4 @@
-"""Convolve rectified images, optionally normalised before:  y = P(z) V + c b,   z = max(r (x - mean), 0)
+"""Convolve images that are first normalised (optionally) and rectified:  y = P(z) V + c b,   z = max(r (x - mean), 0)
 
     S = sum m u,  Q = sum m u r (x - mean)       m = [x > mean]        dx = r (m u - S/M - r (x - mean) Q/M)
 

@@ -1,8 +1,8 @@
-"""Gather the gradient of a convolution in x: every pixel sums the contributions of the windows that read it.
+"""Gather the gradient of a convolution with respect to x: every pixel sums over the windows that read it.
 
     dx[e + s a] = sum_q u[a + d - q] W[t + s q]'        t = (e + before) mod s,   d = (e + before - t) / s
 
-This formula applies along each axis to the pixels with remainder e modulo the stride s.  These pixels are therefore a
+This formula applies along each axis to the pixels with remainder e modulo the stride s.  On these pixels, dx is thus a
 convolution of u with stride 1 and every s-th weight in reverse order, which fast convolutions compute.  `Patches.add`
 instead adds to each pixel in memory, once per window that reads it.  It is used for few channels, where products are
 thin, and for windows that reach far beyond a small image, where gathering takes more products.
@@ -47,7 +47,7 @@ def remainders(a: Axis) -> list[Along]:
 
 @dataclass(frozen=True)
 class Gather:
-    """Some pixels of dx : (H, W), as a convolution of pixels of u : (H_out, W_out) with `weights` of W : (K_h, K_w)."""
+    """dx[pixels] for dx : (H, W), a convolution of u[reads], u : (H_out, W_out), with W[weights], W : (K_h, K_w)."""
 
     pixels: tuple[slice, slice]
     reads: tuple[slice, slice]
@@ -56,7 +56,7 @@ class Gather:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> list[Gather]:
-        """Return the parts of dx on the canvas of the image and its circular repetitions; [] if they cost too much."""
+        """Return the parts of dx on the canvas of the image and its circular repetitions; [] if gathering is slower."""
         found: list[Gather] = []
         axes = [Axis(a.before + a.size + a.after, a.kernel, a.stride) if windows.circular else a
                 for a in (windows.rows, windows.columns)]  # fmt: skip

@@ -3,7 +3,7 @@
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
 
-a is a pixel of the first example, so that x - a loses no digits, or the mean if this pixel is an outlier.
+a is a pixel of the first example (or the mean if this pixel is an outlier), so that x - a loses no digits.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class CompiledBatchNorm(BoundBatchNorm):
             S, Q = means(x, first, x, first)
         mean, variance = first + S, np.maximum(Q - S**2, 0)
         if self.eps == 0 and not variance.all():
-            return None  # the plain layer reports this
+            return None  # the plain layer raises an error
         mean, r = (v.astype(x.dtype) for v in (mean, 1 / np.sqrt(variance + self.eps)))
         w |= {f"{self.name}.mean": mean, f"{self.name}.r": r}
         return mean, r

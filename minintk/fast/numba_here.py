@@ -14,7 +14,7 @@ from minintk.undisturbed import undisturbed
 
 @cache
 def numba_is_here() -> bool:
-    """Return True if Numba is installed (the extra `fast`) and enabled; otherwise our loops would run as Python."""
+    """Return True if Numba is installed (the extra `fast`) and enabled; otherwise the loops would run as Python."""
     return find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 

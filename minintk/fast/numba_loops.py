@@ -1,7 +1,7 @@
 """Convolve without patches, in loops compiled by Numba (`pip install minintk[fast]`) that read images in place.
 
-    y[p, o] = sum_taps sum_k x[tap + p s, k] W[tap, k, o]          a convolution, and its gradient in x
-    dW[k, o] = sum_positions x[position + k] u[position, o]        its gradient in W
+    y[p, o] = sum_taps sum_k x[tap + p s, k] W[tap, k, o]          a convolution, and its gradient with respect to x
+    dW[k, o] = sum_positions x[position + k] u[position, o]        its gradient with respect to W
 
 Both are sums of products of a row of numbers and a single number.  `tile` computes them and keeps some rows of the
 result in registers throughout the sum.  Adjacent pixels are contiguous in memory, so a row of a window is one run of k.
@@ -163,8 +163,7 @@ def products(dtype: Any) -> int:
 
 
 def usual(a: Any) -> Any:
-    """Return a loop's argument; copy an array that is read-only or not C-contiguous, for which Numba would compile
-    again."""
+    """Return a loop's argument.  Copy read-only or not C-contiguous arrays, for which Numba would compile again."""
     fits = not isinstance(a, np.ndarray) or (a.flags.c_contiguous and a.flags.writeable)
     return a if fits else np.require(a, requirements=("C", "W"))
 
@@ -194,7 +193,7 @@ def at(context: Any, a: Any, i: Any) -> Any:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def framed(frame: Any, shape: Any, before: Any) -> bool:
-    """Return True if the loops read outside images of this shape."""
+    """Return True if images of this shape are copied into a frame, because of padding or a map `before`."""
     height, width, down, right = frame
     same = height == shape[1] and width == shape[2] and down[0, 2] == height and right[0, 2] == width
     return not same or before[0].size > 0
@@ -211,7 +210,7 @@ def filled(frame: Any) -> Any:
 def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
     """Copy image i of x : (N, H, W, C) into its flat frame, whose margin does not change.
 
-    before : (mean, r, floor) writes max(r (x - mean), floor) instead of x.  mean, r : (L,), for some pixels, or L = 0.
+    before : (mean, r, floor), to write max(r (x - mean), floor), or x if L = 0.  mean, r : (L,), for L / C pixels.
     """
     (_, width, down, right), (_, H, W, C), flat, (mean, scale, floor) = frame, x.shape, x.ravel(), before
     for d in range(down.shape[0]):
@@ -293,7 +292,7 @@ def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: 
 def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) -> None:
     """Add (sum_i A_i, sum_i A_i (b_i - other)) to total : (2, L), float64; A = a - shift if b - other > floor, else 0.
 
-    a, b : (M C,), rows of C numbers.  shift, other : (L,), repeated over the rows in L, which are summed separately.
+    a, b : (M C,), rows of C numbers.  shift, other : (L,), repeated for L / C rows, which are summed separately.
     Blocks of 64 terms are summed in their own precision, as accurately as NumPy's pairwise sums.
     """
     part, L, zero = np.empty((2, shift.size), a.dtype), shift.size, a.dtype.type(0)

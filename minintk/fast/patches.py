@@ -57,13 +57,13 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """Return True if compiled loops need no patches: long sums or rows of windows, and C_out that fills vectors."""
+        """Return True if loops without patches pay off: for long sums or rows, and C_out that fills whole vectors."""
         C, n = self.channels
         return (C >= 16 or self.windows.columns.out >= 16) and n % 16 == 0 and numba_is_here()
 
     @cached_property
     def work(self) -> int:
-        """Return the multiplications per image; without patches, rows outside the image are skipped."""
+        """Return the number of multiplications per image; without patches, rows outside the image are skipped."""
         a, numbers = self.windows.rows, self.blocks * self.kernel[1] * prod(self.channels) * self.B
         inside = range(a.before, a.before + a.size) if self.direct and not a.circular else range(sum(self.windows.size))
         return numbers * sum(p * a.stride + r in inside for p in range(a.out) for r in range(a.kernel))
@@ -107,14 +107,14 @@ class Patches:
 
     @property
     def cost(self) -> float:
-        """Return nanoseconds per pixel on a core, forwards and back: copies and products of P (AVX-512, float32)."""
+        """Estimate the nanoseconds per pixel on a core for copies and products of P, both ways (AVX-512, float32)."""
         (height, width), n = self.kernel, self.B * self.channels[1]
         run = width * self.channels[0]
         copies = 0.0 if self.whole else height * (2 * (8 + 0.35 * run) + 40 + 0.6 * run)
         return (copies + 3 * (self.K * n / 75 + 0.3 * self.K + 0.3 * n)) / self.B
 
     def read(self, x: Array, out: Array | None = None) -> Array:
-        """Return P : (..., N R, K) of x : (..., N, H, W, C), stored in `out`, another P, if the size fits."""
+        """Return P : (..., N R, K) of x : (..., N, H, W, C), stored in `out`, an earlier P, if its size fits."""
         shape = (*x.shape[:-4], x.shape[-4] * self.R, self.K)
         if self.whole:
             return x.reshape(shape)
@@ -171,7 +171,7 @@ class Patches:
         )
 
     def step(self, x: Array) -> int:
-        """Return the number of images whose patches fit a core's cache, or on a GPU one GiB."""
+        """Return the number of images whose patches fit a core's cache, or one GiB on a GPU."""
         bytes_each = self.R * self.K * int(x.dtype.itemsize)
         limit = THRESHOLDS.patches_bytes if on_host(array_namespace(x)) else THRESHOLDS.patches_bytes_gpu
         return max(1, limit // bytes_each)

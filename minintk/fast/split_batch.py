@@ -41,7 +41,7 @@ class SplitBatchJacobian(LayerJacobian):
         return joined(parallel(work, range(len(self.parts))), after)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """Add dW = dW_1 + dW_2 to dw and return dx = [dx_1; dx_2]."""
+        """Write dW = dW_1 + dW_2 to dw and return dx = [dx_1; dx_2]."""
         if len(self.parts) == 1:
             return self.parts[0].vjp(u, dw)
         xp, layer = array_namespace(u), self.layer
@@ -65,7 +65,7 @@ class SplitBatchJacobian(LayerJacobian):
     def gram_and_back(
         self, u: Array, other: SplitBatchJacobian, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """Compute the gram and the cotangents of the whole batch, which requires another pass through the layers."""
+        """Compute the gram and the cotangents of the whole batch, in another pass through the layers."""
         J = self.layer.kernels(self.w, self.x)[1]
         K = J if other is self else other.layer.kernels(other.w, other.x)[1]
         return J.gram_and_back(u, K, v, kernel)

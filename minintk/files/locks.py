@@ -39,7 +39,7 @@ class Held(RuntimeError):
 class Claim(AbstractContextManager["Claim"]):
     """A claim that this process holds until `release`, or until the end of a `with` block.
 
-    Raises TimeoutError if another process holds the claim, unless `wait`.  OSError: read-only folder, or no locks.
+    Raises TimeoutError if it is held elsewhere and `wait` is False, OSError if locking fails (e.g. read-only folders).
     """
 
     def __init__(self, place: Path, wait: bool = False) -> None:
@@ -54,14 +54,14 @@ class Claim(AbstractContextManager["Claim"]):
         return self._lock.is_locked
 
     def release(self) -> None:
-        """Release the unit.  The file remains, because another process could be locking it."""
+        """Release the claim.  The file remains, because another process could be locking it."""
         self._lock.release()
 
     def __exit__(self, *_: object) -> None:
         try:
             self.release()
         finally:
-            self.release()  # a signal's exception can leave the first one
+            self.release()  # an exception from a signal handler can end the first call early
 
 
 def claimed(place: Path) -> Claim | None:
@@ -105,7 +105,7 @@ def shared(
 ) -> Generator[tuple[Unit, Claim] | None, None, None]:
     """Yield (unit, claim) for each free unit, or None while other processes hold all remaining units.
 
-    Ends when all units are finished by any process.  A unit whose claim was released without a result is yielded again.
+    The generator ends once every unit is finished, by any process.  It repeats units that were released unfinished.
     place : the path of a unit's claim.  finished : True if a unit has a result.  Closing the generator releases claims.
     """
     left, taken = list(units), dict[Unit, Claim]()

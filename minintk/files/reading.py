@@ -1,4 +1,4 @@
-"""Open files for reading; only this module does so: bounded memory, no classes, one kind of error.
+"""Read files with bounded memory, without pickled classes, and with one kind of error.  Only this module does so.
 
 A file can be damaged, truncated, foreign or malicious, so every reader follows these rules.
 
@@ -51,8 +51,8 @@ class Unreadable(ValueError):
 def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
     """Open a file, and convert every error inside the block to `Unreadable`.
 
-    Folders, pipes and devices are refused without opening them.  FileNotFoundError and PermissionError pass if a file
-    cannot be opened.
+    Folders, pipes and devices raise `Unreadable` without being opened.  If a file cannot be opened, FileNotFoundError
+    or PermissionError is raised unchanged.
     """
     path = Path(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
@@ -106,9 +106,9 @@ def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
 
 
 def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], most: int) -> Host:
-    """Read the last values of a stream as an array.  Raise ValueError, before any allocation, above `most` bytes.
+    """Read the rest of a stream as an array.  Raise ValueError, before any allocation, for more than `most` bytes.
 
-    Raises ValueError also unless the stream holds exactly these values, which verifies the checksums of gzip and zip.
+    Also raises ValueError unless the stream holds exactly these values.  This verifies the checksums of gzip and zip.
     """
     wanted = prod(shape) * dtype.itemsize
     if wanted > most:
@@ -141,7 +141,7 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 def read_npz(file: IO[bytes]) -> dict[str, Host]:
     """Read the arrays of a .npz file by name, stored or deflated.  Raise ValueError unless they are arrays of numbers.
 
-    All arrays together need at most as many bytes as the file, or EXPANSION times as many if some are deflated.
+    All arrays together may take as many bytes as the file, or EXPANSION times as many if some are deflated.
     """
     found: dict[str, Host] = {}
     with zipfile.ZipFile(file) as archive:
@@ -162,7 +162,7 @@ def read_npz(file: IO[bytes]) -> dict[str, Host]:
 
 
 def map_npy(path: Where, shape: tuple[int, ...], dtype: Any, remedy: str) -> np.memmap[Any, Any]:
-    """Map a .npy file as a read-only numpy.memmap.  Raise `Unreadable` unless its shape and dtype are these."""
+    """Map a .npy file as a read-only numpy.memmap.  Raise `Unreadable` unless it has this shape and dtype."""
     wanted = tuple(shape), False, np.dtype(dtype)
     with reading(path, f"an array of {wanted[2]} and shape {wanted[0]}", remedy) as file:
         found = npy_header(file)

@@ -18,7 +18,7 @@ from minintk.arrays import Array, to_host
 
 
 def made_folder(path: str | os.PathLike[str], what: str) -> Path:
-    """Return the folder at `path`, created if missing.  Raise NotADirectoryError for a file.  what : the argument."""
+    """Return the folder `path`, created if missing.  Raise NotADirectoryError for a file.  what : the argument name."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{what} expects a folder, its name or path, got {path!r}")
     folder = Path(path)
@@ -71,7 +71,7 @@ def remove_parts(path: str | os.PathLike[str]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Call `remove_parts`, and write the content atomically if it is new.  For processes with a claim only."""
+    """Call `remove_parts`, and write the content atomically if it is new.  The caller must hold a claim."""
     remove_parts(path)
     if not holds(path, content):
         write_atomically(path, lambda file: file.write(content))

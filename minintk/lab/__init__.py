@@ -1,1 +1,1 @@
-"""Experiment on many networks: check the theory, run sweeps and the scripts of papers; define the command line."""
+"""Run experiments on many networks: theory checks, sweeps and paper scripts.  Also defines the command line."""

@@ -1,4 +1,4 @@
-"""Report what this machine offers to minintk, what will be used, and what is broken: `minintk doctor`."""
+"""Report what this machine provides, what minintk uses, and what is broken: `minintk doctor`."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def folder(what: str, place: Path) -> Finding:
 def compile_loops() -> int:
     """Compile every loop in float32 and float64, unless it is already on disk.
 
-    Returns the number of tasks that compiled loops; 0 without Numba or without the folders of compiled loops.
+    Returns the number of tasks that compiled loops; 0 without Numba, or if the folders with loops were deleted.
     """
     works = list[Callable[[], object]]()
     for room in ("minintk.fast.accelerate", "analytic.fast.accelerate"):

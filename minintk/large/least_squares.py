@@ -1,4 +1,4 @@
-"""Solve for the end of training of the linearised network directly, without forming its Jacobian.
+"""Compute the fully trained linearised network directly, without forming its Jacobian.
 
     min_w |J w + f_0 - y|^2 + ridge |w|^2            J = J(theta_0) S^1/2 : (N C, P),   theta = theta_0 + S^1/2 w
 
@@ -77,8 +77,8 @@ def solve_gram(
     memory : limit in bytes, by default nine tenths of the free memory.  MemoryError gives the required amount.
 
     The solution is refined with the model's own residual, r = y - f_0 - J w - ridge a, as long as r shrinks.  Only
-    `ridge` is added to the diagonal.  ValueError, with a remedy, if the matrix is singular or refinement does not
-    converge.  See Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
+    `ridge` is added to the diagonal.  Raises ValueError, with a remedy, if the matrix is singular or refinement does
+    not converge.  See Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
@@ -115,7 +115,7 @@ def solve_gram(
 
 
 class Factor:
-    """Cholesky factor L L' = K = J J' + ridge, in K's lower triangle on the host; ValueError if it does not exist."""
+    """Cholesky factor L of K = J J' + ridge, in K's lower triangle on the host.  Raises ValueError if none exists."""
 
     def __init__(self, k: Array) -> None:
         xp, n = array_namespace(k), k.shape[0]
@@ -189,7 +189,7 @@ def solve_lsqr(
     tol : relative tolerance, by default ten times the machine epsilon.  LSQR stops when |r| <= tol (|y - f_0| +
         |J| |w|) or |J' r - ridge w| <= tol |J| |r|.
 
-    RuntimeWarning if, without `steps`, 4 min(N C, P) + 100 steps do not reach tol.  See Paige, Saunders 1982.
+    Without `steps`, warns if 4 min(N C, P) + 100 steps do not reach tol (RuntimeWarning).  See Paige, Saunders 1982.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
@@ -205,7 +205,7 @@ def solve_lsqr(
     tol = 10 * _eps(b) if tol is None else float(tol)
     if not 0 < tol < 1:
         raise ValueError(f"tol expects a number between 0 and 1, got {tol!r}")
-    limit = steps if steps is not None else 4 * min(b.size, model.size) + 100  # the rank is enough in exact arithmetic
+    limit = steps if steps is not None else 4 * min(b.size, model.size) + 100  # rank(J) suffices in exact arithmetic
     w, stop, done = _lsqr(J, b, sqrt(ridge), limit, tol)
     if stop == 7 and steps is None:  # SciPy's code for the step limit
         warnings.warn(

@@ -149,7 +149,7 @@ def softplus(beta: float, xp: Any, x: Array) -> Array:
 
 @pointwise.register
 def _(layer: s.Activation) -> Pointwise:
-    """Look up phi, phi', and the array that dphi takes."""
+    """Return phi, phi' and the argument of dphi for the layers of this package."""
     match layer:
         case s.Identity():
             return Pointwise(lambda xp, x: x, lambda xp, x: xp.ones_like(x))

@@ -96,7 +96,7 @@ class BranchesJacobian(LayerJacobian, ABC):
         return sum(grams), back, back if same else self.total(dv)
 
     def total(self, parts: list[Array | None]) -> Array | None:
-        """Sum the branches' cotangents.  Return None if one is None because no weights come before."""
+        """Sum the branches' cotangents.  Return None if one is None, as when no earlier layer has weights."""
         return None if any(one is None for one in parts) else reduce(self.add, parts)
 
 

@@ -12,7 +12,7 @@ Arrays can have leading axes, which broadcast: x : ([E], N, *shape), weights ([E
 dw, dx have an additional first axis, (K, [E], ...).
 
 theta : (P,), or (E, P) for an ensemble of E networks, concatenates the tensors of all layers.  A tensor of shape (a, b)
-is a view of theta, (a, b) or (E, a, b).  Differences, norms, optimisers and checkpoints can thus treat one vector.
+is a view of theta, (a, b) or (E, a, b).  Differences, norms, optimisers and checkpoints thus use a single vector.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WEIGHT = Role("weight")
 
 @dataclass(frozen=True)
 class Contraction:
-    """Contract cotangents u : (C, [E], N, F), v : (C, [E], M, F) and g : ([E], N, M), or a number, to J S J':
+    """Contract cotangents u : (C, [E], N, F) and v : (C, [E], M, F) with g, ([E], N, M) or a number, to J S J':
 
         full     k[n, c, m, d] = g[n, m] u[c, n] . v[d, m]            ([E], N, C, M, C)
         else     k[n, m] = g[n, m] sum_c u[c, n] . v[c, m]            ([E], N, M)
@@ -87,7 +87,7 @@ class LayerJacobian:
     """The derivatives of one layer at one point.  Define `jvp` and `vjp`, and `gram` if the layer has weights."""
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Return dy for changes dw of the weights and dx of the input.  Before the first weights, dx is None (zero)."""
+        """Return dy for changes dw of the weights and dx of the input.  dx is None (zero) before the first weights."""
         raise TypeError(f"{type(self).__name__} has no jvp")
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
@@ -164,7 +164,7 @@ class WeightAndBias:
         return (self.W,) if self.b is None else (self.W, self.b)
 
     def squares(self, kernel: Contraction) -> tuple[float, float]:
-        """Return (S_W m^2, S_b c^2), the factors of the weight and the bias in J S J', 0 without a bias."""
+        """Return (S_W m^2, S_b c^2), the factors of the weight and the bias in J S J', with 0 for a missing bias."""
         return kernel.scale(self.W) * self.m**2, 0.0 if self.b is None else kernel.scale(self.b) * self.c**2
 
 

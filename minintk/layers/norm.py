@@ -1,6 +1,6 @@
 """LayerNorm, BatchNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
 
-LayerNorm takes statistics over the last axis (or other axes), BatchNorm over batch and pixels.  They depend on x, so
+LayerNorm averages over the last axis (or other axes), BatchNorm over batch and pixels.  The averages depend on x, so
 
 jvp     dy = r (dx - mean(dx) - y mean(y dx))
 vjp     the same map, because it is symmetric
@@ -34,7 +34,7 @@ class NormJacobian(LayerJacobian):
         return None if dx is None else self.vjp(dx, None)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """Apply the same map, because it is symmetric."""
+        """Apply the map of `jvp`, which is symmetric."""
         if self.frozen:
             return self.r * u
         xp = array_namespace(u)

@@ -1,6 +1,6 @@
 """Pool over the windows of an image.  x[s] contains the pixels at position s of every window.
 
-AvgPool         y = 1/k sum_s x[s]           dx[s] += u / k      k: pixels per window (in the image if normalised)
+AvgPool         y = 1/k sum_s x[s]           dx[s] += u / k      k: pixels per window (inside the image if normalised)
 MaxPool         y = max_s x[s]               dx[s] += u if x[s] is the first maximum, in row-major order
 GlobalAvgPool   y = mean over all pixels     dx = u / (H W) everywhere
 gram            0: there are no weights

@@ -122,7 +122,7 @@ class GroupedConvJacobian(LayerJacobian):
         return None if p.ends_sweep else p.m * layer.add(rows @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: GroupedConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Return S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m by groups, which keeps dW as small as u."""
+        """Return S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m, in blocks of groups with dW no larger than u."""
         same, layer = other is self and v is u, self.layer
         W, b = layer.parameters.squares(kernel)
         P, u = self.each_example(u)
@@ -170,7 +170,7 @@ class BoundGroupedConv:
 
     @cached_property
     def places(self) -> list[Index]:
-        """Return the index of the pixel in every window for each place in a window, in row-major order."""
+        """Return, for each position in a window in row-major order, the index of its pixels in all windows."""
         down, right = (
             [axis.along(k) for k in range(0, axis.kernel, d)]
             for axis, d in zip((self.windows.rows, self.windows.columns), self.dilation, strict=True)

@@ -5,7 +5,7 @@
     sweeps, single, grading: the commands, each a function with its options above it
     main        parses all commands, and handles their errors
 
-Each command imports the modules that `import minintk` leaves out, so that `minintk --help` stays quick.
+Modules that `import minintk` omits are imported when a command runs, so that `minintk --help` is fast.
 """
 
 from __future__ import annotations

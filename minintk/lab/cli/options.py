@@ -1,6 +1,6 @@
 """Define a command: a function of the parsed arguments, with its options and its exit status.
 
-The status is 0 for success, 1 if a check failed or is undecided, 2 for invalid arguments, and 130 if interrupted.
+Status: 0 success, 1 failure (or `coordinate-check` is undecided), 2 invalid arguments, 3 undecided, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[Run, str, str, tuple[Option, ...]]] = {}
 
 
 def option(name: str, metavar: str | None = None, about: str = "", default: Any = None, **more: Any) -> Option:
-    """Make an option or argument; its help ends with the default, which sets its type.  more : see `add_argument`."""
+    """Make an option or argument.  Its help ends with the default, which sets its type.  more : see `add_argument`."""
     if default is not None:
         about, more = f"{about} ({default})".lstrip(), {"type": type(default), "default": default} | more
     return name, {key: value for key, value in {**more, "metavar": metavar, "help": about}.items() if value is not None}
@@ -36,7 +36,7 @@ def command(name: str, brief: str, description: str, *options: Option) -> Callab
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:
-    """Read "32,64,128" as numbers."""
+    """Convert "32,64,128" to a tuple of integers."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:

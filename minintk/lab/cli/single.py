@@ -1,4 +1,4 @@
-"""Define the commands for a single task: `minintk train`, `reproduce`, `grade` and `doctor`."""
+"""Define the commands for a single task: `minintk train`, `reproduce` and `doctor`."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _written(found: Any, args: Namespace, name: str) -> int:
 
 
 def _plain(thing: Any) -> Any:
-    """Convert to JSON: arrays become lists, and objects become their fields without a fit's bootstrap draws."""
+    """Convert arrays to lists and objects to their fields, for JSON.  A fit's bootstrap draws are omitted."""
     if hasattr(thing, "tolist"):
         return thing.tolist()
     return {name: value for name, value in vars(thing).items() if name != "draws"}

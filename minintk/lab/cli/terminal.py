@@ -1,4 +1,4 @@
-"""Print for commands: tables, and verdicts in colour."""
+"""Print the tables and coloured verdicts of commands."""
 
 from __future__ import annotations
 

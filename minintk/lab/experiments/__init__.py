@@ -4,7 +4,7 @@ Reading order:
 
     layer_sizes         measures features and weights in networks of several widths or depths
     coordinate_check    checks that features and weights keep their size as the width or the depth grows
-    lr_transfer         checks that the best learning rate does not change
+    lr_transfer         checks that the best learning rate does not change as they grow
     sweeps              runs a grid whose finished runs survive a kill
     costs               estimates the remaining time of a sweep
     named               networks, parametrizations and data by name, for the command line

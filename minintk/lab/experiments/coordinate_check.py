@@ -8,10 +8,10 @@ Networks of growing width are trained for a few steps.  Four sizes are measured,
     |dW|    spectral norm of the first step, over that of spectral muP; with gradient descent also over |dL/df|
 
 Each size is fitted as A n^b.  The check passes if b is 0, up to `tolerance`, for |h| and |dh| of every layer, and no b
-of |dW| deviates more.  The network's outputs can start at n^-1/2, so their |h| may fall.  Features move with the layers
-before them, so |W| and |dW| show which layer is wrong.  |W| depends only on the tensor's own initial scale.  If all |W|
-are right (with Adam, always), the first |dW| depends only on the tensor's own learning rate.  The first steps of
-gradient descent are divided by the size of dL/df, which multiplies all gradients.
+of |dW| fails.  The network's outputs can start at n^-1/2, so their |h| may fall.  Features depend on all layers before
+them, so |W| and |dW| show which layer is wrong.  |W| depends only on the tensor's own initial scale.  If all |W| are
+right, or with Adam, the first |dW| depends only on the tensor's own learning rate.  The first steps of gradient descent
+are divided by the size of dL/df, which multiplies all gradients.
 
 Networks of L residual branches are checked against L in the same way.  Branches at equal relative depth are compared,
 and |W| and |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
@@ -259,7 +259,7 @@ def coordinate_check(
                 for theta in initial_thetas(net, x, rng, seeds - had):
                     measured = measure(net, theta, x, y, loss, chosen, steps, variable, widths[i])
                     for (q, name), values in measured.items():
-                        hidden = variable == "L" and q in ("h", "dh") and ".branch" in name  # it shrinks with L
+                        hidden = variable == "L" and q in ("h", "dh") and ".branch" in name  # shrinks as L grows
                         if not hidden and (counterpart := names[i](name)) is not None:
                             of = found.setdefault((q, counterpart), [values[:0]] * len(nets))
                             of[i] = np.concatenate([of[i], values])

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 WIDTHS, NO_SIZES = {"width", "n", "h", "D", "channels"}, {"seed", "repeat"}
-"""Priors: work is quadratic in widths, linear in other whole numbers, independent of seeds; measurements correct it."""
+"""Priors: work is quadratic in widths, linear in other whole numbers, independent of seeds.  Measurements adjust it."""
 SCATTER, DOUBT = 0.2, 1.0
 """Standard deviations of log seconds around the law, and of a power p_k around its prior."""
 
@@ -37,7 +37,7 @@ class Costs:
         self._left = np.ones(len(calls), bool)
 
     def ended(self, i: int, seconds: float | None = None) -> float:
-        """Return the fraction of all seconds done after call i.  seconds : None if another process made this call."""
+        """Record that call i ended, and return the completed fraction.  seconds : None if another process made it."""
         if seconds:
             x, self._took[i] = self._sizes[i] / SCATTER, seconds
             self._squares += np.outer(x, x)

@@ -144,7 +144,7 @@ def learning_rate_transfer(
     initial weights at every rate.  rng : draws weights and the bootstrap.  Defaults to numpy.random.default_rng(0).
     progress : True to show a bar with the remaining time on stderr.
 
-    The loss is taken on all of x after the last step.  Invalid arguments raise ValueError or TypeError before training.
+    The loss is that on all of x after the last step.  Invalid arguments raise ValueError or TypeError before training.
 
     >>> import minintk as mn
     >>> x, y = mn.datasets.digits(dtype=np.float32).subset(48, np.random.default_rng(0)).one_hot()

@@ -1,4 +1,4 @@
-"""Define the networks, parametrizations, activations and data that the command line knows by name.
+"""Define the networks, parametrizations, activations and data that the command line accepts by name.
 
 >>> network("lenet5", (28, 28, 1), 10).size
 61706
@@ -38,7 +38,7 @@ RECIPES: dict[str, tuple[Callable[[int, int], s.Sequential], int, Callable[[], P
     "geiger_cnn": (zoo.geiger_cnn, 64, Standard),
     **{f"myrtle{depth}": (partial(zoo.myrtle, depth), 64, Standard) for depth in (5, 7, 10)},
 }
-"""{name: (width, outputs -> spec, default width, default parametrization)}"""
+"""{name: ((width, outputs) -> spec, default width, default parametrization)}"""
 
 
 def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None = None) -> Network:
@@ -100,7 +100,7 @@ def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
 
 
 def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], s.Layer]:
-    """Return a function n -> spec of width n for a coordinate check: `depth` hidden layers; w_std = C^-1/2 in the last.
+    """Return n -> spec of width n for a coordinate check: `depth` hidden layers, and Dense with w_std = outputs^-1/2.
 
     name : "mlp"; "cnn" for 3 x 3 convolutions with n channels and the mean over pixels; "resnet" for residual branches
     of two layers; or "module:function" for your own function.  Raises ValueError for other names.
@@ -136,7 +136,7 @@ def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "ta
 
 
 def _imported(name: str, wanted: str) -> Any:
-    """Import "module:name" from an installed module or the working directory; return None if it does not exist."""
+    """Import "module:name" from an installed module or the working directory; return None if the name is missing."""
     module, _, thing = name.partition(":")
     if not module or not thing:
         raise ValueError(f"{wanted}, got {name!r}")
@@ -146,7 +146,7 @@ def _imported(name: str, wanted: str) -> Any:
 
 
 def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
-    """Return (train, test) images in [0, 1], float32: "digits", "mnist", "cifar10", or a folder with such files.
+    """Return (train, test) images in [0, 1], float32.  name : "digits", "mnist", "cifar10", or a folder with the files.
 
     "digits" : 1,500 and 297 of the packaged digits, enlarged to 28 x 28 pixels unless `flat`.
     """
@@ -158,7 +158,7 @@ def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
 
 
 def images(name: str | Path, split: Literal["train", "test"] = "train", dtype: Any = np.float64) -> Dataset:
-    """Load MNIST or CIFAR-10: "mnist", "cifar10", or a folder with its files; raise FileNotFoundError otherwise."""
+    """Load MNIST or CIFAR-10.  name : "mnist", "cifar10", or their folder.  Raise FileNotFoundError for other names."""
     readers = {"mnist": datasets.mnist, "cifar10": datasets.cifar10}
     if name in readers:
         return readers[str(name)](split=split, dtype=dtype)

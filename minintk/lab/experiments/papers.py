@@ -37,8 +37,8 @@ def rerun(
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """Run the scripts one after the other, each on all cores, and yield (name, its numbers) as they finish.
 
-    The numbers are None for a script that failed.  Progress and reasons are on stderr.  Runs recorded in `out` are not
-    repeated.  A script ends with this process, no matter how this process ends.
+    The numbers are None for a script that failed.  Progress and errors are printed on stderr.  Runs recorded in `out`
+    are not repeated.  A script ends with this process, no matter how this process ends.
 
     images : "digits", "mnist" or "cifar10".  Defaults to "mnist" if data= is given.  options : data, scale, device and
     part, as in the scripts' own command lines; None omits an option.

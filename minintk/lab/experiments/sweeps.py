@@ -38,7 +38,7 @@ Point = dict[str, Any]
 Result = dict[str, Any]
 
 DIVERGED = "diverged"
-"""The name under which a run that raised FloatingPointError stores its message."""
+"""The key of the message in the result of a run that raised FloatingPointError."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,7 +58,7 @@ class Table:
     results: list[Result]
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """Return what the runs returned under this name; raise KeyError, listing the names, if a run lacks it."""
+        """Return the runs' values under this name.  Raise KeyError, listing the available names, if a run lacks it."""
         diverged = self.diverged.ravel()
         if missing := [i for i, result in enumerate(self.results) if name not in result and not diverged[i]]:
             raise KeyError(f"{name!r}: the result at {self.points[missing[0]]} has {list(self.results[missing[0]])}")
@@ -220,7 +220,7 @@ class _Call:
             write_bytes(self.path(point), _text({"point": point, "result": result}))
 
     def results(self, returned: Any) -> list[Result]:
-        """Convert what `work` returned to one result per point, as JSON can store it; raise TypeError or ValueError."""
+        """Convert what `work` returned to a JSON result per point.  Raise TypeError or ValueError if impossible."""
         many = list(returned) if self.several and isinstance(returned, Sequence) else [returned]
         if len(many) != len(self.points) or not all(isinstance(result, Mapping) for result in many):
             want = f"a list of {len(self.points)} results" if self.several else "a result"
