@@ -58,7 +58,7 @@ class LearningCurve:
             q_j = 1 - 2 lr z_j + lr^2 (1 + 1/batch) z_j^2,    z_j eigenvalues of A = Lambda^1/2 W W' Lambda^1/2
 
         This loss is exact in the mean for Gaussian inputs and given W.  Sums over z_j become integrals in the limit.
-        ValueError for finite `examples`, an lr at which a step diverges, or steps other than integers from 0 to 10^6.
+        ValueError for finite `examples`, an lr that is too large, or steps other than integers from 0 to 10^6.
         """
         if not isinf(self.equivalent.N):
             raise ValueError(
@@ -97,7 +97,7 @@ def learning_curve(
     over the functions of each level.  noise : the variance of the label noise in training and test.
 
     The formulas hold for Gaussian phi_k as width and examples grow; corrections are of order 1/width and 1/examples.
-    For real phi_k, the formulas are approximate, as for `eigenlearning`, which is the case width = inf, t = inf.  A
+    For other phi_k, the formulas are approximate, as for `eigenlearning`, which is the case width = inf, t = inf.  A
     network in the lazy regime differs, because its kernel fluctuates and it has as many features as parameters.
     ValueError unless powers are (K,) and >= 0, noise is >= 0, and sizes are whole numbers or inf.  Sources: Bordelon,
     Atanasov and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).

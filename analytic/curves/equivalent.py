@@ -48,7 +48,7 @@ class Equivalent:
     sigma2: float
 
     def freedom(self, kappa: Host) -> tuple[Host, Host]:
-        """Return the degrees of freedom df = sum L_k, and their derivative with respect to kappa, in its shape."""
+        """Return the degrees of freedom df = sum L_k, and their derivative with respect to kappa, in kappa's shape."""
         inverse = 1 / (self.lam + kappa[..., None])
         df = inverse @ (self.h * self.lam) + self.rest / kappa
         return df, -(inverse**2) @ (self.h * self.lam) - self.rest / kappa**2
@@ -77,7 +77,7 @@ class Equivalent:
     def follow(self, s: Host) -> Host:
         """Return kappa along a path (J,) that starts at a real s > 0, with Newton's method from point to point.
 
-        Each step is halved until Newton's method moves little, to avoid jumps to another branch.
+        A step is halved until Newton's correction is small, to avoid jumps to another branch.
         """
         at, kappa, found = complex(s[0]), complex(self.start(float(s[0].real))), []
         for target in s:

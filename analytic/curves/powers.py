@@ -2,8 +2,8 @@
 
     lambda_k = k^-alpha,    v_k^2 = k^-beta,    alpha, beta > 1
 
-Sources: Bordelon, Atanasov and Pehlevan 2024; Paquette et al. 2024.  Their alpha and beta are our alpha/2 and
-(beta - alpha)/2, and their phases Ia, II and III are those with our alpha > 1.
+Sources: Bordelon, Atanasov and Pehlevan 2024; Paquette et al. 2024.  Their alpha and beta are alpha/2 and
+(beta - alpha)/2 in this module, where alpha > 1 leaves their phases Ia, II and III.
 """
 
 from __future__ import annotations

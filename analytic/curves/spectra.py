@@ -24,7 +24,7 @@ examples gives f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
 The first line is a conservation law.  Without ridge, the learnabilities of all modes add up to exactly n for any kernel
 and every draw.  The rest is exact for Gaussian eigenfunctions as n and the numbers of modes grow together.
 For pure noise on 10 equal modes, with n = 8 and no ridge, E0 = 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.
-For real eigenfunctions, these formulas are close to measurements.  (Simon, Dickens, Karkada and DeWeese 2023; Bordelon,
+For other eigenfunctions, measurements are close to the formulas.  (Simon, Dickens, Karkada and DeWeese 2023; Bordelon,
 Canatar and Pehlevan 2020; Jacot et al. 2020.)
 """
 
@@ -63,7 +63,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
     """Return the eigenvalues of degrees 0 ... `degree` for uniform inputs on the sphere |x|^2 = d, d >= 2.
 
     kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1].  Square-root singularities at +-1
-        are resolved, because the quadrature is in the angle.
+        are resolved, because the quadrature variable is the angle.
     kind : which of the two kernels of a Kernel to use.
 
     An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this happens
@@ -168,7 +168,7 @@ def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> H
 
 
 def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
-    """Return the sum of values * polynomial, or 0 if it is only rounding, and the size of the rounding error."""
+    """Return the sum of values * polynomial, or 0 if it is below the rounding error, and the rounding error."""
     terms = values * polynomial
     total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
     return total if abs(total) > resolution else 0.0, resolution

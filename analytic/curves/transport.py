@@ -9,8 +9,8 @@ With another ridge, N examples have the same kappa and therefore the same p and 
 
     ridge = delta + (N - n) kappa            E(N, ridge) = (q0 + sigma2) / (1 - p / N)
 
-N = n is generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  We refuse kappa < 1
-/ sum 1/mu, which n examples do not resolve.  The page docs/learning-curves.md derives these formulas.
+N = n is generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  A kappa below
+1 / sum 1/mu is an error, as n examples do not resolve it.  docs/learning-curves.md derives these formulas.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def predict_loss(kernel: Array, y: Array, *, examples: int, ridge: float) -> flo
 
     kernel : (n, n), of the sample.  y : (n, C), its targets, which include the noise.  The error is that of
     `eigenlearning`, of order 1/n, plus sampling noise.  ValueError if ridge < (examples - n) / sum 1/mu, because the
-    sample does not resolve kappa.  Then take a larger sample or more ridge.
+    sample does not resolve kappa.  If so, use a larger sample or more ridge.
 
     >>> import minintk as mn
     >>> x = np.random.default_rng(0).standard_normal((400, 20)) / 20**0.5

@@ -2,7 +2,7 @@
 
 Reading order:
 
-    gram         panels of rows of the training set's kernel, read from disk or computed when needed
+    gram         the training set's kernel in panels of rows, read from disk or computed on demand
     factor       the kernel's Cholesky factor, block by block, in memory or on disk
     landmarks    the Nystrom system of M of the N examples, as a matrix-vector product
     solve        the public function: preconditioned conjugate gradients until the residual is small enough

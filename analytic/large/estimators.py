@@ -50,7 +50,7 @@ def network(depth: int, activation: str | s.Activation, w_std: float, b_std: flo
 
 
 RIDGES = 10.0 ** np.arange(-6, 1.25, 0.5)
-"""Candidates for ridge="loo", relative to the kernel's mean diagonal; the smallest leave-one-out error wins."""
+"""Candidates for ridge="loo", relative to the kernel's mean diagonal; the least leave-one-out error decides."""
 
 PROBES = 4
 """Number of random-sign vectors z that estimate the trace of a smoother S by E z'S z."""
@@ -180,7 +180,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return (mean[:, :C] * self.std_ + self.mean_, *spread)
 
     def leave_one_out(self) -> Host:
-        """Predict y at each training example with a network trained on all others to time = inf.  Same shape as y.
+        """Predict y at each training example with a network trained on all others to time = inf, in y's shape.
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
@@ -197,9 +197,9 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return left[:, 0] if self._flat else left
 
     def _held_out(self) -> tuple[Host, Host, Host]:
-        """Return (`leave_one_out`, y, w).  With a smoother S, use generalised cross-validation y - (y - S y) / (1 - h).
+        """Return (`leave_one_out`, y, w), or, without it, generalised cross-validation: y - (y - S y) / (1 - h).
 
-        h is the mean of S_ii.  With landmarks, h averages over the examples that are not landmarks, if there are any.
+        h is the mean of S_ii for the smoother S.  With landmarks, it averages over the other examples, if any.
         """
         limit, ens, N, C = self._limit, self._limit.ensemble, len(self._Y), len(self.mean_)
         if self._time == inf and self.landmarks is None and limit.factor is not None:
@@ -236,7 +236,7 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Return the mean, (M,) or (M, C), and optionally the deviations or the covariance, (M, M[, C])."""
+        """Return the mean, (M,) or (M, C), and optionally standard deviations or covariances, (M, M[, C])."""
         if return_std and return_cov:
             raise ValueError("predict expects return_std or return_cov, got both")
         wanted = {"std": True} if return_std else {"cov": True} if return_cov else {}
@@ -256,13 +256,13 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
 
 @dataclass(eq=False, repr=False)
 class NTKRegressor(_Regressor, _Trained):
-    """Regress with the ensemble of infinitely wide networks, with all layers trained by gradient flow for a given time.
+    """Kernel regression with an ensemble of infinitely wide networks, all layers trained by gradient flow up to `time`.
 
     spec : a `minintk` spec.  By default, `depth` hidden layers with `activation`, w_std and b_std, for grid search.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
-    ridge : pull towards the initial weights, relative to the mean of Theta(x, x) unless relative=False; or "loo".
+    ridge : penalty on the weights' movement, relative to the mean of Theta(x, x) unless relative=False; or "loo".
     landmarks : number or indices of examples for `solve(by="landmarks")`, which takes O(N M) and gives only the mean.
-    time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if lr is the network's own; inf is the end.
+    time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if lr is the network's own; inf is the limit.
     normalize_y : divide the centred targets by their standard deviation, and scale predictions back.
 
     Standard deviations and covariances are those of f over initialisations, without noise, so they do not give
@@ -284,11 +284,11 @@ class NTKRegressor(_Regressor, _Trained):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class NNGPRegressor(_Regressor):
-    """Do Bayesian regression with an infinitely wide network at random initialisation as the prior.
+    """Bayesian regression with an infinitely wide network at random initialisation as the prior.
 
-    Arguments, attributes and the scale of spreads are as in `NTKRegressor`.  ridge : the variance of the noise in y,
-    normalised if normalize_y=True, relative to the mean of K(x, x) unless relative=False; or "loo".  A spread is the
-    deviation of f given the data, without noise.  Lee et al. 2019, eq. (13).
+    Arguments, attributes and the scale of standard deviations are as in `NTKRegressor`.  ridge : the variance of the
+    noise in y, normalised if normalize_y=True, relative to the mean of K(x, x) unless relative=False; or "loo".
+    Standard deviations are those of f given the data, without noise.  Lee et al. 2019, eq. (13).
     """
 
     ridge: float | Literal["loo"] = 1e-3
@@ -329,7 +329,7 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
 
 class NTKClassifier(_Classifier, _Trained):
-    """Classify with `NTKRegressor` on one column per class, 1 for its examples and 0 for others; same arguments.
+    """Classification by `NTKRegressor`, with its arguments except normalize_y, on a 0/1 target column per class.
 
     A class's probability is the share of outputs N(mean, scale_^2 I) in which it is largest.  scale_ minimises the
     log-loss on means from leave-one-out or generalised cross-validation, with one added example of all labels.
@@ -344,7 +344,7 @@ class NTKClassifier(_Classifier, _Trained):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class NNGPClassifier(_Classifier):
-    """Classify like `NTKClassifier`, but with the mean and the arguments of `NNGPRegressor`."""
+    """Classification as in `NTKClassifier`, with the mean of `NNGPRegressor` and its arguments except normalize_y."""
 
     ridge: float | Literal["loo"] = 1e-3
     _kind: ClassVar[Kind] = "nngp"
@@ -402,7 +402,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return kernel(scaled(scaled(self.spec, "w_std", self.w_std), "b_std", self.b_std))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        """Return k(X, Y), (N, M).  With eval_gradient, add d / d log b_std and d / d log w_std, (N, N, free)."""
+        """Return k(X, Y), (N, M).  With eval_gradient, append d / d log b_std and d / d log w_std, (N, N, free)."""
         x, k = _examples(np.atleast_2d(X), self.image_shape), self._kernel()
         K = getattr(k, self.kind)(x, None if Y is None else _examples(np.atleast_2d(Y), self.image_shape))
         if not eval_gradient:

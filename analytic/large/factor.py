@@ -35,7 +35,7 @@ from minintk.progress import progress_of
 from minintk.threads import parallel, single_threaded_blas
 
 PIECE = 512
-"""Number of rows that a thread carries through all products of a block at a time."""
+"""Number of rows of a block that a thread computes at a time."""
 
 
 class Blocks(list[Host]):

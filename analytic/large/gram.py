@@ -1,4 +1,4 @@
-"""Read the training set's kernel by panels of rows, which are on disk or computed when needed.
+"""Provide the training set's kernel in panels of rows, read from disk or computed on demand.
 
     panel r = K[r, :end of r]     rows of block r up to and including the diagonal; only half of K is read
 
@@ -20,7 +20,7 @@ BLOCK = 2048
 
 
 class Gram:
-    """K + ridge I, by panels.   of : (x1, x2 or None) -> the kernel of x1 and x2.   stored : K(x, x), if on disk."""
+    """K + ridge I by panels of rows.   of : (x1, x2 or None) -> their kernel.   stored : K(x, x), if on disk."""
 
     def __init__(
         self, of: Callable[[Array, Array | None], Array], x: Array, ridge: float, stored: np.memmap[Any, Any] | None

@@ -1,4 +1,4 @@
-"""Solve kernel regression at any size: (K + ridge I) a = y by conjugate gradients with a requested residual.
+"""Solve kernel regression at any size: (K + ridge I) a = y by conjugate gradients to a requested residual.
 
     preconditioner        work                     memory beside x                     on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
@@ -66,7 +66,7 @@ class Solved:
     landmarks: Host | None = None
 
     def predict(self, x_test: Array) -> Array:
-        """Return f : (M, C) at x_test : (M, *shape of an example), in pieces of 256 MiB of the kernel."""
+        """Return f : (M, C) at x_test : (M, *shape of an example), from pieces of up to 256 MiB of the kernel."""
         self.ensemble.check(x_test)
         X, xp = self.ensemble.x, array_namespace(self.ensemble.x)
         X = X if self.landmarks is None else X[to_library(self.landmarks, xp)]
@@ -88,7 +88,7 @@ def solve(
         pivot.  "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over functions
         f = k(., z) a; this is an approximation in O(N M).
     landmarks : for by="landmarks", the number (default 5000) or the indices of examples.   weight : w, (N,), or ones.
-    tol : the residual |y - (K + ridge I) a| / |y| at which steps end, for each column of y.
+    tol : the residual |y - (K + ridge I) a| / |y| at which the iteration stops, for each column of y.
     store : a folder for the kernel, its factor and the state.  If the process is killed, the same call resumes and
         gives the same bytes (docs/large-kernels.md).  Without a store, the factor is in memory (N^2 / 2 numbers), and
         each step recomputes the blocks of the kernel.
@@ -96,7 +96,7 @@ def solve(
         factorises on its workers, which need access to the folder (docs/clusters.md).
     progress : show progress bars with the remaining time on stderr.
 
-    ValueError for arguments that `posterior` refuses, landmarks that are not examples, a kernel that is not positive
+    ValueError for arguments that `posterior` rejects, landmarks that are not examples, a kernel that is not positive
     definite, a residual of 1 or more, or a store of another kernel.  RuntimeWarning if tol is not reached.  MemoryError
     or OSError, before the work, if memory or disk is too small.  A second process that starts the same solve in a
     folder helps with the kernel, waits for the factor, and returns the result.  Hestenes and Stiefel 1952; beta is from
@@ -205,7 +205,7 @@ def _gradients(
 
 
 def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Array]) -> dict[str, Array]:
-    """Make one step; raise ValueError if p'(K + ridge)p reveals a negative eigenvalue."""
+    """Make one step; raise ValueError if p'(K + ridge I)p < 0, a sign of a negative eigenvalue."""
     xp, a, r = K.xp, now["a"], now["r"]
     z = precondition(r)
     beta = -xp.sum(z * now["w"], axis=0) / xp.where(now["rz"] > 0, now["rz"], xp.full_like(now["rz"], inf))

@@ -1,4 +1,4 @@
-"""Compute kernels by blocks, in memory with an executor, or in a store on disk that survives kills and can be shared.
+"""Compute kernels by blocks: in memory with an executor, or in a store on disk that processes share and resume.
 
 A store is a folder (see docs/long-runs.md):
 
@@ -9,8 +9,8 @@ A store is a folder (see docs/long-runs.md):
 
 A block is written to the results and flushed to disk before its line is written.  The same call on the same store
 computes the blocks without a matching line, and ends with the same bytes as one uninterrupted process.  Checksums start
-from the fingerprint's checksum, so a matching line shows that the block belongs to this kernel.  A damaged line of the
-record costs only the block of this line.
+from the fingerprint's checksum, so a matching line shows that the block belongs to this kernel.  If a line of the
+record is damaged, only its block is lost.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from minintk.threads import alone, single_threaded_blas
 KERNEL_NAMES = ("nngp", "ntk")
 
 Lines = dict[int, set[str]]
-"""{block number: rests of its lines}; a rest is a space and a checksum for each result, and only one if undamaged."""
+"""{block number: its lines without the number}: a space and a checksum per result.  Undamaged blocks keep one."""
 
 
 def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callable[[Host], Host]]]:
@@ -54,7 +54,7 @@ def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callabl
 
 
 class KernelStore:
-    """The kernels of `inputs` in a folder.   asked : (NNGP, NTK).   size : number of rows and columns of a block.
+    """The kernels of `inputs` in a folder.   asked : if (NNGP, NTK) are computed.   size : rows and columns of a block.
 
     what : everything else that affects the results.   ValueError for a folder with other files or another kernel;
     NotADirectoryError for a file; OSError for a full disk, or for a read-only folder without complete results.
@@ -97,7 +97,7 @@ class KernelStore:
         self._write_record({number: sums for number, sums in self.done.items() if number not in damaged})
 
     def _write_record(self, lines: Lines) -> None:
-        """Write a record that ends with the last of these lines, unless the present record is the same."""
+        """Write a record of only these lines, unless the present record is the same."""
         text = "".join(f"{n}{sums}\n" for n in sorted(lines) for sums in sorted(lines[n]))
         write_bytes(self.record, text.encode())
         self.done = lines
@@ -110,7 +110,7 @@ class KernelStore:
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
-            if any(other != self.record for other in self.folder.glob("record-*.txt")):  # our own record may be new
+            if any(other != self.record for other in self.folder.glob("record-*.txt")):  # self.record may be new
                 what = f"store {str(self.folder)!r} holds the kernel of another network, or of other inputs"
                 raise ValueError(f"{what}: choose another path, or delete it") from None
             return None
@@ -148,7 +148,7 @@ class KernelStore:
         return found.pop() if len(found) == 1 else ""
 
     def _damaged(self) -> list[int]:
-        """Return the blocks whose bytes, or those of the mirror image, match no line; other blocks keep their lines."""
+        """Return the blocks whose bytes, or those of the mirror image, match no line; others keep the matching line."""
         results = self.results()
         found = {n: self._sums(n, results) for n in self.done}
         self.done |= {n: {sums} for n, sums in found.items() if sums in self.done[n]}
@@ -205,7 +205,7 @@ PIXEL_PAIRS_PER_BLOCK = 2**31
 """Maximum number of pixel pairs in one block of a store or of an executor."""
 
 SHORTEST, LONGEST = 0.1, 2.0
-"""Minimum and maximum seconds per block: shorter blocks take as long to store, and longer blocks leave workers idle."""
+"""Minimum and maximum seconds per block: storing dominates for shorter blocks, and longer blocks leave workers idle."""
 
 MOST = 512
 """Maximum number of block rows, which limits the lines of a record."""
@@ -234,7 +234,7 @@ def kernels_by_blocks(
 
     unit : rows of a tile.   begin : prepares all rows if a block has to be computed.   evaluate : computes a block on
     any worker.   of : everything else that affects a block.   TypeError if `executor` is not an executor, and for
-    device arrays with one; ValueError for results in two places; other errors as in `KernelStore` and `Wanted`.
+    device arrays with one; ValueError for both store and out; other errors as in `KernelStore` and `Wanted`.
     """
     followed = pixel_pairs_followed(steps, inputs.example)
     most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
@@ -247,7 +247,7 @@ def kernels_by_blocks(
             raise TypeError("executor= is for arrays of NumPy; a GPU does not need it")
 
     def engine() -> Engine:
-        """Return an engine whose blocks fit into this process's memory alongside it."""
+        """Return an engine; without an executor, check that memory has room for a block besides the engine."""
         found = begin()
         if executor is None:
             n, m = inputs.shape
@@ -286,7 +286,7 @@ def on_one_core(evaluate: Evaluate, block: Engine) -> tuple[list[Array | None], 
 
 
 def begin_block(whole: Any, place: Place, evaluate: Evaluate, executor: Executor | None) -> Future[Any]:
-    """Compute the kernels of the block at `place` in a worker, or in this process if there is no executor."""
+    """Start computing the block at `place` in a worker; without an executor, compute it in this process."""
     if executor is None:
         return InTurn().submit(evaluate, whole.at(place))
     return executor.submit(on_one_core, evaluate, whole.at(place))

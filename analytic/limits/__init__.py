@@ -1,4 +1,4 @@
-"""Go beyond the fixed kernel: infinite width with moving features, and finite width.
+"""Compute training beyond the fixed kernel: at infinite width with moving features, and at finite width.
 
 Reading order:
 

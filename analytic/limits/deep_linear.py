@@ -9,14 +9,14 @@ lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l.  Over 
     g^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_s G^{l+1}(k, s) e(s)' h^l(s)     xi  = sigma_l/sqrt(n) W^l(0)' g^{l+1}
 
 The kernels over time, H^l(k, s) = h^l(k) h^l(s)' / n : (r, r) and likewise G^l : (C, C), self-average.  W^l(0) enters
-both directions.  As n -> infinity, chi is the sum of a Gaussian u of covariance sigma_l^2 H^l, independent for every
+both chi and xi.  As n -> infinity, chi is the sum of a Gaussian u of covariance sigma_l^2 H^l, independent for every
 neuron, and a response to g^{l+1} through h^l.  The same is true of xi:
 
     chi = u + gamma0 sigma_l^2 A^l g^{l+1},    A^l(k, s) = (1/gamma0) dh^l(k)/dr(s),     cov u = sigma_l^2 H^l
     xi  = r + gamma0 sigma_l^2 B^{l+1} h^l,    B^l(k, s) = (1/gamma0) dg^l(k)/du(s),     cov r = sigma_l^2 G^{l+1}
 
-Let C = sigma_{l-1}^2 (A^{l-1} + lr H^{l-1} e) and D = sigma_l^2 (B^{l+1} + lr G^{l+1} e'), both zero unless the first
-time is the later one.  A neuron then obeys two linear equations:
+Let C = sigma_{l-1}^2 (A^{l-1} + lr H^{l-1} e) and D = sigma_l^2 (B^{l+1} + lr G^{l+1} e'), both zero unless k > s.  A
+neuron then obeys two linear equations:
 
     h = u + gamma0 C g      =>    h = M u + gamma0 A r,    M = I + gamma0^2 C B,    A = C N
     g = r + gamma0 D h            g = N r + gamma0 B u,    N = I + gamma0^2 D A,    B = D M
@@ -25,7 +25,7 @@ time is the later one.  A neuron then obeys two linear equations:
 
 The equations close at both ends: H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k depends only on earlier rows, so no
 iteration is needed.  Each step takes one sweep up and one down, and is exact for descent at any rate.  At gamma0 = 0,
-M = N = I, H and G are constant, and f is descent with the NTK.  (Bordelon and Pehlevan 2022 iterate on the time grid.)
+M = N = I, H and G are constant, and f follows descent with the NTK.  (Bordelon, Pehlevan 2022 iterate on a time grid.)
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from minintk.validate import number, whole
 
 
 class Signal:
-    """A layer's signal h going up, or g going down, over T steps, row by row in time.
+    """The forward signal h or the backward signal g of a layer over T steps, row by row in time.
 
     size : r for h, C for g.   own, echo, cov : M, A and H for h; N, B and G for g, which obey the same equations.
-    sigma2 : variance scale of the preceding weights.   The outer signals are given: cov = I at all times, echo = 0.
+    sigma2 : variance scale of the preceding weights.   h^0 and g^{L+1} are given: cov = I at all times, echo = 0.
     """
 
     def __init__(self, T: int, size: int, other: int, sigma2: float) -> None:
@@ -97,7 +97,7 @@ class DeepLinearLimit:
     g: tuple[Signal, ...]
 
     def predict(self, k: Any = None, x_test: Array | None = None) -> Array:
-        """Return f after k steps, (M, C), or after all steps, (T, M, C), at x_test or on the training set."""
+        """Return f after k steps, (M, C), or after each step, (T, M, C), at x_test or on the training set."""
         F = self.F if k is None else self.F[self._step(k)]
         return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ F)
 
@@ -136,7 +136,7 @@ def deep_linear_limit(
 
     With r = rank of x, a step takes O(L (r + C) ((r + C) steps)^2) operations; 100 steps of 5 inputs and two hidden
     layers take .07 s.  UnsupportedLayer for an activation or a bias; ValueError for invalid shapes, lr or gamma0;
-    MemoryError before any work; FloatingPointError if the descent diverges.
+    MemoryError, before any work, if memory is too small; FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1))

@@ -6,8 +6,8 @@ z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
 
 The gates can be replaced by fair coins that are independent of the weights.  Negating a neuron's row of W^l and column
-of W^{l+1} flips its gate, while each term remains the same function of weights and gates.  A product of Gaussian
-matrices remains, which we average one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
+of W^{l+1} flips its gate, while each term remains the same function of weights and gates.  This leaves a product
+of Gaussian matrices, over which we average one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
 
     E |h^{l+1}|^4 = s_l^4 (3 n m4 + n (n-1) m2^2) E |h^l|^4,      n = n_{l+1},      E |delta^l|^4 likewise, downwards
     p = E (tr P P')^2,  q = E tr (P P')^2   of P = d^m s W ... s W d^{l+1}, from p = n m4 + n (n-1) m2^2, q = n m4:
@@ -120,8 +120,8 @@ def depth_over_width(beta: float, gate: float = 2.0) -> float:
 
         e^(c beta) (1/3 + 4/3 (1/z - (1 - e^-z) / z^2)),    c = 3 gate - 1,    z = 3 gate beta
 
-    This is the limit of `finite_width` as depth and width go to infinity together.  gate : m4 / m2^2, which is 2 for
-    ReLU, with growth e^(5 beta), and 1 for linear networks, with growth e^(2 beta).  ValueError unless beta >= 0 and
+    This is the limit of `finite_width` as depth and width go to infinity together.  gate : m4 / m2^2.  ReLU has gate
+    2 and growth e^(5 beta); linear networks have gate 1 and growth e^(2 beta).  ValueError unless beta >= 0 and
     gate >= 1, and if the result overflows.
 
     >>> [round(depth_over_width(beta), 3) for beta in (0.0, 0.1, 1.0)]

@@ -52,7 +52,7 @@ class LinearProblem:
         return self.Z.shape[1], self.Y.shape[1]
 
     def drive(self, F: Host) -> Host:
-        """Return the drive e = Z' (Y - Z F) / N, (r, C), i.e. minus the gradient of L = 1/(2N) sum |f - y|^2 in F."""
+        """Return the drive e = Z' (Y - Z F) / N, (r, C), i.e. -dL/dF for L = 1/(2N) sum |f - y|^2."""
         return np.asarray(self.Z.T @ (self.Y - self.Z @ F) / len(self.Z))
 
     def in_basis(self, x: Array | None) -> tuple[Host, Host]:
@@ -88,7 +88,7 @@ class LinearProblem:
 
 
 def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearProblem:
-    """Check x : (N, d), y : (N, C) and a spec of bias-free Dense layers; reduce the problem to the basis."""
+    """Check x : (N, d), y : (N, C) and a spec of bias-free Dense layers; return the problem in the basis."""
     dense, phi = hidden_layers(spec)
     if any(layer.b_std > 0 for layer in dense) or set(phi) != {s.Identity()}:
         raise UnsupportedLayer(
@@ -106,7 +106,7 @@ def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearPr
 
 
 def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[s.Layer, ...]]:
-    """Return a spec's Dense layers and its hidden activations; UnsupportedLayer or ValueError for other specs."""
+    """Return a spec's Dense layers and hidden activations; UnsupportedLayer or ValueError for other architectures."""
     dense, phi = list[s.Dense](), list[s.Layer]()
     for layer in s.as_sequential(spec).layers:
         if isinstance(layer, s.Dense):
@@ -142,7 +142,7 @@ def integrated(
 
 
 def check_data(x: Array, y: Array, C: int, x_test: Array | None = None) -> list[Array]:
-    """Check x : (N, d), y : (N, C), x_test : (M, d), all of one library; return [x, x_test] or [x]."""
+    """Check x : (N, d), y : (N, C), x_test : (M, d), all from one array library; return [x, x_test] or [x]."""
     check_examples("x", x)
     check_targets(y)
     array_namespace(x, y)

@@ -1,6 +1,6 @@
 """Compute feature learning at infinite width, for any activation and depth, from sampled neurons (mean-field theory).
 
-The scales are as in `analytic.limits.linear_problem`: f is 1/(gamma0 sqrt(n)) f_net minus its initial value, at rate
+The scales are as in `analytic.limits.linear_problem`: f is 1/(gamma0 sqrt(n)) f_net minus its initial value, with rate
 lr gamma0^2 n.  The hidden layers are h^l and phi^l = phi(h^l), and the drive is e = (y - f)/N.  The backward signals of
 each output are z^l at phi^l, and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over s run over earlier steps,
 examples and outputs.  A step adds lr gamma0 sigma_l/sqrt(n) sum g^{l+1} e phi^l' to W^l.  Let chi = sigma_l/sqrt(n)
@@ -16,13 +16,13 @@ fields u, r and responses to the signals that W^l(0) carried earlier (Bordelon a
     xi  = r + gamma0 sigma_l^2 sum_{s<=k} B^{l+1}(k, s) phi^l(s)     B^l = <d g^l(k) / du(s)> / gamma0
     cov u = sigma_l^2 Phi^l,    cov r = sigma_l^2 G^{l+1},           f = <phi^L z^L> / gamma0
 
-Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0, which is 0 only at the start, when z is independent
+Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0.  It is 0 only at the start, when z is independent
 of h.  For ReLU, phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
-responses without phi'', as covariances of known samples.  For samples, this is the conditional law of a Gaussian matrix
-given some of its products (`DeferredGaussian`).  Therefore n samples are, in law, a network of width n whose (n, n)
-weights are never drawn.  As in this network, results are n^(-1/2) from the limit, and their means c / n.
+responses without phi'', as covariances of known samples.  For samples, the result is the conditional law of a Gaussian
+matrix given some of its products (`DeferredGaussian`).  Therefore n samples are, in law, a network of width n whose
+(n, n) weights are never drawn.  As for this network, results differ from the limit by O(n^-1/2), their means by c / n.
 
-Gradient flow up to a time t is the limit of lr -> 0 with lr * steps = t; the error of descent is O(lr).
+Gradient flow up to a time t is the limit lr -> 0 with lr * steps = t; the error of descent is O(lr).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from minintk.validate import generator, number, whole
 
 
 class DeferredGaussian:
-    """A matrix W : (n, n), known by its products W Q and W' P; `add` changes W within the spans of P and Q.
+    """A matrix W : (n, n), known only through its products W Q and W' P; `add` changes W within the spans of P and Q.
 
     moved : D, (n, n), or None.  With D, the products are those of W + D.
     draw : (rows, columns) -> independent N(0, 1), in the array library of the vectors used later.
@@ -134,8 +134,8 @@ class Problem:
 class Group:
     """A group of n simulated neurons in each hidden layer.
 
-    inputs : (n, r), between and outputs : (n, C), weights of the layers.  bias : (n, 1) per hidden layer, with b_l.
-    shift : (1, C), the change due to the output's bias.
+    inputs : (n, r), between, outputs : (n, C), the layers' weights.  bias : (n, 1) per hidden layer, multiplied by b_l.
+    shift : (1, C), the change of f due to the output's bias.
     """
 
     def __init__(self, problem: Problem, n: int, rng: np.random.Generator) -> None:
@@ -224,15 +224,15 @@ def feature_learning_limit(
     widths have no effect.  x : (N, d), y : (N, C), x_test : (M, d).  gamma0 > 0 : how much features move; 1 is
     `mn.MeanField()`, and 0 would be `gradient_descent` with the NTK.  lr : t = lr * steps; at width n, the weights have
     the rate lr gamma0^2 n (`analytic.limits.linear_problem`).  `lr` can be `mn.SGD(lr, momentum)` or `mn.Adam(lr)`.  At
-    width n, Adam is `mn.Centred(net, theta0, 1 / gamma0)` with `mn.MeanField()`, the rate lr gamma0 and eps = 0.
+    width n, Adam trains `mn.Centred(net, theta0, 1 / gamma0)` with `mn.MeanField()`, the rate lr gamma0 and eps = 0.
     samples : neurons per hidden layer, in 16 groups whose spread gives standard errors of order samples^(-1/2).  The
     bias is of order 16 / samples, which is much smaller.
 
     The work is O(samples m^2) for m <= C (N + M)(steps + 1) independent features: 64,000 samples, 4 examples, 20 steps
-    and two hidden layers take 3 s.  Adam needs samples^2 / 8 more bytes, and half as many additional operations a step.
+    and two hidden layers take 3 s.  Adam needs samples^2 / 8 more bytes, and samples^2 / 16 more operations per step.
     UnsupportedLayer for other layers, or an activation without a derivative.  ValueError for invalid shapes, gamma0, lr
-    or samples.  TypeError if rng is a seed, and for other optimisers.  MemoryError before any work; FloatingPointError
-    if the descent diverges.
+    or samples.  TypeError if rng is a seed, and for other optimisers.  MemoryError, before any work, if memory is too
+    small; FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(512), mn.ReLU(), mn.Dense(1))
@@ -265,7 +265,7 @@ def feature_learning_limit(
 
 
 def _over_groups(problem: Problem, n: int, steps: int, rng: np.random.Generator, dtype: Any) -> FeatureLearningLimit:
-    """Return means and standard errors over groups, which run in sequence."""
+    """Run the groups in sequence; return means and standard errors over them."""
     xp, groups = array_namespace(problem.Z), (Group(problem, n, rng).descent(steps) for _ in range(GROUPS))
     with np.errstate(over="ignore", invalid="ignore"):  # checked above
         runs = [[xp.stack(a) for a in zip(*group, strict=True)] for group in groups]

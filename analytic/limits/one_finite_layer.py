@@ -44,7 +44,7 @@ ORDER = 5
 """Number of derivatives of phi that the second derivatives of T need."""
 
 PRICE = ((1, 1, 1.0), (2, 0, 0.5), (0, 2, 0.5))
-"""Derivatives of E phi^(i) phi^(j) in the covariance and both variances, e.g. E phi^(i+1) phi^(j+1) (Price)."""
+"""Derivatives of E phi^(i) phi^(j) with respect to covariance and variances, e.g. E phi^(i+1) phi^(j+1) (Price)."""
 
 
 class Moments(NamedTuple):
@@ -66,7 +66,7 @@ class Jet(NamedTuple):
     second: Host
 
     def below(self, first: Host, second: Host) -> Jet:
-        """Convert to (c, p, q, rho) of the layer below, with derivatives (4, 4, P, P) and (4, 4, 4, P, P)."""
+        """Return the jet in the layer below's (c, p, q, rho), given derivatives (4, 4, P, P) and (4, 4, 4, P, P)."""
         bent = np.einsum("iab,iuvab->uvab", self.first, second)
         bent += np.einsum("ijab,iuab,jvab->uvab", self.second, first, first, optimize=True)
         return Jet(np.einsum("iab,iuab->uab", self.first, first), bent)

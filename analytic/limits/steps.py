@@ -1,4 +1,4 @@
-"""Make steps of SGD, momentum and Adam for a group of neurons whose square weights are never drawn.
+"""Make steps of SGD, momentum and Adam for a group of neurons whose square weight matrices are never drawn.
 
 Let g be the direction of a tensor, i.e. minus its gradient in units of 1 / (gamma0 n), and let rate = lr gamma0:
 
@@ -6,11 +6,11 @@ Let g be the direction of a tensor, i.e. minus its gradient in units of 1 / (gam
     Adam    m <- b1 m + (1 - b1) g,    r <- b2 r + (1 - b2) g^2             W <- W + rate s m^ / sqrt(r^)
 
 s is 1/sqrt(fan-in) for weights of inputs and between layers, and otherwise 1.  With these scales of `mn.MeanField()`,
-Adam moves all features by order one.  eps is 0 because gradients shrink with the width, and 0 / 0 is taken as 0.
+Adam moves all features by order one.  eps is 0 because gradients shrink with the width, and 0 / 0 is set to 0.
 
 The velocity of square weights is a sum of u v' over steps, so momentum multiplies the factors u.  Adam's quotient acts
-on entries and has full rank, but it is a function of known vectors.  Therefore W = W(0) + D.  Products with W(0) are
-conditioned on earlier products, as before, and the n^2 numbers of D are stored.  As n -> infinity, a row of D v is a
+on entries and has full rank, but it is a function of known vectors.  Hence W = W(0) + D.  Products with W(0) are
+conditioned on earlier products, as for SGD, and the n^2 entries of D are stored.  As n -> infinity, a row of D v is a
 mean over the layer below, given the row's own history (Yang and Littwin 2023, nonlinear outer products).
 """
 

@@ -1,4 +1,4 @@
-"""Compute the mean of many networks of width n to first order in 1/n, for outputs and tangent kernel, without a fit.
+"""Compute the mean output and tangent kernel of networks of width n to first order in 1/n, without a fit.
 
 For gradient flow on L = 1/(2N) sum (f - y)^2 with one output, t = lr * steps and r = f - y on the training set,
 
@@ -120,7 +120,7 @@ class WidthCorrection:
         return V, np.exp(-np.minimum(b, d) * t) * _integral(abs(b - d), t), (V[:, None] - _integral(b + d, t)) / d
 
     def _times(self, t: Any) -> Host:
-        """Return the times as an array (T,), cut at sixty time constants of the slowest mode, the end of training."""
+        """Return the times as an array (T,), at most 60 time constants of the slowest mode, the end of training."""
         return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
@@ -151,11 +151,11 @@ def width_correction(
 
     samples : number of draws of a neuron's pre-activations for each Gaussian average, rounded down to a power of two.
     They are Sobol points, which `rng` (default numpy.random.default_rng(0)) shifts randomly 8 times; the scatter of
-    these estimates gives the error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
+    the 8 estimates gives the error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
 
     UnsupportedLayer for other layers, several outputs, and activations with kinks.  ReLU's O4 vanishes almost
     everywhere, but its mean needs E phi''^2, which is infinite.  ValueError for invalid shapes, and if the training
-    set's NTK is singular; MemoryError before any work.
+    set's NTK is singular; MemoryError, before any work, if memory is too small.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(100), mn.Tanh(), mn.Dense(100), mn.Tanh(), mn.Dense(1))
@@ -192,7 +192,7 @@ def width_correction(
 
 
 def _moments(dense: Any, phi: Any, below: Any, N: int, samples: int, rng: np.random.Generator) -> Moments:
-    """Sum over layers from the last hidden one down, which has K = w2 c + b^2 and T = K + w2 rho."""
+    """Sum the moments of all hidden layers, from the last, which has K = w2 c + b^2 and T = K + w2 rho."""
     P, w2 = len(below[0].nngp), dense[-1].w_std ** 2
     flat = np.zeros((4, 4, P, P))
     K, T = (Jet(w2 * np.multiply.outer(on, np.ones((P, P))), flat) for on in ((1, 0, 0, 0), (1, 0, 0, 1)))
@@ -206,7 +206,7 @@ def _moments(dense: Any, phi: Any, below: Any, N: int, samples: int, rng: np.ran
 
 
 def _gaussian(k: Host, samples: int, rng: np.random.Generator) -> Host:
-    """Draw samples of N(0, k), (S, P), from shifted Sobol points, whose first coordinates go to k's largest modes."""
+    """Draw samples of N(0, k), (S, P), from shifted Sobol points; k's largest modes use their first coordinates."""
     from scipy.special import ndtri
     from scipy.stats.qmc import Sobol
 

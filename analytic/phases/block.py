@@ -22,10 +22,10 @@ WIDTHS = "width", "channels"
 
 
 def repeated(spec: s.Layer) -> s.Sequential:
-    """Return the block that a network repeats, or the whole spec, as one block of a deeper network, if nothing repeats.
+    """Return the block that a network repeats; if nothing repeats, return the spec as one block of a deeper network.
 
     Widths can differ between blocks.  Among several runs of equal blocks, choose the longest run, and its shortest
-    block.  A spec whose last layers are like its first, as in Dense(..), Tanh(), Dense(1), is a block and an output.
+    block.  Without repetition, a last layer of the first layer's kind is an output, as in Dense(..), Tanh(), Dense(1).
 
     >>> repeated(s.Sequential(s.Dense(9), s.Tanh(), s.Dense(8), s.Tanh(), s.Dense(1)))
     Sequential(Tanh(), Dense(width=8, w_std=1.0, b_std=0.0, b_init='normal'))

@@ -38,7 +38,7 @@ def critical(activation: s.Activation, *, b_std: float | None = None, q: float |
     b_std : select the point of the edge with this bias and a stable q*: |dQ / dq| <= 1.
     q : select the point of the edge with this variance of pre-activations.
     With neither, select the point that also preserves variances, dQ/dq = chi_1 = 1, where E phi(u) phi''(u) = 0. GELU
-    and Swish have such a point at q > 0.  Tanh, erf and sine have it at b_std = q = 0, and ReLU's family at b_std = 0
+    and Swish have such a point at q > 0.  Tanh, erf and sine have it at b_std = q = 0, and the ReLU family at b_std = 0
     and any q (q = 1 is returned).  Raises TypeError unless `activation` has a derivative, and ValueError if both
     arguments are given, or if there is no such point at q = 0 or at q from 1e-6 to 1e6.  Sources: Schoenholz et al.
     2017 (tanh); He et al. 2015 (ReLU); Roberts, Yaida, Hanin 2022, chapter 5 (GELU, Swish).
@@ -63,7 +63,7 @@ def critical(activation: s.Activation, *, b_std: float | None = None, q: float |
 
 
 class Edge:
-    """An activation's edge of chaos as a curve in q.   maps : those of the activation only, Q = V and chi = D."""
+    """An activation's edge of chaos as a curve in q.   maps : the activation's maps, Q = V and chi = D."""
 
     def __init__(self, maps: Maps) -> None:
         self.maps = maps
@@ -100,7 +100,7 @@ class Edge:
         )
 
     def doubly(self, activation: s.Activation) -> Critical:
-        """Return the point at which dQ/dq = 1 as well."""
+        """Return the point of the edge at which dQ/dq = 1 as well."""
         for q in self.roots(self.keeps, self.rough):
             if self.bias2(q) > -NOTHING:
                 return self.at(q, activation)

@@ -60,7 +60,7 @@ class Maps:
 
 
 def roundings(program: Program, inputs: Examples) -> float:
-    """Return the amplified rounding of angles, the largest eps sum_l (chi_{l+1} ... chi_L)^1/2 over all rows of x1."""
+    """Return the amplified rounding error of angles, max eps sum_l (chi_{l+1} ... chi_L)^1/2 over all rows of x1."""
     x, xp = flat(inputs.x[0]), inputs.xp
     q, n = square_norms(xp, (x,)) / x.shape[1], x.shape[0]
     total = 0 * q

@@ -4,7 +4,7 @@
     c*   = c'(q*, c*)         the correlation of two deep inputs             chi, slope at c*   xi = -1 / log chi
     chi_1                     the slope at c = 1, and the factor of a block on |gradient|^2
 
-chi_1 < 1 is ordered: inputs merge and gradients vanish.  chi_1 > 1 is chaotic: near inputs separate and gradients
+chi_1 < 1 is ordered: inputs merge and gradients vanish.  chi_1 > 1 is chaotic: nearby inputs separate and gradients
 explode.  chi_1 = 1 is critical: xi is infinite.  |c - c*| falls as e^(-l / xi) with the number l of blocks.  Networks
 train up to a depth of about 6 xi.  (Poole et al. 2016, eqs. (3) to (7); Schoenholz et al. 2017, eqs. (4) to (9).)
 """
@@ -40,7 +40,7 @@ class Phase:
     q : q*, the variance of pre-activations at the block's end; it can be 0 or inf.
     c : c*, the correlation of two different inputs; nan if deep blocks preserve every angle.
     chi_1, chi : dK'(x, x') / dK(x, x') at c = 1 and at c*.   chi_q : dQ / dq at q*.
-    xi, xi_q : depth scales of c and q, in blocks; inf if they change more slowly than exponentially.
+    xi, xi_q : depth scales of c and q, in blocks; inf if c or q changes more slowly than exponentially.
     added, added_c : contributions of the block's own parameters to Theta(x, x), and to Theta(x, x') at c*.
     block : the layers that repeat.
 
@@ -131,7 +131,7 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
 
 
 def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:
-    """Return `Network.summary`'s line on the phase, or why there is none; empty if the spec has no activation."""
+    """Return the line on the phase for `Network.summary`, or why it has none; empty if the spec has no activation."""
     if not any(isinstance(layer, s.Activation) for layer in every(spec)):
         return ()
     try:
@@ -147,7 +147,7 @@ def scale(slope: float) -> float:
 
 
 def fixed_variance(maps: Maps, start: float) -> float:
-    """Return the first fixed point of Q that the variance reaches from `start`, which can be 0 or inf."""
+    """Return the first fixed point of Q in the direction in which the variance moves from `start`, or 0 or inf."""
     from scipy.optimize import brentq
 
     q, rise = start, maps.log_gain(start)

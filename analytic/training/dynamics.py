@@ -182,7 +182,7 @@ class GradientDescent(Dynamics):
     def _moved(self, z: Array, t: Array) -> Array:
         """Return 1 - e_t, (T, n).  M^t is a product of powers M^(2^j), stored as D = M^(2^j) - I for small z.
 
-        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so equal eigenvalues (z = (1 +- sqrt(m))^2) do no harm.
+        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so equal eigenvalues, z = (1 +- sqrt(m))^2, do no harm.
         If eigenvalues are near -1, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the start becomes (1, -2).
         """
         xp, m = array_namespace(z), self.momentum

@@ -70,7 +70,7 @@ def resolution(k: Array) -> float:
 
 
 def check_definite(smallest: float, largest: float, tau: float, ridge: float = 0.0) -> None:
-    """Raise ValueError if smallest < -tau, the rounding error, and the ridge does not compensate for it."""
+    """Raise ValueError if -smallest exceeds both 30 times the rounding error tau and half the ridge."""
     if -smallest > max(30 * tau, ridge / 2):
         raise ValueError(
             f"expected a positive semi-definite kernel, got one whose smallest eigenvalue is {smallest:.3g} "
@@ -81,7 +81,7 @@ def check_definite(smallest: float, largest: float, tau: float, ridge: float = 0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Spectrum:
-    """Hold k + ridge I = Q diag(lam + ridge) Q'.
+    """The factorisation k + ridge I = Q diag(lam + ridge) Q'.
 
     lam : (n,), ascending, at least -ridge / 2.  Q : (n, n).  Both are float64.
     zeros : the number of first eigenvalues of k + ridge I that cannot be distinguished from zero.
@@ -132,7 +132,7 @@ FEWER = "use fewer examples, or a kernel (N, N) shared by all outputs in place o
 
 
 def factorisation_bytes(n: int) -> int:
-    """Return the bytes that `spectrum` adds to a kernel of n rows: k in float64, the solver's copy and work, and Q."""
+    """Return the bytes that `spectrum` adds to a kernel of n rows: k in float64, a copy, workspace, and Q."""
     return 44 * n * n
 
 

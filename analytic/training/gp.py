@@ -27,7 +27,7 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Given:
-    """Wrap checked K and Theta, (n, n) each, as a kernel of the points 0 ... n - 1; x : (N,) holds such indices."""
+    """Wrap checked K and Theta, (n, n) each, as a kernel on the points 0 ... n - 1; x : (N,) holds their indices."""
 
     K: Array
     Theta: Array
@@ -64,7 +64,7 @@ By = Literal["flow", "descent"]
 
 @runtime_checkable
 class KernelLike(Protocol):
-    """A kernel with nngp, and ntk for kind="ntk", like `analytic.kernel(spec)`; `both` and `diag` are optional."""
+    """A kernel with nngp and, for kind="ntk", ntk, e.g. `analytic.kernel(spec)`; `both` and `diag` are optional."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
         """Return K(x1, x2), (N, M); K(x1, x1) without x2."""
@@ -178,14 +178,14 @@ class Ensemble:
         return Q.T @ (array_namespace(Q).astype(K, Q.dtype, copy=False) @ Q)
 
     def joint(self, x: Array, kind: Kind, std: bool) -> tuple[Array, Array, Array]:
-        """Return K(x, X) in float64, the kernel of (x, X), and K(x, x) in float64: (M,) if std, otherwise (M, M)."""
+        """Return K(x, X) in float64, the kind's kernel of (x, X), and K(x, x) in float64: (M,) if std, else (M, M)."""
         xp, k = array_namespace(x), self.kernel
         nngp, found = self.both(x, self.x) if kind == "ntk" else (k.nngp(x, self.x),) * 2
         prior = self.variances(x) if std else xp.astype(k.nngp(x), xp.float64, copy=False)
         return xp.astype(nngp, xp.float64, copy=False), found, prior
 
     def variances(self, x: Array) -> Array:
-        """Return K(x, x) of each example with itself, (M,), in float64."""
+        """Return the diagonal of K(x, x), (M,), in float64."""
         xp, k, N = array_namespace(x), self.kernel, max(1, int(self.x.shape[0]))
         if hasattr(k, "diag"):
             return xp.astype(k.diag(x)[0], xp.float64, copy=False)
@@ -208,11 +208,11 @@ def ensemble(
     """Return the ensemble of infinitely wide networks trained on (x, y) with loss L = 1/(2N) sum ||f - y||^2.
 
     kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example) and y : (N, C) are copied.  Alternatively, pass
-        existing kernels, empirical or from a store, as (nngp, ntk), each (n, n) over all n points.  They are read when
-        needed, not copied.  In this case, x : (N,) and x_test : (M,) are the points' row indices.
+        existing kernels, empirical or from a store, as (nngp, ntk), each (n, n) over all n points.  These are read
+        when needed, not copied.  In this case, x : (N,) and x_test : (M,) are the points' row indices.
     by : "flow" for gradient flow.  With lr = 1, t = lr * steps; with the network's own lr, t = steps.  "descent" for
-        gradient descent with this lr.  Then t counts steps, and `momentum` is as in `gradient_descent`.  The two
-        results differ by O(lr) at finite t, and are equal at t = inf.
+        gradient descent with this lr.  Then t is the number of steps, and `momentum` is as in `gradient_descent`.  The
+        two results differ by O(lr) at finite t, and are equal at t = inf.
     ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
     Each training kernel is evaluated and factorised once for all t, in about 6 s at N = 4000 on two cores. If only the

@@ -78,7 +78,7 @@ class Posterior:
         return mean, xp.astype(spread(a, b, prior, eps(k_test)), dtype, copy=False)
 
     def log_marginal_likelihood(self) -> float:
-        """Return log N(y; 0, K + ridge I), summed over the C outputs; for kind="nngp".
+        """Return log N(y; 0, K + ridge I), summed over the C outputs, only for kind="nngp".
 
             -1/2 y' (K + ridge I)^-1 y - 1/2 log det (K + ridge I) - N/2 log 2 pi
 
@@ -145,7 +145,7 @@ class Posterior:
         k = ens.block(self.kind)
         check_kernel(f"kernel.{self.kind}(x)", k)
         xp, tau = array_namespace(k), resolution(k)
-        ens._train.pop(self.kind)  # so that an interruption leaves no half-overwritten kernel
+        ens._train.pop(self.kind)  # an interruption must not leave a half-overwritten kernel
         L = xp.astype(k, xp.float64, copy=not self._owned)
         i, variances = xp.arange(len(k)), xp.asarray(xp.diagonal(L), copy=True)
         L[i, i] += ens.ridge if self.noise is None else self.noise
@@ -207,7 +207,7 @@ def posterior(
 
 
 def cholesky(k: Array) -> Array:
-    """Return the lower triangular L with L L' = k, or raise LinAlgError; on the host it overwrites k."""
+    """Return the lower triangular L with L L' = k, or raise LinAlgError; on the host, L overwrites k."""
     xp = array_namespace(k)
     if not on_host(xp):
         return xp.linalg.cholesky(k)

@@ -73,7 +73,7 @@ def rows(records: Records) -> list[tuple[str, ...]]:
 
 
 def by_class(records: Records) -> list[tuple[str, ...]]:
-    """Return (quantity, theory, smooth, ReLU's family) with each class's mean exponent over draws and its interval."""
+    """Return (quantity, theory, smooth, ReLU family), with each class's mean exponent over draws and its interval."""
     table = []
     for name, theory in QUANTITIES.items():
         means: dict[bool, list[Any]] = {True: [], False: []}

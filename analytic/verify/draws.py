@@ -1,14 +1,14 @@
 """Draw random networks to test the law of width, and controls that violate the law.
 
-A draw is a network of any width, with data, a loss and a way of training.  The law (Lee et al. 2019, Theorem 2.1) holds
+A draw is a network of any width, with data, a loss and training settings.  The law (Lee et al. 2019, Theorem 2.1) holds
 at rates below the critical rate.  For the network f and its linearisation f_lin, trained in the same way,
 
     sup_t |f_t - f_lin,t| = O(n^-1/2)
 
 Both outputs are centred, f - f_0, so that the initial residual is the same for all seeds and widths.  This reduces the
-scatter of the exponents to a third.  Both networks use the same J', so `backward` compares J' with differences of f for
-each tensor.  `JUDGED` lists other distances that fall at least as fast as n^-1/2: the movement of kernel and weights
-and, in NTK parametrization, the distance of kernel and outputs from infinite width.
+scatter of the exponents to a third.  Both networks use the same J', which hides its errors; `backward` therefore checks
+J' by differences of f.  `JUDGED` lists other distances that fall at least as fast as n^-1/2: the movement of kernel and
+weights and, in NTK parametrization, the distance of kernel and outputs from infinite width.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CONTROLS = ("muP", "mean field", NO_WIDTH, ANOTHER, FACTOR)
 """Changes that violate the law, so that the test must reject all of them.
 
 In muP and mean field, features move at every width.  NO_WIDTH is the standard parametrization with one rate for all
-widths and only five steps, because the law also holds for this control once all networks have learnt.  ANOTHER
+widths and only five steps, because even this control obeys the law once all networks have learnt.  ANOTHER
 linearises at weights other than the initial weights.
 """
 JUDGED = ("kernel movement", "weights", "kernel", "infinite width")
@@ -101,7 +101,7 @@ class Draw:
         return not isinstance(self.phi, KINKED)
 
     def rate(self, width: int) -> float:
-        """Return the learning rate's factor at this width: 1/n in standard parametrization, and otherwise 1."""
+        """Return the learning rate's factor at this width: 1/n in standard parametrization without NO_WIDTH, else 1."""
         return 1 / width if self.regime == "standard" and self.control != NO_WIDTH else 1.0
 
     def widths(self, widths: Sequence[int]) -> list[int]:
@@ -168,7 +168,7 @@ def record(control: str, draw: int, *, seed: int = 0, widths: Sequence[int] = WI
 
 
 def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
-    """Train rounds of networks until the law is accepted or rejected on the wider half of the widths; return `errors`.
+    """Train rounds of networks until the law is accepted or rejected on the wider half of the widths; return a record.
 
     The law is also rejected if one of JUDGED falls more slowly than n^-1/2, or if J' is off by more than BACKWARD.
     """
@@ -233,7 +233,7 @@ def critical_rate(draw: Draw, widths: Sequence[int], rng: np.random.Generator, m
         net = draw.network(n)
         for theta in net.init(rng, ensemble=members):
             top = float(np.linalg.eigvalsh(ntk_full(net, theta, x).reshape(len(x) * C, -1))[-1])
-            bounds.append(2 * len(x) / (curvature * max(top, 1e-300) * draw.rate(n)))  # top is 0 if no signal arrives
+            bounds.append(2 * len(x) / (curvature * max(top, 1e-300) * draw.rate(n)))  # top is 0 if the signal vanishes
     return min(bounds)
 
 

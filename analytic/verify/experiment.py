@@ -179,7 +179,7 @@ def check_settings(
 
 
 def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critical: float) -> Study:
-    """Study all widths of one activation, and its ensemble."""
+    """Judge the claims on networks of all widths with one activation, and score an ensemble."""
     given, widths = bench.given, list(count)
     narrowest = bench.net(widths[0])
     both = kernel(narrowest.spec).both(given.points)

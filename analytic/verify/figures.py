@@ -1,4 +1,4 @@
-"""Draw the figures without opening a window."""
+"""Draw the figures of `minintk verify` without opening a window."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Run `minintk verify --mup`: the laws of networks with moving features, and those beyond the frozen kernel.
+"""Run `minintk verify --mup`: the laws of networks with moving features, and the laws beyond the frozen kernel.
 
-The problems beyond the kernel are fixed, so that a control's difficulty is known.  The seed determines the networks.
+The latter use fixed data, so that the difficulty of a control is known.  The seed determines the networks.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def mean(seed: int) -> Iterator[Finding]:
 
 
 def limit(seed: int) -> Iterator[Finding]:
-    """Check that muP networks approach the limit with moving features and not training with the tangent kernel."""
+    """Check that muP networks converge to the limit with moving features, not to training with the tangent kernel."""
     x, y = digits().pca(4).on_sphere().subset(4, np.random.default_rng(2)).parity()
     y = 2 * y  # so that features move far
     steps, widths = 20, (64, 128, 256)

@@ -1,4 +1,4 @@
-"""Check the laws of muP: rates, features, depth, weight decay and steps keep their size as networks grow."""
+"""Check the laws of muP: features, steps, weight decay and stable rates do not depend on width or depth."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def coordinates(seed: int) -> Iterator[Finding]:
 
 
 def depth(seed: int) -> Iterator[Finding]:
-    """Check that the same quantities keep their size as the number of residual branches grows."""
+    """Check that the quantities of `coordinates` keep their size as the number of residual branches grows."""
     x, y = digits(dtype=np.float32).subset(32, np.random.default_rng(seed)).one_hot()
     at: Any = {"loss": mse, "widths": (4, 8, 16, 32), "seeds": 8, "budget": 32}
 
@@ -120,7 +120,7 @@ def depth(seed: int) -> Iterator[Finding]:
 
 
 def furthest(law: str, check: CoordinateCheck) -> Finding:
-    """Return the row of a coordinate check that is furthest from 0, with the check's verdict."""
+    """Return the coordinate check's verdict, with the row whose exponent is furthest from 0."""
     rows = [row for row in check.rows if row.quantity in ("h", "dh", "dW") and not (row.at_most and row.fit)]
     row = max(rows, key=lambda row: abs(row.fit.exponent) if row.fit else np.inf)
     measured = f"{row}".replace("-", "−") + f" (|{row.quantity}| of {row.name})"
@@ -186,7 +186,7 @@ def transfer(seed: int) -> Iterator[Finding]:
 
 
 REGRET = 2.0
-"""Losses within this factor count as equal.  Seeds differ by up to 1.5; a best rate that moves as 1/n costs 5."""
+"""Allowed ratio of losses.  Seeds differ by a factor up to 1.5; a best rate that moves as 1/n costs a factor 5."""
 
 
 def kept(law: str, found: Transfer) -> Finding:
@@ -214,7 +214,7 @@ def muon(seed: int) -> Iterator[Finding]:
 
 
 def sharpnesses(seed: int) -> Iterator[Finding]:
-    """Check that the largest stable rate does not depend on the width: lr x sharpness < 2, even after some steps."""
+    """Check that the sharpness after 30 steps, hence the largest stable rate 2 / sharpness, is independent of width."""
     x, y = digits().on_sphere().subset(20, np.random.default_rng(seed)).parity()
     widths = (128, 256, 512, 1024)
 

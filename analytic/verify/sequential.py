@@ -1,4 +1,4 @@
-"""Test an exponent sequentially: add rounds of networks until the test shows if an error falls as fast as n^-1/2.
+"""Test an exponent sequentially: add rounds of networks until the test shows whether an error falls as fast as n^-1/2.
 
 One seed gives a network at every width and hence one exponent, the least-squares slope of log(error) against log(n).
 The widths of one seed share randomness, but exponents of different seeds are independent, with common mean b.  After
@@ -7,8 +7,8 @@ each round of SEEDS seeds, two hypotheses are tested:
     refused   b <= REFUSED_ABOVE = -1/2 + MARGIN is rejected, i.e. the error falls more slowly than the law
     holds     b >= PASSED_BELOW is rejected, i.e. the error falls more than half as fast as the law
 
-The p-value p_i of Student's t in round i does not depend on other rounds.  If b is the boundary, z_i = Phi^-1(1 - p_i)
-is standard normal, and the rounds combine into one statistic (Lehmacher, Wassmer 1999):
+The p-value p_i of Student's t in round i does not depend on other rounds.  If b equals the boundary,
+z_i = Phi^-1(1 - p_i) is standard normal, and the rounds combine into one statistic (Lehmacher, Wassmer 1999):
 
     Z_k = (z_1 + ... + z_k) / sqrt(k),    cov(Z_j, Z_k) = sqrt(j / k) for j <= k
 
