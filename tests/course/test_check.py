@@ -39,7 +39,7 @@ def test_the_whole_course_comes_out_as_it_should(folder: Path) -> None:
 
 
 def test_what_should_not_pass_is_found() -> None:
-    """The check reports a wrong submission that is right, the loss of another exercise, and an answer in a starter."""
+    """The check reports an accepted wrong submission, points lost in another exercise, and a starter with answers."""
     solution, gone, right, wrong, *_ = sample()
     accepted = check.run(replace(wrong, text=solution.text, seed=solution.seed))
     assert "not refused by 'dense backward'" in accepted.wrong
@@ -70,7 +70,7 @@ def test_wrong_submissions_name_what_there_is(tmp_path: Path) -> None:
 
 def test_every_choice_is_graded() -> None:
     assignment = load(FOLDER).own()
-    for every, count in ((False, 2), (True, 12)):  # the variants of the authors, who chose the numbers
+    for every, count in ((False, 2), (True, 12)):  # the authors chose the numbers, seeds draw the rest
         drawn = [assignment.variant(seed) for seed in check.seeds(assignment, every=every)]
         assert len(drawn) >= count
         for name, some in assignment.variants.items():

@@ -59,7 +59,7 @@ def test_a_class_becomes_one_table(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_class_is_graded_in_the_variants_it_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Grading with the other kind of variants would take points from right answers, so both programs refuse it."""
+    """Both programs refuse to grade with the other kind of variants, because right answers would lose points."""
     secret, names = tmp_path / "secret.txt", tmp_path / "names.txt"
     secret.write_text("a secret")
     names.write_text("ada")

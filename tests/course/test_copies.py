@@ -41,7 +41,7 @@ def graded(folder: Path, text: str, seed: str) -> Grade:
 def test_a_neighbours_solution_earns_nothing_that_its_variant_changes(name: str) -> None:
     """A neighbour's solution earns only the exercises of SAME.
 
-    The numbers or the orders of axes of two students always differ. All other choices may agree by chance.
+    Two students always differ in their numbers or in their order of axes. All other choices may agree by chance.
     """
     folder = FOLDERS[name]
     assignment, solution = load(folder), (folder / "solution.py").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from analytic.recursion.scalar_forms import FORMS
 
 HOMES = [Path(str(package.__file__)).parent for package in (minintk, analytic)]
 TARGETS = (70, 75, 80, 86, 89, 90)
-"""The targets, including V100, A100, H100 and H200. Tests use the targets that the compiler still supports."""
+"""CUDA targets (sm_...), including V100, A100, H100 and H200. Tests use those that the compiler still supports."""
 
 
 def compiler() -> Any:
@@ -102,11 +102,11 @@ OF_ROWS: tuple[tuple[str, int, int], ...] = (
         if form.rows is not FORMS["kinked"].rows
     ),
 )
-"""All formulas for vectors in a single source, with the numbers and constants that they read."""
+"""(name, count of numbers, count of constants) for each formula for vectors, all compiled in a single source."""
 
 
 def in_double(ptx: str) -> Counter[str]:
-    """Count arithmetic in double precision. Moves and conversions are not counted because they follow from it."""
+    """Count arithmetic in double precision. Moves and conversions follow from arithmetic, so they are not counted."""
     return Counter(re.findall(r"\b(add|sub|mul|div|fma|sqrt|rcp|neg)[.a-z]*\.f64\b", ptx))
 
 

@@ -93,7 +93,7 @@ WRONG: dict[str, Callable[[Array], Any]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("library", [name for name in LIBRARIES if name != "numpy"])
 def test_agree_tells_wrong_from_right(library: str, wrong: str) -> None:
-    """The negative controls for all tests below are refused."""
+    """`agree` fails on each wrong result. These are the negative controls for all tests below."""
     x = np.arange(1.0, 5.0)
     agree(namespace(library), "float32", lambda to: to(x) * 2)
     with pytest.raises(AssertionError):
@@ -255,7 +255,7 @@ def test_diagnostics(xp: Any, dtype: str, ensemble: int | None) -> None:
 
 
 def test_layout(xp: Any) -> None:
-    """The views from unpack, also for an ensemble, write to theta, and pack is the inverse of unpack."""
+    """Writing to the views from unpack changes theta, also for an ensemble, and pack is the inverse of unpack."""
     net, theta, *_ = data(ensemble=E)
     t = to_library(theta, xp)
     views = net.layout.unpack(t)
@@ -300,7 +300,7 @@ IMAGES = {
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_small_batches_on_images(xp: Any, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small batches run the layers as they are written."""
+    """Small batches, below `THRESHOLDS.plain`, run the plain layers."""
     monkeypatch.setattr(THRESHOLDS, "plain", inf)
     test_networks_on_images(xp, dtype, name, None)
 
@@ -367,7 +367,7 @@ def test_mixed_libraries_are_refused(xp: Any) -> None:
 
 
 def test_divergence_is_noticed(xp: Any) -> None:
-    """Divergence is noticed without snapshots. On a GPU, the loss is checked only once in 50 steps."""
+    """Divergence is noticed without snapshots. On a GPU, the loss is checked only once every 50 steps."""
     net, theta, x, _, y = data(ensemble=E)
     t, a, b = (to_library(array, xp) for array in (theta, x, y))
     with (

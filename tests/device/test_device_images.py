@@ -1,4 +1,4 @@
-"""Test infinite convolutional kernels on every array library: NumPy's values, and the caller's library and dtype."""
+"""Compare infinite convolutional kernels on every array library with NumPy: values, library and dtype."""
 
 from __future__ import annotations
 

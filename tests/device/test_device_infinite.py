@@ -28,7 +28,7 @@ __all__ = ["dtype", "xp"]  # fixtures
 
 
 class Linear:
-    """The kernels K = x x' / d and Theta = K + K^3 in plain arithmetic, which test the dynamics separately."""
+    """The kernels K = x x' / d and Theta = K + K^3 in plain arithmetic, to test the dynamics separately."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
         return x1 @ (x1 if x2 is None else x2).T / x1.shape[1]
@@ -114,7 +114,7 @@ def test_cholesky_of_large_kernels_is_for_the_host() -> None:
 def test_samples(xp: Any) -> None:
     """The mean of the samples agrees with the posterior mean by z-scores.
 
-    The random numbers come from the host, but each solver chooses the signs of the eigenvectors.
+    Samples differ between libraries, because each solver chooses the signs of the eigenvectors.
     """
     x, x_test, y = (to_library(a, xp) for a in regression())
     gp = posterior(Linear(), x, y, ridge=0.1)
@@ -126,9 +126,9 @@ def test_samples(xp: Any) -> None:
 
 
 def test_a_singular_kernel_is_noticed(xp: Any) -> None:
-    """A duplicated example gives the limit, or an error if the limit does not exist.
+    """A duplicated example does not change the predictions. The likelihood, which has no limit, raises ValueError.
 
-    A GPU's solver reports nothing in this case.
+    A GPU's solver does not report that the kernel is singular.
     """
     x, x_test, y = regression()
     x[1], y[1] = x[0], y[0]
@@ -170,7 +170,7 @@ def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU(), mn.Tanh()], ids=lambda phi: type(phi).__name__)
 def test_rows_of_very_different_norms(xp: Any, dtype: str, phi: mn.spec.Layer) -> None:
-    """The terms of the norms come from several ranges of norms."""
+    """Kernels are right for rows whose norms differ by a factor of up to 3e6."""
     x = regression()[0]
     x *= 10.0 ** np.linspace(-6, 0.5, len(x))[:, None]
     infinite = kernel(mn.Sequential(mn.Dense(8), phi, mn.Dense(1)))

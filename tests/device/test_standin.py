@@ -1,4 +1,4 @@
-"""Test that the stand-in refuses what a GPU would refuse, because test_device.py relies on it."""
+"""Test that the stand-in raises an error wherever a GPU would, because test_device.py relies on these errors."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_a_formula_that_is_not_typeset_is_found(browser: Any) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_slider_of_a_scene_redraws(tab: Any, address: str, dark: bool) -> None:
-    """A redraw takes less than 100 ms of the page's own thread.
+    """A redraw takes less than 100 ms of computing time in the page's own thread.
 
     Other programs on the machine do not affect this time.
     """
@@ -216,6 +216,6 @@ def test_every_slider_of_a_scene_redraws(tab: Any, address: str, dark: bool) -> 
       return [drawn.size, +input.max + 1];
     })""")
     assert len(seen) == 6
-    assert all(drawn >= positions - 1 for drawn, positions in seen), seen  # the two latest times look the same
+    assert all(drawn >= positions - 1 for drawn, positions in seen), seen  # frames at the last two times look equal
     each = (spent() - start) / sum(positions for _, positions in seen)
     assert 1 < each < 100  # typically about 30

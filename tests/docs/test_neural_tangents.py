@@ -38,7 +38,7 @@ def test_every_public_name_has_a_row() -> None:
 
 
 def theirs(x: np.ndarray[Any, Any], b_std: float | None, standard: bool, width: int) -> Any:
-    """Return the NTK of Dense(width), Relu, Dense(1) by the recursion of their `stax.Dense`, with W_std = 1.5."""
+    """Return the NTK of Dense(width), Relu, Dense(1) by the recursion of neural-tangents' Dense, with W_std = 1.5."""
     ntk = np.zeros((len(x), len(x)))
     nngp = x @ x.T / x.shape[1]
     for layer, fan_in in enumerate((x.shape[1], width)):

@@ -28,7 +28,7 @@ def test_what_is_no_array(other: Any) -> None:
 
 
 def test_mixed_libraries() -> None:
-    """Arrays of any two libraries are refused together; here NumPy and the strict stand-in for CuPy."""
+    """Arrays of two libraries in one call raise TypeError; here NumPy and the strict stand-in for CuPy."""
     from tests.kit.arrays_under_test import namespace
 
     theirs = namespace("standin").asarray(np.ones(3))
@@ -124,8 +124,8 @@ def test_check_floating_names_what_is_no_array() -> None:
 
 def test_a_result_tells_of_its_argument() -> None:
     bad = np.array([1.0, np.nan])
-    arrays.check_finite_by(np.ones(1), "a", bad)  # only the result is looked at
-    arrays.check_finite_by(np.full(1, np.inf), "a", np.ones(2))  # an overflow is not the argument's
+    arrays.check_finite_by(np.ones(1), "a", bad)  # only the result is checked
+    arrays.check_finite_by(np.full(1, np.inf), "a", np.ones(2))  # the argument is finite: no error
     with pytest.raises(ValueError, match=r"a holds 1 values that are NaN or infinite, the first at index \(1,\)"):
         arrays.check_finite_by(np.full(1, np.inf), "a", bad)
 

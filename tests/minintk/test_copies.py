@@ -1,4 +1,4 @@
-"""Test pieces that stay in cache, and snapshots that stay apart."""
+"""Test pieces of vectors that fit in cache, and snapshots that later steps do not overwrite."""
 
 from __future__ import annotations
 

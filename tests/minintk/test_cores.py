@@ -28,7 +28,7 @@ def test_threads_keep_to_the_callers_limit(said: str, count: int, monkeypatch: p
 
 
 def tree(root: Path, files: dict[str, str]) -> str:
-    """Return a file system with these files."""
+    """Write these files below `root`, and return `root` as text."""
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{content}\n")

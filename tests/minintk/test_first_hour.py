@@ -1,4 +1,4 @@
-"""Make a beginner's mistakes of the first hour, and expect the message that says how to do it right."""
+"""Make a beginner's mistakes of the first hour, and expect messages that say how to correct them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_arrays_of_other_libraries_are_refused_at_the_door() -> None:
 
 
 def deep(depth: int, **scales: Any) -> mn.Network:
-    """Return ReLU layers with one output."""
+    """Return a network of `depth` ReLU layers with one output."""
     hidden = [layer for _ in range(depth) for layer in (mn.Dense(16, **scales), mn.ReLU())]
     return mn.Network(mn.Sequential(*hidden, mn.Dense(1)), (4,))
 

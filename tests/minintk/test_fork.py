@@ -47,7 +47,7 @@ SCRIPT = """
 
 
 def outcome(hook: str, seconds: int) -> int:
-    """Return the exit status of the script after `hook`. Two items must meet within these seconds."""
+    """Return the exit status of the script after `hook`. Two items must meet within `seconds`."""
     script = textwrap.dedent(hook) + textwrap.dedent(SCRIPT)
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
     command = [sys.executable, "-c", script, str(seconds)]
@@ -61,5 +61,5 @@ def test_the_child_of_a_fork_is_parallel_again() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_without_the_hook_it_would_not_be() -> None:
-    """Negative control: a child that only forgets the pool does not regain its threads."""
+    """Negative control: without the hooks of `os.register_at_fork`, the script fails."""
     assert outcome("import os; os.register_at_fork = lambda **_: None", 2) != 0

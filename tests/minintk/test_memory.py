@@ -1,4 +1,4 @@
-"""Test what a call may take: free memory, and the limits of control groups, on a tree of files of the test."""
+"""Test the memory that a call may use: free memory, and limits of control groups, read from the test's own files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def forget() -> None:
 
 
 def tree(root: Path, mount: str, groups: str, files: Mapping[str, object]) -> Path:
-    """Return a file system with these mounts, groups of this process, and files."""
+    """Write these mounts, groups of this process, and files below `root`, and return `root`."""
     for name, content in {"proc/self/mountinfo": mount, "proc/self/cgroup": groups, **files}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{content}\n")
@@ -33,9 +33,9 @@ V1 = """35 31 0:32 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory
 
 
 def test_the_least_of_nested_groups_counts(tmp_path: Path) -> None:
-    """In a SLURM job the step is not limited but the job is.
+    """In this SLURM job, the step has no limit but the job has one.
 
-    The word "max" means unlimited, and cache that can be dropped is not use.
+    The word "max" means unlimited. Cache that can be dropped does not count as used.
     """
     job = "sys/fs/cgroup/slurm/job_7"
     files = {
@@ -48,7 +48,7 @@ def test_the_least_of_nested_groups_counts(tmp_path: Path) -> None:
         f"{job}/step_0/memory.current": 250 * MB,
     }
     assert arrays.free_in_groups(tree(tmp_path, V2, "0::/slurm/job_7/step_0", files)) == 260 * MB
-    (tmp_path / job / "memory.current").write_text(str(800 * MB))  # above its limit: nothing is left, not less
+    (tmp_path / job / "memory.current").write_text(str(800 * MB))  # used more than the limit: 0 bytes are left
     assert arrays.free_in_groups(tmp_path) == 0
 
 
@@ -78,7 +78,7 @@ def test_version_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("root", ["/docker/x", "/elsewhere"])
 def test_a_container_sees_a_part_of_the_tree(tmp_path: Path, root: str) -> None:
-    """If the mount begins at the process's own group, or does not name the group, the mount's limit counts."""
+    """If the mount begins at the process's own group, or does not name the group, the mount's limit applies."""
     mount = f"35 31 0:32 {root} /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
     files = {"sys/fs/cgroup/memory.max": 100 * MB}
     assert arrays.free_in_groups(tree(tmp_path, mount, "0::/docker/x", files)) == 100 * MB

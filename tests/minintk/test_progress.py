@@ -47,7 +47,7 @@ def test_hours_of_work_are_named_once(
 ) -> None:
     """The time left is printed after ten seconds.
 
-    It uses the work since the start, without that of an earlier process.
+    The estimate uses the work since the start, without that of an earlier process.
     """
     clock = iter([0.0, 5.0, 20.0, 30.0])
     monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
@@ -61,7 +61,7 @@ def test_hours_of_work_are_named_once(
 def test_work_without_a_bar_names_its_hours(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Work without a bar reports its share of 1."""
+    """The hours are also printed for work without a bar, which reports its share of 1."""
     clock = iter([0.0, 20.0, 40.0])
     monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
     with progress_of("Cholesky", 1.0, shown=False) as advance:

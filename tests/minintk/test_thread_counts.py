@@ -25,14 +25,14 @@ COUNTS = (1, 2, 4, 16)
 
 @pytest.fixture
 def every_host() -> Iterator[dict[str, Host]]:
-    """Train, fit and compute kernels at thresholds at which all of them are cut into pieces."""
+    """Yield functions that train, fit and compute kernels, at thresholds that cut all of them into pieces."""
     with hosts() as (all_hosts, _):
         yield all_hosts
 
 
 @contextmanager
 def on(count: int, pieces: int | None = None) -> Iterator[None]:
-    """Use this number of existing threads, on any number of cores, and at most this number of pieces."""
+    """Use `count` threads on any number of cores, and at most `pieces` pieces."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (threads, training):
             patch.setattr(module, "cores", lambda: count)
@@ -71,7 +71,7 @@ def in_the_pool(host: Host) -> str:
 
 
 def beside_three(host: Host) -> str:
-    """Run three threads that evaluate and train at the same time."""
+    """Return the digest of `host` while three other threads also run `host`."""
     stop = threading.Event()
 
     def busy() -> None:
@@ -102,7 +102,7 @@ def test_bits_do_not_depend_on_who_asks(name: str, how: Callable[[Host], str], e
 
 
 def work_of_a_process(seed: int) -> str:
-    """Run a step, a kernel and a solve at default thresholds, in a separate process."""
+    """Return a digest of two steps, a kernel and a solve at default thresholds, for a separate process."""
     rng = np.random.default_rng(seed)
     x, y = rng.standard_normal((128, 28, 28, 1)).astype(np.float32), np.eye(10, dtype=np.float32)[np.arange(128) % 10]
     net = mn.Network(mn.zoo.lenet5(), (28, 28, 1))
@@ -124,9 +124,9 @@ def test_bits_in_processes_of_joblib() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("blas", [1, 2])
 def test_bits_at_sizes_of_users(blas: int) -> None:
-    """Bits are equal for LeNet-5 and a residual network in batches of 256.
+    """For any number of threads, LeNet-5 and a residual network have the same bits in batches of 256.
 
-    So are those of a solve with 3,500 points.
+    A solve with 3,500 points has the same bits, too.
     """
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((256, 28, 28, 1)).astype(np.float32), np.eye(10, dtype=np.float32)[np.arange(256) % 10]

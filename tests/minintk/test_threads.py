@@ -1,4 +1,4 @@
-"""Test the pool: order, errors, nesting, and BLAS at one thread meanwhile."""
+"""Test the pool: order, errors, nesting, and the limit of one BLAS thread while the pool runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def blas_threads() -> set[int]:
 
 @contextmanager
 def blas_at(count: int) -> Iterator[None]:
-    """Set the user's own limit inside the block. threadpoolctl's limit holds in one thread of the process."""
+    """Set BLAS to `count` threads inside the block. threadpoolctl's limit would hold in only one thread."""
     before = [(library, library.num_threads) for library in threads.blas_libraries()]
     for library, _ in before:
         threads.set_threads(library, count)
@@ -76,7 +76,7 @@ def test_nobody_waits_for_a_thread_that_has_nothing_left_to_do(two_cores: None) 
     On a busy machine the caller often takes all items first.
     """
     wake, begun = threading.Event(), threading.Event()
-    parallel(abs, range(2))  # there is a thread now, which may not have come to this job yet
+    parallel(abs, range(2))  # starts a thread, which may not have joined this job yet
 
     def asleep(_: int) -> None:
         if threading.get_ident() == caller.ident:
@@ -89,7 +89,7 @@ def test_nobody_waits_for_a_thread_that_has_nothing_left_to_do(two_cores: None) 
     caller.start()
     assert begun.wait(60)
     try:
-        for _ in range(50):  # no more than eight for each thread wait in the queue
+        for _ in range(50):  # at most eight jobs per thread wait in the queue
             assert parallel(lambda i: i * i, range(4)) == [0, 1, 4, 9]
             assert threads._pool.jobs.qsize() <= 8
     finally:
@@ -136,7 +136,7 @@ def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_the_callers_error_state_holds_in_the_pool(two_cores: None) -> None:
-    """numpy.errstate belongs to its thread. Without passing it on, an overflow in the pool would warn."""
+    """numpy.errstate holds for one thread. If it were not passed on, an overflow in the pool would warn."""
 
     def overflow(i: int) -> float:
         return float(np.float32(1e38) * np.float32(10.0))
@@ -160,7 +160,7 @@ def test_blas_has_one_thread_inside_and_its_own_again_afterwards(two_cores: None
 
 
 def test_callers_that_overlap_leave_blas_as_it_was(two_cores: None) -> None:
-    """Callers from several threads may leave in any order. The limit ends with the last of them."""
+    """Callers in several threads may leave the block in any order. The limit ends when the last one leaves."""
     before, entered, leave = blas_threads(), threading.Event(), threading.Event()
 
     def other() -> None:
@@ -173,7 +173,7 @@ def test_callers_that_overlap_leave_blas_as_it_was(two_cores: None) -> None:
         thread.start()
         assert entered.wait(60)
         assert blas_threads() == {1}
-    assert blas_threads() == {1}  # the other one counts on it
+    assert blas_threads() == {1}  # the other caller is still inside
     leave.set()
     thread.join()
     assert blas_threads() == before
@@ -189,7 +189,7 @@ def test_arrays_come_back(two_cores: None) -> None:
 
 
 def test_blas_is_given_back_although_a_frame_is_kept() -> None:
-    """BLAS is released although a notebook keeps the last traceback. As a control, the first call still holds it."""
+    """The next call lifts the limit that an interrupted one left on BLAS, even if a notebook keeps the traceback."""
 
     def left_early() -> None:
         single_threaded_blas.__enter__(held := single_threaded_blas())
@@ -210,8 +210,8 @@ def test_blas_is_given_back_although_a_frame_is_kept() -> None:
 
 
 def test_many_threads_hold_blas_and_give_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads inside always see one BLAS thread, without a lock. In the end BLAS has its own number again."""
-    monkeypatch.setattr(threads, "PATIENCE", 60.0)  # however long one that restores is kept from running
+    """Threads inside the block always see one BLAS thread, without a lock. In the end BLAS has its threads again."""
+    monkeypatch.setattr(threads, "PATIENCE", 60.0)  # even if a thread that restores is paused for long
     wrong = list[set[int]]()
 
     def hold() -> None:
@@ -237,7 +237,7 @@ def test_many_threads_hold_blas_and_give_it_back(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_patience_a_thread_inside_would_see_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: a thread enters while another, which is paused, restores BLAS's threads."""
+    """Negative control: a thread enters while another one is paused in the middle of restoring BLAS's threads."""
     restores, inside, right = threading.Event(), threading.Event(), threads.set_threads
 
     def paused(library: Any, count: int) -> None:
@@ -263,7 +263,7 @@ def test_without_patience_a_thread_inside_would_see_more(monkeypatch: pytest.Mon
 
 
 def test_of_threads_that_start_at_once_one_stays() -> None:
-    """Two threads register before either counts, and one takes its time to leave. One of them stays."""
+    """Two threads register before either counts the threads, and one leaves slowly. One of the two stays."""
     both, pool, job = threading.Barrier(3, timeout=60), threads._Pool(), threads._Job(abs, [-1])
 
     class Slow(deque[int]):

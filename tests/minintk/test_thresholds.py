@@ -1,4 +1,4 @@
-"""Test that work is cut only by its size."""
+"""Test that the pieces of work depend only on the size of the work."""
 
 from __future__ import annotations
 

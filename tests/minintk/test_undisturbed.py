@@ -21,12 +21,12 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals 
 
 
 class Late(Exception):
-    """The error of a time limit."""
+    """The exception that a time limit raises."""
 
 
 @pytest.fixture
 def on_signal() -> Iterator[Callable[[Callable[[], object]], None]]:
-    """Set the action of SIGUSR1."""
+    """Yield a function that sets the action of SIGUSR1."""
     before = signal.getsignal(signal.SIGUSR1)
 
     def does(act: Callable[[], object]) -> None:
@@ -37,7 +37,7 @@ def on_signal() -> Iterator[Callable[[Callable[[], object]], None]]:
 
 
 def interrupted(ran: list[str], go: Event) -> str:
-    """Return work that receives a signal in the middle and ends after it."""
+    """Do work that receives a signal in the middle, and finish the work after the signal."""
     os.kill(os.getpid(), signal.SIGUSR1)
     assert go.wait(60)
     ran.append("to the end")
@@ -124,9 +124,9 @@ print(bool(came), raised == (sys.argv[2] == "raises"), loops() is not None)
     ("module", "does"), thinned(product(("numba.core.types", "minintk.fast.numba_loops"), ("raises", "calls")))
 )
 def test_a_signal_in_the_first_use_of_numba(does: str, module: str) -> None:
-    """A signal arrives while this module is imported.
+    """A signal arrives while `module` is imported.
 
-    The exception arrives, a nested call is served, and Numba still loads.
+    The handler's exception is raised, a nested call succeeds, and Numba still loads.
     """
     pytest.importorskip("numba")
     if find_spec("minintk.fast") is None:

@@ -1,4 +1,4 @@
-"""Test checks of arguments: valid ones become Python's own types, all others are refused by name."""
+"""Test checks of arguments: valid ones become Python's own types, and errors name all others."""
 
 from __future__ import annotations
 

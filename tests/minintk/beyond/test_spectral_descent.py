@@ -54,14 +54,14 @@ def test_all_singular_values_become_one(shape: tuple[int, ...], dtype: str, libr
 def test_directions_without_gradient_stay_at_zero(dtype: str, least: float) -> None:
     """Ten singular values from 1 down to `least` become 1.
 
-    The others are zero and stay small, whatever rounding adds.
+    The others are zero and stay small despite rounding.
     """
     for s in (np.geomspace(1, least, 10), np.ones(3)):
         G, right = low_rank((90, 50), s, dtype)
         found = orthogonalised(G)
         np.testing.assert_allclose(singular_values(found)[: len(s)], 1, atol=1e-3)
         assert singular_values(found)[len(s)] < 1e-3
-        assert np.abs(singular_values(G / np.linalg.norm(G, 2))[:3] - 1).max() > 0.5 or len(s) == 3  # the norm alone
+        assert np.abs(singular_values(G / np.linalg.norm(G, 2))[:3] - 1).max() > 0.5 or len(s) == 3  # only scaled
         np.testing.assert_allclose(found, right, atol=0.02 if dtype == "float32" else 1e-3)
     np.testing.assert_array_equal(orthogonalised(np.zeros((2, 4, 6), dtype)), 0)
     both = orthogonalised(np.stack([np.zeros((3, 3)), np.eye(3)]).astype(dtype))
@@ -109,7 +109,7 @@ def test_muon_moves_every_direction_alike(table: Parametrization) -> None:
     check_steps(*stepped(table, mn.Muon))
     check_steps(*stepped(table, mn.Muon, np.float32), rtol=1e-2)  # theta - theta_1 has lost digits
     with pytest.raises(AssertionError):
-        check_steps(*stepped(table, mn.SpectralDescent))  # one direction alone
+        check_steps(*stepped(table, mn.SpectralDescent))  # moves one direction
 
 
 def test_a_batch_of_two_moves_two_directions() -> None:

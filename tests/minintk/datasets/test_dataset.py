@@ -1,4 +1,4 @@
-"""Test data sets: the embedded digits, and every method against its definition; files in `test_dataset_files`."""
+"""Test data sets: the embedded digits, and every method against its definition; `test_published` tests files."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def small(N: int = 12, shape: tuple[int, int, int] = (4, 5, 2), *, raw: bool = False) -> Dataset:
-    """Random images in three classes, as bytes if `raw`."""
+    """Return random images in three classes, as bytes if `raw`."""
     images = rng(1).integers(0, 256, (N, *shape), dtype=np.uint8)
     return Dataset(images if raw else images / 255, np.arange(N) % 3, classes=("a", "b", "c"))
 
@@ -47,7 +47,7 @@ def test_parity_is_plus_one_for_even() -> None:
     assert y.shape == (1797, 1)
     assert np.array_equal(y[:, 0] == 1, data.labels % 2 == 0)
     assert set(np.unique(y)) == {-1.0, 1.0}
-    _, of_a_pair = data.pair(8, 3).parity()  # goes by the names, not by the numbers of the labels
+    _, of_a_pair = data.pair(8, 3).parity()  # uses the classes' names, not their indices
     assert np.array_equal(of_a_pair[:, 0] == 1, data.labels[(data.labels == 3) | (data.labels == 8)] == 8)
 
 
@@ -226,7 +226,7 @@ def test_shifts_are_translations_with_zeros_moving_in() -> None:
 
 
 def _move(image: Array, dy: int, dx: int) -> Array:
-    """Move pixel (i, j) to (i + dy, j + dx) if that is inside: the definition."""
+    """Move pixel (i, j) to (i + dy, j + dx) if that is inside, by the definition of a shift."""
     H, W, _ = image.shape
     result = np.zeros_like(image)
     for i in range(H):

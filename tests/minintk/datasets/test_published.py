@@ -147,10 +147,7 @@ def test_cifar_from_a_folder(tmp_path: Path, inside: str, protocol: int) -> None
 
 
 def test_cifar_as_python_2_wrote_it(tmp_path: Path) -> None:
-    """The reader accepts the published format.
-
-    It is protocol 2, with Python 2's str and arrays by numpy.core.multiarray.
-    """
+    """The reader accepts the published format: protocol 2, with Python 2's str and arrays by numpy.core.multiarray."""
     data = rng(1).integers(0, 256, (1, 3072), dtype=np.uint8)
 
     def text(s: bytes) -> bytes:
@@ -180,7 +177,7 @@ def test_a_part_of_cifar_says_so(tmp_path: Path) -> None:
 
 
 class Malicious:
-    """A pickle of this calls os.system."""
+    """An object whose pickle calls os.system when it is loaded."""
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return os.system, ("echo this must never run",)
@@ -238,7 +235,7 @@ HUGE = (
     ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
 )
 def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: bytes, says: str) -> None:
-    """Pickles that expand 70 or 80 times are refused, as is a product that took more than a minute to compute."""
+    """Pickles that expand by a factor of 70 or 80 are refused, as is a product that took over a minute to compute."""
     (tmp_path / "test_batch").write_bytes(content)
     with pytest.raises(ValueError, match=says):
         cifar10(tmp_path, "test")
@@ -248,7 +245,7 @@ def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: byt
 
 
 def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files replace the network here, but pooch's own cache and checksum are used."""
+    """Local files replace downloads here, but pooch's own cache and checksum are used."""
     pooch = pytest.importorskip("pooch")
 
     write_mnist(tmp_path / "server", suffix=".gz")
@@ -275,7 +272,7 @@ def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[bytes, Any]]:
-    """The batches of CIFAR-10 in an archive, which pooch downloads into an empty cache."""
+    """Return the batches of CIFAR-10. Pooch downloads them as an archive into an empty cache."""
     import tarfile
 
     pooch = pytest.importorskip("pooch")
@@ -303,9 +300,9 @@ def test_cifar_download_unpacks(served: list[dict[bytes, Any]]) -> None:
 def test_who_comes_while_another_unpacks_waits(
     served: list[dict[bytes, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second process waits while all files are there but the last one is half written.
+    """A second caller waits while the last file is half written and all others are complete.
 
-    Otherwise it would read that file.
+    Otherwise it would read the incomplete file.
     """
     processor, waits, others = pytest.importorskip("pooch").Untar, Event(), list[Future[Dataset]]()
     unpack, me = processor._extract_file, get_ident()
@@ -393,7 +390,7 @@ def test_real_cifar() -> None:
         assert data.raw.shape == (len(data), 3072)
         assert np.bincount(data.labels).tolist() == [len(data) // 10] * 10
         neighbours = data.images().raw[:, :, 1:].astype(float), data.images().raw[:, :, :-1].astype(float)
-        assert np.corrcoef(neighbours[0].ravel(), neighbours[1].ravel())[0, 1] > 0.9  # pixels lie where they should
+        assert np.corrcoef(neighbours[0].ravel(), neighbours[1].ravel())[0, 1] > 0.9  # neighbouring pixels are alike
 
 
 def test_enlarged() -> None:

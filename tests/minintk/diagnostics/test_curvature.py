@@ -1,4 +1,4 @@
-"""Test sharpness against autograd's dense Hessian and against descent at the bound, and what is refused."""
+"""Test sharpness against autograd's dense Hessian and against descent at the bound, and test its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLASSES = np.eye(2)[[0, 1, 1, 0, 0]]
 def test_it_is_the_dense_hessians_largest_eigenvalue(loss: Any, parametrization: Any) -> None:
     """Sharpness equals the largest eigenvalue of the dense Hessian to 1e-8.
 
-    The Gauss-Newton part alone gives another number.
+    The Gauss-Newton part alone gives a different value.
     """
     net = mn.Network(SPEC, (3,), parametrization)
     theta, y = net.init(np.random.default_rng(1)), Y if loss == mn.mse else CLASSES
@@ -79,7 +79,7 @@ def test_what_is_refused() -> None:
 
 
 def test_degenerate_problems() -> None:
-    """f = w x has the Hessian x^2. No examples, a class as the loss, and an overflow are refused."""
+    """f = w x has the sharpness mean(x^2). Zero examples, a class as the loss, and an overflow raise errors."""
     line, x = mn.Network(mn.Sequential(mn.Dense(1)), (1,)), np.array([[2.0], [4.0]])
     theta = np.array([3.0])
     np.testing.assert_allclose(sharpness(line, theta, x, 0 * x, loss=mn.mse), 10.0, rtol=1e-12)

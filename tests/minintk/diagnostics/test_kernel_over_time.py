@@ -27,7 +27,7 @@ class Point:
 
 
 def run(ensemble: int | None = None) -> tuple[list[Point], Array, Array]:
-    """Inputs and labels of four points that move far in training."""
+    """Return four points of a run whose weights move far, inputs x : (N, 3) and labels y : (N, 2)."""
     rng = np.random.default_rng(3)
     theta = NET.init(rng, ensemble=ensemble)
     points = [Point(float(i), theta + 0.3 * i * rng.standard_normal(theta.shape)) for i in range(4)]
@@ -35,7 +35,7 @@ def run(ensemble: int | None = None) -> tuple[list[Point], Array, Array]:
 
 
 def by_dense_jacobians(points: list[Point], x: Array, y: Array, net: mn.Network = NET) -> list[dict[str, Any]]:
-    """Return every number of one network's path, from J S^1/2 written out."""
+    """Return all quantities of one network's path, computed from the dense matrix J S^1/2."""
     found, first, S = [], None, net.layout.learning_rate_scales()
     H = np.eye(N) - 1 / N
     for point in points:
@@ -94,7 +94,7 @@ def test_members_are_measured_apart() -> None:
     assert path.overlap.shape == path.eigenvalues.shape == (4, 3, K)
     for e in range(3):
         check(path, by_dense_jacobians([Point(p.t, p.theta[e]) for p in points], x, y), e)
-    with pytest.raises(AssertionError, match="movement"):  # another member's numbers are told apart
+    with pytest.raises(AssertionError, match="movement"):  # another member's numbers fail
         check(path, by_dense_jacobians([Point(p.t, p.theta[0]) for p in points], x, y), 1)
 
 
@@ -124,7 +124,7 @@ def test_runs_of_train_and_flow_and_of_a_model_that_re_anchors() -> None:
     assert trained.t == pytest.approx([0, 0.6, 1.2])
     flowed = kernel_over_time(NET, mn.flow(NET, theta0, x, y, loss=mn.mse, times=[0.6, 1.2]), x, y, k=K)
     assert flowed.t[-1] == 1.2
-    assert flowed.movement[-1] == pytest.approx(trained.movement[-1], rel=0.5)  # steps of .3 are not yet the flow
+    assert flowed.movement[-1] == pytest.approx(trained.movement[-1], rel=0.5)  # steps of .3 only approximate the flow
     anchored = mn.IterativelyLinearized(NET, theta0, every=2)
     path = kernel_over_time(anchored, mn.train(anchored, theta0, x, y, **how), x, y, k=K)
     assert path.movement[0] == 0 < path.movement[1] < path.movement[2]

@@ -1,4 +1,4 @@
-"""Test the largest stable learning rate: 2 over the largest eigenvalue of all outputs' kernel, given the loss."""
+"""Test the largest stable learning rate: 2 / lambda_max of the kernel of all outputs times the loss's Hessian."""
 
 from __future__ import annotations
 

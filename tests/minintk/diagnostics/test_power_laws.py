@@ -63,7 +63,7 @@ def test_effective_rank() -> None:
     assert 1 < float(effective_rank(a)) < 3
     two = np.kron(np.eye(2), a)
     assert float(effective_rank(two)) == pytest.approx(2 * float(effective_rank(a)))
-    assert float(effective_rank(a @ a)) < float(effective_rank(a))  # the squares are told from the values
+    assert float(effective_rank(a @ a)) < float(effective_rank(a))  # a @ a has the squares of a's eigenvalues
     with pytest.raises(ValueError, match="not zero"):
         effective_rank(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="k holds 1 values"):
@@ -75,7 +75,7 @@ def test_effective_rank() -> None:
 def test_effective_rank_grows_with_width() -> None:
     """The effective rank of LinLeNet is far below N C and grows with width (Samarin et al. 2020, figure 6).
 
-    Eight digits, three draws.
+    The test uses eight digits and three draws of the weights.
     """
     x = mn.datasets.digits().images().x[:8]
     x = np.pad(np.kron(x, np.ones((1, 3, 3, 1))), ((0, 0), (2, 2), (2, 2), (0, 0))) / 16
@@ -99,7 +99,7 @@ def test_alignment() -> None:
     assert float(alignment(a, 4 * a)) == pytest.approx(1)
     assert float(alignment(H @ a @ H, H @ b @ H)) == pytest.approx(float(alignment(a, b, centred=True)))
     assert float(alignment(a + 7, a, centred=True)) == pytest.approx(1)
-    assert float(alignment(a + 7, a)) < 0.99  # what centring is for
+    assert float(alignment(a + 7, a)) < 0.99  # without centring, the added 7 matters
     assert alignment(np.stack([a, b]), b).shape == (2,)
     with pytest.raises(ValueError, match="not zero after centring"):
         alignment(np.ones((3, 3)), np.eye(3), centred=True)
@@ -125,7 +125,7 @@ def test_target_alignment_rises_with_training() -> None:
 
 
 def test_cka() -> None:
-    """CKA is invariant under rotation and scale but not under other maps, and equals its form in features.
+    """CKA is invariant under rotation and scale but not under other maps. It equals its form in features.
 
     See Kornblith et al. 2019.
     """
@@ -185,14 +185,14 @@ def test_t1_is_the_kernels_time() -> None:
 
 
 def second_derivative(model: mn.Network, theta: Array, x: Array, h: float = 1e-5) -> Array:
-    """Return D^2 f written out, (N C, P, P)."""
+    """Return D^2 f : (N C, P, P), by central differences of the Jacobian."""
     P = theta.size
     sides = [[model.linearize(theta + s * h * e, x)[1].dense().reshape(-1, P) for e in np.eye(P)] for s in (1, -1)]
     return np.asarray(np.moveaxis(np.array(sides[0]) - np.array(sides[1]), 0, -1) / (2 * h))
 
 
 def test_kappa_is_the_norms_written_down() -> None:
-    """kappa has |D^2 f| equal to the best of 100 random starts of a power iteration on the dense tensor."""
+    """|D^2 f| in kappa equals the best of 100 random starts of a power iteration on the dense tensor."""
     net = mn.Network(mn.Sequential(mn.Dense(5, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,))
     rng = np.random.default_rng(0)
     theta, x, y = net.init(rng), rng.standard_normal((4, 3)), rng.standard_normal((4, 2))
@@ -239,13 +239,13 @@ def test_kappa_falls_as_the_root_of_the_width() -> None:
     law, control = power_law(widths, lazy), power_law(widths, mean_field)
     assert abs(law.exponent + 0.5) < 0.05 + 3 * law.error, law
     assert abs(control.exponent) < 0.05 + 3 * control.error, control
-    assert law.interval[1] < -0.25 < control.interval[0]  # each is told from the other
+    assert law.interval[1] < -0.25 < control.interval[0]  # the intervals are far apart
 
 
 def test_half_the_second_derivative_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second derivative that is half as large fails against the tensor.
+    """With half of the second derivative, the curvature differs from the dense tensor's by more than 10 %.
 
-    D^2 f[v, w] / 2 is the coefficient of the series.
+    This is a likely error, because the coefficient of the Taylor series is D^2 f[v, w] / 2.
     """
     net = mn.Network(mn.Sequential(mn.Dense(5), mn.Tanh(), mn.Dense(1)), (3,))
     theta, x = net.init(np.random.default_rng(0)), np.eye(3)[:1]

@@ -115,7 +115,7 @@ def test_the_operator_of_a_layer_is_the_layer_without_its_bias() -> None:
 
 
 def test_gaussian_norms_are_at_the_edge() -> None:
-    """|W| / edge - 1 is of order n^-2/3, .016 at n = 512. An edge that is 10 % too low is refused."""
+    """|W| / edge - 1 is of order n^-2/3, .016 at n = 512. An edge that is 10 % too low fails."""
     spec = mn.Sequential(mn.Dense(512), mn.Tanh(), mn.Dense(512, w_std=1.7), mn.Tanh(), mn.Dense(128))
     for parametrization in (mn.NTK(), mn.Standard(), mn.SpectralMuP()):
         net = mn.Network(spec, (256,), parametrization)
@@ -134,9 +134,9 @@ def test_convolutions_have_the_edge_of_their_fourier_transform() -> None:
 
 
 def test_spectral_mup_has_the_natural_norms_at_every_width() -> None:
-    """In spectral muP, |W| = std (sqrt i + sqrt o) gives norms in (0.9, 2.2).
+    """Below the output, |W| over the natural norm lies in (0.9, 2.2). At the output, spectral muP gives (0.2, 2.2).
 
-    In NTK the output's is sqrt(n) times larger.
+    In NTK, the ratio at the output is sqrt(n / 3) times larger.
     """
     for n in (64, 256, 1024):
         spec = mn.Sequential(mn.Dense(n, b_std=1.0), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(3))

@@ -1,4 +1,4 @@
-"""Test whole examinations: verdicts on networks whose regime is known, notes, refusals."""
+"""Test whole examinations: verdicts on networks whose regime is known, notes, and errors."""
 
 import sys
 import time
@@ -81,9 +81,9 @@ def test_unstable_and_short_by_the_rate() -> None:
 
 
 def test_numbers_of_a_run_that_diverged_are_not_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If your run diverged, the column "yours" says so.
+    """If the user's run diverged, the column "yours" says so.
 
-    It has the first replicate's number only if that is your run.
+    The column shows the first replicate's numbers only if that replicate is the user's run.
     """
     seen = list[Any]()
 
@@ -120,7 +120,7 @@ def test_dead_with_and_without_a_gradient() -> None:
     assert (report.regime, "dead" in kinds(report)) == ("undecided", True)
     assert "random halves" in report.about
     report = asked(mn.Sequential(*(mn.Dense(32, w_std=0.3), mn.Tanh()) * 25, mn.Dense(10)))
-    assert (report.regime, kinds(report)) == ("undecided", {"dead"})  # not unstable at the huge rate that it would take
+    assert (report.regime, kinds(report)) == ("undecided", {"dead"})  # not unstable, although it needs a huge rate
     report = asked(mlp(64, mn.ReLU()), change=lambda theta: 0 * theta)
     assert (report.regime, kinds(report)) == ("undecided", {"dead"})
     assert "no gradient" in str(report)
@@ -144,7 +144,7 @@ def test_widths_and_the_coordinate_check() -> None:
     assert law.widths == (16, 48, 128)
     assert -1.6 < law.fit.exponent < -0.4
     assert set(report.scaling) == {"0", "2"}
-    assert "|dh| -" in report.scaling["0"]  # features of the NTK parametrization move less the wider it is
+    assert "|dh| -" in report.scaling["0"]  # in NTK, features move less in wider networks
 
 
 def test_what_is_too_dear_is_left_out_and_named(tmp_path: Any) -> None:
@@ -196,7 +196,7 @@ def test_what_is_foretold_keeps_to_the_seconds_asked_for() -> None:
     assert _afforded(1e6, 0.5, 0.5, 200, 10, 5, 12)[1:4] == (8, 3, True)
     steps, *_, needed = _afforded(1.0, 0.5, 0.5, 200, 10, 5, 12)
     assert steps == 10
-    assert needed > 1  # the least takes longer, and says so
+    assert needed > 1  # even the fewest steps take longer than the allowed 1 s
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_rate_beyond_the_bound_is_seen_to_diverge() -> None:
     run = full_run(one, 3 * one.stable_rate(), 60, 1.0, points=3, hessian=True)
     assert run.diverged
     assert run.kernel is None
-    grown = parted(one, 1.5 * one.stable_rate(), 12)[0]  # finite still
+    grown = parted(one, 1.5 * one.stable_rate(), 12)[0]  # still finite
     assert grown.diverged
     assert grown.loss[-1] < 1e9
     assert not parted(one, 0.5 * one.stable_rate(), 60)[0].diverged

@@ -1,4 +1,4 @@
-"""Test wider specs, and the width at which known laws reach 5 %."""
+"""Test wider specs, and the estimate of the width at which a gap with a known power law falls to 5 %."""
 
 from typing import Any
 

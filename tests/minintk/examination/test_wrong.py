@@ -1,4 +1,4 @@
-"""Test each finding on a network with exactly that fault, and that a sound one has none."""
+"""Test each finding on a network with only that fault, and test that a sound network has no findings."""
 
 import warnings
 from typing import Any
@@ -23,7 +23,7 @@ def mlp(depth: Any = 2, w_std: Any = 2**0.5, last: Any = 1.0, act: Any = None, b
 
 def found(spec: Any, x: Any = X, y: Any = Y, change: Any = None, how: Any = None) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # signals that vanish are what is to be found
+        warnings.simplefilter("ignore", RuntimeWarning)  # the test looks for vanishing signals
         net = mn.Network(spec, (8,), how)
     problems = []
     for seed in range(3):
@@ -64,9 +64,9 @@ def test_wrong_scales(spec: Any, x: Any, y: Any, text: Any) -> None:
 
 @pytest.mark.parametrize(("depth", "kind"), [(1, None), (4, "badly scaled"), (25, "dead")])
 def test_signals_that_vanish_in_depth(depth: int, kind: str | None) -> None:
-    """With 0.3 a layer, signals are .008 of the inputs after four layers and 1e-13 after 25.
+    """With a factor of 0.3 per layer, signals are .008 of the inputs after four layers and 1e-13 after 25.
 
-    There no training step is visible.
+    After 25 layers, no training step is visible.
     """
     kinds = [one.kind for one in found(mlp(depth, 0.3, act=mn.Tanh(), b_std=0.0)) if "signals vanish" in one.text]
     assert kinds == ([] if kind is None else [kind])
@@ -99,7 +99,7 @@ def test_instability() -> None:
     assert kinds(diverged=True) == ["unstable"]
     assert kinds(loss=(1.0, 2.5, 0.1)) == ["unstable"]
     assert kinds(learned=0.05) == ["short"]
-    assert kinds(0.5) == ["unstable"]  # above 0.4, met on the run
+    assert kinds(0.5) == ["unstable"]  # above 0.4, a bound during the run
     assert kinds(0.5, rates=(1.0, 0.6)) == []
 
 
@@ -109,7 +109,7 @@ def test_a_rate_that_only_the_network_examined_passes_is_a_finding() -> None:
     assert "1 of 3 runs passed 2 / lambda_max; the least bound met in yours is 0.4" in one.text
     assert one.advice == "Warm the rate up from 0.05, or draw smaller weights."
     assert list(along(net, [calm, wild, calm], statements(), [0.5] * 3, given=False)) == []
-    assert list(along(net, [wild, calm, calm], statements(), [0.3, 0.5, 0.5], given=False)) == []  # each has its rate
+    assert list(along(net, [wild, calm, calm], statements(), [0.3, 0.5, 0.5], given=False)) == []  # each has its own
 
 
 def test_layers_that_hardly_learn() -> None:

@@ -1,4 +1,4 @@
-"""Let small networks take the fast paths too, so that they are tested here."""
+"""Let small networks use the fast paths too, because these tests are for the fast paths."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Test the law of fast paths: random networks of every kind compute the same maps with them."""
+"""Test the law of fast paths: random networks of every kind compute the same maps with and without them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_convolutional(case: Case) -> None:
 
 @pytest.mark.parametrize("what", ["patches", "gathered", "shares"])
 def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An off-by-one in what is read, a wrong transform and a forgotten part are refused."""
+    """`check_door` fails on pixels read off by one, on a wrong transform and on a forgotten part of the batch."""
     from minintk.fast.gather import Gather
     from minintk.fast.patches import Patches
     from minintk.fast.split_batch import SplitBatchJacobian
@@ -135,7 +135,7 @@ def test_the_reading_house_does_not_import_the_engine_room() -> None:
 
 @dataclass(frozen=True)
 class Doubled(mn.Dense):
-    """A layer from outside that is twice Dense."""
+    """A user's layer that doubles the output of Dense."""
 
 
 class BoundDoubled(BoundDense):

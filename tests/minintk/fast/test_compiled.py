@@ -1,4 +1,4 @@
-"""Test compiled loops and their files: damaged ones are recompiled, and a full or read-only disk costs a warning."""
+"""Test compiled loops and their files: damaged files are recompiled, and a full or read-only disk costs a warning."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
 
 
 def right(loops: Any) -> tuple[int, int]:
-    """Call both loops, whose results are right; return how many were found on disk, and how many compiled."""
+    """Check the results of both loops. Return how many loops were found on disk and how many were compiled."""
     assert (loops.double(7), loops.triple(7)) == (14, 21)
     hits, misses = (
         sum(sum(getattr(loop, name).values()) for loop in (loops.double, loops.triple))
@@ -131,9 +131,9 @@ def test_a_folder_in_the_place_of_a_file_costs_a_warning(start: Callable[[], Any
 def test_a_folder_that_cannot_be_written_costs_one_warning(
     number: int, start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full or read-only disk costs one warning.
+    """A full or read-only disk causes one warning.
 
-    It is found when the code is written, and both loops report the same cause.
+    The disk's error occurs when the code is written, and both loops report the same cause.
     """
 
     def fail(*args: Any) -> None:
@@ -162,7 +162,7 @@ def test_without_any_folder_loops_are_compiled_and_not_kept(
 def test_a_file_that_names_what_has_been_renamed_is_compiled_again(
     names: bytes, start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file whose pickle names a module or an object that no longer exists is recompiled. Its checksum is valid."""
+    """A file with a valid checksum is recompiled if its pickle names a module or an object that no longer exists."""
     with monkeypatch.context() as patch:
         patch.setattr(compiled.CheckedFile, "_dump", lambda self, data: names)
         assert right(start()) == (0, 2)

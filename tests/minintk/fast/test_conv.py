@@ -1,4 +1,4 @@
-"""Test that convolutions on patches, gathered, and compiled all equal the convolution as it is written."""
+"""Test that the three fast ways to compute convolutions (added, gathered, compiled) equal the plain layer."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "gathered": {"compiled": 10**15},
     "compiled": {},
 }
-"""Thresholds of each way, where small is large."""
+"""The thresholds that select each way in small networks, together with `small_is_large`."""
 
 
 def bound(layer: mn.spec.Layer, shape: tuple[int, ...]) -> BoundConv:
-    """Return the layer as written, behind a layer of 1 x 1 pixels, so that dx is computed."""
+    """Return the plain convolution `layer` behind a 1 x 1 convolution, for which `layer` must compute dx."""
     first: mn.spec.Layer = mn.Conv1d(shape[-1], 1) if len(shape) == 2 else mn.Conv2d(shape[-1], 1)
     conv = mn.Network(mn.Sequential(first, layer, mn.Flatten()), shape).layers.layers[1]
     assert isinstance(conv, BoundConv)
@@ -98,7 +98,7 @@ def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time(monkeypatch: 
 
 
 def test_gradients_of_each_example_and_output_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels of a network with two batches are right. Using the first image for all gives another kernel."""
+    """Kernels of a network with two batches are right. Using the first image for all gives a different kernel."""
     direct: Any = pytest.importorskip("minintk.fast.numba_loops")
     monkeypatch.setattr("minintk.fast.conv_gram.pairs_are_cheaper", lambda *_: False)
     spec = mn.Sequential(mn.Conv2d(16, 1), mn.Conv2d(32, 3, stride=2, b_std=0.2), mn.Flatten(), mn.Dense(3))
@@ -206,9 +206,9 @@ def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
 
 @pytest.mark.parametrize(("mu", "first"), [(0.0, 0.0), (1e3, 0.0), (0.0, 1e3)])
 def test_batch_normalisation_in_few_passes_is_as_exact(mu: float, first: float) -> None:
-    """In float32, few passes are as accurate as many.
+    """In float32, batch normalisation in few passes is as accurate as in many.
 
-    Means are far from 0, or the first pixel is far from the others.
+    The cases are means far from 0, and a first pixel far from the others.
     """
     pytest.importorskip("numba")
     net = mn.Network(mn.Sequential(mn.Conv2d(16, 1), mn.BatchNorm(), mn.Flatten()), (16, 16, 3))

@@ -1,4 +1,4 @@
-"""Test that products of Dense, cut into pieces, equal BLAS's, whichever side is longer, without Numba."""
+"""Test that products of Dense, cut into pieces along the longer side, equal BLAS's and do not need Numba."""
 
 from __future__ import annotations
 

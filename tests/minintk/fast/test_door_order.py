@@ -30,7 +30,7 @@ def front(net: mn.Network) -> SplitBatch:
 
 
 def maps(net: mn.Network, theta: Array, x: Array) -> list[Array]:
-    """Return f, J v and J' u for integers."""
+    """Return f, J v and J' u for random integers v and u, and J J'."""
     rng = np.random.default_rng(5)
     f, J = net.linearize(theta, x)
     v, u = rng.integers(-3, 4, (2, *theta.shape)), rng.integers(-3, 4, (2, *f.shape))
@@ -73,7 +73,7 @@ def test_the_reordered_layers_are_the_layers(net: mn.Network, ensemble: int | No
 
 
 def test_what_is_reordered() -> None:
-    """ReLU moves behind the pooling. Other activations and kernels keep their order."""
+    """ReLU moves behind the pooling. Other activations, and the layers for kernels, keep their order."""
 
     def kinds(net: mn.Network, where: str) -> list[str]:
         return [

@@ -41,7 +41,7 @@ NETWORKS: dict[str, tuple[mn.Sequential, tuple[int, ...], list[bool]]] = {
         mn.Sequential(mn.Conv1d(16, 3), NORM, mn.ReLU(), mn.Conv1d(16, 3, stride=2), *END), (11, 3), [True]
     ),
 }  # fmt: skip
-"""By name: the layers, the shape of an example, and which convolutions rectify, with BatchNorm or without."""
+"""By name: the layers, the shape of an example, and for each rectifying convolution, if it has a BatchNorm."""
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def test_the_layers_in_one_are_the_layers(name: str, ensemble: int | None) -> No
     theta = net.init(RNG(0), ensemble=ensemble)
     tolerance = 50 * roundings(plain, theta if ensemble is None else theta[0], x)
     with counted(fused_relu, "RectifiedJacobian", lambda *_: 1) as calls:
-        net.linearize(theta, x)  # and no sweep: the class goes by another name here
+        net.linearize(theta, x)  # without sweeps, as `counted` replaces the class by a function
     assert bool(calls) is (ensemble is None)
     for i, (a, b) in enumerate(zip(maps(net, theta, x), maps(plain, theta, x), strict=True)):
         assert_close(f"map {i}", a, b, tolerance * float(np.abs(b).max()))
@@ -150,7 +150,7 @@ def test_infinite_numbers_that_relu_stops_send_nothing_back() -> None:
 
 
 def test_a_cotangent_is_not_written_to() -> None:
-    """dx overwrites the gradient with respect to z, never that of u."""
+    """The pass that computes dx may overwrite the gradient with respect to z, but not the cotangent u."""
     spec, shape, _ = NETWORKS["residual"]
     net, x, right = mn.Network(spec, shape), RNG(2).standard_normal((5, *shape)), RectifiedJacobian.vjp
 

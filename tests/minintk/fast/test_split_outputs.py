@@ -1,4 +1,4 @@
-"""Test the layers of a network in one piece: BLAS uses one thread, whatever is asked of them."""
+"""Test that the layers of a network in one piece use one BLAS thread in every computation."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.minintk.test_threads import blas_at, blas_threads
 def test_a_network_takes_one_blas_thread(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs, sweeps, kernels and flows use one BLAS thread.
 
-    BLAS's own threads spin, and wait ten times as long on a busy machine. Without fast paths the layers do not limit
-    BLAS, and the same test fails.
+    BLAS's own threads spin while they wait, which takes ten times as long on a busy machine. As a control, layers
+    without fast paths do not limit BLAS.
     """
     seen: set[int] = set()
 
@@ -39,7 +39,7 @@ def test_a_network_takes_one_blas_thread(closed: bool, monkeypatch: pytest.Monke
         f, J = net.linearize(theta, x)
         J.jvp(theta), J.vjp(f), mn.ntk(net, theta, x)
         list(mn.flow(net, theta, x, y, loss=mn.mse, times=[0.1]))
-        assert blas_threads() == {2}  # the caller's own limit stands again
+        assert blas_threads() == {2}  # the caller's own limit is restored
         assert seen == ({2} if closed else {1})
         with blas_at(1):
             net(theta, x)

@@ -88,13 +88,13 @@ def test_the_outputs_of_an_image_kernel_are_split() -> None:
 
 
 def convolution(channels: int, kernel: int, shape: tuple[int, ...]) -> Any:
-    """A bound convolution without padding."""
+    """Return a bound convolution without padding."""
     layers = mn.Conv2d(channels, kernel, padding="valid"), mn.Flatten()
     return mn.Network(mn.Sequential(*layers), shape).layers.layers[0]
 
 
 def test_patches_hold_several_windows_where_channels_are_few() -> None:
-    """Patches copy less than half of the numbers that one window per row needs, for LeNet's first layer."""
+    """In LeNet's first layer, patches copy fewer than half as many numbers as they would with one window per row."""
     blocks = {}
     for name, (channels, kernel) in {"first": ((1, 6), 5), "wide": ((64, 64), 3)}.items():
         layer = convolution(channels[1], kernel, (16, 16, channels[0]))
@@ -126,9 +126,9 @@ def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep(monkeypatch: 
 
 
 def test_a_gradient_in_x_is_gathered_where_that_takes_few_multiplications() -> None:
-    """Padded images with many channels are gathered.
+    """With padding, dx is computed by gathering.
 
-    Small images without padding would need twice as many multiplications.
+    For these small images without padding, gathering would need twice as many multiplications.
     """
     found = {}
     for padding in ("same", "valid"):
@@ -154,7 +154,7 @@ def test_a_convolution_goes_without_patches_where_numba_is_installed_and_the_wor
     assert (16, 16) not in large
     with counted(Patches, "read", lambda self, x, out=None: self.channels) as small:
         mn.Network(net.spec, (8, 8, 3)).linearize(theta, x[:1, :8, :8])
-    assert (16, 16) in small  # it is done before Numba is loaded
+    assert (16, 16) in small  # small work does not load Numba
 
 
 # ------------------------------------------------------------------------------------------------ kernels
@@ -231,9 +231,9 @@ def gram_work(shape: tuple[int, int, int], channels: int, N: int, C: int) -> tup
 
 
 def test_a_convolution_adds_to_the_kernel_by_the_cheaper_way() -> None:
-    """Few positions and many channels are contracted by pairs, many positions by each example's gradients.
+    """Use pairs for few positions and many channels, and each example's gradients for many positions.
 
-    Both match their formulas.
+    The choice follows the formulas for the two costs.
     """
     assert gram_work((2, 2, 32), 32, N=3, C=4)[1] == "pairs"
     assert gram_work((8, 8, 2), 3, N=3, C=4)[1] == "gradients"
@@ -294,7 +294,7 @@ def test_a_matrix_is_factorised_in_its_own_memory() -> None:
     a = RNG(0).normal(size=(n, n))
     k = a @ a.T / n + np.eye(n)
     want = np.linalg.cholesky(k)
-    least_squares.Factor(k[:4, :4].copy())  # what is imported on first use
+    least_squares.Factor(k[:4, :4].copy())  # imports on first use happen here
     tracemalloc.start()
     factor = least_squares.Factor(k)
     factor.solve(k[0])
@@ -306,7 +306,7 @@ def test_a_matrix_is_factorised_in_its_own_memory() -> None:
 
 
 def test_a_least_squares_solve_factorises_once() -> None:
-    """A solve factorises once. It refines with the Jacobian about twice, by two triangular solves each."""
+    """A solve factorises once. It refines with the Jacobian about twice, with two triangular solves each time."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)), (20,))
     x = RNG(1).normal(size=(100, 20))
     with (

@@ -33,7 +33,7 @@ time.sleep(100)
 
 
 def owner(place: Path, between: str = "") -> subprocess.Popen[str]:
-    """A process that holds the claim at `place` while it lives."""
+    """Start a process that holds the claim at `place` as long as it lives."""
     code = OWNER.format(between=between)
     process = subprocess.Popen([sys.executable, "-c", code, str(place)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -59,7 +59,7 @@ def test_one_owner_at_a_time(tmp_path: Path) -> None:
 
 
 def test_of_many_who_want_a_unit_one_gets_it(tmp_path: Path) -> None:
-    """One of ten processes that ask at the same moment gets the unit."""
+    """Only one of eight threads that claim a unit at the same moment gets it."""
     for i in range(10):
         place, begin = tmp_path / f"{i}.lock", Barrier(8)
 
@@ -91,7 +91,7 @@ def test_a_claim_dies_with_its_owner(tmp_path: Path) -> None:
 
 @needs_kill
 def test_workers_that_outlive_their_owner_do_not_keep_its_claim(tmp_path: Path) -> None:
-    """Forked workers copy all open files, including the lock, but close the lock when they start."""
+    """Forked workers inherit all open files, including the lock, but close the lock when they start."""
     place, born = tmp_path / "17.lock", tmp_path / "child"
     child_starts = f"if not os.fork():\n    Path({str(born)!r}).write_text(str(os.getpid()))\n    time.sleep(100)"
     until_it_has = (
@@ -102,7 +102,7 @@ def test_workers_that_outlive_their_owner_do_not_keep_its_claim(tmp_path: Path) 
         process.wait()
         child = int(born.read_text())
         try:
-            os.kill(child, 0)  # it lives
+            os.kill(child, 0)  # the child is alive
             assert claimed(place) is not None
         finally:
             os.kill(child, signal.SIGKILL)
@@ -130,7 +130,7 @@ def test_a_claim_that_does_not_say_whose_it_is(tmp_path: Path) -> None:
 
 
 def late(right: Callable[..., Any]) -> Callable[..., Any]:
-    """Raise at the first call, like a time limit, and behave like `right` afterwards."""
+    """Return a function that raises KeyboardInterrupt at the first call and behaves like `right` afterwards."""
     calls: list[Any] = []
 
     def once(*arguments: Any, **named: Any) -> Any:
@@ -152,7 +152,7 @@ def named(place: Path) -> Any:
 def test_a_claim_that_an_exception_leaves_is_free(
     claim: Any, owner: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claim is free although a notebook keeps the traceback of the exception."""
+    """A claim is released even if a notebook keeps the traceback of the exception."""
     place = tmp_path / "17.lock"
     monkeypatch.setattr(owner, name, late(getattr(owner, name)))
     with pytest.raises(KeyboardInterrupt) as kept, claim(place):
@@ -192,7 +192,7 @@ def test_units_come_once_and_those_of_others_when_they_are_given_up(tmp_path: Pa
     job = next(jobs)
     assert job is not None
     with job[1]:
-        pass  # nor has this one
+        pass  # no result here either
     again = next(jobs)
     assert again is not None
     assert again[0] == 2
@@ -208,7 +208,7 @@ def test_a_unit_that_was_finished_before_it_was_claimed_is_not_computed(tmp_path
 
 
 class Counting(Executor):
-    """A recorder of its calls, which end when a test allows it."""
+    """An executor that records its calls and lets the test complete their futures."""
 
     def __init__(self, **of: Any) -> None:
         self.given = list[Future[Any]]()

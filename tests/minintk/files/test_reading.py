@@ -1,4 +1,4 @@
-"""Test files that lie, explode or are cut short: they raise one error with the path, use little memory, run no code."""
+"""Test forged, exploding and truncated files: each raises one error with its path, uses little memory, runs no code."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_one_module_opens_the_files() -> None:
                 found[name] = openings(path)
     assert {name: calls for name, calls in found.items() if calls} == {}
     mine = {"open", "gzip.GzipFile", "zipfile.ZipFile", "archive.open", "np.memmap"}
-    assert set(openings(ROOT / "minintk" / "files" / "reading.py")) == mine  # so the search finds what there is
+    assert set(openings(ROOT / "minintk" / "files" / "reading.py")) == mine  # the search finds all openings
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,7 +111,7 @@ def test_every_error_is_one(error: Exception, tmp_path: Path) -> None:
 
 
 class Late(Exception):
-    """A time limit of the caller."""
+    """An exception of the caller's time limit."""
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError, Late])
@@ -168,7 +168,7 @@ def test_small_files_stay_small(name: str, tmp_path: Path) -> None:
 
 
 def test_the_measure_of_memory_can_fail(tmp_path: Path) -> None:
-    """The measure of memory notices the old reader, which unpacked everything first."""
+    """`peak` notices the memory of the old reader, which unpacked everything first."""
     path = written(tmp_path / "file", BOMBS["gzip that promises much"][0])
     assert peak(lambda: gzip.decompress(path.read_bytes())) > ZEROS
     assert not tracemalloc.is_tracing()
@@ -249,10 +249,10 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 
 
 def forged_dtype() -> bytes:
-    """Return an array whose dtype hides an object, and a write through the object's pointer."""
+    """Return a pickle of an array whose dtype hides an object, and of a write through the object's pointer."""
     kind = b"cnumpy\ndtype\n"
     fields = b"}X\1\0\0\0a" + kind + b"X\2\0\0\0O8K\0K\1\x87RK\0\x86s"  # {"a": (dtype("O"), 0)}
-    state = b"(K\3X\1\0\0\0|NX\1\0\0\0a\x85" + fields + b"K\x08K\1K\0tb"  # the last number are the flags
+    state = b"(K\3X\1\0\0\0|NX\1\0\0\0a\x85" + fields + b"K\x08K\1K\0tb"  # the last number holds the flags
     array = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\0\x85U\1btR"
     values = b"(K\1K\1\x85" + kind + b"X\2\0\0\0V8K\0K\1\x87R" + state + b"\x89U\x08" + b"\x41" * 8 + b"tb"
     return b"\x80\2" + array + values + b"K\0Ns."
@@ -280,7 +280,7 @@ def test_hostile_pickles_are_refused(name: str, tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(pickle, reader, None)
     with pytest.raises(Unreadable, match="a CIFAR-10 batch"):
         read_batch(written(tmp_path / "test_batch", HOSTILE[name]))
-    read_batch(written(tmp_path / "test_batch", KINDS["cifar"][0]))  # without them, as ever
+    read_batch(written(tmp_path / "test_batch", KINDS["cifar"][0]))  # an honest batch is still read
 
 
 def test_an_array_has_as_many_bytes_as_labels_say(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ MT = plain(np.random.MT19937(0).state)
     ],
 )  # fmt: skip
 def test_a_checkpoint_that_no_run_wrote(tmp_path: Path, change: Any, says: str) -> None:
-    """A checkpoint that no run wrote has valid checksums, so only its content reveals it."""
+    """A checkpoint that no run wrote is refused because of its content, although its checksums are valid."""
     path = written(tmp_path / "checkpoint.npz", checkpoint(change))
     with pytest.raises(Unreadable, match=rf"checkpoint\.npz is damaged, or not a checkpoint .*{says}.*move it away"):
         checkpoints.load(path)

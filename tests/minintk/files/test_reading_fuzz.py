@@ -1,4 +1,4 @@
-"""Test real files with bytes changed, lost, doubled or inserted, by the thousand: each gives a result or one error."""
+"""Test thousands of real files with bytes changed, lost, doubled or inserted: each gives a result or one error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def as_it_is(content: bytes) -> bytes:
 
 TARGETS: dict[str, tuple[bytes, Pack, Reader]] = {
     **{kind: (content, as_it_is, reader) for kind, (content, reader) in KINDS.items()},
-    # changed below a checksum, which is made right again
+    # content changed before its checksum is computed
     "content of gz": (idx(IMAGES), lambda b: gzip.compress(b, 1), KINDS["gz"][1]),
     "text of a checkpoint": (json.dumps(ABOUT).encode(), checkpoint, checkpoints.load),
     "array of a checkpoint": (npy(np.arange(5.0)), lambda b: checkpoint(None, {"theta": b}), checkpoints.load),
@@ -40,7 +40,7 @@ TARGETS: dict[str, tuple[bytes, Pack, Reader]] = {
         checkpoints.load,
     ),
 }
-"""{kind: (what is changed, how a file is made of it, the file's reader)}."""
+"""{kind: (what is changed, how a file is made from it, the file's reader)}."""
 
 WORDS = (
     b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\x80\x05", b"1e400", b"-5", b"NaN", b"null", b"[" * 2000, b"9" * 30,
@@ -75,9 +75,9 @@ def changed(content: bytes, rng: random.Random) -> bytes:
 
 
 def attack(target: tuple[bytes, Pack, Reader], path: Path, count: int, seed: int) -> tuple[int, int]:
-    """(how many were read, how many refused) of `count` changed files; AssertionError for anything else.
+    """Return (number read, number refused) of `count` changed files, or raise AssertionError.
 
-    Anything else is another error, an error without the path, more memory than `most` allows, a warning.
+    AssertionError means another error, an error without the path, more memory than `most` allows, or a warning.
     """
     content, pack, reader = target
     read = refused = 0
@@ -107,7 +107,7 @@ def attack(target: tuple[bytes, Pack, Reader], path: Path, count: int, seed: int
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A folder for thousands of successive files, in memory if the system has such a folder."""
+    """Yield a path for thousands of successive files, in memory if the system has a folder in memory."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK):
         yield tmp_path / "file"
@@ -120,7 +120,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 def test_a_thousand_changed_files(kind: str, place: Path) -> None:
     read, refused = attack(TARGETS[kind], place, 100, seed=0)
     assert read + refused == 100
-    assert refused > 10  # or nothing was damaged
+    assert refused > 10  # otherwise hardly anything was damaged
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Test files that survive a kill: they are flushed before they get their name, as is the name; full disks raise."""
+"""Test that files survive a kill, because content and names are flushed in order, and that full disks raise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_content_is_flushed_then_named_then_the_folder_is_flushed(
 ) -> None:
     """The folder is flushed last.
 
-    Otherwise a machine that loses power may have the old file after the call returned.
+    Otherwise, after a loss of power, the old file may be there although the call has returned.
     """
     done: list[Any] = []
     sync, replace = os.fsync, os.replace
@@ -103,7 +103,7 @@ def test_a_link_to_nowhere_is_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_under_an_array(tmp_path: Path) -> None:
-    """NumPy's own error for a full disk has no errno and suggests no remedy."""
+    """The error for a full disk has an errno and states the sizes. NumPy's own error has no errno."""
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))

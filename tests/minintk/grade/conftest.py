@@ -1,4 +1,4 @@
-"""Set up a small assignment, and grades of texts that are handed in."""
+"""Provide a small assignment, and a function that grades the text of a submission."""
 
 import shutil
 from pathlib import Path

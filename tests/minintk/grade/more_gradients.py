@@ -1,9 +1,9 @@
-"""List ninety-one wrong gradients as data: a right function, the change, and the words that must be said.
+"""List ninety-one wrong gradients as data: a right function, the change, and the words that a report must contain.
 
 python tests/minintk/grade/more_gradients.py        the table, and how many are named
 
-FAMILIES holds right pairs.  A row of MISTAKES is (family, what stands in `backward`, what is written instead, words of
-the right cause); "" for words where nobody could name it, and numbers are enough.
+FAMILIES holds right pairs.  A row of MISTAKES is (family, text in `backward`, its replacement, words of the right
+cause). The words are "" if no cause can be named. A report with numbers is then enough.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def normal(*shape: int) -> Any:
 
 @dataclass(frozen=True)
 class Family:
-    """The source of forward and backward, and the arguments for trying them."""
+    """The source of forward and backward, and arguments to try them with."""
 
     source: str
     args: tuple[Any, ...]
@@ -227,7 +227,7 @@ def backward(u, x):
 }  # fmt: skip
 
 MISTAKES = [
-    # 61 that an examination of this checker has tried
+    # 61 mistakes that an examination of this checker tried
     ("dense", "x.T @ u", "u.T @ x", "transposed"),
     ("dense", "u @ W.T", "u @ W", "transposed|axes 0 and 1 swapped"),
     ("dense", "u.sum(axis=0)", "u.mean(axis=0)", "0.2 = 1/N: a mean"),
@@ -324,7 +324,7 @@ MISTAKES = [
 
 
 UNUSUAL = [
-    # (family, what stands in it, another way to write the same)
+    # (family, text in `backward`, another way to write the same)
     *((family, "", "") for family in FAMILIES),
     ("dense", "x.T @ u", "np.einsum('ni,nj->ij', x, u)"),
     ("dense", "u.sum(axis=0)", "np.ones(len(u), u.dtype) @ u"),

@@ -1,4 +1,4 @@
-"""Test errors carried forward: later functions are graded with the solution's in place of wrong ones, for half."""
+"""Test errors carried forward: later functions earn half when the solution's functions replace wrong ones."""
 
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def scores(found: Grade) -> list[float]:
 def test_what_comes_after_an_error_has_half(graded: Any) -> None:
     wrong = f"{SOLUTION}\ndef first(x):\n    return 3 * x, x\n"
     found = graded(wrong)
-    assert scores(found) == [0, 0, 3, 5]  # what is asked for itself is the student's own
+    assert scores(found) == [0, 0, 3, 5]  # functions graded directly are the student's own
     assert found.exercises[2].text.startswith("half of the points: right, but for what comes from first\n")
     assert found.refused == ("first", "first again", "second", "third")
     assert scores(graded(wrong, carry=False)) == scores(graded(wrong, without=True)) == [0, 0, 0, 0]
@@ -74,9 +74,9 @@ def test_what_comes_after_an_error_has_half(graded: Any) -> None:
 
 
 def test_one_error_is_carried_and_no_second(graded: Any) -> None:
-    """One error is carried forward, and no second one.
+    """Only one error is carried forward.
 
-    So a neighbour's solution gains little, because its numbers are wrong throughout.
+    A neighbour's solution therefore gains little, because all its numbers are wrong.
     """
     assert scores(graded(SOLUTION.replace("2 * x, x", "3 * x, x").replace("[0] + 1", "[0] + 2"))) == [0, 0, 0, 0]
 
@@ -90,7 +90,7 @@ def test_a_second_error_costs_only_what_uses_it(graded: Any) -> None:
 
 def test_what_is_not_written_yet_can_be_left_out(graded: Any) -> None:
     assert scores(graded(SOLUTION.replace("return 2 * x, x", "raise NotImplementedError"))) == [0, 0, 3, 5]
-    assert scores(graded("def second(x):\n    return first(x)[0] + 1\n")) == [0, 0, 3, 0]  # third is not there
+    assert scores(graded("def second(x):\n    return first(x)[0] + 1\n")) == [0, 0, 3, 0]  # third is missing
 
 
 def test_nothing_is_lent_to_who_has_made_no_error(graded: Any) -> None:
@@ -101,14 +101,14 @@ def test_nothing_is_lent_to_who_has_made_no_error(graded: Any) -> None:
 
 
 def test_arguments_that_never_end_are_given_up(tmp_path: Path) -> None:
-    """The solution, called with arguments that a submission chooses, has time limits and a process of its own."""
+    """A solution that is called with a submission's arguments runs in its own process with a time limit."""
     (tmp_path / "solution.py").write_text(
         SOLUTION.replace("def first(x):\n", "def first(x):\n    while x[0] > 10: pass\n")
     )
     path = tmp_path / "sub.py"
     path.write_text("def first(x):\n    return 3 * x, x\n\ndef second(x):\n    return first(x + 11)[0]\n")
     chain = Assignment(ASSIGNMENT.name, ASSIGNMENT.exercises, folder=str(tmp_path), seconds=1)
-    assert grade(chain, path).score == 0  # else it would not end
+    assert grade(chain, path).score == 0  # without the limit, it would not end
 
 
 def test_a_submission_that_asks_for_what_is_not_lent_gets_nothing(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_wrong_forward_function_is_blamed_and_not_its_right_backward_function(
         turned = result(assignment, other).exercises[0].text
         assert "the map is transposed: u W and u W' are exchanged" in turned, turned
     said = "square: dense_backward: put dense right first: its differences are what this is compared with"
-    for backward in (right, other):  # the wrong forward's own gradient neither
+    for backward in (right, other):  # the wrong forward's own gradient fails too
         found = result(given, backward.replace("x @ W.T + b", "x @ W + b"))
         assert (found.score, found.exercises[0].text) == (0, said)
     assert result(whole, right.replace("x @ W.T + b", "x @ W + b")).score == 1  # compared with `right`

@@ -1,4 +1,4 @@
-"""Test losses, hard inputs and exponents: right ones pass, wrong ones are named; how often a verdict is wrong."""
+"""Test losses, hard inputs and exponents: right code passes, errors are named, and wrong verdicts are rare."""
 
 from collections import Counter
 from typing import Any
@@ -32,7 +32,7 @@ def shifted_cotangent(f: Array, y: Array) -> Array:
 
 
 def checked(loss: Any, cotangent: Any) -> Diagnosis:
-    """Return the finding for a loss, a function with one gradient with respect to the outputs."""
+    """Return the diagnosis of a loss and its gradient `cotangent` with respect to the outputs."""
     f = np.random.default_rng(0).standard_normal((5, 3))
     pair = (lambda f, y: np.asarray(loss(f, y))), (lambda u, f, y: (u * cotangent(f, y), None))
     return check_gradient(*pair, (f, np.eye(3)[[0, 2, 1, 1, 0]]), wrt=[0], hard=False)
@@ -120,7 +120,7 @@ def test_right_verdicts_are_the_rule() -> None:
 def test_each_look_spends_half_of_what_is_left() -> None:
     """The levels of all looks sum to less than the level.
 
-    Using the full level four times would sum to four times it.
+    With the full level at each of four looks, the sum would be four times the level.
     """
 
     def at_look(k: int) -> float:

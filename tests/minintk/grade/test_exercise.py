@@ -1,4 +1,4 @@
-"""Test a submission to an assignment: scores, variants, messages, and the cheats that must not pay."""
+"""Test a submission to an assignment: scores, variants, messages, and cheats, which must earn nothing."""
 
 import re
 import sys
@@ -53,7 +53,7 @@ def dense_backward(u, kept):
 
 
 def test_a_submission_may_define_a_dataclass(tiny: Assignment, tmp_path: Path) -> None:
-    """A dataclass whose annotations are text looks up its module."""
+    """A dataclass whose annotations are text can be defined, although it looks up its module."""
     kept = "from dataclasses import dataclass\n@dataclass\nclass Kept:\n    x: 'np.ndarray'\n"
     assert graded(tiny, tmp_path, f"from __future__ import annotations\n{kept}{SOLUTION}", isolated=False).score == 10
 
@@ -68,7 +68,7 @@ def test_the_other_variant_is_named(tiny: Assignment, tmp_path: Path) -> None:
 
 
 def test_what_all_cases_show_is_said_once(tiny: Assignment, tmp_path: Path) -> None:
-    """A starter has one line for each exercise, and hints only for exercises that were tried."""
+    """The report on a starter has one line per exercise. Hints are only given for exercises that were tried."""
     assert [g.text for g in graded(tiny, tmp_path, STARTER).exercises] == ["dense is not written yet"] * 2
     half = f"{STARTER}def dense(x, W, b):\n    return x @ W @ W.T\n"
     first, second = (g.text for g in graded(tiny, tmp_path, half).exercises)
@@ -131,9 +131,9 @@ TRICKS = {
     "import gc; gc.get_objects()": "PermissionError: gc.get_objects is not allowed",
     "open('/tmp/new', 'w')": "new may not be written by a submission",
 }
-"""What a submission may try, and the message it gets. course/attacks has stronger attacks."""
+"""Tricks that a submission may try, and the message for each. course/attacks has stronger attacks."""
 
-if sys.platform == "win32":  # there is nothing to try
+if sys.platform == "win32":  # some tricks do not exist there
     TRICKS = {trick: says for trick, says in TRICKS.items() if not re.search(r"/|fork|CDLL\(None", trick)}
 
 
@@ -158,7 +158,7 @@ def test_the_process_holds_neither_answers_nor_the_seed(tmp_path: Path) -> None:
     threads = {f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL")}
     own = {"PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "PYTHONHASHSEED", "PYTHONPATH", "HOME", "TMPDIR", "LC_CTYPE"}
     assert set(environment) - threads <= own
-    assert environment["PYTHONPATH"] == str(Path(np.__file__).parents[1])  # and nothing of the library's place
+    assert environment["PYTHONPATH"] == str(Path(np.__file__).parents[1])  # no path of the library
     assert not [word for word in words if str(Path(worker.__file__).parent) in word]
     assert files == ["submission.py"]
 
@@ -260,7 +260,7 @@ def test_only_what_is_allowed_is_imported(tmp_path: Path) -> None:
 
 
 def test_a_file_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that hangs is waited for once, and so is a function that hangs twice."""
+    """The grader waits only once for a file that hangs, and only twice for a function that hangs."""
     exchange, waited = Submission._exchange, Counter[str]()
 
     def counted(student: Submission, asked: Any, seconds: float, name: str = "the file") -> Any:
@@ -283,7 +283,7 @@ def test_a_file_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytes
                 student.call("f")
         student.seconds = 60.0
         assert student.call("g") == 1
-    assert waited == {"the file": 3, "f": 2, "g": 1}  # whose process starts again after each
+    assert waited == {"the file": 3, "f": 2, "g": 1}  # the process restarts after each call that hangs
 
 
 # ----------------------------------------------------------------------------------------------- the messages

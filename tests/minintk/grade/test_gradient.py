@@ -1,4 +1,4 @@
-"""Test the gradient checker: it names the causes of forty wrong functions and passes right ones; what it refuses."""
+"""Test the gradient checker: it names the causes of forty errors, passes right functions, and refuses bad arguments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -90,7 +90,7 @@ def two_layers_unmasked(u: Any, x: Any, W: Any) -> Any:
         (lambda x: (x * x).sum(), lambda u, x: 2 * x, ARGS[:1], "the gradient that comes from above is forgotten"),
         (lambda x: x.mean(axis=(1, 2)), spread, (rng.standard_normal((2, 6, 5, 3)),), "30 = x.shape[1] x.shape[2]"),
         (conv1d, conv1d_backward, (rng.standard_normal((2, 6, 3)), rng.standard_normal((3, 3, 3))), "flipped in space"),
-        (two_layers, two_layers_unmasked, ARGS[:2], "dx: expected"),  # and not that x is forgotten
+        (two_layers, two_layers_unmasked, ARGS[:2], "dx: expected"),  # and no claim that x is forgotten
         (lambda x: x**3, lambda u, x: ([[1.0], [2.0, 3.0]],), ARGS[:1], "expected numbers, got [[1.0], [2.0, 3.0]]"),
         (lambda x: x.sum(), lambda u, x: u * np.ones(len(x)), ARGS[:1], "expected shape (5, 4), got (5,)"),
         (lambda x: (x, x)[:1] * 3, lambda u, x: u, ARGS[:1], "expected an array of floating-point numbers, got tuple"),
@@ -116,7 +116,7 @@ def test_a_mistake_that_is_none_of_these_has_no_name() -> None:
 
 
 def test_an_argument_without_effect_has_no_gradient() -> None:
-    """Differences of a constant are rounding. They must not count as a kink, which would excuse every answer."""
+    """Differences of a constant are rounding errors. They must not count as a kink, as a kink excuses every answer."""
 
     def backward(u: Any, x: Any, W: Any, b: Any) -> Any:
         return u @ W.T, x.T @ u, u.sum(axis=0)

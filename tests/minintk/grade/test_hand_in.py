@@ -10,7 +10,7 @@ from minintk.grade.hand_in import MARK, definitions, imaginary, text_of
 
 
 def notebook(path: Path, cells: list[tuple[str, str, list[str]]]) -> Path:
-    """Write a notebook of (kind, source, tags)."""
+    """Write a notebook with the cells (kind, source, tags) to `path`, and return `path`."""
     made = [{"cell_type": k, "source": s.splitlines(keepends=True), "metadata": {"tags": t}} for k, s, t in cells]
     path.write_text(json.dumps({"cells": made, "nbformat": 4}))
     return path
@@ -18,9 +18,9 @@ def notebook(path: Path, cells: list[tuple[str, str, list[str]]]) -> Path:
 
 @pytest.mark.parametrize("isolated", [True, False])
 def test_a_notebook_is_handed_in_as_it_is(tmp_path: Path, isolated: bool) -> None:
-    """Only functions and constants of a student's own cells are taken.
+    """Only functions and constants of a student's own cells are used.
 
-    Cells that train, plot or use the kernel are not.
+    Code that trains, plots or uses IPython's kernel is left out.
     """
     cells = [
         ("markdown", "# Words", []),

@@ -1,4 +1,4 @@
-"""Test that ninety-one wrong gradients are refused, three quarters by cause; forty right, unusual ones pass."""
+"""Test that 91 wrong gradients fail, three quarters with the cause, and that 40 right, unusual functions pass."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Test grades as reports: scores, reasons, hints, partial points, and places where nothing can start."""
+"""Test grades as reports: scores, reasons, hints, partial points, and systems where no process can start."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def test_students_get_public_exercises_as_data(
     (shown, *_), (asked, *_) = (a.cases(a.exercises[0], "a", a.variant("a")) for a in (given, tiny))
     assert isinstance(shown, Values)
     assert isinstance(asked, Values)
-    assert not np.array_equal(shown.args[0], asked.args[0])  # a table of what is shown earns nothing
+    assert not np.array_equal(shown.args[0], asked.args[0])  # so a table of the shown values earns nothing
     assert [a.withheld for a in (given, tiny)] == [6, 0]
     wrong = graded(given, tmp_path, SOLUTION.replace("@ W +", "@ W -").replace("@ W - b\n\n", "@ W + b\n\n"))
     assert "it looks like this: the bias has the other sign" in wrong.exercises[0].text
@@ -90,7 +90,7 @@ def test_students_get_public_exercises_as_data(
     assert status == cli.FAILED
     out = capsys.readouterr().out
     assert "0 of 4 points; 6 of the 10 are kept for the grade" in out
-    assert "the public variant" not in out  # the file holds one alone
+    assert "the public variant" not in out  # the file holds only one
     assert cli.main(["grade", tiny.folder, str(tmp_path / "sub.py"), "--public"]) == cli.FAILED
     assert re.search(r"bias:\s+\w+\s+\(the\s+public\s+variant,\s+for\s+want\s+of\s+--seed\)", capsys.readouterr().out)
     (tmp_path / "public.json").write_bytes(b"PK" + bytes(99))
@@ -152,7 +152,7 @@ def test_the_assignment_in_the_documentation_works(tmp_path: Path) -> None:
 def test_a_busy_machine_has_a_grace_and_a_busy_loop_has_none(
     used: float, answers: int | None, waits: list[float], killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A submission that has computed for less than half of its limit may wait. The machine may have delayed it."""
+    """A submission that has computed for under half of its limit gets more time. The machine may have delayed it."""
     clock, waited, ends = iter([7.0, 7.0 + used]), list[float](), list[str]()
 
     def answered(seconds: float) -> bool:
@@ -184,7 +184,7 @@ def test_partial_points_are_for_those_who_ask(tmp_path: Path) -> None:
 
 
 def test_a_message_of_a_submission_is_cut(tiny: Assignment, tmp_path: Path) -> None:
-    """Each case keeps its message, so ten megabytes in every case would fill the grader's memory."""
+    """Messages are cut. Each case keeps its message, so ten megabytes per case would fill the grader's memory."""
     text = SOLUTION.replace("return x @ W", "raise ValueError(10**6 * 'long ')\n    return x @ W", 1)
     found = graded(tiny, tmp_path, text).exercises[0]
     assert "ValueError: long long" in found.text

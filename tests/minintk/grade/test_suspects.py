@@ -32,7 +32,7 @@ class Square(Layer):
 
 @dataclass(frozen=True)
 class SquareBound:
-    """A bound layer outside BoundDense, for which a network would use a faster method."""
+    """A bound layer that does not inherit from BoundDense, because networks replace BoundDense by faster layers."""
 
     parameters: WeightAndBias
     methods: tuple[tuple[str, Change], ...] = ()
@@ -115,7 +115,7 @@ def gram(weight: float, bias: float, turned: bool = False) -> Change:
 
 
 def variants() -> Iterator[tuple[str, str, Change, str, tuple[str, ...]]]:
-    """Return (mistake, method, wrong version, place to be named, allowed names)."""
+    """Yield (mistake, method, wrong version, place to be named, allowed names)."""
     yield "dW transposed", "vjp", vjp("W", lambda g, J, u: g.swapaxes(-1, -2)), "vjp, dW", ("transpose",)
     yield (
         "dx without transpose",

@@ -22,7 +22,7 @@ OWN = "open('mine', 'w').write('x'); open('mine').read()"
 
 
 def survives(up: str, does: str, file: Path, home: Path) -> bool:
-    """True if a process that is isolated by this part can still do it."""
+    """True if a process that is isolated by the part `up` can still do what `does` says."""
     known = "import ctypes, wall; libc = ctypes.CDLL(None); libc.open, libc.fork"
     code = f"{known}; home = {str(home)!r}; {up}\n{does.format(file=str(file))}"
     env = {"PYTHONPATH": f"{Path(wall.__file__).parent}:{Path(np.__file__).parents[1]}"}

@@ -1,4 +1,4 @@
-"""List forty wrong backward functions of a dense layer, convolution and pooling, with what is said of each.
+"""List forty wrong backward functions of a dense layer, convolution and pooling, with the diagnosis of each.
 
 python tests/minintk/grade/wrong_gradients.py        the table
 """
@@ -71,7 +71,7 @@ def dense_cache_backward(u: Array, cache: Any) -> tuple[Array, ...]:
 
 
 class Adds:
-    """A layer that keeps its gradient of W between calls."""
+    """A backward pass that adds up its gradient of W over all calls."""
 
     def __init__(self) -> None:
         self.dW: Array = 0.0
@@ -291,7 +291,7 @@ def unstrided_backward(u: Array, x: Array, W: Array) -> tuple[Array, ...]:
 
 
 def right_ones() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]:
-    """Return the same layers without errors, which must pass."""
+    """Yield the same layers without errors, which must pass."""
     rng = np.random.default_rng(2)
     x, W, b = rng.standard_normal((5, 4)), rng.standard_normal((4, 4)), rng.standard_normal(4)
     image, kernel = rng.standard_normal((2, 5, 4, 3)), rng.standard_normal((3, 3, 3, 3))
@@ -322,7 +322,7 @@ def right_ones() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any], 
 
 
 def table() -> str:
-    """Return the finding for each."""
+    """Return a table with the finding for each wrong function."""
     lines = []
     for title, variants in (("Dense", dense_variants), ("Convolution and pooling", conv_variants)):
         count = named = 0

@@ -1,4 +1,4 @@
-"""Test `minintk doctor`, and the warning if another distribution's `analytic` has overwritten ours."""
+"""Test `minintk doctor`, and the warning if another distribution's `analytic` has overwritten minintk's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def distribution(place: Path) -> Path:
 
 
 def said(home: Path) -> subprocess.CompletedProcess[str]:
-    """Return what `import minintk` and the doctor print there. Predictions need only our modules."""
+    """Run `import minintk`, the doctor and predictions on the packages in `home`, and return the process."""
     code = "import minintk.lab.doctor as d; print(d.analytic()); import analytic.verify.networks"
     env = {**os.environ, "PYTHONPATH": str(home)}
     env.pop("PYTHONWARNINGS", None)
@@ -55,9 +55,9 @@ def said(home: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs links to folders")
 def test_another_distribution_on_top_is_named_with_the_remedy(tmp_path: Path) -> None:
-    """The doctor reports a foreign wheel that is unpacked over ours.
+    """The doctor reports a foreign wheel that is unpacked over minintk's files.
 
-    It is also right before that, and after its removal.
+    The doctor is also right before the wheel is unpacked and after its removal.
     """
     home = installed(tmp_path / "site")
     assert mn.other_analytic(home) is None
@@ -151,7 +151,7 @@ for dtype in ("f4", "f8"):
 
 @pytest.mark.slow
 def test_nothing_is_left_to_compile_after_the_doctor(tmp_path: Path) -> None:
-    """Training and both kernels of images compile in a new folder. After `doctor --compile` they do not."""
+    """Training and both kernels of images compile loops in a new folder, but not after `doctor --compile`."""
     pytest.importorskip("numba")
 
     def run(*args: str, folder: str) -> subprocess.CompletedProcess[str]:

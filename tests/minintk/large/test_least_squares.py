@@ -106,7 +106,7 @@ def test_equal_to_dense_least_squares(law: Any, name: str) -> None:
 
 
 def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Laws refuse a shift in the null space, a hidden jitter, a missing ridge, and a wrong kernel or rotation."""
+    """The laws fail on a shift in the null space, a hidden jitter, a missing ridge, and a wrong kernel or rotation."""
     right_vjp, right_jvp, contract = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp, Scaled.contract
 
     def not_minimal(self: solve.ChunkedJacobian, u: Array) -> Array:
@@ -132,7 +132,7 @@ def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
             patch.setattr(owner, attribute, wrong)
             with pytest.raises((AssertionError, ValueError)):
                 law("centred")
-    with monkeypatch.context() as patch:  # one step without refinement does not get away with jitter, either
+    with monkeypatch.context() as patch:  # jitter also fails in one step without refinement
         patch.setattr(solve, "_add_to_diagonal", jitter)
         patch.setattr(solve, "MAX_REFINEMENTS", 1)
         with pytest.raises((AssertionError, ValueError)):
@@ -140,7 +140,7 @@ def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_end_of_training() -> None:
-    """Gradient descent on the linearised network ends there, and gradient flow passes the solution for time t."""
+    """Gradient descent on the linearised network ends at the solution. Gradient flow passes the solution for time t."""
     model, theta, x, y = problem("dense", N=6)
     lin = mn.Linearized(model, theta)
     k = mn.ntk_full(model, theta, x).reshape(18, 18)
@@ -162,7 +162,7 @@ def test_the_end_of_training() -> None:
 
 
 def test_more_equations_than_parameters() -> None:
-    """LSQR gives the least-squares solution. The Gram matrix is singular and is refused."""
+    """LSQR gives the least-squares solution. `solve_gram` raises ValueError, as the Gram matrix is singular."""
     net = mn.Network(mn.Sequential(mn.Dense(3), mn.Tanh(), mn.Dense(1)), (2,))
     theta, x, y = net.init(RNG), RNG.standard_normal((40, 2)), RNG.standard_normal((40, 1))
     J, b = dense(net, theta, x, y)
@@ -174,7 +174,7 @@ def test_more_equations_than_parameters() -> None:
 
 @pytest.mark.parametrize("N", [6, 9, 40])
 def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
-    """Dead units leave J without full rank for any number of examples. The cut-off is the square of pinv's."""
+    """With dead units, J lacks full rank for any number of examples. The cut-off is the square of pinv's."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(1)), (2,))
     theta, x, y = net.init(np.random.default_rng(3)), np.abs(RNG.standard_normal((N, 2))), RNG.standard_normal((N, 1))
     W = net.layout.unpack(theta)["0.W"]
@@ -195,7 +195,7 @@ def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
 def test_repeated_examples() -> None:
     """For a repeated example, the minimum-norm solution fits equal targets.
 
-    If the targets differ, it is their least-squares fit.
+    If the targets differ, the solution is their least-squares fit.
     """
     model, theta, x, y = problem("dense")
     x[7] = x[3]
@@ -279,7 +279,7 @@ def test_a_smaller_bound_means_smaller_blocks_and_the_same_solution(monkeypatch:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_bound_is_kept(dtype: Any) -> None:
-    """NumPy's reported peak of allocations stays within the limit, without the caller's theta and x."""
+    """NumPy's reported peak of allocations stays within the limit, not counting the caller's theta and x."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(2)), (64,))
     theta, x, y = (a.astype(dtype) for a in (net.init(RNG), RNG.standard_normal((600, 64)), np.ones((600, 2))))
     matrix = x.dtype.itemsize * 1200**2

@@ -1,4 +1,4 @@
-"""Test that theta is one vector, and how it is cut up, put together and drawn."""
+"""Test that theta is one vector, and test how theta is split into pieces, assembled and drawn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_pack_and_unpack_are_inverse(case: Case) -> None:
 
 @given(cases())
 def test_pieces_are_views(case: Case) -> None:
-    """Writing to every piece writes all of theta, once."""
+    """Writing to every piece writes every entry of theta once."""
     theta = np.zeros_like(case.theta)
     for piece in case.net.layout.unpack(theta).values():
         piece += 1

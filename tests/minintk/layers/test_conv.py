@@ -126,7 +126,7 @@ def test_the_reference_network() -> None:
 
 
 def test_ties_of_a_maximum_go_to_the_first_in_row_major_order() -> None:
-    """If (0, 1) and (1, 0) have equal maxima, the first row's counts, not the first column's."""
+    """If the entries (0, 1) and (1, 0) tie for the maximum, (0, 1) is chosen, because its row comes first."""
     image = np.array([[0.0, 7.0], [7.0, 7.0]])
     for x, first in ((image, [0, 1]), (image[::-1], [0, 0]), (np.zeros((2, 2)), [0, 0]), (-image, [0, 0])):
         y, dx = max_pool(x)
@@ -212,7 +212,7 @@ def test_statistics_of_an_ensemble_are_its_members_own() -> None:
 
 
 def test_training_with_batchnorm_uses_the_whole_batch() -> None:
-    """The gradient is that of the coupled loss, by differences."""
+    """The gradient equals finite differences of the coupled loss."""
     rng = np.random.default_rng(0)
     theta, x, y = NET.init(rng), rng.standard_normal((8, 3, 4, 2)), rng.standard_normal((8, 2))
     f, J = NET.linearize(theta, x)

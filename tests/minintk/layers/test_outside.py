@@ -1,4 +1,4 @@
-"""Test layers, activations and models from outside, written from the docstrings alone, some with a part missing."""
+"""Test user-defined layers, activations and models, written from the docstrings alone, some with a part missing."""
 
 from __future__ import annotations
 
@@ -81,23 +81,23 @@ def test_a_layer_obeys_the_laws() -> None:
     ],
 )
 def test_a_layer_that_does_not_say_that_it_owns_weights_is_refused(spec: mn.Sequential) -> None:
-    """The layer is refused.
+    """A layer that owns weights without declaring them raises TypeError.
 
-    Otherwise the Dense behind it would count as the first and return uninitialised memory as gradient.
+    Otherwise the next Dense would count as the first layer with weights and return uninitialised memory as gradient.
     """
     with pytest.raises(TypeError, match=r"Forgetful owns .*\.g: write `weights = True` into class Forgetful"):
         mn.Network(spec, (3,))
 
 
 class Stops(ScaleJacobian):
-    """A layer that returns no u dy/dx although weights come before it."""
+    """A Jacobian that returns no u dy/dx although weights come before its layer."""
 
     def vjp(self, u: Any, dw: Any) -> Any:
         super().vjp(u, dw)
 
 
 class Silent(ScaleJacobian):
-    """A layer that does not write its own gradient."""
+    """A Jacobian that does not write the gradient of its own weights."""
 
     def vjp(self, u: Any, dw: Any) -> Any:
         return super().vjp(u, None)
@@ -132,7 +132,7 @@ def test_a_gradient_that_is_not_written_is_nan_and_training_refuses_it(monkeypat
 
 
 class Adds(ScaleJacobian):
-    """A layer that adds to its gradient instead of writing it."""
+    """A Jacobian that adds to its gradient instead of overwriting it."""
 
     def vjp(self, u: Any, dw: Any) -> Any:
         if dw is not None:
@@ -141,7 +141,7 @@ class Adds(ScaleJacobian):
 
 
 class Gramless(ScaleJacobian):
-    """A layer without gram."""
+    """A Jacobian without its own gram."""
 
     gram = LayerJacobian.gram
 
@@ -183,7 +183,7 @@ def test_an_activation_has_its_kernels_too() -> None:
 
 
 class Sum(mn.Model):
-    """The model f_1(theta) + f_2(theta) from outside, with its attributes, `forward` and `footprint`."""
+    """A user-defined model f_1(theta) + f_2(theta) with the required attributes, `forward` and `footprint`."""
 
     def __init__(self, one: mn.Network, two: mn.Network) -> None:
         self.pair, self.input_shape, self.layout, self.outputs = (one, two), one.input_shape, one.layout, one.outputs
@@ -198,7 +198,7 @@ class Sum(mn.Model):
 
 
 class SumJacobian(mn.models.jacobian.Jacobian):
-    """The Jacobian J_1 + J_2, with its attributes, `push` and `pull`."""
+    """The Jacobian J_1 + J_2 with the required attributes, `push` and `pull`."""
 
     def __init__(self, J: Any, K: Any) -> None:
         self.J, self.K, self.size, self.outputs, self.ensemble, self.like = J, K, J.size, J.outputs, J.ensemble, J.like

@@ -26,7 +26,7 @@ CHECK: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in does not run, so nothing checks it here. Modules of torch are checked in `test_torch_itself`."""
+    """Lift without the check, because a stand-in does not run. `test_torch_itself` checks modules of torch."""
     monkeypatch.setattr(by_width, "lift", lambda module, shape, check=True: mn.lift(module, shape, check=False))
 
 
@@ -57,7 +57,7 @@ def test_a_module_with_its_rates_passes() -> None:
 
 
 def test_a_module_without_them_fails_and_its_tensors_are_named() -> None:
-    """muP's weights at one rate fail by their rates, torch's own by the initial size of the last layer."""
+    """muP's weights with one rate for all fail by their rates, torch's weights by the last layer's initial size."""
     blame = mn.coordinate_check(lambda n: module(n, RNG, True), X, Y, **CHECK).blame
     assert blame["0.W"] == blame["4.W"] == "rate"
     assert "2.W" not in blame

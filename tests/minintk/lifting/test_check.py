@@ -48,7 +48,7 @@ def test_hooks_are_refused(owner: str) -> None:
 
 @pytest.mark.parametrize("by", ["layer", "weight"])
 def test_tied_weights_are_refused_with_a_spec_too(by: str) -> None:
-    """Tied weights give the right outputs but a wrong tangent kernel: x W W of one number lacks 0.25 of it."""
+    """Tied weights give the right outputs but a wrong tangent kernel: for x w w, half of the right kernel."""
     model = NN.Sequential(NN.Linear(8, 8), NN.Linear(8, 8))
     first, second = vars(model)["0"], vars(model)["1"]
     if by == "layer":
@@ -102,9 +102,9 @@ def test_half_precision_is_refused(dtype: str) -> None:
 
 
 def test_what_torch_runs_decides() -> None:
-    """The operations that torch runs decide.
+    """Lifting follows the operations that torch runs.
 
-    Each case was silently wrong before, and is now right or refused by name.
+    Each case was once silently wrong, and is now right or refused by name.
     """
     torch = pytest.importorskip("torch")
     nn = torch.nn
@@ -121,7 +121,7 @@ def test_what_torch_runs_decides() -> None:
     with torch.no_grad():  # as evaluation is often written
         net, theta = mn.lift(right, (8,), spec=spec)
     assert np.abs(net(theta, x.numpy().astype(np.float32)) - right(x.float()).detach().numpy()).max() < 1e-6
-    assert all(p.grad is None and p.dtype == torch.float32 for p in right.parameters())  # it is a copy that runs
+    assert all(p.grad is None and p.dtype == torch.float32 for p in right.parameters())  # a copy runs, not the module
     wrong = {
         "'inp' is called where 'out' is defined": two("out", "inp", lambda m, x: m.out(torch.tanh(m.inp(x)))),
         "'inp\\.weight' has another gradient": two("inp", "out", lambda m, x: m.out(torch.tanh(m.inp(x).detach()))),
@@ -156,7 +156,7 @@ def test_what_torch_runs_decides() -> None:
 
 
 def test_a_bound_that_small_inputs_do_not_reach_is_seen() -> None:
-    """relu6 lifted as ReLU, and softplus with a threshold, are noticed. They differ at inputs of 10 and more."""
+    """relu6 lifted as ReLU and hardtanh lifted as Identity are noticed, although they differ only at large inputs."""
     torch = pytest.importorskip("torch")
     for function, phi in ((torch.nn.functional.relu6, mn.ReLU()), (torch.nn.functional.hardtanh, mn.Identity())):
 

@@ -22,7 +22,7 @@ Host = np.ndarray[Any, Any]
 
 
 class Written:
-    """A graph by hand: `x` is its input, and calls of modules and operations are added in order."""
+    """A graph built by hand: `x` is its input, and calls of modules and operations are added in order."""
 
     def __init__(self, module: Any, *shape: int) -> None:
         self.module, self.x = module, Node("input", "x", shape=(2, *shape))
@@ -40,7 +40,7 @@ class Written:
         return node
 
     def end(self, y: Node) -> tuple[mn.spec.Layer, list[str]]:
-        """Return the layers and their modules with arrays."""
+        """Return the layers, and the paths of the modules that own arrays."""
         piece = Reader([*self.nodes, Node("output", "output", (y,))], self.module, "").piece()
         return mn.Sequential(*piece.layers), piece.owners
 
@@ -58,7 +58,7 @@ L, R = mn.Dense(4, b_std=1.0), mn.ReLU()
 
 
 def written(case: Callable[[Written], Node]) -> tuple[mn.spec.Layer, list[str]]:
-    """Read a graph of `three`."""
+    """Return the layers and owners that are read from a graph of `three`."""
     g = Written(three(), 4)
     return g.end(case(g))
 
@@ -190,7 +190,7 @@ def test_operations_on_images() -> None:
 
 
 def test_a_forward_is_lifted_and_its_weights_go_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy computes f = c(relu(a x) + b(relu(a x))) with modules defined in another order, and the weights return."""
+    """f = c(relu(a x) + b(relu(a x))) is lifted from modules defined in another order, and the weights return."""
 
     def trace(module: Any, shape: Any, path: str) -> list[Node]:
         g = Written(module, 4)

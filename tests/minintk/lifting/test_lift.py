@@ -56,9 +56,9 @@ def distance(spec: mn.Sequential, x: Host, theta: Host, other: Host) -> float:
 def test_float32_gradients_are_right_to_a_millionth(
     spec: Any, shape: Any, written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Float32 gradients are right to a millionth, since torch's float64 equals ours to 1e-12.
+    """Gradients in float32 match minintk's in float64 to a millionth. The latter equal torch's to 1e-12.
 
-    Weights that differ by 1e-5 are refused.
+    Weights that differ by 1e-5 fail.
     """
     rng = np.random.default_rng(0)
     x = rng.standard_normal((32, *shape)).astype(np.float32)
@@ -106,7 +106,7 @@ def test_other_misuse_is_refused() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_torch_itself(name: str) -> None:
-    """The recorded numbers are repeated with modules of torch itself."""
+    """Modules of torch itself give the recorded numbers."""
     torch, (make, recorded) = pytest.importorskip("torch"), MODELS[name]
     model = make(torch.nn).double().eval()
     state = sines({at: a.numpy() for at, a in model.state_dict().items()})
@@ -117,7 +117,7 @@ def test_torch_itself(name: str) -> None:
     numbers, sizes = summary({at: p.grad.numpy() for at, p in model.named_parameters()}, recorded)
     assert np.abs(f.detach().numpy().ravel() - recorded["f"]).max() < 1e-12
     assert np.all(np.abs(numbers - recorded["gradients"]) < 1e-12 * sizes)
-    for dtype in ("float32", "float64"):  # ours is about as near to float64 as torch's own float32
+    for dtype in ("float32", "float64"):  # minintk is about as near to float64 as torch's float32
         single = make(torch.nn).to(getattr(torch, dtype)).eval()
         single.load_state_dict({at: torch.as_tensor(a.astype(dtype)) for at, a in state.items()})
         (single(torch.as_tensor(inputs((3, 15, 16), dtype=dtype))) * torch.as_tensor(u.astype(dtype))).sum().backward()

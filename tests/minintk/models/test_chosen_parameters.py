@@ -42,9 +42,9 @@ def columns(net: mn.Network, which: str) -> Array:
 @pytest.mark.parametrize("which", PARAMS)
 @pytest.mark.parametrize("alpha", [None, 3.0])
 def test_it_is_the_block_of_the_jacobian(name: str, which: str, alpha: float | None) -> None:
-    """J as a matrix, J v, J' u and J J' are those of the block.
+    """The dense J, J v, J' u and J J' equal those of the block of the chosen parameters.
 
-    Kernels are of a batch with itself, with others and with the whole J.
+    Kernels are tested for a batch with itself, with another batch, and with the whole J.
     """
     net, s = NETS[name], columns(NETS[name], which)
     theta, x, rng = problem(net)
@@ -100,7 +100,7 @@ def test_the_linearisation_ignores_the_others(which: str) -> None:
 def test_training_moves_only_them(optimizer: Any, which: str) -> None:
     """Other parameters stay fixed even under weight decay.
 
-    The linearisation in the same parameters trains like its kernel's gradient flow.
+    Linearising only the trained parameters gives the same weights as linearising all.
     """
     net, s = NETS["dense"], columns(NETS["dense"], which)
     theta, x, rng = problem(net)
@@ -146,7 +146,7 @@ def test_columns_of_inputs_are_not_chosen() -> None:
 
 
 def test_a_mask_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laws above refuse a J' u that keeps gradients of frozen parameters."""
+    """The tests above fail on a J' u with gradients of frozen parameters, and on a kernel of all parameters."""
     monkeypatch.setattr(Chosen, "pull", lambda self, u, out: self.J.pull(u, out))
     with pytest.raises(AssertionError):
         test_it_is_the_block_of_the_jacobian("dense", "biases", None)

@@ -1,4 +1,4 @@
-"""Test empirical kernels: definitions, blocks, and the memory bounds that they promise."""
+"""Test empirical kernels: definitions, blocks, and memory bounds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_kernels_of_an_ensemble_are_its_members() -> None:
 
 
 def block_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that fills up with the number of examples in each later linearisation."""
+    """Return a list to which each later linearisation appends its number of examples."""
     sizes: list[int] = []
     jacobian = mn.Network.jacobian
 
@@ -79,7 +79,7 @@ def test_the_bound_is_kept(kernel: Any, dtype: Any) -> None:
     kept = []
     for memory in bounds:
         peaks = []
-        for _ in range(3):  # the first calls fill what Python keeps for later objects of the same kind
+        for _ in range(3):  # the first calls fill Python's free lists
             tracemalloc.start()
             try:
                 kernel(net, theta, x, memory=int(memory))

@@ -1,4 +1,4 @@
-"""Test df/dx: its two maps are transposed, and agree with a bias before the network and with differences."""
+"""Test df/dx: its maps are transposes of each other, and agree with a bias before the network and differences."""
 
 from __future__ import annotations
 

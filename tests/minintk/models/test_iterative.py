@@ -29,7 +29,7 @@ def survives(theta0: mn.Array, K: float, lr_times_curvature: float) -> bool:
 def check_reach(theta0: mn.Array, K: float, reach: float) -> None:
     """Check that a rate 4 % below the threshold converges and one 4 % above does not.
 
-    The width 2000 and the target shift it by 1/sqrt(n).
+    The finite width n = 2000 and the target shift the threshold by about 1/sqrt(n).
     """
     assert survives(theta0, K, 0.96 * reach)
     assert not survives(theta0, K, 1.04 * reach)

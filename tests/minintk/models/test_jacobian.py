@@ -1,4 +1,4 @@
-"""Test the Jacobian as a linear map: it is linear, consistent, and clear about arguments that do not fit."""
+"""Test the Jacobian as a linear map: it is linear and consistent, and its errors on wrong arguments are clear."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_jacobians_that_do_not_fit_each_other() -> None:
 
 
 class Twice(Jacobian):
-    """The Jacobian 2 J from outside, with four attributes, `push` and `pull`."""
+    """A user-defined Jacobian 2 J with the four required attributes, `push` and `pull`."""
 
     def __init__(self, J: Jacobian) -> None:
         self.J, self.size, self.outputs, self.ensemble, self.like = J, J.size, J.outputs, J.ensemble, J.like
@@ -175,7 +175,7 @@ def test_a_jacobian_from_outside_has_all_maps(ensemble: int | None) -> None:
 
 
 def row_by_row(J: Any) -> Any:
-    """Return J from one cotangent at a time, on the whole batch."""
+    """Return the dense J, computed from one cotangent at a time on the whole batch."""
     N, C = J.outputs
     rows = []
     for i in range(N * C):
@@ -208,7 +208,7 @@ def test_dense_is_every_row_of_the_whole_batch(ensemble: int | None) -> None:
 
 
 def test_dense_takes_little_more_memory_than_its_result() -> None:
-    """`dense` once took 75 times its result for 1000 examples: N C sweeps at once, each through all N examples."""
+    """`dense` once took 75 times the memory of its result: N C sweeps at once, each through all N examples."""
     net, rng = mn.Network(mn.Sequential(mn.Dense(30), mn.Tanh(), mn.Dense(1)), (10,)), np.random.default_rng(0)
     _, J = net.linearize(net.init(rng), rng.standard_normal((1000, 10)))
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Test Model: what an outside model gets for three attributes, `forward` and `footprint`, and how it is checked."""
+"""Test Model: the defaults for a user's model with three attributes, `forward` and `footprint`, and the checks."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.kit.strategies import Case, cases
 def reference() -> tuple[mn.Network, mn.Array, mn.Array]:
     """Return (network, theta, x) for D5(1.5, .1) - erf - D2(1.2, .05).
 
-    Its theta has sines and cosines of whole numbers.
+    The entries of theta are sines and cosines of whole numbers.
     """
     spec = mn.Sequential(mn.Dense(5, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(2, w_std=1.2, b_std=0.05))
     net = mn.Network(spec, (4,))
@@ -32,7 +32,7 @@ def reference() -> tuple[mn.Network, mn.Array, mn.Array]:
 
 
 def test_reference_values() -> None:
-    """Outputs equal those of neural-tangents 0.6.5 in float64 to ten digits."""
+    """Outputs and kernels equal those of neural-tangents 0.6.5 in float64 to ten digits."""
     net, theta, x = reference()
     full = mn.ntk_full(net, theta, x)
     kernel = mn.ntk(net, theta, x)
@@ -78,7 +78,7 @@ def test_nothing_writes_to_the_callers_arrays(case: Case) -> None:
 
 @given(cases())
 def test_the_layout_of_memory_does_not_matter(case: Case) -> None:
-    """Fortran order and strides change results only by the rounding of another product."""
+    """Fortran order and strides change results only by rounding errors."""
     strided = np.repeat(case.theta, 2, axis=-1)[..., ::2]
     x = np.asfortranarray(case.x)
     f = case.net(case.theta, case.x)

@@ -144,9 +144,9 @@ def test_a_pickle_holds_no_bound_layers() -> None:
 
 
 def test_a_copy_shares_its_layers() -> None:
-    """A copy with other masks at every training step shares its layers.
+    """The copy with other masks that every training step makes shares the network's layers.
 
-    Binding them again would take longer than the step.
+    Binding the layers again would take longer than the step.
     """
     net = NORM.with_dropout(np.random.default_rng(0))
     assert net.advance(THETA).layers is net.layers
@@ -171,7 +171,7 @@ def test_joblib(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Cube(mn.Activation):
-    """x^3 / s, a layer from outside whose rule contains functions that cannot be pickled."""
+    """x^3 / s, a user-defined layer whose rule contains functions that cannot be pickled."""
 
     s: float = 2.0
 
@@ -182,7 +182,7 @@ def _(layer: Cube) -> Pointwise:
 
 
 class Doubled(mn.Network):
-    """A network from outside, with a number and a constructor of its own."""
+    """A user-defined network with an attribute and a constructor of its own."""
 
     def __init__(self, width: int, factor: float) -> None:
         super().__init__(mn.Sequential(mn.Dense(width), Cube(3.0), mn.Dense(1)), (3,))

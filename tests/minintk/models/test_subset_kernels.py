@@ -29,7 +29,7 @@ SHAPES = {"dense": (DENSE, (5,)), "convolutions": (CONV, (6, 6, 2))}
 
 
 def brute_force(net: mn.Network, theta: Array, x1: Array, x2: Array, scales: dict[str, float]) -> Array:
-    """Return J S J' from J as a matrix, (N, C, M, C)."""
+    """Return J S J' : (N, C, M, C), computed from the dense J."""
     S = np.concatenate([np.full(t.size, scales.get(t.name, 1.0)) for t in net.layout.tensors])
     J1, J2 = (net.linearize(theta, x)[1].dense() for x in (x1, x2))
     return np.einsum("ncp,p,mep->ncme", J1, S, J2)
@@ -54,7 +54,7 @@ def departure(net: mn.Network, scales: dict[str, float], seed: int = 0) -> float
 def test_any_scales_are_those_of_the_dense_jacobian(name: str, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any scales give J S J' of the dense Jacobian.
 
-    Models may be wrapped or members of ensembles, with and without fast layers.
+    The test includes wrapped models and ensembles, with and without fast layers.
     """
     monkeypatch.setattr(THRESHOLDS, "plain", 0 if fast else inf)
     net = mn.Network(*SHAPES[name])
@@ -96,7 +96,7 @@ def test_subsets_add_up_to_the_kernel() -> None:
 
 
 def test_the_top_layer_is_the_nngp_of_the_last_hidden_layer() -> None:
-    """The top layer's kernel is sigma_w^2 h h' / n + sigma_b^2. At infinite width kind="nngp" trains with it."""
+    """The top layer's kernel is sigma_w^2 h h' / n + sigma_b^2. At infinite width kind="nngp" uses this kernel."""
     spec = mn.Sequential(mn.Dense(4000, w_std=1.4), mn.ReLU(), mn.Dense(3, w_std=1.3, b_std=0.4))
     rng = np.random.default_rng(0)
     x = rng.standard_normal((4, 3))
@@ -106,7 +106,7 @@ def test_the_top_layer_is_the_nngp_of_the_last_hidden_layer() -> None:
     h = net.layer_outputs(theta, x)[1]
     np.testing.assert_allclose(top, 1.3**2 * h @ h.T / 4000 + 0.4**2, rtol=1e-12)
     np.testing.assert_allclose(top, an.kernel(spec).nngp(x), rtol=6 / 4000**0.5)  # a standard error is 1.2 / sqrt(n)
-    assert not np.allclose(mn.ntk(net, theta, x), top, rtol=0.3)  # the kernel of all layers is another
+    assert not np.allclose(mn.ntk(net, theta, x), top, rtol=0.3)  # the kernel of all layers differs
 
 
 def test_it_is_the_kernel_of_training_at_these_rates() -> None:

@@ -109,7 +109,7 @@ def near(case: Case, size: float = 0.3) -> Array:
 @settings(max_examples=few(25))
 @given(cases(), st.integers(1, 3))
 def test_laws(case: Case, order: int) -> None:
-    """Every model obeys the laws, for every spec of vectors and every parametrization."""
+    """Taylor expansions satisfy the laws, for every spec of vectors and every parametrization."""
     model, theta = mn.Taylor(case.net, case.theta, order), near(case)
     testing.check_adjoint(model, theta, case.x, case.rng)
     testing.check_derivative(model, theta, case.x, case.rng)
@@ -313,9 +313,9 @@ def tensors(theta: Any) -> dict[str, Any]:
 
 
 def test_against_nested_derivatives_of_autograd() -> None:
-    """Every coefficient of t -> f(theta_0 + t d) agrees to order 4.
+    """Every coefficient of t -> f(theta_0 + t d) agrees with autograd to order 4.
 
-    The gradient in theta of a sum of them agrees too.
+    The gradient of a sum of coefficients with respect to theta agrees too.
     """
     rng = np.random.default_rng(0)
     theta0, d, x = ORACLE.init(rng), rng.standard_normal(ORACLE.size), rng.standard_normal((3, 3))
@@ -345,7 +345,7 @@ def test_against_nested_derivatives_of_autograd() -> None:
 
 
 def laws(order: int = 3) -> None:
-    """Apply the laws to one network with every kind of layer. They must refuse the errors below."""
+    """Check the laws on two networks with every kind of layer. They must fail on the errors below."""
     rng = np.random.default_rng(0)
     for net, shape in ((ORACLE, (3,)), (mn.Network(IMAGES["everything"], (6, 6, 2)), (6, 6, 2))):
         theta0, x = net.init(rng), rng.standard_normal((4, *shape))
@@ -456,7 +456,7 @@ def test_what_has_no_expansion(monkeypatch: Patch) -> None:
 
 
 def test_kernel_between_an_expansion_and_a_network() -> None:
-    """No kernel exists layer by layer, so it comes from J v and J' u."""
+    """This kernel has no contraction layer by layer, so it is computed from J v and J' u."""
     rng = np.random.default_rng(0)
     theta, x = ORACLE.init(rng), rng.standard_normal((3, 3))
     _, J = mn.Taylor(ORACLE, theta, 2).linearize(1.1 * theta, x)

@@ -82,7 +82,7 @@ def test_anchors_move_when_they_should() -> None:
 
 
 def test_centring_an_iterated_model_keeps_its_zero() -> None:
-    """f(theta_0) remains the initial function while the inner model re-anchors."""
+    """The subtracted f(theta_0) remains the initial function while the inner model re-anchors."""
     centred = mn.Centred(mn.IterativelyLinearized(NET, THETA, every=1), THETA, alpha=3.0)
     moved = centred.advance(THETA + 0.2)
     np.testing.assert_allclose(moved(THETA + 0.2, X), 3.0 * (NET(THETA + 0.2, X) - NET(THETA, X)), rtol=1e-13)
@@ -197,7 +197,7 @@ def test_the_rule_by_definition() -> None:
 
 
 def test_the_rule_between_its_ends() -> None:
-    """A tiny fraction equals every = 1 and a huge one Linearized, bit for bit. Larger fractions give fewer points."""
+    """A tiny fraction equals every = 1 and a huge one Linearized, bit for bit. Larger fractions give fewer anchors."""
     ends = {
         fraction: path(mn.IterativelyLinearized(NET, THETA, mn.Moved(fraction, X)))[-1]
         for fraction in (1e-12, 0.03, 0.3, 1e6)
@@ -300,7 +300,7 @@ def test_probes_are_inputs() -> None:
 
 @dataclass(frozen=True)
 class Counted(mn.spec.Layer):
-    """The identity, which records in `calls` what passes through it: outputs, jvp, vjp."""
+    """The identity, which records its calls in `calls`: outputs, jvp, vjp."""
 
     calls: list[str] = field(default_factory=list, hash=False, compare=False)
 
@@ -327,7 +327,7 @@ class BoundCounted:
 
     def vjp(self, u: Any, dw: Any) -> Any:
         self.calls.append("vjp")
-        assert u.ndim == 2  # one cotangent, no leading axis of C of them
+        assert u.ndim == 2  # one cotangent, without a leading axis for C cotangents
         return u
 
     def gram(self, u: Any, other: Any, v: Any, kernel: Any) -> Any:

@@ -73,7 +73,7 @@ def averages(layer: mn.spec.Activation, q: float, q2: float, k: float) -> tuple[
     return K, dot
 
 
-@pytest.mark.filterwarnings("ignore:.*is by quadrature and exact to")  # as it is at kinks
+@pytest.mark.filterwarnings("ignore:.*is by quadrature and exact to")  # expected at kinks
 @pytest.mark.parametrize("name", FORMULAS)
 def test_kernels_at_infinite_width_are_averages_over_gaussians(name: str) -> None:
     layer, _ = FORMULAS[name]

@@ -35,14 +35,14 @@ MUP_ADAM = mn.ABC((0, 0, 1), (0, 0.5, 0), (0, 1, 0), "adam")  # Yang et al. 2022
         (MUP, "feature learning"),
         (MUP_ADAM, "feature learning"),
         (mn.ABC((0, 0.5, 0.5), (0, 0, 0), (0.5, 0.5, 0.5)), "trivial"),  # NTK with rates that fall
-        (mn.ABC((0, 0.5, 0.5), (0, 0, 0), (-0.1, -0.1, -0.1)), "unstable"),  # and with rates that grow
+        (mn.ABC((0, 0.5, 0.5), (0, 0, 0), (-0.1, -0.1, -0.1)), "unstable"),  # NTK with rates that grow
         (mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0.1, 0.1, 0.1)), "trivial"),
         (mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0.1, 0.1, 0.0)), "kernel"),  # only the output learns
-        (mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0.1, 0.0, 0.0)), "feature learning"),  # of the hidden layers
+        (mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0.1, 0.0, 0.0)), "feature learning"),  # in the hidden layers
         (mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0.0, -0.1, 0.0)), "unstable"),
         (mn.ABC((0, 0, 0), (0, 0.6, 0.5), (1, 1, 1)), "unstable"),  # features vanish at the start
         (mn.ABC((0, 0, 0), (0, 0.5, 0.5), (0, 0, 0), "adam"), "unstable"),
-        (mn.ABC((0, 0, 0), (0, 0.5, 0.5), (1, 1, 1), "adam"), "unstable"),  # features move at once: f by sqrt(n)
+        (mn.ABC((0, 0, 0), (0, 0.5, 0.5), (1, 1, 1), "adam"), "unstable"),  # the first step moves f by sqrt(n)
         (mn.ABC((0, 0, 0), (0, 0.5, 0.5), (1.5, 1.5, 1), "adam"), "kernel"),
         (mn.ABC((0, 0, 0), (0, 0.5, 1), (1, 2, 2), "adam"), "trivial"),
     ],
@@ -121,7 +121,7 @@ SHIFTS = ((0.5,), (-0.7,), (0.4, -0.3, 0.6))
 def test_equivalent_ones_are_the_same_network_at_every_step_of_sgd(abc: mn.ABC, shift: tuple[float, ...]) -> None:
     sgd = mn.SGD(lr=0.02, momentum=0.5)
     right = paths(abc, sgd)
-    assert np.abs(right[-1] - right[0]).max() > 0.05  # it moved
+    assert np.abs(right[-1] - right[0]).max() > 0.05  # the outputs moved
     np.testing.assert_allclose(paths(abc.shifted(*shift), sgd), right, rtol=0, atol=1e-11)
 
 

@@ -58,7 +58,7 @@ def test_every_activation_has_a_truth() -> None:
 def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
     """phi and phi' are right to 20 roundings.
 
-    These are roundings of the value, and its change over a rounding of x (a condition number).
+    A rounding is that of the value, plus the value's change over a rounding of x (a condition number).
     """
     point = pointwise(layer)
     array = np.array([x])
@@ -74,7 +74,7 @@ def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
         # phi' written in y inherits the rounding of y: eps |y| times |dphi'/dy| = |phi'' / phi'|, at most 2 here
         through_y = 2 * EPS if point.keeps == "y" else 0.0
         got = point.derivative(xp, array)[0]
-        steps = 1e-45  # a difference over h is right to about h^2, where phi' is 0 at 0
+        steps = 1e-45  # a difference over h has an error of about h^2, visible if phi' is 0 at 0
         assert abs(got - slope) <= 20 * EPS * (abs(slope) + abs(x * curve)) + 20 * through_y + steps
 
 
@@ -100,7 +100,7 @@ def derivative_is_right(layer: mn.spec.Activation, point: Pointwise, dtype: Any)
 @pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_small_and_large_arguments(layer: mn.spec.Activation, dtype: Any) -> None:
-    """The law refuses a phi' that is off by 1e-4 or lacks a tail."""
+    """phi and phi' are right. A phi' that is off by 1e-4 or lacks a tail fails."""
     point = pointwise(layer)
     assert derivative_is_right(layer, point, dtype)
     off = replace(point, dphi=lambda xp, x: 1.0001 * point.dphi(xp, x))
@@ -123,7 +123,7 @@ def test_the_derivative_at_a_kink_is_the_documented_one(layer: mn.spec.Activatio
 @pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_extremes_stay_finite_and_keep_their_dtype(layer: mn.spec.Activation, dtype: Any) -> None:
-    """Finite results never overflow on the way, e.g. softplus and sigmoid of +-1e4. A warning would be an error."""
+    """Finite results do not overflow in between, e.g. softplus and sigmoid of +-1e4. A warning would be an error."""
     x = np.array([-1e4, -1e2, -0.0, 0.0, 1e2, 1e4], dtype)[: 5 if isinstance(layer, mn.Exp) else 6]
     point = pointwise(layer)
     for a in (point.phi(xp, x), point.derivative(xp, x)):

@@ -1,4 +1,4 @@
-"""Test the table: how tensors enter, how they are drawn, how fast they learn; and rows from outside."""
+"""Test parametrizations: multipliers, initial draws and learning rates of tensors, and user-defined rows."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_ntk_and_standard_are_the_same_functions() -> None:
 def test_mean_field_with_its_rates_has_the_kernel_of_ntk() -> None:
     """With one hidden layer and the same theta, f_MF = f_NTK / sqrt(n).
 
-    The sum over p of lr_p (df/dtheta_p)^2 is NTK's.
+    The sum over p of lr_p (df/dtheta_p)^2 equals the kernel of NTK.
     """
     n = 50
     spec = mn.Sequential(mn.Dense(n, w_std=1.5), mn.Erf(), mn.Dense(2, w_std=0.7))
@@ -183,7 +183,7 @@ def test_depth_is_in_the_table_of_both_sides() -> None:
 
 
 def test_a_row_may_hold_numpy_numbers() -> None:
-    """np.sqrt in a row from outside must not turn float32 networks into float64 ones."""
+    """np.sqrt in a user-defined row must not turn float32 networks into float64 ones."""
 
     class NumPys(Parametrization):
         def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> mn.spec.parametrization.Row:

@@ -1,4 +1,4 @@
-"""Test that the spec is plain data, and that its errors are clear where it makes no sense."""
+"""Test that a spec is plain data, and that specs that make no sense raise clear errors."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_an_activation_that_is_0_everywhere_says_so(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [lambda v: mn.ABRelu(v, v), mn.LeakyReLU, mn.Sin, lambda v: mn.Gaussian(1.0, -v)])
 def test_numbers_whose_squares_leave_the_range(make: Any) -> None:
-    """Such numbers are refused where they are passed. Earlier, kernels raised OverflowError or divided by zero."""
+    """Numbers outside 1e-100 to 1e100 raise ValueError at once. Earlier, kernels overflowed or divided by zero."""
     x = np.array([[1.0, 2.0], [0.0, 0.0]])
     for value in (1e-100, 1e100):
         kernel = an.kernel(mn.Sequential(mn.Dense(3), make(value), mn.Dense(1)))

@@ -1,4 +1,4 @@
-"""Test windows along an axis: their number, place and padding by counting, and what does not fit."""
+"""Test windows along an axis: their number, place and padding by counting, and errors for windows that do not fit."""
 
 from __future__ import annotations
 

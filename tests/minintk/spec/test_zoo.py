@@ -1,4 +1,4 @@
-"""Test the zoo: parameter counts against the published ones, and against a count of the spec by hand."""
+"""Test the zoo: parameter counts against published counts, and against a count from the spec by formulas."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_parameter_counts(spec: s.Sequential, shape: tuple[int, ...], count: int
      (16, 8, 11.0), (16, 10, 17.1)],
 )  # fmt: skip
 def test_wide_resnets_are_as_large_as_published(depth: int, widen: int, millions: float) -> None:
-    """The published table includes scales and offsets of batch normalisation, two per channel. Ours has none."""
+    """The published table includes scales and offsets of batch normalisation, two per channel. minintk's has none."""
     spec = zoo.wide_resnet(depth, widen)
     count = weights(spec, CIFAR) + 2 * normalised(spec, CIFAR)
     assert round(count / 1e6, 1) == millions
@@ -107,7 +107,7 @@ def test_the_widest_number_in_the_docstring() -> None:
 
 
 def test_the_networks_of_lee_et_al() -> None:
-    """Figure 3 has sigma_w^2 = 2 and sigma_b^2 = .1, figure 4 no bias."""
+    """Figure 3 of Lee et al. has sigma_w^2 = 2 and sigma_b^2 = .1. Figure 4 has no bias."""
     dense = [layer for layer in zoo.mlp(5, 8, 1).layers if isinstance(layer, mn.Dense)]
     assert [layer.w_std**2 for layer in dense] == pytest.approx([2.0] * 6)
     assert [layer.b_std**2 for layer in dense] == pytest.approx([0.1] * 6)
@@ -124,7 +124,7 @@ def test_width_scales_every_layer() -> None:
 
 
 def test_lenet_60_is_as_large_as_samarins_largest() -> None:
-    """Their networks have up to 216m parameters, which is 3600 times 60k."""
+    """The networks of Samarin et al. have up to 216m parameters, which is 3600 times 60k."""
     assert weights(zoo.lenet5(60), MNIST) == pytest.approx(216e6, rel=0.05)
 
 

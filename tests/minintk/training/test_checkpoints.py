@@ -55,7 +55,7 @@ def killed(*arguments: str) -> int:
 
 
 def after_kills(folder: Path, name: str) -> mn.Run:
-    """Run until killed in the middle of an epoch, then in the middle of writing, then to the end."""
+    """Run until a kill in the middle of an epoch, then until a kill in the middle of writing, then to the end."""
     interrupted.prepare()
     assert killed(str(folder), name, "loss", "60") == -signal.SIGKILL
     first, _ = checkpoints.load(folder / "checkpoint.npz")
@@ -83,7 +83,7 @@ def test_kill_9_and_resume(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 def test_a_second_starter_is_told_who_trains_here(tmp_path: Path) -> None:
-    """The error comes in this process and in another one. After the first starter has ended, the same call resumes."""
+    """A second call fails, in this process and in another one. After the first run has ended, the same call resumes."""
     told: list[str] = []
 
     def start_again() -> None:
@@ -131,7 +131,7 @@ def test_a_crash_anywhere(name: str, step: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("files", [1, 2, 3, 4])
 def test_a_kill_between_two_files(files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill between two files of a row loses nothing. After the run, the last row is in the history too."""
+    """A kill between writing two files of a row loses nothing. After the run, the history has the last row too."""
     interrupted.prepare()
     unbroken, right, written = interrupted.run(None, steps=32), writing.write_atomically, list[Any]()
 
@@ -198,7 +198,7 @@ def test_what_is_not_kept_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("step", [5, 37, 100])
 def test_ctrl_c_finishes_the_step_and_keeps_it(step: int, tmp_path: Path) -> None:
-    """Ctrl-C keeps the step at which it came, even in the middle of an epoch, with the history's running means."""
+    """Ctrl-C saves the current step, even in the middle of an epoch, with the running means of the history."""
     interrupted.prepare()
     unbroken = interrupted.run(None)
     before = signal.getsignal(signal.SIGINT)
@@ -296,7 +296,7 @@ def test_a_flipped_bit_in_the_list_of_contents(tmp_path: Path, offset: int) -> N
 
 
 def test_a_text_that_unpacks_to_more_than_its_file_is_refused(tmp_path: Path) -> None:
-    """As Python objects it would take up to 1600 times the size of its file: 0.4 MB took 0.7 GB."""
+    """As Python objects, such a text would take up to 1600 times the size of its file: 0.4 MB took 0.7 GB."""
     about = b'{"format": 1, "step": 0, "rng": null, "about": {"": [' + b"[]," * 10**5 + b"[]]}}"
     path = tmp_path / "checkpoint.npz"
     arrays: dict[str, Any] = {"theta": np.zeros(3), "about": np.frombuffer(about, np.uint8)}
@@ -373,7 +373,7 @@ def test_other_data_is_another_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrap", [lambda net, theta: net, mn.Linearized, lambda net, t: mn.Centred(net, t, 2.0)])
 def test_networks_that_differ_in_a_scale_alone_are_different_runs(wrap: Any) -> None:
-    """The repr of a network is short and may coincide. The fingerprint does not."""
+    """Different networks may have the same short repr, but their fingerprints differ."""
     texts = set()
     for w_std in (1.0, 2.0):
         net = mn.Network(mn.Sequential(mn.Dense(4, w_std=w_std), mn.Tanh(), mn.Dense(1)), (3,))

@@ -1,4 +1,4 @@
-"""Test weight decay towards a point: where it ends, which run it belongs to, and whose point it is."""
+"""Test weight decay towards a point: the end of training, the copy of the point, and the point as part of a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPTIMIZERS = (mn.SGD(0.2, 0.9, DECAY), mn.Nesterov(0.2, 0.9, DECAY), mn.Adam(0.0
 
 
 def like(optimizer: Optimizer, towards: Any) -> Any:
-    """Return the same optimiser, decaying to a point."""
+    """Return the same optimiser with weight decay towards a point."""
     named = {name: getattr(optimizer, name) for name in ("lr", "momentum", "b1", "b2") if hasattr(optimizer, name)}
     kind: Any = type(optimizer)
     return kind(**named, weight_decay=DECAY, towards=towards)

@@ -1,4 +1,4 @@
-"""Test fit: the run of `train`, its history against a loop, evaluation, progress, draws and refusals."""
+"""Test fit: the run of `train`, its history against a loop, evaluation, progress, draws and errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_row_holds_the_means_since_the_last_and_the_test_set(ensemble: int | N
     )  # fmt: skip
     np.testing.assert_array_equal(run.theta, snaps[-1].theta)
     assert run.model is NET
-    assert [row["step"] for row in run.history.rows] == [6, 12, 18]  # 53 // 8 steps an epoch
+    assert [row["step"] for row in run.history.rows] == [6, 12, 18]  # 53 // 8 steps per epoch
     np.testing.assert_array_equal(run.history["epoch"], [1, 2, 3])
     np.testing.assert_allclose(run.history["t"], [3, 6, 9], rtol=1e-15)
     np.testing.assert_array_equal(run.history["lr"], [0.5] * 3)
@@ -248,7 +248,7 @@ def test_it_runs_in_a_thread(tmp_path: Path) -> None:
 
 
 def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
-    lin, optimizer = mn.Linearized(NET, THETA), mn.SGD(lr=50.0)  # a linear model does diverge
+    lin, optimizer = mn.Linearized(NET, THETA), mn.SGD(lr=50.0)  # a linear model diverges
     with pytest.warns(RuntimeWarning, match="stability bound"), pytest.raises(FloatingPointError, match="diverged"):
         go(model=lin, loss=mn.mse, optimizer=optimizer, steps=2000, every=2, checkpoint=tmp_path)
     state, _ = mn.training.checkpoints.load(tmp_path / "checkpoint.npz")
@@ -342,7 +342,7 @@ def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
         counts.append(counted)
     few, many = counts
     assert many.synchronisations == few.synchronisations
-    assert many.uploads - few.uploads == 8 * (1 if augment is None else 2)  # 5 steps an epoch
+    assert many.uploads - few.uploads == 8 * (1 if augment is None else 2)  # 5 steps per epoch
 
 
 def test_the_page_on_training_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

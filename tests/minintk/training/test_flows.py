@@ -1,4 +1,4 @@
-"""Test flows against closed forms, against each other, and against the rules that they must keep."""
+"""Test flows against closed forms, against each other, and against the rules for their steps."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ CURVATURES = np.array([0.3, 1.0, 2.5])
 
 
 def oscillators(**how: Any) -> mn.Moment:
-    """Return f_n' = v_n and so on with rates lambda_n, from f = 1 towards 0. The kernel is N diag(lambda)."""
+    """Return the last moment of three f_n that flow from 1 towards 0 with rates lambda_n: kernel N diag(lambda)."""
     return last(mn.kernel_flow(3 * np.diag(CURVATURES), np.ones((3, 1)), np.zeros((3, 1)), loss=mn.mse, **how))
 
 
@@ -107,7 +107,7 @@ def test_momentum_with_tau_growing_in_time(mu: float, by: Any, tolerance: float)
 def test_a_step_solves_for_the_velocity_exactly(how: dict[str, Any]) -> None:
     """Under a constant gradient, two steps of any lengths equal one step of their sum.
 
-    A short step acts as friction.
+    For a short step h, 1 - decay is h times the friction.
     """
     rule, t, h, k = FlowSettings(mn.mse, (1.0,), **how), 0.4, 0.3, 0.9
     assert rule.decay(t, h) * rule.decay(t + h, k) == pytest.approx(rule.decay(t, h + k), rel=1e-14)
@@ -115,7 +115,7 @@ def test_a_step_solves_for_the_velocity_exactly(how: dict[str, Any]) -> None:
 
 
 def test_a_short_relaxation_time_is_gradient_flow() -> None:
-    """The difference is proportional to tau."""
+    """The difference from gradient flow is proportional to tau."""
     flows = [oscillators(times=2.0, tau=tau, by=mn.Solver()).f[:, 0] for tau in (1e-2, 1e-3)]
     far, near = (np.abs(f - np.exp(-CURVATURES * 2.0)).max() for f in flows)
     assert 8 < far / near < 12
@@ -147,7 +147,7 @@ def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, mom
 
 
 def test_several_outputs_and_an_averaged_kernel() -> None:
-    """(N, C, N, C) with the same kernel for each output equals (N, N). A full kernel gives the linearised network."""
+    """A kernel repeated for each output equals the kernel (N, N). A full kernel gives the linearised network."""
     net = mn.Network(mn.Sequential(mn.Dense(10), mn.Erf(), mn.Dense(3)), (3,))
     theta, y = net.init(np.random.default_rng(1)), np.eye(3)[[0, 1, 2, 0, 1, 2]]
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "times": TIMES}
@@ -203,7 +203,7 @@ def test_a_flow_ends_when_the_hinge_is_zero(momentum: Any) -> None:
 
 
 def test_the_time_at_which_it_ends() -> None:
-    """For f' = k while f < 1, the end is at t = 1/k within a step."""
+    """For f' = k while f < 1, the flow ends at t = 1/k within a step."""
     end = last(mn.kernel_flow(np.array([[4.0]]), np.zeros((1, 1)), np.ones((1, 1)), loss=mn.hinge, times=inf))
     assert 0.25 <= end.t <= 0.25 + end.dt
     assert end.dt <= 1e-2 / 4
@@ -241,7 +241,7 @@ def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -
 def test_the_noise_of_a_step_has_the_temperature() -> None:
     """One step dt of f' = -mean(f - y_n) adds the variance dt T Var(y), by its z-score over 4000 seeds.
 
-    Twice T is refused.
+    Twice T fails.
     """
     N, h, temperature = 40, 0.05, 0.02
     y = np.random.default_rng(1).standard_normal((N, 1))
@@ -256,7 +256,7 @@ def test_the_noise_of_a_step_has_the_temperature() -> None:
         ends.append(end.f[0, 0])
     b = end.batch_size
     exact = h / b * (1 - (b - 1) / (N - 1))
-    assert abs(exact / temperature - 1) < 0.25  # b is whole
+    assert abs(exact / temperature - 1) < 0.25  # b is a whole number
     squares = (np.array(ends) - h * y.mean()) ** 2
     z = [(squares.mean() - h * T * y.var()) / (squares.std() / np.sqrt(len(squares))) for T in (exact, 2 * exact)]
     assert abs(z[0]) < 4 < abs(z[1])
@@ -278,7 +278,7 @@ def test_a_cold_stochastic_flow_is_the_flow() -> None:
 def test_a_stochastic_flow_ends_and_repeats() -> None:
     """A flow with momentum and temperature ends, and the same seed gives the same bits.
 
-    Geiger et al. use it for convolutional networks.
+    Geiger et al. use such flows for convolutional networks.
     """
     model = mn.Centred(NET, THETA, 1.0)
     ends = [
@@ -299,7 +299,7 @@ def test_a_stochastic_flow_ends_and_repeats() -> None:
 def test_the_early_flow_is_resolved(depth: int) -> None:
     """At s = .001 the loss halves within 0.6 % of the right time.
 
-    With only the outputs' bounds it is at least 6 % late.
+    With only the bounds on outputs, it halves at least 6 % too late.
     """
     layers = [layer for _ in range(depth) for layer in (mn.Dense(16), mn.Softplus(5.0, 1.404383))]
     net = mn.Network(mn.Sequential(*layers, mn.Dense(1)), (3,))
@@ -345,7 +345,7 @@ def test_weights_do_not_inflate_within_a_step() -> None:
 
 
 def test_models_that_re_anchor() -> None:
-    """every = 1 is the network's flow to the last bit, every = inf the linearised one's. A solver has no steps."""
+    """every = 1 is the network's flow to the last bit, every = inf the linearised one's. `Solver` is refused."""
     runs = {
         every: last(
             mn.flow(
@@ -381,7 +381,7 @@ def test_a_centred_model_stays_centred_while_it_re_anchors() -> None:
 
 @pytest.mark.parametrize("by", [mn.Steps(), mn.Solver()], ids=repr)
 def test_an_ensemble_flows_like_its_members(by: Any) -> None:
-    """Equal members have equal bits. Other members agree to the accuracy of their common steps."""
+    """Equal members flow like one network. Other members agree to the accuracy of their common steps."""
     same = last(mn.flow(NET, np.stack([THETA] * 3), X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
     alone = last(mn.flow(NET, THETA, X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
     np.testing.assert_allclose(weights(same), np.stack([weights(alone)] * 3), atol=1e-7)

@@ -41,7 +41,7 @@ from tests.minintk.training.test_flows import NET, SIGNS, THETA, X, Y, last
     ],
 )  # fmt: skip
 def test_invalid_settings(arguments: Any, error: type[Exception], words: str) -> None:
-    """Settings are refused by the call, not at the first moment."""
+    """Invalid settings raise an error in the call itself, before the first moment."""
     how: dict[str, Any] = {"loss": mn.mse, "times": 1.0, **arguments}
     with pytest.raises(error, match=words):
         mn.flow(NET, THETA, X, Y, **how)
@@ -100,7 +100,7 @@ def test_outputs_that_are_not_finite() -> None:
 
 
 def test_exponential_decay_in_the_docstring() -> None:
-    """Steps multiply by a = exp(-int dt/tau), for constant tau and for tau = t/mu."""
+    """A step multiplies the velocity by a = exp(-int dt/tau), for constant tau and for tau = t/mu."""
     for tau, mu in ((0.7, None), (None, 3.0), (None, None)):
         settings = FlowSettings(mn.mse, 1.0, tau, mu)
         want = exp(-0.2 / 0.7) if tau else (2.0 / 2.2) ** 3 if mu else 0.0

@@ -39,13 +39,13 @@ HOWS: list[dict[str, Any]] = [
     ("kind", "how"), thinned(product(("network", "ensemble", "re-anchoring", "kernel"), HOWS), every=5), ids=str
 )
 def test_a_resumed_flow_has_the_same_bits(kind: str, how: dict[str, Any], tmp_path: Path) -> None:
-    """A flow cut at any moment, also through a file, has the same bits. With another velocity it is another flow."""
+    """A flow resumed from any moment, also through a file, has the same bits. With another velocity it differs."""
     theta = NET.init(np.random.default_rng(2), ensemble=3) if kind == "ensemble" else THETA
     model = mn.IterativelyLinearized(NET, THETA, 7) if kind == "re-anchoring" else mn.Centred(NET, theta, 2.0)
     settings: dict[str, Any] = {"loss": mn.mse, "times": (0.01, 0.1, 0.5, 2.0)} | how
 
     def run(resume: State | None = None) -> list[mn.Moment]:
-        rng = np.random.default_rng(3 if resume is None else 4)  # set back
+        rng = np.random.default_rng(3 if resume is None else 4)  # `resume` sets its state
         if kind == "kernel":
             kernel = mn.ntk(NET, THETA, ALL, X)
             return list(mn.kernel_flow(kernel, NET(THETA, ALL), SIGNS, **settings, rng=rng, resume=resume))

@@ -22,7 +22,7 @@ NET = mn.Network(mn.Sequential(mn.Dense(16, w_std=1.4, b_std=0.3), mn.Tanh(), mn
 MUP = mn.Network(NET.spec, (4,), mn.SpectralMuP())
 ONE = mn.Network(mn.Sequential(mn.Dense(16, w_std=1.4, b_std=0.3), mn.Tanh(), mn.Dense(1)), (4,))
 
-OPTIMIZERS: dict[str, Callable[[Array], Any]] = {  # of theta_0, to which the coefficients' decay pulls
+OPTIMIZERS: dict[str, Callable[[Array], Any]] = {  # functions of theta_0, towards which weights decay
     "SGD": lambda theta0: mn.SGD(0.1),
     "momentum": lambda theta0: mn.SGD(0.05, momentum=0.9),
     "Nesterov": lambda theta0: mn.Nesterov(0.05, momentum=0.9),
@@ -34,9 +34,9 @@ OPTIMIZERS: dict[str, Callable[[Array], Any]] = {  # of theta_0, to which the co
 def departure(
     name: str, *, loss: Any = mn.mse, ensemble: int | None = None, batch_size: int | None = None, net: Any = NET
 ) -> float:
-    """Return the largest relative difference of kernel descent and training of Linearized.
+    """Return the largest relative difference between kernel descent and training of Linearized.
 
-    It compares f on all points, losses and weights.
+    The differences are in f on all points, in losses and in weights.
     """
     theta0 = net.init(np.random.default_rng(2), ensemble=ensemble)
     _, J = net.linearize(theta0, X[:N])
@@ -132,7 +132,7 @@ def test_the_law_refuses_planted_mistakes(mistake: Callable[[Any], Any], monkeyp
 
 
 def test_the_law_refuses_decay_towards_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """theta decays to theta_0 with the coefficients, not to 0."""
+    """Decay of theta towards 0 fails, because the coefficients' decay moves theta towards theta_0."""
     monkeypatch.setitem(OPTIMIZERS, "decay", lambda _: mn.SGD(0.05, momentum=0.9, weight_decay=0.1))
     assert departure("decay") > 1e-3
 
@@ -153,7 +153,7 @@ def test_a_full_batch_copies_no_kernel() -> None:
     *_, _ = mn.kernel_descent(K, f0, y, loss=mn.mse, optimizer=mn.SGD(0.1), steps=3)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 2**25 + K.nbytes / 4  # `keep_freed_memory` takes the first, and gives it back
+    assert peak < 2**25 + K.nbytes / 4  # `keep_freed_memory` allocates and frees up to 2**25
 
 
 def test_float32_stays() -> None:

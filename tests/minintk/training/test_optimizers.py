@@ -104,7 +104,7 @@ def test_the_pieces_of_a_long_theta_do_not_show(optimizer: mn.training.optimizer
 def test_reach_is_where_descent_on_a_parabola_turns_unstable(optimizer: mn.training.optimizers.Optimizer) -> None:
     """L = lambda theta^2 / 2 is stable for lr lambda just below the reach, and unstable just above.
 
-    Adam's step is not linear and has none.
+    Adam has no reach, because its step is not linear.
     """
     sizes = []
     for curvature in (0.99 * optimizer.reach, 1.01 * optimizer.reach):
@@ -128,7 +128,7 @@ def test_a_state_of_another_optimiser() -> None:
 
 
 def test_a_long_theta_is_one_theta() -> None:
-    """The step processes theta in pieces whose borders do not show."""
+    """The step processes theta in pieces, and their borders have no effect."""
     n = 200_001
     rng = np.random.default_rng(0)
     theta, g, s = (rng.standard_normal(n) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Test schedules against their formulas, t against the sum, and training against a loop with those rates."""
+"""Compare schedules with formulas, t with the sum of the rates, and training with a loop over these rates."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_constant_schedule_is_a_number_bit_for_bit() -> None:
 def test_the_time_of_a_schedule_is_the_time_of_gradient_flow() -> None:
     """After a cosine schedule of small steps, the linearised network equals the flow of length t.
 
-    Another length gives another result.
+    A flow of another length gives a different result.
     """
     import analytic as an
 
@@ -112,7 +112,7 @@ def test_the_time_of_a_schedule_is_the_time_of_gradient_flow() -> None:
 def test_the_optimiser_of_a_step_has_a_number() -> None:
     optimizer = mn.SGD(lr=mn.Cosine(0.1, 4), momentum=0.9)
     assert optimizer.at(2) == mn.SGD(lr=0.1 * (1 + cos(pi / 2)) / 2, momentum=0.9)
-    assert optimizer.at(4).lr == 0.0  # the end of a schedule may stand still
+    assert optimizer.at(4).lr == 0.0  # the last rate of a schedule may be 0
     constant = mn.SGD(lr=0.1)
     assert constant.at(7) is constant
     assert constant.t(7) == 0.1 * 7

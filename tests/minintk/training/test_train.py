@@ -66,7 +66,7 @@ def test_the_callers_theta_is_left_alone_and_snapshots_are_copies() -> None:
     theta = THETA.copy()
     run = mn.train(NET, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=0.1, momentum=0.9), steps=3)
     first = next(run)
-    first.theta[:] = np.nan  # a snapshot is the caller's to spoil
+    first.theta[:] = np.nan  # the caller may overwrite a snapshot
     second = next(run)
     kept = second.theta.copy()
     list(run)
@@ -123,7 +123,7 @@ def test_a_frozen_tensor_stays_bit_for_bit() -> None:
 def test_mini_batches_cover_each_epoch_once(batch_size: int, seed: int) -> None:
     """Examples are recognised by their outputs.
 
-    Within an epoch none appears twice, and all but the remainder appear.
+    Within an epoch no example appears twice, and all but the remainder appear.
     """
     per_epoch = 7 // batch_size
     snaps = go(batch_size=batch_size, rng=np.random.default_rng(seed), steps=3 * per_epoch, optimizer=mn.SGD(lr=1e-300))
@@ -144,9 +144,9 @@ def test_the_same_generator_gives_the_same_run() -> None:
 
 
 def test_an_ensemble_cut_into_parts_is_the_same_ensemble(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ensemble is the same for any distribution over cores.
+    """Training gives the same ensemble for any distribution over cores.
 
-    The anchors of anchored models are distributed with it.
+    The anchors of anchored models are distributed with the ensemble.
     """
     theta = NET.init(np.random.default_rng(1), ensemble=5)
     models: list[mn.Model] = [
@@ -289,7 +289,7 @@ def test_the_bound_of_mini_batches_is_near_where_they_diverge(momentum: float, b
 
 
 def test_momentum_and_small_batches_diverge_far_below_the_bound_of_full_batches() -> None:
-    """The bound of full batches does not warn there, so it is a control of the bound for batches."""
+    """Batches of one diverge at a third of the bound of full batches, so the bound must depend on the batch size."""
     rates = [float(end_of_batches(1e3, 0.9, b)[1][0].split("bound ")[1].split(":")[0]) for b in (1, 16, 48)]
     assert rates[0] < rates[2] / 20
     assert rates[0] < rates[1] < rates[2]
@@ -311,7 +311,7 @@ def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_loss_that_grows_from_nothing_does_not_diverge() -> None:
-    """A loss that starts at zero grows more than a thousandfold by weight decay, but not beyond that of f = 0."""
+    """A loss that starts at zero grows more than a thousandfold by weight decay, but not beyond the loss at f = 0."""
     losses = [float(snap.loss) for snap in go(y=NET(THETA, X), optimizer=mn.SGD(lr=0.1, weight_decay=0.5), steps=30)]
     assert losses[0] < 1e-20
     assert losses[-1] > 1e-3

@@ -1,4 +1,4 @@
-"""Test the command line: exit statuses, messages, and what is left behind."""
+"""Test the command line: exit statuses, messages, and the files that commands leave."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def test_verify_writes_a_report_and_says_what_it_found(tmp_path: Path, capsys: p
     assert " fail" not in out
     last = " ".join(out.partition(" checks pass")[2].split())
     assert last.endswith("False alarms: 1% of runs. Power of the weakest control, at the z that it had: 100.0%.")
-    assert all(line.startswith("networks: ") for line in err.splitlines())  # no bar where there is no terminal
+    assert all(line.startswith("networks: ") for line in err.splitlines())  # no bar without a terminal
     assert err.splitlines()[-1].startswith("networks: 100%")
     assert "minintk verify --widths 32,64,128 --depth 1" in (tmp_path / "out" / "report.html").read_text()
 
@@ -392,7 +392,7 @@ def test_coordinate_check_refuses_what_makes_no_sense(
 
 
 def test_transfer_says_where_the_best_rate_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In muP the best rate stays over widths and depths. Rates that are all too small or too large do not pass."""
+    """In muP the best rate is constant over widths and depths. Rates that are all too small or too large fail."""
     base = ["transfer", "--widths", "32,128", "--seeds", "2", "--steps", "15", "--batch-size", "32", "--depth", "1"]
     deep = ["--depths", "2,4", "--width", "32", "--network", "resnet"]
     for options, status, said in (
@@ -431,7 +431,7 @@ def test_coordinate_check_takes_exponents_and_a_parametrization_of_ones_own(
     assert records[2]["title"].startswith("ABC(a=(0.0, 0.5, 0.5), b=(0.0, 0.0, 0.0), c=(0.0, 0.0, 0.0), rule='sgd')")
     (start,) = (row for row in records[2]["rows"] if (row["quantity"], row["name"]) == ("W", "5.W"))
     assert start["fit"]["interval"][0] > 0.1  # too large at the start
-    assert "undecided: " in records[2]["report"]  # by two networks of each width
+    assert "undecided: " in records[2]["report"]  # with two networks per width
 
 
 def test_coordinate_check_finds_a_spec_in_the_working_folder(

@@ -1,4 +1,4 @@
-"""Test the command that grades: its status, its files, and the seed in a file."""
+"""Test the command `grade`: its exit status, its files, and a seed that is read from a file."""
 
 import json
 import shutil

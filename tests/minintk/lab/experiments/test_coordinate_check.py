@@ -28,7 +28,7 @@ SGD, ADAM = mn.SGD(lr=0.1), mn.Adam(lr=0.01)
 
 
 def check(spec: Callable[[int], mn.spec.Layer], optimizer: Any = SGD, **told: Any) -> CoordinateCheck:
-    """Check digits with more seeds than the default, so that intervals are narrow."""
+    """Run the coordinate check on digits, with more seeds than the default for narrow intervals."""
     settings: dict[str, Any] = {"loss": mn.mse, "widths": WIDTHS, "seeds": 24} | told
     x = settings.pop("x", X)
     return mn.coordinate_check(spec, x, Y[: len(x)].astype(x.dtype), optimizer=optimizer, **settings)
@@ -76,12 +76,12 @@ def test_mean_field_and_biases_pass_too() -> None:
     for parametrization in (mn.MeanField(), mn.SpectralMuP()):
         found = check(spec, mn.SGD(lr=0.03), parametrization=parametrization, seeds=64, widths=(64, 128, 256))
         assert found.passed, found.report()
-        assert ("W", "2.b") not in [(r.quantity, r.name) for r in found.rows]  # it starts at zero
+        assert ("W", "2.b") not in [(r.quantity, r.name) for r in found.rows]  # this bias starts at zero
 
 
 @pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.02), mn.Adam(lr=0.01 / 64)], ids=["SGD", "Adam"])
 def test_rates_of_a_base_width_carry_over(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """Standard rates at width 64 carry over. In the standard parametrization the same rates fail at other widths."""
+    """Standard rates at width 64 carry over in spectral muP. In the standard parametrization, they fail elsewhere."""
     spec, told = named.spec_of_width("mlp", 10, 2), {"widths": (64, 128, 256), "seeds": 12}
     found = check(spec, optimizer, parametrization=mn.SpectralMuP(base_width=64), **told)
     assert found.verdict != "fail", found.report()
@@ -103,7 +103,7 @@ def test_spectral_descent_passes_from_a_start_of_spectral_mup() -> None:
 
 
 def test_equivalent_parametrizations_have_one_check() -> None:
-    """The same numbers for equivalent parametrizations, up to float32 rounding."""
+    """Equivalent parametrizations give the same numbers up to float32 rounding."""
     mup = mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0, 0, 0))
     spec = named.spec_of_width("mlp", 10, 2)
     one, two = (check(spec, parametrization=p, seeds=2, widths=(64, 128)) for p in (mup, mup.shifted(0.3, -0.5, 0.2)))
@@ -120,7 +120,7 @@ def test_equivalent_parametrizations_have_one_check() -> None:
 def test_ntk_and_standard_have_the_slopes_of_their_exponents(
     parametrization: Parametrization, optimizer: mn.training.optimizers.Optimizer
 ) -> None:
-    """|dW| of the first step has theory's slopes within .1. |dh| approaches them while earlier layers contribute."""
+    """Slopes of |dW| in the first step match theory within .1. Those of |dh| match within .25, as layers interact."""
     told: dict[str, Any] = {"parametrization": parametrization, "steps": 1, "widths": (128, 256, 512), "seeds": 12}
     found = check(named.spec_of_width("mlp", 10, 3), optimizer, x=X.astype(np.float64), **told)
     abc = mn.exponents(parametrization, optimizer.rule)
@@ -161,7 +161,7 @@ class Wrong(Parametrization):
 
 
 def planted(layer: int, power: float) -> Callable[[int], mn.spec.Layer]:
-    """Return a network of three hidden layers, one of which starts larger by n^power."""
+    """Return n -> (network of three hidden layers, one of which starts larger by n^power)."""
 
     def spec(n: int) -> mn.spec.Layer:
         std = [1.0, 1.0, 1.0]
@@ -212,7 +212,7 @@ def test_a_layer_that_learns_less_and_less_or_not_at_all_fails(
 
 
 class Narrow(Parametrization):
-    """Spectral muP with the spectral norm's start at the input: min(1, sqrt(n / d)), smaller than 1/sqrt(d)."""
+    """Spectral muP whose input layer starts like a hidden layer, smaller than 1/sqrt(d) by min(1, sqrt(n / d))."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> TableRow:
         at = replace(role, place="hidden") if role.place == "input" else role
@@ -221,7 +221,7 @@ class Narrow(Parametrization):
 
 @pytest.mark.parametrize("optimizer", [SGD, pytest.param(ADAM, marks=SLOW)], ids=["SGD", "Adam"])
 def test_networks_narrower_than_their_inputs_pass(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """Widths 64 to 256 pass with 784 pixels. The spectral norm's start is refused, and its tensor is named."""
+    """Widths 64 to 256 pass with 784 pixels. `Narrow` fails, and the check names its tensor."""
     x = DIGITS.enlarged(3, frame=2).one_hot()[0].reshape(32, -1)
     assert x.shape == (32, 784)
     found = check(planted(0, 0.0), optimizer, x=x, widths=(64, 128, 256))
@@ -232,7 +232,7 @@ def test_networks_narrower_than_their_inputs_pass(optimizer: mn.training.optimiz
 
 
 def test_a_slope_that_all_layers_share_is_no_layers_fault() -> None:
-    """If outputs start large, as n^-1/2, the first steps of all layers fall together, and no layer is blamed."""
+    """If outputs start large and fall as n^-1/2, the first steps of all layers fall together. No layer is blamed."""
 
     def spec(n: int) -> mn.spec.Layer:
         hidden = (layer for _ in range(2) for layer in (mn.Dense(n, b_std=0.5), mn.Tanh()))
@@ -278,7 +278,7 @@ class Shallow(Parametrization):
 def test_features_keep_their_size_as_the_depth_grows(optimizer: mn.training.optimizers.Optimizer) -> None:
     """Features keep their size with 2 to 16 residual branches.
 
-    Rates of spectral muP in width alone are refused, and the branches are named.
+    With rates of spectral muP for the width alone, the check fails and names the branches.
     """
 
     def spec(L: int) -> mn.spec.Layer:
@@ -312,7 +312,7 @@ def test_verdicts_follow_the_interval() -> None:
     assert row(0.1, 0.1).verdict == row(0.0, 2.0).verdict == "undecided"
     assert row(-0.5, 0.05, at_most=True).verdict == "pass"
     assert row(0.5, 0.05, at_most=True).verdict == "fail"
-    assert Scaling("dh", "0", (np.zeros(3),), None, 0.1).verdict == "fail"  # it does not move
+    assert Scaling("dh", "0", (np.zeros(3),), None, 0.1).verdict == "fail"  # nothing moves
     for verdicts, want in (((0.0, 0.2), "fail"), ((0.0, 0.0), "pass")):
         rows = tuple(row(slope, 0.05) for slope in verdicts)
         assert CoordinateCheck("", "sgd", WIDTHS, rows, 0.1).verdict == want
@@ -322,7 +322,7 @@ def test_verdicts_follow_the_interval() -> None:
 
 
 def test_an_undecided_check_blames_nothing() -> None:
-    """|W| alone does not decide. A wrong initial size is blamed only if the check fails."""
+    """|W| alone does not decide the verdict. A wrong initial size is blamed only if the check fails."""
     start = replace(row(0.5, 0.05), quantity="W", name="0.W")
     unsure, wrong = (CoordinateCheck("", "sgd", WIDTHS, (row(*case), start), 0.1) for case in ((0.0, 2.0), (0.2, 0.05)))
     assert unsure.blame == {}
@@ -332,7 +332,7 @@ def test_an_undecided_check_blames_nothing() -> None:
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW)])
 def test_a_budget_of_seeds_decides_what_few_seeds_cannot(seed: int) -> None:
-    """With a budget of seeds the right table is neither refused nor undecided. The wrong one is refused."""
+    """With a budget of seeds, the right table passes and the wrong table fails."""
     spec = named.spec_of_width("mlp", 10, 2)
     few, more = (check(spec, seeds=4, budget=budget, rng=np.random.default_rng(seed)) for budget in (None, 64))
     assert few.verdict != "fail"

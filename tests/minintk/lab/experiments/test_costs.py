@@ -1,4 +1,4 @@
-"""Test the estimate of a sweep's remaining time, where later runs are larger."""
+"""Test the estimate of a sweep's remaining time when later runs take longer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDTHS = (32, 64, 128, 256, 512, 1024, 2048)
 
 
 def shares(axes: dict[str, tuple[Any, ...]], seconds: list[float], members: int = 1) -> list[tuple[float, float]]:
-    """Return (stated time left / true time left, ...) after each call but the last."""
+    """Return (stated time left, true time left) after each call but the last."""
     calls = [dict(zip(axes, values)) for values in product(*axes.values())]
     costs, spent, found = Costs(calls, [members] * len(calls)), 0.0, []
     for i, each in enumerate(seconds[:-1]):
@@ -31,7 +31,7 @@ def shares(axes: dict[str, tuple[Any, ...]], seconds: list[float], members: int 
 def test_the_time_left_of_a_cost_that_is_the_square(first: str) -> None:
     """For squared costs the time left is right within a factor of 2 from the third run on, in both orders.
 
-    The number of runs was 80 times off.
+    An estimate from the number of runs is wrong by up to a factor of 80.
     """
     axes: dict[str, tuple[Any, ...]] = {"width": WIDTHS, "seed": (0, 1, 2)}
     axes = dict(sorted(axes.items(), key=lambda item: item[0] != first))
@@ -53,7 +53,7 @@ def test_another_power_is_learned(power: float) -> None:
 
 
 def test_kinds_of_calls_take_their_own_time() -> None:
-    """A linearisation that takes five times as long has its own estimate, and so has 0, a limit that takes a tenth."""
+    """Linearisations, which take five times as long, and s = 0, which takes a tenth, have their own estimates."""
     axes = {"width": WIDTHS[:4], "kind": ("network", "linearised"), "s": (0.1, 10.0, 0.0)}
     each = [w**2 * five * tenth for w in WIDTHS[:4] for five in (1, 5) for tenth in (1, 1, 0.1)]
     assert all(0.5 < said / left < 2 for said, left in shares(axes, each)[6:])
@@ -67,7 +67,7 @@ def test_what_others_have_made_counts() -> None:
 
 
 def test_a_sweep_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a sweep, each call takes the square of its width on the clock."""
+    """A sweep prints the estimates. Each call advances the clock by the square of its width."""
     now = 0.0
 
     def work(width: int, seed: int) -> dict[str, float]:

@@ -133,7 +133,7 @@ def test_errors_say_what_was_expected() -> None:
 
 
 def test_a_loss_of_zero_has_a_best_rate() -> None:
-    """The log of a loss that is exactly zero is -infinity."""
+    """A loss of exactly zero, whose log is -infinity, still gives a best rate."""
     x, y = np.zeros((1, 3)), np.zeros((1, 1))
     found = mn.learning_rate_transfer(
         lambda n: mn.Sequential(mn.Dense(n), mn.Dense(1)), x, y, rates=[0.1, 0.2, 0.4], optimizer=mn.SGD, loss=mn.mse,

@@ -26,7 +26,7 @@ def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
         return not Path("/proc/self/status").exists() or "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # which of them depends on when it ends
+    except (FileNotFoundError, ProcessLookupError):  # which one depends on when the process ends
         return False
 
 

@@ -57,7 +57,7 @@ def records(folder: Path) -> int:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 @pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
 def test_killed_twice_and_resumed_is_the_same_file(size: str, tmp_path: Path) -> None:
-    """A sweep killed in training and in writing a record ends with the bytes of an unbroken sweep."""
+    """A sweep killed during training and again while writing a record ends with the bytes of an unbroken sweep."""
     half, whole = tmp_path / "killed", tmp_path / "whole"
     total = 12 if size == "small" else 500
     assert killed(str(half), size, "train", "3" if size == "small" else "41") == -signal.SIGKILL
@@ -71,7 +71,7 @@ def test_killed_twice_and_resumed_is_the_same_file(size: str, tmp_path: Path) ->
     assert killed(str(whole), size) == 0
     assert records(half) == records(whole) == total
     left = [path.name for path in half.rglob("*") if path.suffix in (".part", ".lock")]
-    assert left == ["sweep.lock"]  # what the dead have left is gone
+    assert left == ["sweep.lock"]  # leftovers of the killed processes are gone
     assert (half / "results.json").read_bytes() == (whole / "results.json").read_bytes()
     table = interrupted_sweep.run(half, size)  # nothing left to do
     loss, t1 = table["loss"], table["t1"]
@@ -133,7 +133,7 @@ def test_a_run_that_diverges_is_a_record(tmp_path: Path, workers: Any) -> None:
     grid: dict[str, list[Any]] = {"lr": [0.5, 2.0], "seed": [1, 2, 3]}
     with workers(2) if workers else nullcontext() as executor:
         table = mn.sweep(diverging, grid, store=tmp_path, together="seed", executor=executor)
-    assert table.diverged.tolist() == [[False, False, False], [False, True, False]]  # its companions were run alone
+    assert table.diverged.tolist() == [[False, False, False], [False, True, False]]  # other seeds were run alone
     assert np.array_equal(table["loss"], [[1.5, 2.5, 3.5], [3.0, np.nan, 5.0]], equal_nan=True)
     assert table["curve"].shape == (2, 3, 2)
     assert np.isnan(table["curve"][1, 1]).all()
@@ -322,7 +322,7 @@ def scaled(factor: Any, a: int) -> dict[str, Any]:
 
 
 def test_records_of_nobody_knows_which_work(tmp_path: Path) -> None:
-    """After `rm store/*`, records remain that another work would return as its own, so they are refused."""
+    """Records that remain after `rm store/*` are refused, because another work would return them as its own."""
     mn.sweep(single, {"a": [1, 2]}, store=tmp_path)
     for path in tmp_path.glob("*.json"):
         path.unlink()
@@ -346,7 +346,7 @@ def times(factor: int) -> Any:
 
 
 class Times:
-    """A work with a setting."""
+    """A callable work with one setting, `factor`."""
 
     def __init__(self, factor: Any) -> None:
         self.factor = factor
